@@ -37,8 +37,8 @@ from ngramspec._native.grammar.matcher import Matcher as NativeMatcher
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.errors import InputError
 from ngramspec.grammar import read_grammar
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.json_schema import add_schema
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.json_schema import add_schema
 
 SCHEMAS = Path(__file__).parent / "data" / "schemas.json"
 Convert = Callable[[Any], str]

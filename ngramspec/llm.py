@@ -43,6 +43,7 @@ from ngramspec.engine import (
 from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
 from ngramspec.errors import InputError, StateError
 from ngramspec.models import embedded_model
+from ngramspec.structured.json_schema import schema_grammar
 from ngramspec.tokenizers import fingerprint_of
 
 if TYPE_CHECKING:
@@ -256,6 +257,7 @@ class LLM:
                 Special tokens in a text are read as plain text: pass ids for rendered prompts.
             **options: Fields of `Request` (max_tokens, stop, logprobs, timeout, ...), of
                 `Sampling` (temperature, top_p, seed, grammar, ...), or `sampling=Sampling(...)`.
+                `json_schema`: a schema as a mapping, instead of a grammar, that the text follows.
                 `prediction`: the expected answer, as text or ids. `speculation`: a
                 `Speculation`, or False for no drafts.
 
@@ -265,8 +267,8 @@ class LLM:
             failed has finish_reason "error" and its exception in `error`.
 
         Raises:
-            InputError: An option is unknown or out of its bounds, or a prompt does not fit; the
-                other requests of a sequence are then cancelled.
+            InputError: An option is unknown or out of its bounds, a schema is not valid, or a
+                prompt does not fit; the other requests of a sequence are then cancelled.
             BackendError: The model failed; for a sequence, in the request's `error` instead.
             StateError: The LLM is closed.
         """
@@ -372,6 +374,10 @@ class LLM:
         if not isinstance(sampling, Sampling):
             raise InputError(f"sampling must be a Sampling, got {sampling!r:.80}")
         own = {name: given.pop(name) for name in _SAMPLING & set(given)}
+        if (schema := given.pop("json_schema", None)) is not None:
+            if own.get("grammar") or sampling.grammar:
+                raise InputError("give either a grammar or a json_schema")
+            own["grammar"] = schema_grammar(schema)
         given["stop"] = _as_stops(given.get("stop"))
         drafts = given.pop("speculation", True)
         drafts = Speculation(enabled=drafts) if isinstance(drafts, bool) else drafts
@@ -386,7 +392,8 @@ class LLM:
                 else _as_ids(text, "prediction")
             )
         for name in set(given) - _REQUEST:
-            raise InputError(f"unknown option {name!r}; {nearest(name, _SAMPLING | _REQUEST)}")
+            known = _SAMPLING | _REQUEST | {"json_schema"}
+            raise InputError(f"unknown option {name!r}; {nearest(name, known)}")
         sampling = dataclasses.replace(sampling, **own) if own else sampling
         return Request(prompt_ids=prompt_ids, sampling=sampling, speculation=drafts, **given)
 

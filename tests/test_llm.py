@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 import time
 import weakref
@@ -125,6 +126,17 @@ def test_options_are_those_of_requests_and_sampling(llm: LLM) -> None:
     assert llm.generate("import os", **GREEDY, stop=None).num_tokens == 40
     assert "\n" not in stopped.text
     assert len(stopped.logprobs[0].top) == 2
+
+
+def test_a_text_follows_a_json_schema(llm: LLM) -> None:
+    schema = {"type": "object", "properties": {"side": {"enum": ["left", "right"]}},
+              "required": ["side"], "additionalProperties": False}  # fmt: skip
+    for made in llm.generate(["{", "Answer:"], json_schema=schema, max_tokens=40):
+        assert json.loads(made.text)["side"] in ("left", "right")
+    with pytest.raises(InputError, match="json_schema: "):
+        llm.generate("x", json_schema={"type": "what"})
+    with pytest.raises(InputError, match="either a grammar or a json_schema"):
+        llm.generate("x", json_schema=schema, grammar='root ::= "x"')
 
 
 def test_a_prediction_is_verified_as_a_draft() -> None:

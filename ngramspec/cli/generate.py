@@ -15,6 +15,7 @@ from ngramspec._version import __version__
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, take_drafts
 from ngramspec.cli.drafts import DraftChoice, drafter_options
+from ngramspec.cli.grammar import grammar_of, grammar_options
 from ngramspec.cli.llama_cpp.fit import fit_options, limits_of, take_whole
 from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, other_flags
 from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
@@ -88,8 +89,7 @@ SHARE = click.FloatRange(0, 1)
            help="1: off."),
     option(SAMPLING, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
            help="-1: random."),
-    option(SAMPLING, "--grammar", metavar="GBNF", help="Grammar that the text must follow."),
-    option(SAMPLING, "--grammar-file", type=FILE, help="File with a GBNF grammar."),
+    grammar_options(SAMPLING),
     drafter_options(),
     draft_model_options(),
     lora_options(),
@@ -120,7 +120,7 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
     prompt = _read_prompt(values)
     if not prompt.strip():
         raise InputError("the prompt is empty")
-    grammar = _read_grammar(values)
+    grammar = grammar_of(values)
     if values["model"] is None and not values["as_json"]:
         from ngramspec.models import embedded_model
 
@@ -149,15 +149,6 @@ def _read_prompt(values: Mapping[str, Any]) -> str:
     elif text is None:
         text = Path(file).read_text("utf-8", "replace")
     return unescaped(text) if values["escape"] else str(text)
-
-
-def _read_grammar(values: Mapping[str, Any]) -> str:
-    """Return the grammar that the options give, "" for none."""
-    if values["grammar"] is not None and values["grammar_file"] is not None:
-        raise InputError("give either --grammar or --grammar-file")
-    if values["grammar_file"] is not None:
-        return read_utf8(values["grammar_file"])
-    return values["grammar"] or ""
 
 
 def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSettings | None) -> LLM:

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from ngramspec.errors import CapacityError, InputError, NgramspecError, QuotaError, StateError
+from ngramspec.structured import GrammarError
 
 # llama-server's error types, by status.
 TYPES = {
@@ -113,6 +114,8 @@ def api_error(error: Exception, retry_after: int = 1) -> ApiError:
     if isinstance(error, ApiError):
         return error
     text = " ".join(str(error).split())
+    if isinstance(error, GrammarError):
+        return ApiError(400, text, param=error.field)
     if isinstance(error, InputError):
         return ApiError(400, text, param=_field(text))
     if isinstance(error, QuotaError):

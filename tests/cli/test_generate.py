@@ -214,6 +214,13 @@ def test_grammar_is_obeyed(invoke: Any, tmp_path: Path) -> None:
     assert re.fullmatch("[a-z]+", made["text"])
 
 
+def test_a_json_schema_is_followed(invoke: Any, tmp_path: Path) -> None:
+    file = tmp_path / "answer.json"
+    file.write_text('{"enum": ["left", "right"]}')
+    assert run_json(invoke, "-p", PROMPT, "-j", '{"const": 12}')["text"] == "12"
+    assert run_json(invoke, "-p", PROMPT, "-jf", str(file))["text"] in ('"left"', '"right"')
+
+
 def test_chat_is_the_default_and_raw_completes(invoke: Any) -> None:
     chat = run_json(invoke, "-p", PROMPT)
     raw = run_json(invoke, "-p", PROMPT, "--raw")

@@ -13,8 +13,8 @@ import numpy as np
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.grammar import read_grammar
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.json_schema import add_schema
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.json_schema import add_schema
 
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 CLOSING = np.frombuffer(b'"]},:', np.uint8)
@@ -22,7 +22,7 @@ MOST_BYTES = 4000
 
 
 def grammar_of(schema: Any, strict: bool = False) -> str:
-    """Return the grammar of a schema. Raises: ApiError."""
+    """Return the grammar of a schema. Raises: GrammarError."""
     rules = Rules()
     return rules.grammar(add_schema(rules, schema, "answer", "json_schema", strict))
 

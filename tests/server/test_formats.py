@@ -30,7 +30,7 @@ from ngramspec.server.chat.reasoning import REASONING_FORMATS
 from ngramspec.server.chat.reasoning.format import ReasoningFormat
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal
+from ngramspec.structured.gbnf import Rules, literal
 
 TEMPLATE = "{{ tools }} <tool_call><function=name>"
 TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}

@@ -19,8 +19,8 @@ from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.parser import read_message
 from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.request.bodies import SamplingBody
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.until import until
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.until import until
 
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 # template, end of the prompt, answer, reasoning, content

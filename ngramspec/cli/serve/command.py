@@ -12,6 +12,7 @@ from ngramspec.cli import completion
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, take_drafts
 from ngramspec.cli.drafts import drafter_options
+from ngramspec.cli.grammar import grammar_options
 from ngramspec.cli.llama_cpp.fit import fit_options, take_whole
 from ngramspec.cli.llama_cpp.flags import other_flags
 from ngramspec.cli.llama_cpp.loading import loading_options
@@ -243,10 +244,7 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
     option(DEFAULTS, "-l", "--logit-bias", multiple=True, metavar="ID+BIAS",
            help="Make a token likelier (15043+1) or less likely (15043-1), by its id "
            "(repeatable)."),
-    option(DEFAULTS, "--grammar", metavar="GBNF", help="Grammar that answers follow."),
-    option(DEFAULTS, "--grammar-file", type=FILE, help="File with a grammar."),
-    option(DEFAULTS, "-j", "--json-schema", metavar="JSON", help="JSON schema of answers."),
-    option(DEFAULTS, "-jf", "--json-schema-file", type=FILE, help="File with a JSON schema."),
+    grammar_options(DEFAULTS),
     option(DEFAULTS, "-sp", "--special", is_flag=True, help="Show special tokens in answers."),
     option(DEFAULTS, "--escape/--no-escape", "-e/ ", "escape", default=True,
            help="Read \\n, \\t and the like in stop texts and breakers as what they stand for."),

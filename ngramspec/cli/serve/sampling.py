@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ngramspec.cli.grammar import grammar_of
 from ngramspec.cli.llama_cpp.words import unescaped
-from ngramspec.cli.options import read_utf8
 from ngramspec.engine import Sampling
 from ngramspec.errors import InputError
-from ngramspec.server.errors import ApiError
-from ngramspec.server.request.grammar import schema_grammar
 from ngramspec.server.request.sampling import chosen_samplers
 
 NO_BREAKERS = "none"
@@ -30,7 +27,7 @@ def default_sampling(options: Mapping[str, Any]) -> Sampling:
     """
     given = {name: options[name] for name in _FIELDS - {"samplers", "grammar"} & set(options)}
     given["seed"] = None if options["seed"] == -1 else options["seed"]
-    given["grammar"] = default_grammar(options)
+    given["grammar"] = grammar_of(options)
     given["logit_bias"] = dict(map(bias_of, options["logit_bias"]))
     breakers = [text for text in options["dry_sequence_breaker"] if text != NO_BREAKERS]
     if options["dry_sequence_breaker"]:
@@ -49,32 +46,6 @@ def default_stops(options: Mapping[str, Any]) -> tuple[str, ...]:
 def texts_of(options: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
     """Return texts with what `\\n` and the like stand for, unless --no-escape is given."""
     return [unescaped(text) if options["escape"] else text for text in texts]
-
-
-def default_grammar(options: Mapping[str, Any]) -> str:
-    """Return the grammar of requests that have none, "" for no grammar.
-
-    Raises:
-        InputError: More than one is given, or the schema is not valid.
-        OSError: A file cannot be read.
-    """
-    names = ("grammar", "grammar_file", "json_schema", "json_schema_file")
-    given = [name for name in names if options[name]]
-    if len(given) > 1:
-        flags = " or ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise InputError(f"give either {flags}")
-    if not given:
-        return ""
-    name, value = given[0], options[given[0]]
-    text = read_utf8(value) if name.endswith("_file") else str(value)
-    if name.startswith("grammar"):
-        return text
-    try:
-        return schema_grammar(json.loads(text), "json_schema")
-    except ValueError as error:
-        raise InputError(f"--json-schema must be JSON: {error}") from None
-    except ApiError as error:
-        raise InputError(f"--json-schema: {error}") from None
 
 
 def bias_of(text: str) -> tuple[int, float]:

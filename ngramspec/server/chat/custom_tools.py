@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ngramspec.server.errors import ApiError, bad_request
-from ngramspec.server.structured.json_pattern import pattern_tree
-from ngramspec.server.structured.lark import LINE_ENDS
-from ngramspec.server.structured.lark_gbnf import LarkGrammar, lark_grammar
-from ngramspec.server.structured.regular import Regular
+from ngramspec.server.errors import bad_request
+from ngramspec.structured import GrammarError
+from ngramspec.structured.json_pattern import pattern_tree
+from ngramspec.structured.lark import LINE_ENDS
+from ngramspec.structured.lark_gbnf import LarkGrammar, lark_grammar
+from ngramspec.structured.regular import Regular
 
 INPUT = "input"  # the argument
 MAX_REGEX = 4000  # characters
@@ -65,7 +66,7 @@ def enforced_schema(given: Mapping[str, Any], field: str) -> dict[str, Any]:
         if syntax == "lark":
             return input_schema(lark_grammar(definition))
         return input_schema(pattern_tree(definition, MAX_REGEX, whole=True, line_ends=LINE_ENDS))
-    except ApiError as error:
+    except GrammarError as error:
         raise bad_request(f"{where}: {error.message}", f"{field}.format") from error
     except RecursionError:
         words = f"{where}: the grammar is nested too deep"

@@ -9,9 +9,11 @@ from typing import Any
 from ngramspec.server.chat.format import ChatFormat
 from ngramspec.server.errors import ApiError, bad_request
 from ngramspec.server.request.bodies import SamplingBody
-from ngramspec.server.request.grammar import answer_rule, check_constraint
-from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.until import without
+from ngramspec.server.request.grammar import check_constraint
+from ngramspec.structured import GrammarError
+from ngramspec.structured.gbnf import Rules, literal
+from ngramspec.structured.json_schema import answer_rule
+from ngramspec.structured.until import without
 
 
 def chat_grammar(
@@ -71,7 +73,7 @@ def _optional_calls(format: ChatFormat) -> str:
         free = without(rules, anywhere, first)
         begun = rules.add("begun-calls", calls.begun_rule(rules, replace(tools, tools=given)))
         return rules.grammar(_free_answer(rules, format, free, begun))
-    except ApiError:
+    except (ApiError, GrammarError):
         if any(tool.strict for tool in given):
             raise
         return ""

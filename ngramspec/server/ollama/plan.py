@@ -18,10 +18,10 @@ from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatB
 from ngramspec.server.ollama.prompt import PLAIN_ANSWER, OllamaPrompt, chat_prompt, generate_prompt
 from ngramspec.server.request.bodies import SamplingBody, parse
 from ngramspec.server.request.engine_request import make_requests
-from ngramspec.server.request.grammar import ANY_OBJECT
 from ngramspec.server.request.prompts import check_length
 from ngramspec.server.request.speculation import check_draft_model, speculation_of
 from ngramspec.server.settings import ServerSettings
+from ngramspec.structured.json_schema import ANY_OBJECT
 
 log = logging.getLogger(__name__)
 SAME_NAME = (

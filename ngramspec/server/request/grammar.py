@@ -6,11 +6,9 @@ from typing import Any
 
 from ngramspec.server.errors import bad_request
 from ngramspec.server.request.bodies import SamplingBody
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.json_schema import add_schema
+from ngramspec.structured.json_schema import schema_grammar
 
 MAX_GRAMMAR = 1 << 20  # characters
-ANY_OBJECT = {"type": "object"}
 
 
 def grammar_of(
@@ -25,20 +23,11 @@ def grammar_of(
         strict: Refuse what a grammar cannot enforce; it is left out otherwise.
 
     Raises:
-        ApiError: Both are given, or one is not valid.
+        ApiError: Both are given, or the grammar is too long.
+        GrammarError: The schema is not valid; names the field.
     """
     check_constraint(body, schema)
     return (body.grammar or "") if schema is None else schema_grammar(schema, field, strict)
-
-
-def schema_grammar(schema: Any, field: str, strict: bool = False) -> str:
-    """Return the GBNF of a JSON schema.
-
-    Raises:
-        ApiError: It is not valid; names the field.
-    """
-    rules = Rules()
-    return rules.grammar(answer_rule(rules, schema, field, strict))
 
 
 def check_constraint(body: SamplingBody, schema: Any) -> None:
@@ -51,8 +40,3 @@ def check_constraint(body: SamplingBody, schema: Any) -> None:
         raise bad_request("give either a grammar or a JSON schema", "grammar")
     if len(body.grammar or "") > MAX_GRAMMAR:
         raise bad_request(f"the grammar has more than {MAX_GRAMMAR} characters", "grammar")
-
-
-def answer_rule(rules: Rules, schema: Any, field: str, strict: bool = False) -> str:
-    """Return the grammar of a JSON schema; an empty schema means an object."""
-    return add_schema(rules, ANY_OBJECT if schema == {} else schema, "answer", field, strict)

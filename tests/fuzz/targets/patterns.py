@@ -76,8 +76,8 @@ def opened() -> Iterator[Run]:
 TARGET = Target(
     opened=opened,
     instrumented=(
-        "ngramspec.server.structured.json_pattern",
-        "ngramspec.server.structured.regular",
+        "ngramspec.structured.json_pattern",
+        "ngramspec.structured.regular",
     ),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,

@@ -21,9 +21,9 @@ from fuzz import json_inputs
 from fuzz.grammar_writer import Writer
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import InputError
-from ngramspec.server.errors import ApiError
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.grammar import grammar_of as grammar_of_body
+from ngramspec.structured import GrammarError
 
 MOST_CHARS = 4 << 20  # of a grammar; the schemas have 4 KB at most
 MOST_DIGITS = 1000  # of a number without a fraction that is an int
@@ -99,9 +99,7 @@ def grammar_of(schema: Any) -> str | None:
     started = time.process_time()
     try:
         grammar = grammar_of_body(SamplingBody(), schema)
-    except ApiError as error:
-        if error.status != 400:
-            raise
+    except GrammarError:
         return None
     finally:
         if time.process_time() - started > MOST_SECONDS:
@@ -127,7 +125,7 @@ def wrong(value: Any, schema: Any) -> str | None:
         error = jsonschema.exceptions.best_match(
             jsonschema.Draft202012Validator(exact).iter_errors(value)
         )
-    except (ApiError, jsonschema.SchemaError, RecursionError, ArithmeticError):
+    except (GrammarError, jsonschema.SchemaError, RecursionError, ArithmeticError):
         return None
     except (referencing.exceptions.Unresolvable, re.error):
         return None
@@ -151,16 +149,16 @@ def written(writer: Writer, grammar: str, choices: bytes) -> list[Any]:
 TARGET = Target(
     opened=opened,
     instrumented=(
-        "ngramspec.server.structured.json_schema",
-        "ngramspec.server.structured.json_array",
-        "ngramspec.server.structured.json_merge",
-        "ngramspec.server.structured.json_number",
-        "ngramspec.server.structured.json_object",
-        "ngramspec.server.structured.json_pattern",
-        "ngramspec.server.structured.json_string",
-        "ngramspec.server.structured.automaton",
-        "ngramspec.server.structured.regular",
-        "ngramspec.server.structured.gbnf",
+        "ngramspec.structured.json_schema",
+        "ngramspec.structured.json_array",
+        "ngramspec.structured.json_merge",
+        "ngramspec.structured.json_number",
+        "ngramspec.structured.json_object",
+        "ngramspec.structured.json_pattern",
+        "ngramspec.structured.json_string",
+        "ngramspec.structured.automaton",
+        "ngramspec.structured.regular",
+        "ngramspec.structured.gbnf",
     ),
     mutate=json_inputs.mutation(MEMBERS),
     words=tuple(f'"{name}"' for name in MEMBERS),

@@ -37,8 +37,8 @@ from ngramspec.server.chat.calls.typed_value import (
 )
 from ngramspec.server.chat.text import Read, Sink, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.until import until
+from ngramspec.structured.gbnf import Rules, literal
+from ngramspec.structured.until import until
 
 TAG = "]<]minimax[>["  # before every tag
 START, END = f"{TAG}<tool_call>", f"{TAG}</tool_call>"

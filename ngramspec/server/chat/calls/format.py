@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tools
-from ngramspec.server.structured.gbnf import Rules
+from ngramspec.structured.gbnf import Rules
 
 COMMA = '"," " "?'
 

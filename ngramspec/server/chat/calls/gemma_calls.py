@@ -24,8 +24,8 @@ from ngramspec.server.chat.calls.typed_value import (
 )
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.until import until
+from ngramspec.structured.gbnf import Rules, literal
+from ngramspec.structured.until import until
 
 OPEN, CALL, CLOSE, QUOTE = "<|tool_call>", "call:", "<tool_call|>", '<|"|>'
 QUOTES = (Quote(QUOTE, escapes=False), Quote('"'))

@@ -16,8 +16,8 @@ from ngramspec.server.chat.calls.json_value import json_value
 from ngramspec.server.chat.calls.typed_value import add_arguments
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.until import until
+from ngramspec.structured.gbnf import Rules, literal
+from ngramspec.structured.until import until
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"

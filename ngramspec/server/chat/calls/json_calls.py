@@ -19,7 +19,7 @@ from ngramspec.server.chat.calls.json_value import json_string, json_value, unqu
 from ngramspec.server.chat.calls.typed_value import add_arguments
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, json_literal, literal
+from ngramspec.structured.gbnf import Rules, json_literal, literal
 
 NESTED = "function"  # {"function": {"name": ..., "arguments": ...}}
 NAMES = ("name", "tool_name", NESTED)

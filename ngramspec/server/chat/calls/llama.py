@@ -13,7 +13,7 @@ from ngramspec.server.chat.calls.python_calls import MOST_NAME, NAME, read_argum
 from ngramspec.server.chat.calls.typed_value import properties_of
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tools
-from ngramspec.server.structured.gbnf import json_text
+from ngramspec.structured.gbnf import json_text
 
 PYTHON_TAG = "<|python_tag|>"
 BUILT_IN = ("python", "code_interpreter", "ipython")  # names of tools that take code

@@ -19,8 +19,8 @@ from ngramspec.server.chat.calls.format import AnswerSink, Mark, NotACallError, 
 from ngramspec.server.chat.calls.tagged_calls import TaggedCalls
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.until import until
+from ngramspec.structured.gbnf import Rules, literal
+from ngramspec.structured.until import until
 
 START, MESSAGE, ENDS = "<|start|>", "<|message|>", ("<|eom|>", "<|eot|>")
 ASSISTANT, TO, SELF, USER = f"{START}assistant", "to=", "self", "user"

@@ -19,7 +19,7 @@ from ngramspec.server.chat.calls.json_value import json_value
 from ngramspec.server.chat.calls.typed_value import add_arguments
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal
+from ngramspec.structured.gbnf import Rules, literal
 
 MOST_NAME = 512  # characters of a name with what is written around it
 CONTENT = "all"  # Functionary's recipient of content

@@ -21,7 +21,7 @@ from ngramspec.server.chat.calls.loose_value import PYTHON, loose_value
 from ngramspec.server.chat.calls.typed_value import add_parameter, parameters_of
 from ngramspec.server.chat.text import Read, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal
+from ngramspec.structured.gbnf import Rules, literal
 
 MOST_NAME = 256  # characters
 NAME = re.compile(r"[\w.:/-]*")

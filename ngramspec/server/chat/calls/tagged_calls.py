@@ -30,8 +30,8 @@ from ngramspec.server.chat.calls.typed_value import (
 )
 from ngramspec.server.chat.text import Read, Sink, Stops, Text
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.until import until
+from ngramspec.structured.gbnf import Rules, literal
+from ngramspec.structured.until import until
 
 MOST_NAME = 256  # characters
 NAME = re.compile(r"[^\n<>{}\"]*")

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from ngramspec.server.chat.tools import Tool
-from ngramspec.server.errors import ApiError
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.json_schema import add_schema, add_string
+from ngramspec.structured import GrammarError
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.json_schema import add_schema, add_string
 
 Schema = Mapping[str, Any]
 MOST_REFERENCES = 16
@@ -55,7 +55,7 @@ def add_arguments(rules: Rules, tool: Tool) -> str:
     schema, place = tool.parameters, f"tools.{name}"
     try:
         return add_schema(rules, schema, f"{name}-arguments", place, tool.strict)
-    except ApiError:
+    except GrammarError:
         if not tool.loose:
             raise
         return rules.primitive("object")
@@ -71,7 +71,7 @@ def add_parameter(rules: Rules, schema: Any, key: str, tool: Tool) -> str:
     place = f"tools.{name}"
     try:
         return add_schema(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters)
-    except ApiError:
+    except GrammarError:
         if not tool.loose:
             raise
         return rules.primitive("value")
@@ -90,7 +90,7 @@ def add_string_parameter(rules: Rules, schema: Any, key: str, tool: Tool, mark: 
     place = f"tools.{name}"
     try:
         return add_string(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters, mark)
-    except ApiError:
+    except GrammarError:
         if not tool.loose:
             raise
         return None
@@ -110,7 +110,7 @@ def spent_types_of(rules: Rules, schema: Any, root: Schema) -> frozenset[str]:
     """Return what types_of does, for a grammar, which pays for the schemas that are looked at.
 
     Raises:
-        ApiError: Nothing is left to spend.
+        GrammarError: Nothing is left to spend.
     """
     left = [MOST_VISITS]
     found = _types(schema, root, left)

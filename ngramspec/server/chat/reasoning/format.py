@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ngramspec.server.structured.gbnf import Rules, literal
-from ngramspec.server.structured.until import until
+from ngramspec.structured.gbnf import Rules, literal
+from ngramspec.structured.until import until
 
 
 @dataclass(frozen=True, kw_only=True)

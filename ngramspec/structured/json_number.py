@@ -12,8 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ngramspec.server.errors import bad_request
-from ngramspec.server.structured.automaton import (
+from ngramspec.structured.automaton import (
     MAX_STATES,
     Automaton,
     Move,
@@ -21,6 +20,7 @@ from ngramspec.server.structured.automaton import (
     TooLargeError,
     explored,
 )
+from ngramspec.structured.errors import GrammarError
 
 MAX_DIGITS = 16  # before the point where no bound asks for more, as in the rule `digits`
 MAX_BOUND_DIGITS = 40  # before the point of a bound
@@ -64,7 +64,7 @@ def limits_of(schema: Mapping[str, Any]) -> Limits | None:
     """Return what a schema asks of a number, None if it asks for nothing.
 
     Raises:
-        ApiError: A bound is not a finite number, or multipleOf is not above 0.
+        GrammarError: A bound is not a finite number, or multipleOf is not above 0.
     """
     low, high = _bound(schema, "minimum", -1), _bound(schema, "maximum", 1)
     step = step_of(schema)
@@ -75,14 +75,14 @@ def step_of(schema: Mapping[str, Any]) -> Fraction | None:
     """Return a schema's multipleOf, None if it has none.
 
     Raises:
-        ApiError: It is not a finite number above 0.
+        GrammarError: It is not a finite number above 0.
     """
     given = schema.get("multipleOf")
     if isinstance(given, Fraction):  # made of several by allOf
         return given
     step = _number(schema, "multipleOf")
     if step is not None and step <= 0:
-        raise bad_request(f"multipleOf must be above 0, got {given!r:.80}")
+        raise GrammarError(f"multipleOf must be above 0, got {given!r:.80}")
     return None if step is None else Fraction(step)
 
 
@@ -90,13 +90,13 @@ def common_step(one: Fraction | None, other: Fraction | None) -> Fraction | None
     """Return the least number that is a multiple of both steps; None is no step.
 
     Raises:
-        ApiError: It has more than MAX_STEP_DIGITS digits.
+        GrammarError: It has more than MAX_STEP_DIGITS digits.
     """
     if one is None or other is None:
         return other if one is None else one
     whole = math.lcm(one.numerator, other.numerator)
     if whole >= 10**MAX_STEP_DIGITS:
-        raise bad_request(
+        raise GrammarError(
             f"the multiples of all multipleOf together have more than {MAX_STEP_DIGITS} digits"
         )
     return Fraction(whole, math.gcd(one.denominator, other.denominator))
@@ -359,7 +359,7 @@ def _bound(schema: Mapping[str, Any], name: str, side: int) -> tuple[Decimal, bo
     side: 1 for an upper bound, -1 for a lower one.
 
     Raises:
-        ApiError: One is not a finite number.
+        GrammarError: One is not a finite number.
     """
     strict_name = f"exclusive{name.capitalize()}"
     found = []
@@ -379,5 +379,5 @@ def _number(schema: Mapping[str, Any], name: str) -> Decimal | None:
     if value is None or isinstance(value, bool):
         return None
     if not (isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))):
-        raise bad_request(f"{name} must be a finite number, got {value!r:.80}")
+        raise GrammarError(f"{name} must be a finite number, got {value!r:.80}")
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)

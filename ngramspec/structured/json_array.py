@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ngramspec.server.structured.context import Context, NothingError
-from ngramspec.server.structured.json_string import bounds_of
+from ngramspec.structured.context import Context, NothingError
+from ngramspec.structured.json_string import bounds_of
 
 COMMA = ' space "," space '
 Visit = Callable[[Any, str], str]
@@ -25,7 +25,7 @@ def array_text(schema: Mapping[str, Any], context: Context, name: str, visit: Vi
         visit: Returns a rule for a schema, given a name.
 
     Raises:
-        ApiError: A keyword is not valid, or cannot be enforced in a strict request.
+        GrammarError: A keyword is not valid, or cannot be enforced in a strict request.
         NothingError: No array fits.
     """
     low, high = bounds_of(schema, "minItems", "maxItems")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ngramspec.server.structured.context import Context, NothingError
-from ngramspec.server.structured.json_value import implied_type, listed, types_of, value_key
+from ngramspec.structured.context import Context, NothingError
+from ngramspec.structured.json_value import implied_type, listed, types_of, value_key
 
 MAX_DEPTH = 3  # of members that tell alternatives apart
 Schema = Mapping[str, Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngramspec.server.errors import ApiError, bad_request
-from ngramspec.server.structured.automaton import Automaton, TooLargeError, of_tree
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.json_pattern import pattern_tree
-from ngramspec.server.structured.regular import Chars, Choice, Regular, Repeat, Row
+from ngramspec.structured.automaton import Automaton, TooLargeError, of_tree
+from ngramspec.structured.errors import GrammarError
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.json_pattern import pattern_tree
+from ngramspec.structured.regular import Chars, Choice, Regular, Repeat, Row
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Context:
         """Return the texts that a pattern matches; it is read once. A tree is taken as it is.
 
         Raises:
-            ApiError: It is not a pattern that a grammar can express.
+            GrammarError: It is not a pattern that a grammar can express.
         """
         if isinstance(pattern, (Chars, Row, Choice, Repeat)):
             return pattern
@@ -55,14 +55,14 @@ class Context:
         """Leave a keyword out.
 
         Raises:
-            ApiError: The request is strict.
+            GrammarError: The request is strict.
         """
         if self.strict:
-            raise bad_request(f"{keyword} {reason}; leave it out, or ask without strict")
+            raise GrammarError(f"{keyword} {reason}; leave it out, or ask without strict")
 
 
-class NothingError(ApiError):
+class NothingError(GrammarError):
     """No value fits a schema. An alternative like this is left out."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(400, reason)
+        super().__init__(reason)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import jsonschema
-import openai
 import pytest
 
 from helpers.json_schemas import grammar_of, takes
-from helpers.serving import Serving
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.grammar import read_grammar
-from ngramspec.server.errors import ApiError
-from ngramspec.server.structured.json_number import limits_of, number_automaton
+from ngramspec.models import embedded_model
+from ngramspec.structured import GrammarError
+from ngramspec.structured.json_number import limits_of, number_automaton
 
 Accepts = Callable[[Any, str], bool]
 PERSON = {
@@ -212,6 +210,12 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
 
 
 @pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    with LlamaModel(embedded_model(), vocab_only=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def accepts(model: LlamaModel) -> Accepts:
     """Return a function that asks llama.cpp whether a grammar takes a text, to its end."""
     lib = model.library.lib
@@ -324,9 +328,9 @@ def test_bounds_let_every_whole_number_between_them_through(low: int, size: int)
     ],
 )
 def test_bad_schemas_are_refused(schema: Any) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(GrammarError) as caught:
         grammar_of(schema)
-    assert caught.value.status == 400
+    assert caught.value.field == "json_schema"
 
 
 @pytest.mark.parametrize(
@@ -355,9 +359,8 @@ def test_bad_schemas_are_refused(schema: Any) -> None:
 def test_what_cannot_be_enforced_is_refused_only_if_the_request_is_strict(
     schema: Any, word: str
 ) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(GrammarError) as caught:
         grammar_of({"type": "array", "items": schema}, strict=True)
-    assert caught.value.status == 400
     assert caught.value.message.startswith(f"json_schema: {word}")
     assert "ask without strict" in caught.value.message
     read_grammar(grammar_of({"type": "array", "items": schema}), lambda text: -1)
@@ -381,77 +384,3 @@ def test_alternatives_that_exclude_one_another_are_strict(accepts: Accepts) -> N
     assert takes(grammar_of(some, strict=True), '"x"')
     assert accepts({"oneOf": tagged}, '{"kind":"b","x":"y"}')
     assert not accepts({"oneOf": tagged}, '{"kind":3,"x":"y"}')
-
-
-def test_a_strict_request_names_what_it_cannot_enforce(server: Serving) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
-    wanted: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    assert server.chat(response_format=wanted, max_tokens=3).choices
-    wanted["json_schema"]["strict"] = True
-    with pytest.raises(openai.BadRequestError, match="uniqueItems cannot be enforced") as caught:
-        server.chat(response_format=wanted, max_tokens=3)
-    assert caught.value.param == "response_format"
-    for route in ("/v1/completions", "/v1/chat/completions"):
-        body = {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}
-        made = server.post(route, **body, max_tokens=3, response_format=wanted)
-        assert made.status_code == 400
-    tool: Any = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    tool["function"]["strict"] = True
-    with pytest.raises(openai.BadRequestError, match=r"tools\.f: uniqueItems"):
-        server.chat(tools=[tool], tool_choice="required", max_tokens=3)
-    tool["function"]["strict"] = False
-    assert server.chat(tools=[tool], tool_choice="required", max_tokens=3).choices
-
-
-def test_a_strict_answer_stays_within_its_bounds(server: Serving) -> None:
-    number = {"type": "integer", "minimum": 1, "maximum": 5}
-    words = {"type": "string", "pattern": "^[a-z]+( [a-z]+)*$", "maxLength": 9}
-    schema = {"properties": {"n": number, "s": words}, "required": ["n", "s"],
-              "type": "object", "additionalProperties": False}  # fmt: skip
-    wanted: Any = {"type": "json_schema",
-                   "json_schema": {"name": "x", "schema": schema, "strict": True}}  # fmt: skip
-    for seed in (1, 2, 3):
-        made = server.chat(response_format=wanted, temperature=2, seed=seed, max_tokens=200)
-        jsonschema.validate(json.loads(made.choices[0].message.content), schema)
-
-
-def test_endless_and_huge_schemas_are_refused(server: Serving) -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(100):
-        deep = {"type": "array", "items": deep}
-    wide = {"properties": {f"p{i}": {"type": "string", "maxLength": i} for i in range(3000)}}
-    for schema in (deep, wide, {"$ref": "#"}):
-        made = server.post("/completion", prompt="x", n_predict=1, json_schema=schema)
-        assert made.status_code == 400
-
-
-def test_an_answer_follows_its_schema(server: Serving) -> None:
-    wanted: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
-    for seed in (1, 2):
-        made = server.chat(response_format=wanted, temperature=1.5, seed=seed, max_tokens=300)
-        person = json.loads(made.choices[0].message.content)
-        assert len(person["name"]) <= 8
-        assert set(person) <= {"name", "age", "tags"}
-        assert made.choices[0].finish_reason == "stop"
-
-
-def test_json_mode_gives_an_object(server: Serving) -> None:
-    extra = {"logit_bias": {"}": 8}}
-    made = server.chat(response_format={"type": "json_object"}, max_tokens=200, extra=extra)
-    assert isinstance(json.loads(made.choices[0].message.content), dict)
-    shaped = server.chat(
-        extra={"response_format": {"type": "json_object", "schema": {"const": {"a": 1}}}},
-        max_tokens=40,
-    )
-    assert json.loads(shaped.choices[0].message.content) == {"a": 1}
-    plain = server.chat(response_format={"type": "text"}, max_tokens=3)
-    assert plain.choices[0].finish_reason == "length"
-
-
-@pytest.mark.parametrize(
-    "given", [{"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": 5}]
-)
-def test_bad_response_formats_are_refused(server: Serving, given: Any) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        server.chat(extra={"response_format": given}, max_tokens=3)
-    assert caught.value.param == "response_format"

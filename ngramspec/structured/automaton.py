@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.regular import (
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.regular import (
     EMPTY_TEXT,
     IN_JSON,
     WRITABLE,
@@ -88,7 +88,7 @@ def explored(
 
     Raises:
         TooLargeError: There are more than MAX_STATES.
-        ApiError: Nothing is left to spend.
+        GrammarError: Nothing is left to spend.
     """
     numbers: dict[S, int] = {start: 0}
     moves: list[list[Move[int]]] = []
@@ -397,7 +397,7 @@ def gbnf(automaton: Automaton, rules: Rules, name: str, spelling: Spelling = IN_
     States that only one other leads to are written inside of that one's rule.
 
     Raises:
-        ApiError: The grammar becomes too large.
+        GrammarError: The grammar becomes too large.
     """
     return _Writer(automaton, rules, name, spelling).whole()
 

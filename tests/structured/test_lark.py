@@ -11,12 +11,12 @@ from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.errors import InputError
 from ngramspec.grammar import read_grammar
-from ngramspec.server.errors import ApiError
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.lark import MAX_LARK
-from ngramspec.server.structured.lark_common import COMMON
-from ngramspec.server.structured.lark_gbnf import lark_grammar
-from ngramspec.server.structured.regular import AS_IS, IN_JSON, Spelling
+from ngramspec.structured import GrammarError
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.lark import MAX_LARK
+from ngramspec.structured.lark_common import COMMON
+from ngramspec.structured.lark_gbnf import lark_grammar
+from ngramspec.structured.regular import AS_IS, IN_JSON, Spelling
 
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 SUMS = r"""
@@ -145,7 +145,7 @@ def test_all_common_terminals_are_there() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_enforced_is_refused_by_name(grammar: str, words: str) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(GrammarError) as caught:
         lark_grammar(grammar)
     assert words in caught.value.message
 
@@ -184,7 +184,7 @@ def test_the_cost_of_a_grammar_is_linear(name: str) -> None:
                     rules.grammar(lark_grammar(HOSTILE[name](size)).gbnf(rules, "x", AS_IS)),
                     lambda _: -1,
                 )
-            except ApiError:
+            except GrammarError:
                 pass
             best = min(best, time.process_time() - start)
         return best

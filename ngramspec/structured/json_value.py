@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ngramspec.server.structured.context import Context
-from ngramspec.server.structured.gbnf import json_text
-from ngramspec.server.structured.json_number import exact, limits_of
-from ngramspec.server.structured.json_string import fits
+from ngramspec.structured.context import Context
+from ngramspec.structured.gbnf import json_text
+from ngramspec.structured.json_number import exact, limits_of
+from ngramspec.structured.json_string import fits
 
 OBJECT_WORDS = (
     *("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
@@ -35,7 +35,7 @@ def listed(value: Any, schema: Mapping[str, Any], context: Context) -> bool:
     What the parts of an object or an array must fit is left out.
 
     Raises:
-        ApiError: A keyword is not valid, or the request is strict and parts matter.
+        GrammarError: A keyword is not valid, or the request is strict and parts matter.
         TooLargeError: A pattern is too large to tell.
     """
     kinds = schema.get("type")
@@ -75,7 +75,7 @@ def value_key(value: Any) -> str:
     """Return a text that is the same for equal values: 1 and 1.0, but not true.
 
     Raises:
-        ApiError: It holds a number that is not finite.
+        GrammarError: It holds a number that is not finite.
     """
     whole = isinstance(value, float) and value.is_integer()
     return json_text(int(value) if whole else value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from ngramspec.server.structured.json_pattern import pattern_tree
-from ngramspec.server.structured.regular import Regular
+from ngramspec.structured.json_pattern import pattern_tree
+from ngramspec.structured.regular import Regular
 
 MAX_FORMAT = 2000  # characters
 

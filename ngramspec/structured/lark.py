@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from ngramspec.server.errors import ApiError, bad_request
-from ngramspec.server.structured.json_pattern import pattern_tree
-from ngramspec.server.structured.lark_common import COMMON
-from ngramspec.server.structured.regular import (
+from ngramspec.structured.errors import GrammarError
+from ngramspec.structured.json_pattern import pattern_tree
+from ngramspec.structured.lark_common import COMMON
+from ngramspec.structured.regular import (
     WRITABLE,
     Chars,
     Range,
@@ -116,13 +116,13 @@ def read_lark(text: str) -> Lark:
     """Return a grammar.
 
     Raises:
-        ApiError: It is not one, is too large, or has what a grammar here cannot have; names the
+        GrammarError: It is not one, is too large, or has what a grammar here cannot have; names the
             rule or the line.
 
     Cost: linear in the text.
     """
     if len(text) > MAX_LARK:
-        raise bad_request(f"the grammar has more than {MAX_LARK} characters")
+        raise GrammarError(f"the grammar has more than {MAX_LARK} characters")
     return _Reader(list(_tokens(text))).read()
 
 
@@ -133,7 +133,7 @@ def _tokens(text: str) -> Iterator[Token]:
     while at < len(text):
         found = _TOKENS.match(text, at)
         if found is None:
-            raise bad_request(
+            raise GrammarError(
                 f"the grammar cannot be read in line {line} at {text[at : at + 20]!r}"
             )
         kind = str(found.lastgroup)
@@ -311,7 +311,7 @@ class _Reader:
     def _regex(self, pattern: str, flags: str) -> Regular:
         try:
             return _pattern(pattern, flags)
-        except ApiError as error:
+        except GrammarError as error:
             self._refuse(f"{self._where()}: {error.message}")
 
     def _repeated(self, part: Part) -> Part:
@@ -365,7 +365,7 @@ class _Reader:
         self._refuse(f"{self._where()} cannot be read in line {token.line} at {token.text!r:.40}")
 
     def _refuse(self, words: str) -> NoReturn:
-        raise bad_request(words)
+        raise GrammarError(words)
 
 
 def _word(text: str, folded: bool) -> Regular:
@@ -376,7 +376,7 @@ def _word(text: str, folded: bool) -> Regular:
 def _pattern(pattern: str, flags: str) -> Regular:
     """Return the whole texts that a regular expression matches."""
     if unknown := set(flags) - set("isu"):
-        raise bad_request(f"the flag {min(unknown)!r} of a regular expression is not supported")
+        raise GrammarError(f"the flag {min(unknown)!r} of a regular expression is not supported")
     ends: tuple[Range, ...] = () if "s" in flags else LINE_ENDS
     tree = pattern_tree(pattern, whole=True, line_ends=ends)
     return _folded(tree) if "i" in flags else tree

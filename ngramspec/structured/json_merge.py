@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ngramspec.server.structured.context import Context, NothingError
-from ngramspec.server.structured.json_number import common_step, step_of
-from ngramspec.server.structured.json_string import several
-from ngramspec.server.structured.json_value import value_key
+from ngramspec.structured.context import Context, NothingError
+from ngramspec.structured.json_number import common_step, step_of
+from ngramspec.structured.json_string import several
+from ngramspec.structured.json_value import value_key
 
 Schema = Mapping[str, Any]
 _HIGHER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")

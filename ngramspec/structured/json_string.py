@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ngramspec.server.errors import bad_request
-from ngramspec.server.structured import automaton as automata
-from ngramspec.server.structured.automaton import STEP, Automaton, TooLargeError
-from ngramspec.server.structured.context import Context, NothingError
-from ngramspec.server.structured.formats import FORMATS, format_tree
-from ngramspec.server.structured.lark_gbnf import LarkGrammar
-from ngramspec.server.structured.regular import (
+from ngramspec.structured import automaton as automata
+from ngramspec.structured.automaton import STEP, Automaton, TooLargeError
+from ngramspec.structured.context import Context, NothingError
+from ngramspec.structured.errors import GrammarError
+from ngramspec.structured.formats import FORMATS, format_tree
+from ngramspec.structured.lark_gbnf import LarkGrammar
+from ngramspec.structured.regular import (
     AS_IS,
     IN_JSON,
     NOTHING,
@@ -29,7 +29,7 @@ def string_text(schema: Mapping[str, Any], context: Context, name: str) -> str |
     """Return GBNF for the inside of a string, None if any will do.
 
     Raises:
-        ApiError: A keyword is not valid, or cannot be enforced in a strict request.
+        GrammarError: A keyword is not valid, or cannot be enforced in a strict request.
         NothingError: No text fits.
     """
     if isinstance(grammar := schema.get("pattern"), LarkGrammar):
@@ -83,7 +83,7 @@ def string_automaton(schema: Mapping[str, Any], context: Context) -> Automaton:
     """Return the texts of a string.
 
     Raises:
-        ApiError, NothingError: As for `string_text`.
+        GrammarError, NothingError: As for `string_text`.
         TooLargeError: The automaton would be too large.
     """
     low, high = length_bounds(schema)
@@ -94,7 +94,7 @@ def fits(text: str, schema: Mapping[str, Any], context: Context) -> bool:
     """Tell whether a text has the length that a schema asks for and matches its patterns.
 
     Raises:
-        ApiError: A keyword is not valid, or nothing is left to spend.
+        GrammarError: A keyword is not valid, or nothing is left to spend.
         TooLargeError: A pattern is too large to tell.
     """
     low, high = length_bounds(schema)
@@ -108,7 +108,7 @@ def fits(text: str, schema: Mapping[str, Any], context: Context) -> bool:
 
 
 def length_bounds(schema: Mapping[str, Any]) -> tuple[int, int | None]:
-    """Return minLength and maxLength. Raises: ApiError if they are not valid."""
+    """Return minLength and maxLength. Raises: GrammarError if they are not valid."""
     return bounds_of(schema, "minLength", "maxLength")
 
 
@@ -116,12 +116,12 @@ def bounds_of(schema: Mapping[str, Any], low_name: str, high_name: str) -> tuple
     """Return two bounds of a count, 0 and None where they are not given.
 
     Raises:
-        ApiError: They are not whole numbers of 0 or more, or the wrong way round.
+        GrammarError: They are not whole numbers of 0 or more, or the wrong way round.
     """
     low, high = schema.get(low_name, 0), schema.get(high_name)
     for name, value in ((low_name, low), (high_name, 0 if high is None else high)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise bad_request(f"{name} must be an integer of 0 or more, got {value!r:.80}")
+            raise GrammarError(f"{name} must be an integer of 0 or more, got {value!r:.80}")
     if high is not None and high < low:
         raise NothingError(f"{high_name} {high} is below {low_name} {low}")
     return low, high

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ngramspec.server.structured.gbnf import (
+from ngramspec.structured.gbnf import (
     MAX_CHARS,
     MAX_RULES,
     Rules,
@@ -28,7 +28,7 @@ def until(rules: Rules, mark: str) -> str:
         mark: One character or more.
 
     Raises:
-        ApiError: The grammar becomes too large.
+        GrammarError: The grammar becomes too large.
 
     Cost: one rule per character of the mark: rule i follows a text that ends with its first i.
     """
@@ -45,7 +45,7 @@ def without(rules: Rules, marks: Collection[str], first: Collection[str] = ()) -
             may end within one.
 
     Raises:
-        ApiError: The grammar becomes too large.
+        GrammarError: The grammar becomes too large.
 
     Cost: one rule per character of a mark; what marks begin with counts once.
 
@@ -58,7 +58,7 @@ class _Table:
     """The moves of some states, in the order in which they were added.
 
     Raises:
-        ApiError: The grammar would have too many characters.
+        GrammarError: The grammar would have too many characters.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ def _tree(marks: Collection[str]) -> tuple[list[dict[str, int]], set[int]]:
     """Return what goes on from each beginning of a mark, by character, and which are whole marks.
 
     Raises:
-        ApiError: There are more than a grammar has rules.
+        GrammarError: There are more than a grammar has rules.
     """
     longer: list[dict[str, int]] = [{}]
     complete = set[int]()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.grammar import read_grammar
-from ngramspec.server.errors import ApiError
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.until import until, without
+from ngramspec.structured import GrammarError
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.until import until, without
 
 EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "100"))
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
@@ -52,7 +52,7 @@ def test_marks_that_take_too_many_rules_are_refused_before_they_take_memory(
 ) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(ApiError, match=reason):
+        with pytest.raises(GrammarError, match=reason):
             without(Rules(), marks, first)
         assert tracemalloc.get_traced_memory()[1] < 50e6
     finally:

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ngramspec.server.errors import bad_request
-from ngramspec.server.structured.regular import (
+from ngramspec.structured.errors import GrammarError
+from ngramspec.structured.regular import (
     ANY_TEXT,
     EMPTY,
     WRITABLE,
@@ -53,19 +53,19 @@ def pattern_tree(
         line_ends: What its dot does not match.
 
     Raises:
-        ApiError: It is not a regular expression, or a grammar cannot express it.
+        GrammarError: It is not a regular expression, or a grammar cannot express it.
     """
     if not isinstance(pattern, str) or len(pattern) > most:
-        raise bad_request(f"a pattern must be a text of at most {most} characters")
+        raise GrammarError(f"a pattern must be a text of at most {most} characters")
     # JavaScript's way to name a group
     read = _NAMED_GROUP.sub(lambda found: found[1] or "(?P<", pattern)
     read = f"^(?:{read})$" if whole else read
     try:
         parsed = _parser().parse(read)
     except Exception as error:
-        raise bad_request(f"the pattern {pattern!r:.80} cannot be read: {error}") from error
+        raise GrammarError(f"the pattern {pattern!r:.80} cannot be read: {error}") from error
     if parsed.state.flags & ~re.UNICODE:
-        raise bad_request(f"the pattern {pattern!r:.80} has flags, which a schema does not know")
+        raise GrammarError(f"the pattern {pattern!r:.80} has flags, which a schema does not know")
     return _Pattern(pattern, line_ends).whole(list(parsed))
 
 
@@ -142,11 +142,11 @@ class _Pattern:
     def _chars(self, ranges: Sequence[Range]) -> Regular:
         found = meet(without(ranges, ()), WRITABLE)
         if not found:
-            raise bad_request(f"the pattern {self._pattern!r:.80} has a class without characters")
+            raise GrammarError(f"the pattern {self._pattern!r:.80} has a class without characters")
         return Chars(found)
 
     def _refused(self, what: str) -> Exception:
-        return bad_request(f"no grammar can express {what} in the pattern {self._pattern!r:.80}")
+        return GrammarError(f"no grammar can express {what} in the pattern {self._pattern!r:.80}")
 
 
 def _category(name: str) -> Sequence[Range]:

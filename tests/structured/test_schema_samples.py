@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker
 
 from helpers.json_schemas import exact, grammar_of, sample, takes, written
-from ngramspec.server.errors import ApiError
+from ngramspec.structured import GrammarError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Made = tuple[dict[str, Any], st.SearchStrategy[Any]]  # a schema, and values that fit it
@@ -304,7 +304,7 @@ def test_what_a_strict_grammar_writes_is_valid_and_what_is_valid_is_taken(
     assume(str(schema).count("$ref") == ("$ref" in schema))
     try:
         grammar = grammar_of(schema, strict=True)
-    except ApiError as error:
+    except GrammarError as error:
         event(f"refused: {error.message[:50]}")
         reject()
     judge = validator(schema)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ngramspec.server.structured.gbnf import NEVER, Rules, class_char, json_text, literal
+from ngramspec.structured.gbnf import NEVER, Rules, class_char, json_text, literal
 
 Range = tuple[int, int]  # first and last code point
 # What a JSON string can hold plainly or as one of ESCAPED.
@@ -173,7 +173,7 @@ def gbnf(tree: Regular, rules: Rules, name: str, spelling: Spelling = IN_JSON) -
     """Return GBNF for a tree, "" for the empty text.
 
     Raises:
-        ApiError: The grammar becomes too large.
+        GrammarError: The grammar becomes too large.
     """
     if isinstance(tree, Chars):
         return spelling.chars(tree.ranges)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ngramspec.server.structured import automaton as automata
-from ngramspec.server.structured.automaton import Automaton, TooLargeError
-from ngramspec.server.structured.context import Context, NothingError
-from ngramspec.server.structured.gbnf import MAX_NAME, json_literal, literal
-from ngramspec.server.structured.json_merge import Merger
-from ngramspec.server.structured.json_string import bounds_of, fits, string_automaton
-from ngramspec.server.structured.json_value import listed
-from ngramspec.server.structured.regular import ANY_TEXT
+from ngramspec.structured import automaton as automata
+from ngramspec.structured.automaton import Automaton, TooLargeError
+from ngramspec.structured.context import Context, NothingError
+from ngramspec.structured.gbnf import MAX_NAME, json_literal, literal
+from ngramspec.structured.json_merge import Merger
+from ngramspec.structured.json_string import bounds_of, fits, string_automaton
+from ngramspec.structured.json_value import listed
+from ngramspec.structured.regular import ANY_TEXT
 
 COMMA = ' space "," space '
 MAX_STATES = 500  # of the members of one object that are counted
@@ -34,7 +34,7 @@ def object_text(schema: Schema, context: Context, merger: Merger, name: str, vis
         visit: Returns a rule for a schema, given a name.
 
     Raises:
-        ApiError: A keyword is not valid, or cannot be enforced in a strict request.
+        GrammarError: A keyword is not valid, or cannot be enforced in a strict request.
         NothingError: No object fits.
     """
     return _Object(schema, context, merger, name, visit).text()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ngramspec.server.errors import ApiError, bad_request
+from ngramspec.structured.errors import GrammarError
 
 MAX_RULES = 4000
 MAX_CHARS = 1 << 20  # of all rules
@@ -65,11 +65,13 @@ class Rules:
         """Take some of the steps that the conversion can take.
 
         Raises:
-            ApiError: None are left.
+            GrammarError: None are left.
         """
         self._num_steps += steps
         if self._num_steps > MAX_STEPS:
-            raise bad_request(f"the schema has more than {MAX_STEPS} parts, repeated ones included")
+            raise GrammarError(
+                f"the schema has more than {MAX_STEPS} parts, repeated ones included"
+            )
 
     def primitive(self, name: str) -> str:
         """Add a rule of PRIMITIVES, with the rules it needs, and return its name."""
@@ -97,7 +99,7 @@ class Rules:
         """Set a reserved rule and return its name.
 
         Raises:
-            ApiError: The grammar becomes too large.
+            GrammarError: The grammar becomes too large.
         """
         self._num_chars += len(text)
         if self._num_chars > MAX_CHARS:
@@ -113,10 +115,10 @@ class Rules:
         """Return an item between `low` and `high` times; more than MAX_REPEAT come in blocks.
 
         Raises:
-            ApiError: That is more than MAX_TIMES, or the grammar becomes too large.
+            GrammarError: That is more than MAX_TIMES, or the grammar becomes too large.
         """
         if low > MAX_TIMES or (high or 0) > MAX_TIMES:
-            raise bad_request(f"a schema can repeat at most {MAX_TIMES} times")
+            raise GrammarError(f"a schema can repeat at most {MAX_TIMES} times")
         if low > MAX_REPEAT or (high or 0) > MAX_REPEAT:
             return self._blocks(item, low, high)
         if high is None:
@@ -143,14 +145,14 @@ class Rules:
         return "\n".join([f"root ::= {root}", *lines, ""])
 
 
-def too_many_rules() -> ApiError:
+def too_many_rules() -> GrammarError:
     """Return the error of a grammar that would have too many rules."""
-    return bad_request(f"the grammar would have more than {MAX_RULES} rules")
+    return GrammarError(f"the grammar would have more than {MAX_RULES} rules")
 
 
-def too_many_chars() -> ApiError:
+def too_many_chars() -> GrammarError:
     """Return the error of a grammar that would have too many characters."""
-    return bad_request(f"the grammar would have more than {MAX_CHARS} characters")
+    return GrammarError(f"the grammar would have more than {MAX_CHARS} characters")
 
 
 def literal(text: str) -> str:
@@ -162,12 +164,12 @@ def json_text(value: Any) -> str:
     """Return a JSON value as text.
 
     Raises:
-        ApiError: It holds a number that is not finite, which JSON cannot represent.
+        GrammarError: It holds a number that is not finite, which JSON cannot represent.
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise bad_request("a schema must hold finite numbers") from None
+        raise GrammarError("a schema must hold finite numbers") from None
 
 
 def json_literal(value: Any) -> str:

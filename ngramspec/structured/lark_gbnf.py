@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ngramspec.server.errors import bad_request
-from ngramspec.server.structured.gbnf import Rules
-from ngramspec.server.structured.lark import (
+from ngramspec.structured.errors import GrammarError
+from ngramspec.structured.gbnf import Rules
+from ngramspec.structured.lark import (
     Either,
     Lark,
     Name,
@@ -22,7 +22,7 @@ from ngramspec.server.structured.lark import (
     is_terminal,
     read_lark,
 )
-from ngramspec.server.structured.regular import EMPTY_TEXT, Spelling, gbnf, lengths
+from ngramspec.structured.regular import EMPTY_TEXT, Spelling, gbnf, lengths
 
 START = "start"
 MAX_VISITS = 200_000  # of names, to find what matches the empty text
@@ -43,7 +43,7 @@ class LarkGrammar:
         """Add rules and return GBNF for the texts of the grammar.
 
         Raises:
-            ApiError: It becomes too large.
+            GrammarError: It becomes too large.
         """
         return _Writer(self, rules, name, spelling).whole()
 
@@ -52,8 +52,8 @@ def lark_grammar(text: str) -> LarkGrammar:
     """Return a grammar from its text.
 
     Raises:
-        ApiError: It cannot be read, lacks a rule, or one begins with itself through another; names
-            the rule.
+        GrammarError: It cannot be read, lacks a rule, or one begins with itself through another;
+            names the rule.
 
     Cost: linear in the text.
     """
@@ -67,19 +67,19 @@ def lark_grammar(text: str) -> LarkGrammar:
 def _needed(lark: Lark) -> dict[str, Part]:
     """Return the rules that `start` and what is ignored need."""
     if START not in lark.rules:
-        raise bad_request(f"the grammar has no rule {START!r}")
+        raise GrammarError(f"the grammar has no rule {START!r}")
     needed: dict[str, Part] = {}
     todo = [START, *(name for part in lark.ignored for name in _names(part))]
     for name in todo:  # grows on the way
         if name in needed:
             continue
         if name not in lark.rules:
-            raise bad_request(f"the grammar lacks the rule {name!r:.60}")
+            raise GrammarError(f"the grammar lacks the rule {name!r:.60}")
         needed[name] = lark.rules[name]
         if is_terminal(name):
             for other in _names(needed[name]):
                 if not is_terminal(other):
-                    raise bad_request(f"the terminal {name!r} has the rule {other!r} in it")
+                    raise GrammarError(f"the terminal {name!r} has the rule {other!r} in it")
         todo += _names(needed[name])
     return needed
 
@@ -106,7 +106,7 @@ def _without_left_recursion(name: str, part: Part) -> Part:
     if not again:
         return part
     if not others:
-        raise bad_request(f"the rule {name!r} begins with itself and has no other beginning")
+        raise GrammarError(f"the rule {name!r} begins with itself and has no other beginning")
     return Sequence((Either(tuple(others)), Times(Either(tuple(again)), 0, None)))
 
 
@@ -126,7 +126,7 @@ def _refuse_left_recursion(rules: Mapping[str, Part]) -> None:
                 following = path[name].pop()
                 if following in path:
                     through = f" through {name!r}" if name != following else ""
-                    raise bad_request(f"the rule {following!r} begins with itself{through}")
+                    raise GrammarError(f"the rule {following!r} begins with itself{through}")
                 todo.append(following)
             else:
                 path.pop(name, None)
@@ -138,7 +138,7 @@ def _empty_rules(rules: Mapping[str, Part]) -> set[str]:
     """Return the names of the rules that match the empty text.
 
     Raises:
-        ApiError: That takes more than MAX_VISITS.
+        GrammarError: That takes more than MAX_VISITS.
     """
     users: dict[str, list[str]] = {name: [] for name in rules}
     for name, part in rules.items():
@@ -151,7 +151,7 @@ def _empty_rules(rules: Mapping[str, Part]) -> set[str]:
         name = todo.pop()
         visits += sizes[name]
         if visits > MAX_VISITS:
-            raise bad_request(f"the rule {name!r} depends on too many others")
+            raise GrammarError(f"the rule {name!r} depends on too many others")
         if name not in empty and _is_empty(rules[name], empty):
             empty.add(name)
             todo += users[name]

@@ -13,20 +13,21 @@ from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import unquote
 
-from ngramspec.server.errors import ApiError, bad_request
-from ngramspec.server.structured import automaton as automata
-from ngramspec.server.structured.automaton import TooLargeError
-from ngramspec.server.structured.context import Context, NothingError
-from ngramspec.server.structured.gbnf import Rules, json_text, literal, one_of
-from ngramspec.server.structured.json_apart import excludes
-from ngramspec.server.structured.json_array import array_text
-from ngramspec.server.structured.json_merge import Merger
-from ngramspec.server.structured.json_number import Limits, limits_of, number_automaton
-from ngramspec.server.structured.json_object import object_text
-from ngramspec.server.structured.json_string import bare_text, string_text
-from ngramspec.server.structured.json_value import BY_TYPE, NUMBER_WORDS, implied_type, listed
+from ngramspec.structured import automaton as automata
+from ngramspec.structured.automaton import TooLargeError
+from ngramspec.structured.context import Context, NothingError
+from ngramspec.structured.errors import GrammarError
+from ngramspec.structured.gbnf import Rules, json_text, literal, one_of
+from ngramspec.structured.json_apart import excludes
+from ngramspec.structured.json_array import array_text
+from ngramspec.structured.json_merge import Merger
+from ngramspec.structured.json_number import Limits, limits_of, number_automaton
+from ngramspec.structured.json_object import object_text
+from ngramspec.structured.json_string import bare_text, string_text
+from ngramspec.structured.json_value import BY_TYPE, NUMBER_WORDS, implied_type, listed
 
 MAX_DEPTH = 64
+ANY_OBJECT = {"type": "object"}
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 APPLIED = ("anyOf", "oneOf", "allOf", "$ref")  # keywords with schemas for the same value
 # Of the others, which do the same: what no grammar here enforces.
@@ -54,7 +55,7 @@ def add_schema(
         whole: What the schema is a part of, in which its references are; None = it is all.
 
     Raises:
-        ApiError: It is not a JSON schema, a grammar cannot express it, or it is too large.
+        GrammarError: It is not a JSON schema, a grammar cannot express it, or it is too large.
 
     Cost: linear in the schema; parts that are shared by $ref become one rule. What counts, excludes
     names or joins patterns costs as many steps as its automaton has states.
@@ -65,6 +66,28 @@ def add_schema(
     with _errors_of(field):
         whole = schema if whole is None else whole
         return _Converter(Context(rules, strict), whole).visit(schema, name, 0)
+
+
+def schema_grammar(schema: Any, field: str = "json_schema", strict: bool = False) -> str:
+    """Return the GBNF of a JSON schema; an empty schema means an object.
+
+    Args:
+        schema: The schema.
+        field: Name of what holds it, for errors.
+        strict: Refuse what a grammar cannot enforce; it is left out otherwise.
+
+    Raises:
+        GrammarError: As for add_schema; names the field.
+
+    Cost: as add_schema.
+    """
+    rules = Rules()
+    return rules.grammar(answer_rule(rules, schema, field, strict))
+
+
+def answer_rule(rules: Rules, schema: Any, field: str, strict: bool = False) -> str:
+    """Add the rules of a JSON schema, as schema_grammar; return the name of the first."""
+    return add_schema(rules, ANY_OBJECT if schema == {} else schema, "answer", field, strict)
 
 
 def add_string(
@@ -80,7 +103,7 @@ def add_string(
         None if any text will do.
 
     Raises:
-        ApiError: As for add_schema.
+        GrammarError: As for add_schema.
     """
     with _errors_of(field):
         return _Converter(Context(rules, strict), whole).visit_bare(schema, name, mark, 0)
@@ -91,12 +114,12 @@ def _errors_of(field: str) -> Iterator[None]:
     """Name the field in the errors of a schema."""
     try:
         yield
-    except ApiError as error:
-        raise bad_request(f"{field}: {error.message}", field) from error
+    except GrammarError as error:
+        raise GrammarError(f"{field}: {error.message}", field) from error
     except RecursionError:
-        raise bad_request(f"{field}: the JSON schema is nested too deep", field) from None
+        raise GrammarError(f"{field}: the JSON schema is nested too deep", field) from None
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise bad_request(f"{field}: the JSON schema is not valid: {error}", field) from error
+        raise GrammarError(f"{field}: the JSON schema is not valid: {error}", field) from error
 
 
 class _Converter:
@@ -145,13 +168,13 @@ class _Converter:
     def _visit(self, schema: Any, name: str, depth: int) -> str:
         self._rules.spend(1)
         if depth > MAX_DEPTH:
-            raise bad_request(f"the JSON schema is nested deeper than {MAX_DEPTH}")
+            raise GrammarError(f"the JSON schema is nested deeper than {MAX_DEPTH}")
         if schema is True or schema == {}:
             return self._rules.primitive("value")
         if schema is False:
             raise NothingError("the JSON schema allows no value")
         if not isinstance(schema, Mapping):
-            raise bad_request(f"a JSON schema must be an object, got {schema!r:.80}")
+            raise GrammarError(f"a JSON schema must be an object, got {schema!r:.80}")
         if "$ref" in schema and SAYING.isdisjoint(schema.keys() - {"$ref"}):
             return self._reference(schema["$ref"], depth)
         if "$ref" in schema or "allOf" in schema:
@@ -183,7 +206,7 @@ class _Converter:
         if kind is None:
             return self._rules.primitive("value")
         if kind not in TYPES:
-            raise bad_request(f"{kind!r:.80} is not a JSON schema type; known: {', '.join(TYPES)}")
+            raise GrammarError(f"{kind!r:.80} is not a JSON schema type; known: {', '.join(TYPES)}")
         for word in UNENFORCED_OF.get(kind, ()):
             if word in schema:
                 self._context.cannot(word)
@@ -215,14 +238,14 @@ class _Converter:
 
     def _resolve(self, ref: str) -> Any:
         if ref != "#" and not ref.startswith("#/"):
-            raise bad_request(f"$ref must be a path within the schema, got {ref!r:.80}")
+            raise GrammarError(f"$ref must be a path within the schema, got {ref!r:.80}")
         found = self._whole
         for part in ref[1:].split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             try:
                 found = found[int(key)] if isinstance(found, list) else found[key]
             except (KeyError, IndexError, ValueError, TypeError) as error:
-                raise bad_request(f"$ref {ref!r:.80} is not in the schema") from error
+                raise GrammarError(f"$ref {ref!r:.80} is not in the schema") from error
         return found
 
     def _listed(self, schema: Schema, name: str) -> str:
@@ -233,7 +256,7 @@ class _Converter:
         """Return the values of an enum or const that fit the rest of the schema."""
         values = [schema["const"]] if "const" in schema else schema["enum"]
         if not isinstance(values, list) or not values:
-            raise bad_request("an enum must be a list with a value")
+            raise GrammarError("an enum must be a list with a value")
         self._rules.spend(len(values))
         if "const" in schema and "enum" in schema:
             schema = self._merger.merged({"enum": values}, _less(schema, "const"))
@@ -257,7 +280,7 @@ class _Converter:
     def _one_of(self, schema: Schema, word: str, name: str, depth: int) -> str:
         parts, rest = schema[word], _less(schema, word)
         if not isinstance(parts, list) or not parts:
-            raise bad_request(f"{word} must be a list with a schema")
+            raise GrammarError(f"{word} must be a list with a schema")
         if not SAYING.isdisjoint(rest):
             parts = [self._merger.both(one, rest) for one in parts]
         if word == "oneOf" and self._context.strict:
@@ -274,7 +297,7 @@ class _Converter:
 
     def _alternatives(self, parts: list[Any], name: str, depth: int) -> str:
         if not parts:
-            raise bad_request("a list of types must not be empty")
+            raise GrammarError("a list of types must not be empty")
         made: dict[str, None] = {}
         nothing = None
         for i, one in enumerate(parts):
@@ -295,7 +318,7 @@ class _Converter:
         if "$ref" not in schema and "allOf" not in schema:
             return cast("Schema", schema)
         if depth > MAX_DEPTH:
-            raise bad_request(f"the JSON schema is nested deeper than {MAX_DEPTH}")
+            raise GrammarError(f"the JSON schema is nested deeper than {MAX_DEPTH}")
         known = self._flattened.get(id(schema))
         if known is None:
             parts = [self._resolve(schema["$ref"])] if "$ref" in schema else []

@@ -1,1 +1,0 @@
-"""From JSON schemas and patterns to GBNF."""
