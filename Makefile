@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 SOAK_SECONDS ?= 1800  # for each of two soaks
 # What the sanitizers run over; `make asan ASAN_TESTS=tests/engine` for less.
-ASAN_TESTS ?= tests/native tests/drafters tests/formats tests/verify tests/threads tests/compat tests/engine tests/server
+ASAN_TESTS ?= tests/native tests/structured tests/drafters tests/formats tests/verify tests/threads tests/compat tests/engine tests/server
 TSAN_TESTS ?= tests/threads tests/native/drafter/test_batch_threads.py tests/engine tests/server
 COMMA := ,
 # GCC drops what llama.cpp's AMX kernels load their tiles with, and they crash (llama.cpp issue 20824).
@@ -24,10 +24,10 @@ NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null 
 LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
-QUICK := $(addprefix tests/,native drafters formats grammar verify test_tree.py threads golden replay corpus recordings tokenizers gotemplate ollama \
+QUICK := $(addprefix tests/,native drafters formats grammar structured verify test_tree.py threads golden replay corpus recordings tokenizers gotemplate ollama \
 	models packaging/test_layers.py packaging/test_imports.py engine test_llm.py \
 	$(addprefix adapters/llama_cpp/test_,chain_sampler.py chain_sampler_rules.py model.py settings.py) \
-	$(addprefix server/test_,json_schema.py parsers.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
+	$(addprefix server/test_,response_formats.py parsers.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
 SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost) \
 	native/policy/test_speed_up formats/test_saving
 TORCH_STAMP := $(VENV)/.torch
