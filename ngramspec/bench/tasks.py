@@ -132,7 +132,7 @@ TASKS = (
     Task("convert", "Convert a table", ("Convert to JSON:\n\n" + _fence(PARTS, "csv"),)),
 )
 TASK_NAMES = tuple(task.name for task in TASKS)
-# No task of the benchmarks: the embedded model, which can only copy, has no answer of its own.
+# No task of `bench e2e` and the demo: the embedded model, which can only copy, has no answer to it.
 FREE = Task(
     "free",
     "Write free text",

@@ -31,8 +31,8 @@ HELD_OUT = "held-out"
 TEXTS = "texts"
 GROWING = {DIGESTS: "digest_bytes", HELD_OUT: "held_out_bytes", TEXTS: "text_bytes"}
 VERSION = 4
-# Of a local build; of one on Ray; of its tasks that were ended while they wrote.
-OWN_FILES = ("run-*", "shard-*", ".shard-*")
+UNFINISHED = ".shard-*"  # of tasks on Ray that were ended while they wrote
+OWN_FILES = ("run-*", "shard-*", UNFINISHED)  # of a local build; of one on Ray
 _CHUNK = 1 << 20
 TokenArray = NDArray[np.int32]
 
@@ -226,6 +226,11 @@ class WorkFolder:
         self._lock.release()
         with contextlib.suppress(OSError):
             self.path.rmdir()
+
+    def remove_unfinished(self) -> None:
+        """Remove what tasks were writing when they were ended."""
+        for path in self.path.glob(UNFINISHED):
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Unlock the folder, if it was locked; remove it if it has no checkpoint."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ngramspec.build.errors import UnfitCorpusError
 from ngramspec.build.options import BuildOptions
 from ngramspec.corpus import (
     CorpusPlan,
@@ -18,7 +19,6 @@ from ngramspec.corpus import (
     read_documents,
 )
 from ngramspec.corpus.inputs import STDIN
-from ngramspec.errors import InputError
 
 PART_CHARS = 1 << 20  # longer documents are tokenised and counted in parts
 
@@ -67,7 +67,7 @@ class Feed:
         A duplicate has no parts: it is yielded so that a build can stop there, too.
 
         Raises:
-            InputError: Recorded requests come from a pipe, without a word on their format.
+            UnfitCorpusError: Recorded requests come from a pipe, without a word on their format.
         """
         read_options = ReadOptions(self.options.field, self.options.roles)
         before = sum(unit.num_bytes for unit in self.plan.units[: self.unit])
@@ -101,7 +101,7 @@ class Feed:
 
         if is_recorded(text[:LOOKED_AT]):
             name = "standard input" if unit.path == STDIN else unit.path
-            raise InputError(
+            raise UnfitCorpusError(
                 f"{name} holds recorded requests, which are read more than once: name a file that "
                 "holds them to count the answers, or give --format text to count all as text"
             )

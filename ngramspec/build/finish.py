@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ngramspec.build.checkpoint import TokenArray
+from ngramspec.build.errors import UnfitCorpusError
 from ngramspec.build.feed import Totals
 from ngramspec.build.held_out import HeldOut, measure
 from ngramspec.build.options import BuildOptions
@@ -23,18 +24,14 @@ from ngramspec.formats.suffix_file import MEMORY, MOST_TOKENS, write_suffix_inde
 from ngramspec.tokenizers import Tokenizer
 
 
-class TooManyTokensError(InputError):
-    """The corpus is too large for an index: to resume the build would end in the same way."""
-
-
 def check_indexed(num_tokens: int) -> None:
     """Check that an index can hold so many tokens, the borders among them.
 
     Raises:
-        TooManyTokensError: It cannot.
+        UnfitCorpusError: It cannot.
     """
     if num_tokens > MOST_TOKENS:
-        raise TooManyTokensError(
+        raise UnfitCorpusError(
             f"an index holds {MOST_TOKENS:,} tokens at most, with one after each text, and the "
             "corpus has more: give fewer files"
         )

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ngramspec._native.files.tally import Tally
 from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
+from ngramspec.build.errors import UnfitCorpusError
 from ngramspec.build.feed import Feed
-from ngramspec.build.finish import Counted, TooManyTokensError, check_indexed, finish
+from ngramspec.build.finish import Counted, check_indexed, finish
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.memory import read_bytes, tokens_within
 from ngramspec.build.options import BuildOptions, Resources
@@ -308,7 +309,7 @@ def build(
                 running.keep()
                 raise
         work.remove()
-    except TooManyTokensError:
+    except UnfitCorpusError:
         work.remove()
         raise
     except BaseException:

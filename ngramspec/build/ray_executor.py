@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from ngramspec._version import __version__
 from ngramspec.build.checkpoint import TokenArray, WorkFolder, identity_of
+from ngramspec.build.errors import UnfitCorpusError
 from ngramspec.build.feed import Totals
-from ngramspec.build.finish import Counted, TooManyTokensError, check_indexed, finish
+from ngramspec.build.finish import Counted, check_indexed, finish
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.options import LEAST_MEMORY, BuildOptions, Resources
 from ngramspec.build.progress import NoProgress, Progress
@@ -271,7 +272,8 @@ def _kept(folder: WorkFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if any(folder.path.glob(PATTERN)) and not isinstance(error, TooManyTokensError):
+        if any(folder.path.glob(PATTERN)) and not isinstance(error, UnfitCorpusError):
+            folder.remove_unfinished()
             folder.close()
         elif folder.is_open:
             folder.remove()

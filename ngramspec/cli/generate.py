@@ -193,9 +193,9 @@ def _prompt_ids(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
     ids = _tokenized(llm, values, prompt)
     size, trained = llm.engine.context_size, llm.model.n_ctx_train
     if ids.size >= size:
-        more = f"-c N gives more, up to {trained}"
+        more = f"-c N gives more, up to {trained} if memory allows"
         if size >= trained:
-            more = "the model was trained with no more; --rope-scale N with -c stretches it"
+            more = f"the model was trained with {trained}; --rope-scale N and -c N stretch that"
         raise InputError(f"the prompt has {ids.size} tokens, the context {size}: {more}")
     return ids
 

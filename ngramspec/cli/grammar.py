@@ -41,8 +41,9 @@ def grammar_of(values: Mapping[str, Any]) -> str:
     text = read_utf8(value) if name.endswith("_file") else str(value)
     if name.startswith("grammar"):
         return text
+    place = f"--json-schema-file {value}" if name.endswith("_file") else "--json-schema"
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"--json-schema must be JSON: {error}") from None
-    return schema_grammar(schema, "--json-schema")
+        raise InputError(f"{place} must be JSON: {error}") from None
+    return schema_grammar(schema, place)

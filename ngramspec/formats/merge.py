@@ -98,16 +98,21 @@ def _merged_about(
 ) -> dict[str, Any] | None:
     """Return the provenance of all files, sorted; merging in steps gives the same."""
     parts: list[dict[str, Any]] = []
+    pruned: list[Any] = []  # how files were that are merged already
     for one in found:
         about = one.about
-        parts += about["merged"] if set(about) == {"merged"} else [about]
+        flat = "merged" in about and set(about) <= {"merged", "pruned"}
+        parts += about["merged"] if flat else [about]
+        pruned += about.get("pruned", ()) if flat else ()
     if not any(parts):
         return None
     made: dict[str, Any] = {
         "merged": sorted(parts, key=lambda part: json.dumps(part, sort_keys=True))
     }
     if min_count > 1 or max_bytes is not None:
-        made["pruned"] = [{"min_count": min_count, "max_bytes": max_bytes}]
+        pruned.append({"min_count": min_count, "max_bytes": max_bytes})
+    if pruned:
+        made["pruned"] = [one for i, one in enumerate(pruned) if one not in pruned[:i]]
     return made
 
 

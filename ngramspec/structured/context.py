@@ -63,6 +63,3 @@ class Context:
 
 class NothingError(GrammarError):
     """No value fits a schema. An alternative like this is left out."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)

@@ -86,7 +86,15 @@ def schema_grammar(schema: Any, field: str = "json_schema", strict: bool = False
 
 
 def answer_rule(rules: Rules, schema: Any, field: str, strict: bool = False) -> str:
-    """Add the rules of a JSON schema, as schema_grammar; return the name of the first."""
+    """Add the rules of a JSON schema to a grammar and return the name of the first.
+
+    Args:
+        rules: The grammar.
+        schema, field, strict: As for schema_grammar.
+
+    Raises:
+        GrammarError: As for add_schema.
+    """
     return add_schema(rules, ANY_OBJECT if schema == {} else schema, "answer", field, strict)
 
 

@@ -205,6 +205,55 @@ def test_a_chat_open_in_two_tabs_is_the_same_in_both(server: Server, pages: Page
     assert names(page) == ["four"]
 
 
+def test_what_another_tab_deletes_or_could_not_send_is_kept_when_it_goes_on(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    other = page.context.new_page()
+    other.goto(server.url)
+    answers_with(other, "good")
+    new_chat(other, "one")
+    other.get_by_role("button", name="Settings").click()
+    other.get_by_role("button", name="Delete all chats").click()
+    other.locator("#confirm-yes").click()
+    until(page, "() => document.querySelectorAll('.chat-name').length === 0")
+    refused = {"error": {"message": "no room"}}
+    page.route("**/v1/chat/completions", lambda r: r.fulfill(status=503, json=refused))
+    send(page, "two")
+    page.get_by_text("no room").wait_for()
+    page.unroute_all()
+    answers_with(page, "fine")
+    send(page, "two")
+    other.get_by_role("link", name="two").click()
+    other.locator(".message.user", has_text="two").wait_for()
+    send(other, "three")
+    finished(other, 2)
+    other.reload()
+    other.locator(".message.user", has_text="three").wait_for()
+
+
+def test_an_answer_that_comes_in_elsewhere_is_shown_when_it_is_complete(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator(".message.user", has_text="one").wait_for()
+    page.evaluate(SLOW)
+    send(page, "two")
+    page.get_by_text("begun").wait_for()
+    page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+    page.get_by_role("button", name="Rename one").evaluate("e => e.click()")  # kept meanwhile
+    page.get_by_label("Name of the chat").fill("uno")
+    page.keyboard.press("Enter")
+    other.get_by_role("link", name="uno").wait_for()
+    assert "Broken off" not in other.inner_text("#messages")
+    page.evaluate("() => window.go()")
+    other.get_by_text("begun and ended").wait_for()
+
+
 @pytest.mark.parametrize("way", ["at once", "at the end"])
 def test_a_chat_that_cannot_be_kept_is_told(server: Server, pages: Pages, way: str) -> None:
     page = pages.open("about:blank")

@@ -105,7 +105,8 @@ def test_text_that_comes_with_a_picture_is_pasted_as_text(server: Server, pages:
         """() => {
             const data = new DataTransfer();
             data.setData('text/plain', 'a cell');
-            data.items.add(new File([new Uint8Array([0x89, 0xff])], 'image.png'));
+            const bytes = new Uint8Array([0x89, 0xff]);
+            data.items.add(new File([bytes], 'image.png', {type: 'image/png'}));
             const event = new ClipboardEvent('paste',
                 {bubbles: true, cancelable: true, clipboardData: data});
             document.getElementById('prompt').dispatchEvent(event);

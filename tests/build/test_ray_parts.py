@@ -297,12 +297,12 @@ def test_tasks_that_no_host_can_run_end_the_build(monkeypatch: pytest.MonkeyPatc
         def get(self, ref: str) -> str:
             return ref
 
-    monkeypatch.setattr(ray_cluster, "GROW_SECONDS", 0.05)
-    for memory, looks, works in (
-        (200 << 20, [large], False),
-        (200 << 20, [large, large, large | {"CPU": 1.0}], True),  # it has grown in time
-        (100 << 20, [large] * 3000 + [large | {"CPU": 1.0}], True),  # it is busy, that is all
+    for memory, looks, works, grows in (
+        (200 << 20, [large], False, 0.05),
+        (200 << 20, [large, large, large | {"CPU": 1.0}], True, 60.0),  # it has grown in time
+        (100 << 20, [large] * 20 + [large | {"CPU": 1.0}], True, 0.0),  # it is busy, that is all
     ):
+        monkeypatch.setattr(ray_cluster, "GROW_SECONDS", grows)
         ray = Ray()
         ray.looks = looks
         cluster = Cluster(ray, NoProgress())

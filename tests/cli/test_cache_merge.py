@@ -67,6 +67,17 @@ def test_merge_with_bounds(cache: Any) -> None:
     assert not list(Path().glob("*.whole"))
 
 
+def test_merging_again_and_again_with_bounds_keeps_the_provenance_flat(cache: Any) -> None:
+    cache("merge", "a.ngc", "b.ngc", "-o", "often.ngc", "--min-count", "2")
+    for least in ("2", "3", "3"):
+        cache("merge", "often.ngc", "b.ngc", "-o", "often.ngc", "--min-count", least)
+    about = about_of(open_container("often.ngc"))
+    names = Counter(part["corpus"][-1] for part in about["merged"])
+    assert sorted(names.values()) == [1, 4]  # of a.ngc once, of b.ngc four times
+    bounds = [{"min_count": least, "max_bytes": None} for least in (2, 3)]
+    assert about["pruned"] == bounds
+
+
 def test_merge_of_different_tokenizers(invoke: Any, cache: Any) -> None:
     result = invoke("cache", "merge", "a.ngc", "other.ngc", "-o", "m.ngc")
     message = "other.ngc was made with another tokenizer than a.ngc: counts of different tokens"

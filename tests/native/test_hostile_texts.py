@@ -47,8 +47,8 @@ def crowded(length: int, size: int) -> np.ndarray:
 @pytest.mark.parametrize("spec", ["ngram-simple", "ngram-map-k"])
 def test_hashes_cannot_be_made_to_collide(spec: str) -> None:
     drafter = create_drafter(spec, size_n=12)
-    usual = int32(np.random.default_rng(1).integers(1, 2001, 12_000))
-    hostile = crowded(12_000, 12)
+    usual = int32(np.random.default_rng(1).integers(1, 2001, 24_000))
+    hostile = crowded(24_000, 12)
 
     def begin(text: np.ndarray) -> None:
         drafter.begin(0, [])  # nothing is shared with the text before

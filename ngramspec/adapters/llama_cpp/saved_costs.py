@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 FOLDER = Path("ngramspec", "costs")
 SECONDS = 2.0  # for measuring what nobody has measured yet, by default
 # The fields of Loading that passes may depend on. MTP heads are loaded for drafts, not for them.
-_OF_LOADING = ("mode", "lazy", "repack", "host_buffers", "metadata")
+_OF_LOADING = ("mode", "lazy", "repack", "host_buffers")  # and the metadata
 _reported: set[Path] = set()
 
 
@@ -148,7 +148,10 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
         "build": f"{llama_cpp.__version__} {model.library.lib.llama_print_system_info().decode()}",
         "devices": [one.description for one in gpus(placement)] if model.n_gpu_layers else [],
         "placement": {**asdict(placement), "n_gpu_layers": model.n_gpu_layers},
-        "loading": {name: getattr(model.loading, name) for name in _OF_LOADING},
+        "loading": {
+            **{name: getattr(model.loading, name) for name in _OF_LOADING},
+            "metadata": dict(model.loading.metadata),
+        },
         "threads": list(settings.num_threads),
         "flash_attn": settings.flash_attn,
         "type_k": settings.type_k,

@@ -129,7 +129,9 @@ def tune(**values: Any) -> None:
     from ngramspec.recordings.traces import Cut
 
     _check(values)
+    given = values["model"]
     resolve_model(values)
+    model = values["model"] if given is None else given  # a name says more than the file it has
     cut = Cut(values["requests"], values["max_prompt"], values["max_output"])
     loaded, problems = load_recorded(values["traces"], values, cut)
     if not values["as_json"]:
@@ -143,9 +145,9 @@ def tune(**values: Any) -> None:
             failure = error  # what was found is told first
     if values["as_json"]:
         recorded = recorded_json(loaded, problems)
-        print_json({**found.as_json(values["model"]), "recorded": recorded})
+        print_json({**found.as_json(model), "recorded": recorded})
     else:
-        show(found, values["model"])
+        show(found, model)
     if failure is not None:
         raise failure
     if found.interrupted:

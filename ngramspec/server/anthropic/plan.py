@@ -31,7 +31,7 @@ def plan_message(
     """Read the body of a request for a message.
 
     Raises:
-        ApiError: It cannot be answered.
+        ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
     body = parse(raw, MessagesBody)

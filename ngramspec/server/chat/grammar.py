@@ -32,7 +32,8 @@ def chat_grammar(
         strict: Refuse what a grammar cannot enforce of the schema; it is left out otherwise.
 
     Raises:
-        ApiError: A grammar comes with a schema or tools, or one of them is not valid.
+        ApiError: A grammar comes with a schema or tools.
+        GrammarError: A schema is not valid; names its field.
     """
     tools = format.tools
     check_constraint(body, schema)
@@ -61,7 +62,7 @@ def _optional_calls(format: ChatFormat) -> str:
     Arguments whose schema no grammar can express are free, unless their tool is strict.
 
     Raises:
-        ApiError: A tool is strict, and its schema or all of them together are too large.
+        GrammarError: A tool is strict, and its schema or all of them together are too large.
     """
     calls, tools = format.calls, format.tools
     anywhere, first = calls.triggers(tools)

@@ -39,7 +39,7 @@ def plan_native(
     """Read the body of POST /completion, or of POST /infill.
 
     Raises:
-        ApiError: It cannot be answered.
+        ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
     body = parse(raw, NativeBody)

@@ -50,7 +50,7 @@ def plan_generate(
     """Read the body of POST /api/generate.
 
     Raises:
-        ApiError: It cannot be answered.
+        ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
     body = parse(raw, GenerateBody)

@@ -29,7 +29,7 @@ def plan_chat(
     """Read the body of a chat request.
 
     Raises:
-        ApiError: It cannot be answered.
+        ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
     body = parse(raw, ChatBody)

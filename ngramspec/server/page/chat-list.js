@@ -2,7 +2,7 @@
 
 import { exported, imported, newChat } from "./chats.js";
 import { showContext } from "./composer.js";
-import { abandon, complain, isRunning, openChat, show, whenChatChanges } from "./conversation.js";
+import { abandon, complain, isRunning, openChat, revive, show, whenChatChanges } from "./conversation.js";
 import { $, confirm, download, iconButton, make } from "./dom.js";
 import * as store from "./store.js";
 
@@ -40,16 +40,29 @@ async function follow() {
 }
 
 /** Take over what a page in another tab has changed, unless an answer comes in here for it. */
-async function changed({ id = openChat().id, gone = false }) {
-  if (gone) abandon(id);
-  if (!isRunning(id)) open.delete(id);
-  const writing = document.querySelector("form.edit"); // its text would go
-  if (id === openChat().id && openChat().messages.length && !isRunning(id) && !writing) {
-    const chat = await store.load(id);
-    if (chat) openOne(chat);
-    else begin();
+async function changed({ id, gone = false }) {
+  const current = openChat();
+  if (gone) {
+    // An empty chat was never kept, so it is none of "all".
+    const hit = (id === undefined ? [...open.values()] : [open.get(id)]).filter((one) => one?.messages.length);
+    for (const one of hit) {
+      abandon(one.id);
+      open.delete(one.id);
+    }
+    if (hit.includes(current)) return begin();
+  } else if (!isRunning(id)) {
+    revive(id);
+    if (id !== current.id) open.delete(id);
+    else await takeOver(id);
   }
   list();
+}
+
+/** Show what another tab has made of the open chat: not what still comes in there, and nothing over what is written here. */
+async function takeOver(id) {
+  const chat = await store.load(id);
+  const writing = [...$("messages").querySelectorAll("textarea")].some((area) => area.value);
+  if (chat && id === openChat().id && !isRunning(id) && !writing && chat.messages.at(-1)?.ended !== "") openOne(chat);
 }
 
 function openOne(chat) {

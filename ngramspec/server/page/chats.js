@@ -76,7 +76,7 @@ function cleaned({ role, content = "", reasoning, runs, calls, attachments, fact
 const isText = (...values) => values.every((value) => typeof value === "string");
 const numbers = (values) => Array.isArray(values) && values.every(Number.isFinite);
 const isObject = (value) => Boolean(value) && typeof value === "object" && !Array.isArray(value);
-const isAsked = (asked) => isObject(asked) && isObject(asked.speculative) && isText(asked.system);
+const isAsked = (asked) => isObject(asked) && isObject(asked.speculative) && isText(asked.system ?? "");
 const FACTS = ["tokens", "ms", "speed", "prompt", "steps", "accepted"];
 const isFacts = (facts) => Boolean(facts) && FACTS.every((name) => Number.isFinite(facts[name]));
 const isSamples = (samples) => Array.isArray(samples) && samples.every((one) => numbers(one) && one.length === 2);

@@ -23,7 +23,8 @@ export function startComposer() {
   $("attach-files").addEventListener("change", ({ target }) => (read([...target.files]), (target.value = "")));
   prompt.addEventListener("paste", (event) => {
     const { files: [...files], types } = event.clipboardData;
-    if (!files.length || types.includes("text/plain")) return; // a table's cells are a picture, too
+    const drawn = types.includes("text/plain") && files.every(({ type }) => type.startsWith("image/"));
+    if (!files.length || drawn) return; // cells of a table come as a text and its picture
     event.preventDefault();
     read(files);
   });

@@ -91,6 +91,11 @@ export function abandon(id) {
   running.delete(id);
 }
 
+/** Keep a chat again, as another tab has it. */
+export function revive(id) {
+  gone.delete(id);
+}
+
 /** Draw what depends on the chat: buttons, figures, the welcome. */
 export function refresh() {
   const busy = isRunning();

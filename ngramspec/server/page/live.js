@@ -22,8 +22,10 @@ export function startLive() {
       try {
         const now = await ask("v1/ngramspec/live");
         if (last && now.emitted_tokens < last.emitted_tokens) last = null; // another server
-        trace = [...trace, show(now, last)].slice(-LENGTH);
-        draw(trace);
+        if (last || !trace.length) {
+          trace = [...trace, show(now, last)].slice(-LENGTH);
+          draw(trace);
+        }
         last = now;
         $("live").hidden = false;
       } catch {

@@ -16,7 +16,7 @@ const CUT = {
 
 /** Return whether an answer can be made again as it was made. */
 export function comparable({ facts, calls, continued, ended, asked }) {
-  return Boolean(facts) && typeof asked?.system === "string" && !calls?.length && !continued && ["stop", "length"].includes(ended);
+  return Boolean(facts && asked) && !calls?.length && !continued && ["stop", "length"].includes(ended);
 }
 
 /**

@@ -11,7 +11,7 @@ export const choices = () => ({ ...sampling(), speculative: speculative(), syste
  * Return the path and the body of a request for an answer.
  * messages: The conversation before it; if the last one is an answer, it is continued.
  */
-export function request(messages, { system = "", ...asked }) {
+export function request(messages, { system = settings.system, ...asked }) {
   const common = { ...asked, stream: true, timings_per_token: true };
   if (!chats()) return ["v1/completions", { ...common, prompt: messages.map(textOf).join("") }];
   const first = system.trim() ? [{ role: "system", content: system }] : [];

@@ -40,7 +40,7 @@ def plan_response(
     """Read the body of a request for a response.
 
     Raises:
-        ApiError: It cannot be answered.
+        ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
     body = parse(raw, ResponsesBody)
