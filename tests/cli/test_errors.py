@@ -104,7 +104,7 @@ def test_prompt_that_does_not_fit_in_the_trained_context(invoke: Any) -> None:
     for size in ((), ("-c", "0"), ("-c", "8192")):
         result = invoke("generate", "-p", "word " * 9000, *trained, *size)
         assert result.exit_code == 2
-        said = r"tokens, the context 8192: the model was trained with no more; --rope-scale"
+        said = r"tokens, the context 8192: the model was trained with 8192; --rope-scale"
         assert re.search(said, result.stderr), result.stderr
 
 

@@ -282,7 +282,9 @@ def test_alone_or_beside_others_the_text_is_the_same(model: LlamaModel) -> None:
 
 def test_in_a_unified_cache_a_shift_moves_no_other_slot(model: LlamaModel) -> None:
     """Slots would share the cells of a common prompt, and a shift would move them for both."""
-    text = model.tokenize("def area(width, height):\n    return width * height\n" * 6)[:50]
+    code = model.tokenize("def area(width, height):\n    return width * height\n" * 12)
+    text, said = code[:50], code[50:140]  # the same tokens, whichever is the likeliest
+    grammar = "root ::= " + " ".join(f"<[{token}]>" for token in said)
 
     def run(*keeps: int) -> list[np.ndarray]:
         slots = len(keeps)
@@ -290,11 +292,11 @@ def test_in_a_unified_cache_a_shift_moves_no_other_slot(model: LlamaModel) -> No
         with LlamaTarget(model, flash_attn=False, **options) as target:
             engine = Engine(target, None, slots=slots, context_shift=True)
             engine.generate([Request(prompt_ids=text, max_tokens=1, slot=0)])
-            sampling = Sampling(temperature=0, ignore_eos=True, repeat_penalty=1.3)
+            sampling = Sampling(temperature=0, grammar=grammar)
             asked = [
                 Request(
                     prompt_ids=text,
-                    max_tokens=90,
+                    max_tokens=said.size,
                     sampling=sampling,
                     num_keep=keep,
                     logprobs=0,
@@ -310,8 +312,9 @@ def test_in_a_unified_cache_a_shift_moves_no_other_slot(model: LlamaModel) -> No
             return [np.array([entry.logprob for entry in one.logprobs]) for one in made]
 
     for beside, alone in zip(run(5, 30), [*run(5), *run(30)], strict=True):
-        # Rows of a batch are rounded in another way than one alone; a wrong shift moves them more.
-        np.testing.assert_allclose(beside, alone, atol=0.1)
+        # Rows of a batch are rounded in another way than one alone; a wrong shift moves them more,
+        # on average by 0.28 where other tokens are kept.
+        assert np.abs(beside - alone).mean() < 0.05
 
 
 @pytest.mark.parametrize(("name", "reason"), [("mamba", "recurrent"), ("lfm2", "recurrent")])

@@ -31,8 +31,8 @@ from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.parser import read_message
 from ngramspec.server.chat.reasoning import reasoning_format_of
 from ngramspec.server.chat.tools import Tool, Tools
-from ngramspec.server.errors import ApiError
 from ngramspec.server.request.bodies import SamplingBody
+from ngramspec.structured import GrammarError
 
 EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "20"))
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
@@ -313,7 +313,7 @@ def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str
         tools = Tools((Tool("now", schema, {}, strict),))
         format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
         if refused:
-            with pytest.raises(ApiError, match=r"tools\.now"):
+            with pytest.raises(GrammarError, match=r"tools\.now"):
                 forced(format)
         else:
             text = FAMILIES[name].write([("now", {"x": ["b"]})])
@@ -330,7 +330,7 @@ def test_parameters_whose_types_take_long_to_find_are_refused(name: str) -> None
     }
     tools = Tools((Tool("now", parameters, {}, strict=True),))
     format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
-    with pytest.raises(ApiError, match=r"parts, repeated ones included|more than 4000 rules"):
+    with pytest.raises(GrammarError, match=r"parts, repeated ones included|more than 4000 rules"):
         forced(format)
 
 
@@ -429,7 +429,7 @@ def test_bounds_that_take_too_large_a_grammar_are_left_out_or_refused(name: str)
         for one in (False, True)
     )
     assert accepts(forced(loose), written) == len(written.encode())
-    with pytest.raises(ApiError, match=r"tools\.f: minLength would take too large a grammar"):
+    with pytest.raises(GrammarError, match=r"tools\.f: minLength would take too large a grammar"):
         forced(strict)
 
 
@@ -498,7 +498,7 @@ def test_bad_schemas_are_refused_and_read_without_harm(name: str, junk: Any, mem
         schema = parameters if isinstance(parameters, dict) else {"properties": parameters}
         tools = Tools((Tool("now", schema, {}),), required=True)
         format = chat_format(family.template, "", tools, parses_reasoning=True)
-        with suppress(ApiError):
+        with suppress(GrammarError):
             forced(format)
         message = read(format, family.write([("now", {"x": "1"})]), [])
         assert [call["function"]["name"] for call in message.calls] == ["now"]

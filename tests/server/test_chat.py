@@ -11,7 +11,8 @@ import pytest
 from helpers.serving import CHAT, CODE, REPEAT, Serving
 from ngramspec.engine.sampling import SAMPLERS
 
-OPEN = [{"role": "user", "content": "Tell me about rivers"}]  # the model has no idea
+# There is no such function, so the model has no idea.
+OPEN = [{"role": "user", "content": "Show the function `f` from this file:\n\n```python\n```"}]
 ANSWER = f"```python\n{CODE}```"
 
 

@@ -95,18 +95,19 @@ def test_several_calls_only_when_they_are_allowed(server: Serving) -> None:
 
 
 def said_before(arguments: dict[str, Any]) -> list[Any]:
-    """Return a chat in which a call was written again and again."""
+    """Return a chat in which a call was written again and again, and is asked for once more."""
     call = json.dumps({"name": "get_weather", "arguments": arguments})
-    turn = {"role": "user", "content": "The weather in Paris?"}
-    said = {"role": "assistant", "content": f"<tool_call>\n{call}\n</tool_call>"}
-    return [turn, said] * 4 + [turn]
+    text = f"<tool_call>\n{call}\n</tool_call>"
+    turn = {"role": "user", "content": f"Repeat this text:\n\n{text}"}
+    return [turn, {"role": "assistant", "content": text}] * 4 + [turn]
 
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_call_that_the_model_begins_follows_its_schema(server: Serving, strict: bool) -> None:
     messages = said_before({"city": "Paris", "days": 3, "hourly": True})
     tools = [{**WEATHER, "function": {**WEATHER["function"], "strict": strict}}, CLOCK]
-    free: Any = {"messages": messages, "temperature": 0, "max_tokens": 100}
+    begin = [["<tool_call>", 6]]  # so that it begins one at all
+    free: Any = {"messages": messages, "temperature": 0, "logit_bias": begin}
     texts = []
     for drafts in (0, 16):
         body = {**free, "tools": tools, "max_tokens": 200, "speculative.n_max": drafts}

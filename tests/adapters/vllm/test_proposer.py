@@ -321,7 +321,7 @@ def test_the_page_shows_options_that_are_taken() -> None:
     module, _, name = shown["speculative_config"]["model"].rpartition(".")
     assert getattr(importlib.import_module(module), name) is Proposer
     settings = read_settings(config(**shown["additional_config"]["ngramspec"]), {})
-    assert settings.params["suffix"]["static"] == "code.ngx"
+    assert settings.options.drafter == "suffix"
     assert read_options(SimpleNamespace(extra_args=shown["extra_args"])).namespace == "tenant-7"
 
 
