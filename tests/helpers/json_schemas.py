@@ -19,6 +19,15 @@ from ngramspec.structured.json_schema import add_schema
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 CLOSING = np.frombuffer(b'"]},:', np.uint8)
 MOST_BYTES = 4000
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+    },
+    "required": ["name"],
+}
 
 
 def grammar_of(schema: Any, strict: bool = False) -> str:

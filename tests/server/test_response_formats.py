@@ -9,17 +9,8 @@ import jsonschema
 import openai
 import pytest
 
+from helpers.json_schemas import PERSON
 from helpers.serving import Serving
-
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 8},
-        "age": {"type": "integer", "minimum": 0},
-        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
-    },
-    "required": ["name"],
-}
 
 
 def test_a_strict_request_names_what_it_cannot_enforce(server: Serving) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from helpers.json_schemas import grammar_of, takes
+from helpers.json_schemas import PERSON, grammar_of, takes
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.grammar import read_grammar
@@ -19,15 +19,6 @@ from ngramspec.structured import GrammarError
 from ngramspec.structured.json_number import limits_of, number_automaton
 
 Accepts = Callable[[Any, str], bool]
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 8},
-        "age": {"type": "integer", "minimum": 0},
-        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
-    },
-    "required": ["name"],
-}
 TREE = {
     "$ref": "#/$defs/node",
     "$defs": {
