@@ -25,7 +25,7 @@ from ngramspec.tokenizers import Tokenizer
 
 
 def check_indexed(num_tokens: int) -> None:
-    """Check that an index can hold so many tokens, the borders among them.
+    """Check that an index can hold so many tokens, with the one after each text.
 
     Raises:
         UnfitCorpusError: It cannot.

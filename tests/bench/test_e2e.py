@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from helpers.backends import int32
 from helpers.cli import assert_one_error
 from helpers.fake_target import FakeTarget
-from helpers.paths import ROOT
+from helpers.ollama_stores import tinycode
 from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, parse_mode
 from ngramspec.bench.e2e import Run as OneRun
 from ngramspec.bench.rounds import first_difference, run_in_turns
@@ -198,12 +198,7 @@ def test_the_command_knows_the_policies() -> None:
 def test_models_by_their_names(
     run: Run, prompt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tests" / "ollama")
-    from ollama_stores import Store
-
-    store = Store(tmp_path / "models")
-    path = "registry.ollama.ai/library/tinycode/0.5b"
-    store.model(path, model=embedded_model().read_bytes())
+    store = tinycode(tmp_path / "models")
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     snapshot = tmp_path / "models--some--one-GGUF" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)

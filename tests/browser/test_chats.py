@@ -42,6 +42,14 @@ def new_chat(page: Any, text: str) -> None:
     finished(page)
 
 
+def same_chat(page: Any, question: str) -> Any:
+    """Return another tab with the open chat."""
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator(".message.user", has_text=question).wait_for()
+    return other
+
+
 def take_file(page: Any, path: Path) -> None:
     page.locator("#import-file").set_input_files(path)
 
@@ -186,9 +194,7 @@ def test_a_chat_open_in_two_tabs_is_the_same_in_both(server: Server, pages: Page
     page = pages.open(server.url)
     answers_with(page, "fine")
     new_chat(page, "one")
-    other = page.context.new_page()
-    other.goto(page.url)
-    other.locator(".message.user", has_text="one").wait_for()
+    other = same_chat(page, "one")
     answers_with(other, "good")
     send(other, "two")
     page.locator(".message.user", has_text="two").wait_for()
@@ -238,9 +244,7 @@ def test_an_answer_that_comes_in_elsewhere_is_shown_when_it_is_complete(
     page = pages.open(server.url)
     answers_with(page, "fine")
     new_chat(page, "one")
-    other = page.context.new_page()
-    other.goto(page.url)
-    other.locator(".message.user", has_text="one").wait_for()
+    other = same_chat(page, "one")
     page.evaluate(SLOW)
     send(page, "two")
     page.get_by_text("begun").wait_for()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.cli import assert_one_error
-from helpers.paths import ROOT
+from helpers.ollama_stores import tinycode
 from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.bench.demo import decode_pieces
 from ngramspec.bench.difference import find_difference
@@ -18,7 +18,6 @@ from ngramspec.cli.output import marked_text, styled
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine.exactness import Exactness
 from ngramspec.errors import BackendError
-from ngramspec.models import embedded_model
 
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
@@ -50,12 +49,7 @@ def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str
 def test_models_by_their_names_in_ollamas_store(
     invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tests" / "ollama")
-    from ollama_stores import Store
-
-    store = Store(tmp_path / "models")
-    path = "registry.ollama.ai/library/tinycode/0.5b"
-    store.model(path, model=embedded_model().read_bytes())
+    store = tinycode(tmp_path / "models")
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     arguments = ("generate", "-n", "8", "--json", "-p", PROMPT, "-md")
     made = json.loads(invoke(*arguments, "tinycode:0.5b").stdout)

@@ -12,6 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture
 def store(tmp_path: Path):
-    from ollama_stores import Store
+    from helpers.ollama_stores import Store
 
     return Store(tmp_path / "models")

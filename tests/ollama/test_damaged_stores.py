@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ollama_stores import Store
 
 from helpers.machines import SETTINGS
+from helpers.ollama_stores import Store
 from ngramspec.errors import FormatError, NgramspecError
 from ngramspec.ollama import find_model, list_models
 from ngramspec.ollama.manifest import MOST_BYTES

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ollama_stores import CONFIG, GGUF
 
+from helpers.ollama_stores import CONFIG, GGUF
 from ngramspec.errors import FormatError, InputError
 from ngramspec.ollama import ModelNotFoundError
 from ngramspec.ollama.recipe import Recipe, find_recipe, read_recipe

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from ollama_stores import CONFIG, GGUF, Store, digest_of
 
+from helpers.ollama_stores import CONFIG, GGUF, Store, digest_of
 from ngramspec.errors import FormatError, InputError, NgramspecError
 from ngramspec.ollama import ModelName, ModelNotFoundError, default_roots, find_model, list_models
 

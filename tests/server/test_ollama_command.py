@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.cli import assert_one_error
-from helpers.ollama_serving import ANSWER, ROOT, command
+from helpers.ollama_serving import ANSWER, command
+from helpers.ollama_stores import Store
 from helpers.serving import CHAT, REPEAT
 from ngramspec.cli.draft_model import take_drafts
 from ngramspec.cli.serve import serve
@@ -39,11 +40,8 @@ DRAFT ngram-cache
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def store(tmp_path: Path) -> Store:
     """A store with the embedded model as tinycode:latest."""
-    monkeypatch.syspath_prepend(ROOT / "tests" / "ollama")
-    from ollama_stores import Store
-
     made = Store(tmp_path / "models")
     params = {"temperature": 0, "num_predict": 64, "num_ctx": 1024, "top_k": 5}
     made.model(

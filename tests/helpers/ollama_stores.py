@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ngramspec.models import embedded_model
+
 GGUF = b"GGUF\x03\x00\x00\x00" + bytes(16)
 CONFIG = {"model_format": "gguf", "model_family": "llama", "model_families": ["llama"]}
 CONFIG |= {"model_type": "8.0B", "file_type": "Q4_K_M"}
@@ -69,3 +71,11 @@ class Store:
     def path_of(self, layer: dict[str, Any]) -> Path:
         """Return the blob of a layer."""
         return self.root / "blobs" / layer["digest"].replace(":", "-")
+
+
+def tinycode(root: Path) -> Store:
+    """Return a store with the embedded model as tinycode:0.5b."""
+    made = Store(root)
+    path = "registry.ollama.ai/library/tinycode/0.5b"
+    made.model(path, model=embedded_model().read_bytes())
+    return made
