@@ -8,6 +8,7 @@ import signal
 import pytest
 from hypothesis import settings
 
+from helpers.machines import examples
 from ngramspec.adapters.llama_cpp import saved_costs
 
 # How long an example takes says more about the machine than about the code. The same examples every
@@ -15,7 +16,7 @@ from ngramspec.adapters.llama_cpp import saved_costs
 settings.register_profile(
     "repeatable",
     deadline=None,
-    max_examples=int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "50")),
+    max_examples=examples(50),
     derandomize="NGRAMSPEC_MAX_EXAMPLES" not in os.environ,
 )
 settings.load_profile("repeatable")

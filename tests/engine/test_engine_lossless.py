@@ -297,6 +297,7 @@ DRAFTERS = [
 STOPS = [" 7", " 1", "7 2", " 11 ", "é", "ab", "aa", "€", "b€"]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_every_request_gets_the_targets_own_text(memory: str) -> None:
     class Machine(Lossless):

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
+from helpers.machines import examples
 from ngramspec import NgramCache, SuffixPool
 from ngramspec.engine import DraftModel, Engine, FixedLength, Generation, Request, Speculation
 from ngramspec.engine import drafters as drafters_module
@@ -406,7 +407,9 @@ class IdleSlot:
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = hypothesis_settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestQueue.settings = hypothesis_settings(
+    max_examples=examples(100), stateful_step_count=30, deadline=None
+)
 
 
 class DraftersMachine(RuleBasedStateMachine):
@@ -469,7 +472,7 @@ class DraftersMachine(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("few_kinds")
 class TestDrafters(DraftersMachine.TestCase):
-    settings = hypothesis_settings(max_examples=60, stateful_step_count=30, deadline=None)
+    settings = hypothesis_settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -137,10 +138,12 @@ class SharingLookupCache(Sharing):
     name = "shared.bin"
 
 
+@pytest.mark.hypothesis
 def test_a_statistics_file_that_several_learn_into() -> None:
     run_state_machine_as_test(Sharing, settings=SETTINGS)
 
 
+@pytest.mark.hypothesis
 def test_a_lookup_cache_that_several_learn_into() -> None:
     run_state_machine_as_test(SharingLookupCache, settings=SETTINGS)
 

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from helpers import fuzz
+from helpers.machines import examples
 
 pytestmark = pytest.mark.hypothesis  # as many as NGRAMSPEC_MAX_EXAMPLES says, like those
 
 PER_EXAMPLE = 50
 NEW = "NGRAMSPEC_MAX_EXAMPLES" in os.environ
-EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "30"))
+EXAMPLES = examples(30)
 FIRST = random.SystemRandom().randrange(1 << 40) if NEW else 0
 AT_ONCE = 5000  # files per process
 MOST_MEMORY = 600 << 10  # KiB resident; the files have some 20 KB

@@ -16,8 +16,15 @@ from .backends import Backend, Native, Reference, int32, outcome
 NUM_SLOTS = 2
 # The same examples every time by default; NGRAMSPEC_MAX_EXAMPLES asks for more, and new ones.
 # Explaining a failure takes minutes and adds nothing to the shrunk list of calls.
+
+
+def examples(usual: int) -> int:
+    """Return how many examples a test is asked for: NGRAMSPEC_MAX_EXAMPLES or the usual number."""
+    return int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", usual))
+
+
 SETTINGS = settings(
-    max_examples=int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "30")),
+    max_examples=examples(30),
     derandomize="NGRAMSPEC_MAX_EXAMPLES" not in os.environ,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     stateful_step_count=20,

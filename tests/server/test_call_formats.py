@@ -6,7 +6,6 @@ What is read was written by helpers.written_calls, which knows nothing of the se
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from helpers.machines import examples
 from helpers.written_calls import FAMILIES, Calls, Family, real_python
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
@@ -34,7 +34,7 @@ from ngramspec.server.chat.tools import Tool, Tools
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.structured import GrammarError
 
-EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "20"))
+EXAMPLES = examples(20)
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 PARAMETERS: dict[str, Any] = {
     "type": "object",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from itertools import pairwise
 from typing import Any
@@ -11,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.machines import examples
 from ngramspec.server.chat.calls import HERMES, formats_of
 from ngramspec.server.chat.format import chat_format
 from ngramspec.server.chat.parser import ChatParser
 from ngramspec.server.chat.reasoning import THINK
 from ngramspec.server.chat.tools import Tool, Tools
 
-EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "60"))
+EXAMPLES = examples(60)
 CUTS = st.lists(st.integers(0, 200), max_size=12)
 TOOLS = tuple(Tool(name, {"type": "object"}, {}) for name in ("f", "g"))
 SCRAPS = (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.machines import examples
 from helpers.serving import CODE, Serving
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
@@ -182,7 +183,7 @@ def test_a_prompt_that_has_ended_the_reasoning_leaves_none_to_a_grammar() -> Non
 
 
 @given(st.text("ab", min_size=1, max_size=6), st.text("abc", max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_until_allows_any_text_up_to_the_first_mark(mark: str, text: str) -> None:
     rules = Rules()
     grammar = rules.grammar(until(rules, mark))

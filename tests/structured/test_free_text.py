@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.machines import examples
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.grammar import read_grammar
@@ -16,7 +16,7 @@ from ngramspec.structured import GrammarError
 from ngramspec.structured.gbnf import Rules
 from ngramspec.structured.until import until, without
 
-EXAMPLES = int(os.environ.get("NGRAMSPEC_MAX_EXAMPLES", "100"))
+EXAMPLES = examples(100)
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 WORDS = st.text(st.sampled_from("ab "), min_size=1, max_size=5)
 MARKS = WORDS.map(str.lstrip).filter(bool)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker
 
 from helpers.json_schemas import exact, grammar_of, sample, takes, written
+from helpers.machines import examples
 from ngramspec.structured import GrammarError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -292,7 +293,7 @@ def _zoned(text: str) -> bool:
     return datetime.fromisoformat(text).tzinfo is not None
 
 
-SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])
+SLOW = settings(max_examples=examples(150), deadline=None, suppress_health_check=[*HealthCheck])
 
 
 @SLOW

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from helpers.decoding import tokens_of
 from helpers.gguf_models import llama
+from helpers.machines import examples
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -176,7 +177,9 @@ def test_a_cache_with_branches_is_one_without(model: LlamaModel) -> None:
             for slot, text in enumerate(getattr(self, "texts", ())):
                 assert self.target._context.pos_max(slot) == len(text) - 1
 
-    Machine.TestCase.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+    Machine.TestCase.settings = settings(
+        max_examples=examples(25), stateful_step_count=12, deadline=None
+    )
     Machine.TestCase().runTest()
 
 

@@ -119,6 +119,7 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", CASES)
 def test_native_and_reference_agree_while_tables_grow(name: str) -> None:
     class Case(Machine):

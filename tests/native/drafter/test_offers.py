@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.backends import int32
-from helpers.machines import SETTINGS
+from helpers.machines import SETTINGS, examples
 from ngramspec import AutoPolicy, Drafter, create_drafter
 from ngramspec.costs import PROFILES, CostTable
 from reference.auto import AutoPolicy as SlowPolicy
@@ -68,7 +68,7 @@ class Twin:
             drafter.accept(0, int32(emitted), 0)
 
 
-@settings(SETTINGS, max_examples=40)
+@settings(SETTINGS, max_examples=examples(40))
 @given(text=texts, profile=st.sampled_from(sorted(PROFILES)), room=st.sampled_from([1, 3, 64]))
 def test_the_draft_is_the_best_of_all_sources(text: list[int], profile: str, room: int) -> None:
     policy = AutoPolicy(costs=PROFILES[profile])

@@ -108,6 +108,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", CASES)
 def test_native_and_reference_agree_on_every_call(name: str) -> None:
     spec, max_token, options = CASES[name]

@@ -109,6 +109,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", CASES)
 def test_native_and_reference_agree_on_every_call(name: str) -> None:
     class Case(Machine):

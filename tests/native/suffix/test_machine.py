@@ -98,6 +98,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", CASES)
 def test_native_and_reference_agree_on_every_call(name: str) -> None:
     class Case(Machine):
@@ -107,6 +108,7 @@ def test_native_and_reference_agree_on_every_call(name: str) -> None:
     run_state_machine_as_test(Case, settings=SETTINGS)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", ["defaults", "alone"])
 def test_they_agree_with_a_static_index_too(name: str) -> None:
     class Case(Machine):

@@ -62,6 +62,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", CASES)
 def test_native_and_reference_grow_the_same_trees_and_learn_the_same(name: str) -> None:
     class Case(TreeMachine):
