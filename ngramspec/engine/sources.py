@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ngramspec._native.core.flags import leading_flagged
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.engine.slot import Slot
-from ngramspec._native.hosts.llama import leading_flagged
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.errors import InputError
 from ngramspec.stats import SourceStats

@@ -32,6 +32,8 @@ RUNS = [
     ("ngram-simple,ngram-map-k,ngram-map-k4v,ngram-mod,ngram-cache", 6),
     ("garbage", 8),
     ("oracle", 7),
+    ("suffix", 5),
+    ("suffix,recycle", 3),
 ]
 Plain = dict[str, tuple[str, list[int], str | None]]
 

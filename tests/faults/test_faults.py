@@ -17,7 +17,18 @@ import pytest
 
 HERE = Path(__file__).parent
 WRITERS = (
-    *("Cache", "Pool", "NewPool", "Index", "LookupCache", "Dynamic", "DynamicLookup", "Build"),
+    *(
+        "Cache",
+        "Pool",
+        "NewPool",
+        "Index",
+        "Slot",
+        "Successors",
+        "LookupCache",
+        "Dynamic",
+        "DynamicLookup",
+        "Build",
+    ),
     *("BuildIndex", "Merge", "MergeSmall", "Prune", "Convert", "ConvertBack"),
 )
 

@@ -9,12 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ngramspec import DynamicFile, NgramCache, embedded_model
+from helpers.observing import observe
+from ngramspec import DynamicFile, NgramCache, SuccessorPool, embedded_model
 from ngramspec.build import BuildOptions, Resources, build, runs
 from ngramspec.formats.cache_file import Origin, write_cache
 from ngramspec.formats.entries import ArraySource
 from ngramspec.formats.llama_lookup import write_lookup_cache
 from ngramspec.formats.pool_file import PoolShape, create_pool, write_pool
+from ngramspec.formats.slot_file import SavedSlot, write_slot
+from ngramspec.formats.successor_file import write_successors
 from ngramspec.formats.suffix_file import write_suffix_index
 
 SHAPE = PoolShape(2, 4096, 8, 0.5)  # larger than the buffer of a file
@@ -107,6 +110,37 @@ class Index(Writer):
     def _write(self, folder: Path, seed: int) -> None:
         tokens = np.random.default_rng(seed).integers(0, 9, 3000).astype(np.int32)
         write_suffix_index(folder / self.target, np.append(tokens, np.int32(-1)), Origin())
+
+
+class Slot(Writer):
+    target = "out.slot"
+
+    def prepare(self, folder: Path) -> None:
+        self._write(folder, 1)
+
+    def run(self, folder: Path) -> None:
+        self._write(folder, 2)
+
+    def _write(self, folder: Path, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        tokens, state = rng.integers(0, 9, 300).astype(np.int32), rng.bytes(20_000)
+        saved = SavedSlot(tokens, np.frombuffer(state, np.uint8), tokens, bytes(16), 9)
+        write_slot(folder / self.target, saved)
+
+
+class Successors(Writer):
+    target = "out.pool"
+
+    def prepare(self, folder: Path) -> None:
+        self._write(folder, 1)
+
+    def run(self, folder: Path) -> None:
+        self._write(folder, 2)
+
+    def _write(self, folder: Path, seed: int) -> None:
+        pool = SuccessorPool(1 << 10)
+        observe(pool, np.random.default_rng(seed).integers(0, 40, 300).tolist(), 40)
+        write_successors(folder / self.target, pool, Origin())
 
 
 class LookupCache(Writer):
@@ -249,7 +283,7 @@ class Careless(Writer):
 WRITERS = {
     one.__name__: one
     for one in (
-        *(Cache, Pool, NewPool, Index, LookupCache, Dynamic, DynamicLookup, Build, BuildIndex),
-        *(Merge, MergeSmall, Prune, Convert, ConvertBack, Careless),
+        *(Cache, Pool, NewPool, Index, Slot, Successors, LookupCache, Dynamic, DynamicLookup),
+        *(Build, BuildIndex, Merge, MergeSmall, Prune, Convert, ConvertBack, Careless),
     )
 }

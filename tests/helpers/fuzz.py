@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from helpers.files import resealed, section_table
+from helpers.observing import observe
 from helpers.statistics_files import tally_of
 from ngramspec import (
     DynamicFile,
     NgramCache,
     StaticCache,
+    SuccessorPool,
     create_drafter,
     open_cache,
     open_pool,
@@ -39,6 +41,8 @@ from ngramspec.formats.container import open_container
 from ngramspec.formats.entries import ArraySource, read_all
 from ngramspec.formats.pool_file import PoolShape, check_pool, create_pool
 from ngramspec.formats.prune import useful_sources
+from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
+from ngramspec.formats.successor_file import facts_of, open_successors, write_successors
 from ngramspec.formats.suffix_file import check_index, write_suffix_index
 
 SIZES = (1, 2, 3, 4)
@@ -99,11 +103,20 @@ class Case:
         tokens = np.array([*TEXT[:90], -1, *TEXT[90:], -1], np.int32)
         write_suffix_index(folder / "index", tokens, Origin(None, 24, {"a": 1}))
         self.made["ngx"] = (folder / "index").read_bytes()
+        ids = np.array(TEXT, np.int32)
+        state = np.random.default_rng(1).integers(0, 256, 3000).astype(np.uint8)
+        saved = SavedSlot(ids, state, ids, b"0123456789abcdef", 24, 100, 150, "one", ((0, 0.5),))
+        write_slot(folder / "slot", saved)
+        self.made["slot"] = (folder / "slot").read_bytes()
+        successors = SuccessorPool(1024)
+        observe(successors, TEXT, 24)
+        write_successors(folder / "successors", successors, Origin(None, 24, {"a": 1}))
+        self.made["successors"] = (folder / "successors").read_bytes()
 
     def run(self, seed: int) -> None:
         """Damage a file as the seed says and use it; what may not happen raises."""
         rng = random.Random(seed)
-        kind = rng.choice(["ngc", "ngc", "ngc", "ngp", "bin", "ngx", "ngx"])
+        kind = rng.choice([*["ngc"] * 3, "ngp", "bin", *["ngx"] * 2, "slot", "successors"])
         data = damaged(rng, self.made[kind])
         if kind != "bin" and rng.random() < 0.8:
             data = resealed(data)
@@ -115,7 +128,8 @@ class Case:
         path.unlink(missing_ok=True)
         path.write_bytes(data)
         uses = {"ngc": self.use_cache, "ngp": self.use_pool, "bin": self.use_lookup_cache}
-        {**uses, "ngx": self.use_index}[kind](rng, path)
+        uses |= {"ngx": self.use_index, "slot": self.use_slot, "successors": self.use_successors}
+        uses[kind](rng, path)
 
     def use_cache(self, rng: random.Random, path: Path) -> None:
         cache = tried(lambda: open_cache(path, verify=rng.random() < 0.2 and None))
@@ -194,6 +208,30 @@ class Case:
                 assert all(0 <= token < bound for token in drafter.propose(0, 64).tolist())
                 drafter.accept(0, TEXT[at : at + 10], 0)
         assert drafter.check() == ""
+
+    def use_slot(self, rng: random.Random, path: Path) -> None:
+        read = tried(lambda: read_slot(path))
+        if read is None:
+            return
+        saved, size = read
+        assert size == path.stat().st_size
+        for ids in (saved.tokens, saved.history):
+            assert all(0 <= token < saved.vocab_size for token in ids.tolist())
+        assert max(saved.num_prompt, saved.num_reusable) <= len(saved.tokens)
+        write_slot(self.folder / "again.slot", saved)
+
+    def use_successors(self, rng: random.Random, path: Path) -> None:
+        tried(lambda: facts_of(open_container(path)))
+        pool = tried(lambda: open_successors(path))
+        if pool is None:
+            return
+        assert pool.check() == ""
+        bound = open_container(path).header.vocab_size
+        drafter = create_drafter("recycle", pool=pool)
+        for start in rng.sample(range(100), 3):
+            drafter.begin(0, TEXT[start : start + 9])
+            assert all(0 <= token < bound for token in drafter.propose(0, 16).tolist())
+        write_successors(self.folder / "again.successors", pool, Origin())
 
     def use_lookup_cache(self, rng: random.Random, path: Path) -> None:
         cache = tried(lambda: read_lookup_cache(path))

@@ -71,11 +71,22 @@ def part_of(name: str) -> str:
     return "native" if first == "_native" else first
 
 
+# Name of the package's own -> the module that it comes from.
+HOMES = {
+    alias.name: node.module
+    for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
+    if isinstance(node, ast.ImportFrom) and node.module
+    for alias in node.names
+}
+
+
 def imports(path: Path) -> list[str]:
     """Return the ngramspec modules that a Python file imports anywhere."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+        if isinstance(node, ast.ImportFrom) and node.module == "ngramspec":
+            found += [HOMES.get(alias.name, f"ngramspec.{alias.name}") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             found.append(node.module)
         elif isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
@@ -85,16 +96,23 @@ def imports(path: Path) -> list[str]:
 FILES = sorted(
     path
     for path in PACKAGE.rglob("*.py")
-    if path.parent != PACKAGE and path.relative_to(PACKAGE).parts[0] != "_native"
+    if path.stem in LEVELS or path.relative_to(PACKAGE).parts[0] in LEVELS
 )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_python_modules_import_downwards_only(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0]
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     for name in imports(path):
         part = part_of(name)
         assert part == own or LEVELS[part] < LEVELS[own], f"{path} imports {name}"
+
+
+def test_only_what_serves_a_host_knows_its_native_modules() -> None:
+    hosts = "ngramspec._native.hosts"
+    knowing = {path for path in FILES if any(name.startswith(hosts) for name in imports(path))}
+    folders = {path.relative_to(PACKAGE).parts[0] for path in knowing}
+    assert folders == {"adapters", "compat", "tokenizers"}
 
 
 PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}
@@ -157,7 +175,9 @@ def test_every_native_folder_is_a_package_that_holds_stubs_only() -> None:
 
 def test_native_modules_import_only_errors_stats_and_costs_from_python() -> None:
     for path in sorted(NATIVE.rglob("*.pyx")):
-        imported = re.findall(r"^from ngramspec\.(\w+) import", path.read_text(), re.M)
+        imported = re.findall(
+            r"^\s*(?:from|import) ngramspec\.(?!_native\b)(\w+)", path.read_text(), re.M
+        )
         assert set(imported) <= {"errors", "stats", "costs"}, path
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ngramspec._native.hosts.llama import leading_flagged
+from ngramspec._native.core.flags import leading_flagged
 from ngramspec.adapters.llama_cpp.batch import LastBatch, TokenIds
 
 MAX_FRAMES = 10

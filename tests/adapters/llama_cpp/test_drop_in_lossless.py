@@ -19,7 +19,7 @@ FAMILIES = {
     "big-vocab": {},
     "gemma3": {"swa_full": True},
     # A small sliding-window cache that wraps round puts cells in another order, so other rounding:
-    # here it is large enough not to wrap; test_exactness has the other case.
+    # here it is large enough not to wrap; test_drop_in_exactness has the other case.
     "gemma3-small-cache": {"swa_full": False, "n_batch": 512},
     "embedded": {"n_ctx": 768},
 }

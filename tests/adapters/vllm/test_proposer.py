@@ -97,7 +97,7 @@ def test_any_drafter_and_policy_serves(drafter: str, policy: str) -> None:
             assert len(drafts) == len(call["sampled"])
             assert all(len(draft) <= 4 for draft in drafts)
             assert all(type(token) is int for draft in drafts for token in draft)
-            assert [not s for s in call["sampled"]] <= [not d for d in drafts]
+            assert all(s or not d for s, d in zip(call["sampled"], drafts, strict=True))
 
 
 def test_recycle_drafts_what_a_file_of_its_pool_holds(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Statistics files: .ngc, .ngp, .ngx and llama.cpp's lookup files, damaged in every way.
+"""Files of all kinds and llama.cpp's lookup files, damaged in every way.
 
 An input is the kind of a file, a line end and the file. What is done with it is that of the
 property test of damaged files (helpers/fuzz.py), which damages whole files without a guide.
@@ -17,8 +17,6 @@ from fuzz.target import Run, Target
 from helpers.files import resealed
 from helpers.fuzz import Case, damaged
 
-KINDS = ("ngc", "ngp", "bin", "ngx")
-
 
 @contextmanager
 def opened() -> Iterator[Run]:
@@ -28,7 +26,7 @@ def opened() -> Iterator[Run]:
         def run(data: bytes) -> None:
             head, _, file = data.partition(b"\n")
             kind = head.decode("ascii", "replace")
-            if kind in KINDS:
+            if kind in case.made:
                 case.use(random.Random(zlib.crc32(file)), kind, file)
 
         yield run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ngramspec import Drafter, HashPool, NgramCache, create_drafter
-from ngramspec._native.hosts.llama import leading_flagged
+from ngramspec._native.core.flags import leading_flagged
 from ngramspec._native.map.drafter import SimpleSource
 from ngramspec.errors import FormatError, InputError, NgramspecError, StateError
 

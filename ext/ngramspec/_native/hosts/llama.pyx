@@ -12,7 +12,6 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strlen
 
-from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.locks cimport locks_add
 from ngramspec._native.core.types cimport int64_t, ngs_load64, ngs_lock, ngs_store64, ngs_unlock, uint8_t
 from ngramspec._native.engine.tree cimport MOST_BRANCHES
@@ -69,28 +68,6 @@ def log_since(long long position):
     ngs_unlock(&busy)
     lines = [<bytes>copied[i % LINES] for i in range(max(position, end - LINES, 0), end)]
     return [line.decode("utf-8", "replace").strip() for line in lines]
-
-
-def leading_flagged(token_ids, const uint8_t[::1] flags not None, uint8_t flag):
-    """Return how many tokens at the start of a draft have the flag.
-
-    Args:
-        token_ids: int32, shape (n,), ids >= 0.
-        flags: One byte per token id, C-contiguous. An id beyond its end has no flag.
-        flag: The byte to look for.
-
-    Raises:
-        InputError: token_ids is not a 1-D int32 array with ids >= 0.
-
-    Cost: O(n). Threads: safe.
-    """
-    cdef TokensC tokens
-    cdef Py_ssize_t i = 0
-    tokens_view(token_ids, "token_ids", &tokens)
-    while i < tokens.len and tokens.data[i] < flags.shape[0] and flags[tokens.data[i]] == flag:
-        i += 1
-    tokens_release(&tokens)
-    return i
 
 
 cdef void* call_address(calls, str name) except? NULL:
