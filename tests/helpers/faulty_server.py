@@ -29,6 +29,7 @@ def faulty(name: str) -> bool:
 
 
 def hang() -> None:
+    (FOLDER / "hangs").touch()
     time.sleep(3600)
 
 

@@ -33,7 +33,11 @@ DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
-    for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+    for path in (
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "ext/README.md")),
+        *sorted((ROOT / "benchmarks").rglob("*.md")),
+        *sorted(DOCS.rglob("*.md")),
+    )
 }
 OPTIONAL = ("langchain_community", "langchain_openai", "torch", "transformers")  # no extra has them
 SERVER = re.compile(r"http://127\.0\.0\.1:(?:8080|11434)")  # where examples look for one

@@ -275,6 +275,12 @@ def texts(*numbers: int) -> list[Any]:
     return [np.array([number], np.int32) for number in numbers]
 
 
+async def waiting(queue: EmbeddingQueue, number: int) -> None:
+    """Return when so many requests are in the queue."""
+    while queue.num_waiting < number:
+        await asyncio.sleep(0.001)
+
+
 async def stays() -> Any:
     await asyncio.sleep(PATIENCE)
 
@@ -289,7 +295,7 @@ def test_requests_take_turns_and_a_failure_ends_only_its_own() -> None:
         queue = EmbeddingQueue(slow)
         calls = [queue.run(texts(*given), stays) for given in ([1, 2, 3, 4, 5], [6], [13], [7, 8])]
         asked = [asyncio.ensure_future(call) for call in calls]
-        await asyncio.sleep(0.05)
+        await waiting(queue, 4)
         slow.go_on.set()
         first, second, third, last = await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(third, BackendError)
@@ -324,7 +330,7 @@ def test_the_queue_is_bounded_and_ends_what_waits(monkeypatch: pytest.MonkeyPatc
         slow = SlowEmbedder()
         queue = EmbeddingQueue(slow)
         asked = [asyncio.ensure_future(queue.run(texts(1, 2, 3), stays)) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        await waiting(queue, 2)
         with pytest.raises(CapacityError, match="wait already"):
             await queue.run(texts(4), stays)
         closing = asyncio.ensure_future(asyncio.to_thread(queue.close))
@@ -345,11 +351,11 @@ def test_tenants_take_turns_and_none_has_all_places(monkeypatch: pytest.MonkeyPa
         queue = EmbeddingQueue(slow)
         calls = [queue.run(texts(n, n + 1, n + 2), stays, "a") for n in (20, 30, 40)]
         asked = [asyncio.ensure_future(call) for call in calls]
-        await asyncio.sleep(0.05)
+        await waiting(queue, 3)
         with pytest.raises(QuotaError, match="with this key"):
             await queue.run(texts(50), stays, "a")
         asked.append(asyncio.ensure_future(queue.run(texts(1, 2, 3), stays, "b")))
-        await asyncio.sleep(0.05)
+        await waiting(queue, 4)
         slow.go_on.set()
         await asyncio.gather(*asked)
         # The first turn may have begun before the other tenant came, or not.

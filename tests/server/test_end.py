@@ -119,10 +119,7 @@ def test_the_end_comes_and_saves_although_something_hangs(faulty: Any, fault: st
     made.learn()
     made.switch_on(fault)
     made.begin()
-    if fault == "decode":
-        wait_until(made.busy)
-    else:
-        time.sleep(0.5)
+    wait_until((made.folder / "hangs").exists)
     assert made.server.end() == 1
     assert "Error: exited before the shutdown was complete: " in made.server.text
     assert made.learned.stat().st_size > 1000

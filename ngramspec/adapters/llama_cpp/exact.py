@@ -44,7 +44,7 @@ def open_setting(
     )
 
 
-def test_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:
+def random_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:
     """Return `count` random tokens of the model's vocabulary, the same on every call."""
     rng = np.random.default_rng(20)
     return rng.integers(0, model.vocab_size, size=count).astype(np.int32)
@@ -78,7 +78,7 @@ def find_exact(
 
     Cost: about 1,500 decoded tokens per candidate.
     """
-    ids = test_tokens(model, ENOUGH_TOKENS)
+    ids = random_tokens(model, ENOUGH_TOKENS)
     tried = []
     for setting in candidates(threads, slots, cache_type):
         found = measure(
@@ -135,7 +135,7 @@ def open_exact(
     target.exact_batch = found.limit()
     if target.max_branches > 1:
         count = min(ENOUGH_TOKENS, context_size * 3 // 4)  # wrong branches need room, too
-        rows, ids = min(QUICK_ROWS, count // 2), test_tokens(model, count)
+        rows, ids = min(QUICK_ROWS, count // 2), random_tokens(model, count)
         sizes = [size for size in (3, 9, 33, 63) if size <= target.exact_batch]
         if trees_differ(target, ids, sizes, rows):
             target.close()

@@ -83,7 +83,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]:
-    from ngramspec.adapters.llama_cpp.exact import open_setting, test_tokens
+    from ngramspec.adapters.llama_cpp.exact import open_setting, random_tokens
     from ngramspec.adapters.llama_cpp.loading import Loading
     from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.engine.exactness import SIZES, WAYS, measure
@@ -93,7 +93,7 @@ def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]
     repack = False if values["no_extra_buffers"] else None
     each = (len(SIZES) + 1) * len(WAYS)
     with LlamaModel(values["model"] or embedded_model(), loading=Loading(repack=repack)) as model:
-        ids = test_tokens(model, values["tokens"])
+        ids = random_tokens(model, values["tokens"])
 
         def open_target(setting: Setting, slots: int) -> LlamaTarget:
             return open_setting(model, setting, slots, values["tokens"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -106,5 +107,6 @@ def test_odd_lines_of_groups(root: Path, line: str) -> None:
 
 def test_this_machine() -> None:
     found = host_space()
+    assert (found is not None) == sys.platform.startswith("linux")
     if found is not None:
         assert 0 < found.free <= found.total + found.swap
