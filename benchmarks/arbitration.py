@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec.bench.arbitration import Arbitration, OtherSource, arbitrate
+from ngramspec.bench.replay.arbitration import Arbitration, OtherSource, arbitrate
 from ngramspec.costs import PROFILES
 from ngramspec.recordings.traces import Cut, Trace, find_traces, load_traces
 

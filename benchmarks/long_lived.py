@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec.bench.outcome import geometric_mean
-from ngramspec.bench.player import Player, Subject
-from ngramspec.bench.subjects import subject
-from ngramspec.bench.tally import ReplayTally, total_of
-from ngramspec.bench.walk import walk
+from ngramspec.bench.replay.outcome import geometric_mean
+from ngramspec.bench.replay.player import Player, Subject
+from ngramspec.bench.replay.subjects import subject
+from ngramspec.bench.replay.tally import ReplayTally, total_of
+from ngramspec.bench.replay.walk import walk
 from ngramspec.cli.progress import progress
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.recordings import RecordedRequest

@@ -24,8 +24,8 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec._native.suffix.pool import SuffixPool
-from ngramspec.bench.subjects import DrafterPlayer
-from ngramspec.bench.walk import walk
+from ngramspec.bench.replay.subjects import DrafterPlayer
+from ngramspec.bench.replay.walk import walk
 from ngramspec.costs import PROFILES
 from ngramspec.recordings.traces import Trace, find_traces, load_trace
 

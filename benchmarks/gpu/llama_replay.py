@@ -27,7 +27,7 @@ from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.bench.rounds import run_in_turns
+from ngramspec.bench.e2e.rounds import run_in_turns
 from ngramspec.engine import Engine, Request, Sampling
 from ngramspec.errors import InputError
 from replay_modes import Mode, parse_modes

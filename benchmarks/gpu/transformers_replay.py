@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ngramspec.bench.rounds import run_in_turns
+from ngramspec.bench.e2e.rounds import run_in_turns
 from ngramspec.errors import InputError
 from packed_llama import TREE_TOKENS
 from packed_passes import Passes

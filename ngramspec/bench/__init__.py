@@ -1,1 +1,1 @@
-"""Replaying recorded outputs as the target's choice: how well drafters would have drafted."""
+"""What drafts bring: replays of recorded outputs, comparisons, a search, and times on a model."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.bench.tasks import TASK_NAMES, TASKS
+from ngramspec.bench.e2e.tasks import TASK_NAMES, TASKS
 from ngramspec.cli.command import Failure, SectionCommand
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.bench.demo import Benches, Row, TaskOutcome, TaskResult
+    from ngramspec.bench.e2e.demo import Benches, Row, TaskOutcome, TaskResult
 
 EPILOG = """\b
 Examples:
@@ -83,7 +83,7 @@ def demo(**values: Any) -> None:
     from rich.console import Console
 
     from ngramspec.adapters.llama_cpp.fit import Words, find_machine, layer_notes
-    from ngramspec.bench.demo import DRAFTERS, open_benches
+    from ngramspec.bench.e2e.demo import DRAFTERS, open_benches
     from ngramspec.drafters.names import parse_names
 
     if values["exact"] and values["threads"] != 1:
@@ -107,7 +107,7 @@ def demo(**values: Any) -> None:
 
 
 def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iterator[TaskResult]:
-    from ngramspec.bench.demo import run_task
+    from ngramspec.bench.e2e.demo import run_task
 
     chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
     each = benches.count_runs(values["repeats"])
@@ -164,7 +164,7 @@ def _show_text(console: Console, result: TaskResult, outcome: TaskOutcome) -> No
 def _show_tables(
     console: Console, results: Sequence[TaskResult], values: dict[str, Any], one: bool
 ) -> None:
-    from ngramspec.bench.demo import make_rows
+    from ngramspec.bench.e2e.demo import make_rows
 
     rows = make_rows(results)
     repeats, threads = values["repeats"], number_of(1 if one else values["threads"], "thread")
@@ -206,7 +206,7 @@ def _speed_table(rows: Sequence[Row], title: str) -> Table:
 
 def _task_table(results: Sequence[TaskResult]) -> Table:
     """Return the speed-ups by task."""
-    from ngramspec.bench.demo import make_rows
+    from ngramspec.bench.e2e.demo import make_rows
 
     columns = ("drafter", *(result.task.name for result in results))
     table = make_table(columns, title="Speed-up by task", text=columns[:1])
@@ -231,7 +231,7 @@ def _show_timed_equality(
 
 def _print_json(results: Sequence[TaskResult], values: dict[str, Any]) -> None:
     from ngramspec import __version__
-    from ngramspec.bench.demo import as_json
+    from ngramspec.bench.e2e.demo import as_json
     from ngramspec.models import embedded_model
 
     head = {"version": __version__, "model": embedded_model().name}

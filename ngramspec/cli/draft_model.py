@@ -134,7 +134,7 @@ def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, Second
 
 def _heads(given: dict[str, Any], choice: DraftChoice) -> MtpSettings:
     from ngramspec.adapters.llama_cpp.mtp import MtpSettings
-    from ngramspec.engine.mtp import N_MAX, P_MIN
+    from ngramspec.engine.sources.mtp import N_MAX, P_MIN
 
     n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
     p_min = P_MIN if given["draft_p_min"] is None else given["draft_p_min"]
@@ -162,7 +162,7 @@ def _draft_model(
     given: dict[str, Any], slots: int, choice: DraftChoice
 ) -> DraftModelSettings | None:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-    from ngramspec.engine.draft_model import N_MAX, P_MIN
+    from ngramspec.engine.sources.draft_model import N_MAX, P_MIN
 
     for line in _notes(given):
         click.echo(line, err=True)

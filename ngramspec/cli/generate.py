@@ -32,7 +32,7 @@ from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.mtp import SecondSettings
-    from ngramspec.bench.difference import Difference
+    from ngramspec.bench.e2e.difference import Difference
     from ngramspec.engine import Generation
     from ngramspec.engine.request import TokenIds
     from ngramspec.llm import LLM
@@ -316,7 +316,7 @@ class _Session:
 
     def _compare(self) -> tuple[Generation, float, Difference | None]:
         """Generate without drafts; return that run, the speed-up and where the texts differ."""
-        from ngramspec.bench.difference import find_difference
+        from ngramspec.bench.e2e.difference import find_difference
 
         mine, plain = self._run, self._run_plain()
         rate = plain.tokens_per_second

@@ -17,18 +17,18 @@ from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters.names import DRAFTER_NAMES, WITH_TREES
 from ngramspec.engine.branches import AUTO, most_branches
-from ngramspec.engine.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
 from ngramspec.engine.gains import seconds_saved
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
-from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
 from ngramspec.engine.saving import Saving
 from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.slot import SlotInfo, slot_info
-from ngramspec.engine.sources import Chain, DraftSource, SlotwiseSource
+from ngramspec.engine.sources.drafters import KEPT_BYTES, Drafters, add_stats
+from ngramspec.engine.sources.prediction import PredictionSource
+from ngramspec.engine.sources.source import Chain, DraftSource, SlotwiseSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError

@@ -15,7 +15,7 @@ from ngramspec._native.engine.slot import Slot
 from ngramspec._native.policy.arbiter import Arbiter, Asked
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.request import NO_TOKENS, TokenIds
-from ngramspec.engine.sources import Chain, DraftSource
+from ngramspec.engine.sources.source import Chain, DraftSource
 from ngramspec.errors import InputError
 
 Claims = npt.NDArray[np.float32]

@@ -14,7 +14,7 @@ from ngramspec.engine.request import Adapters
 
 if TYPE_CHECKING:
     from ngramspec._native.engine.decode import Sampler
-    from ngramspec.engine.sources import DraftSource
+    from ngramspec.engine.sources.source import DraftSource
 
 GATHER_SECONDS = 0.002  # longest wait of an idle engine for announced requests
 OnChunk = Callable[[Chunk], None]

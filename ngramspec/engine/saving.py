@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.slot import Slot
-from ngramspec.engine.drafters import Drafters
 from ngramspec.engine.request import NO_TOKENS, Speculation
 from ngramspec.engine.sequences import Sequences
+from ngramspec.engine.sources.drafters import Drafters
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, InputError, QuotaError
 from ngramspec.formats.slot_file import SavedSlot

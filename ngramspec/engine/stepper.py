@@ -13,19 +13,19 @@ from ngramspec._native.engine.proposer import Proposer
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.engine.verifier import Verifier
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.engine.draft_model import DraftModel
 from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason, Generation
-from ngramspec.engine.mtp import MtpHeads
 from ngramspec.engine.offers import Offers
 from ngramspec.engine.policy import DraftPolicy
-from ngramspec.engine.prediction import PredictionSource
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.request import Adapters
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
 from ngramspec.engine.slot_tasks import SlotTasks
-from ngramspec.engine.sources import Chain, DraftSource
+from ngramspec.engine.sources.draft_model import DraftModel
+from ngramspec.engine.sources.mtp import MtpHeads
+from ngramspec.engine.sources.prediction import PredictionSource
+from ngramspec.engine.sources.source import Chain, DraftSource
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, NgramspecError, StateError
 

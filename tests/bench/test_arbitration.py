@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from helpers.replays import request, tokens
-from ngramspec.bench.arbitration import OtherSource, arbitrate, parse_other
+from ngramspec.bench.replay.arbitration import OtherSource, arbitrate, parse_other
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.errors import InputError
 from ngramspec.recordings import RecordedRequest

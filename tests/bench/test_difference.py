@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from helpers.fake_target import FakeTarget
-from ngramspec.bench.difference import Difference, find_difference
-from ngramspec.bench.e2e import Bench, parse_mode
+from ngramspec.bench.e2e.bench import Bench, parse_mode
+from ngramspec.bench.e2e.difference import Difference, find_difference
 from ngramspec.engine import Generation, Request
 
 PROMPT = np.arange(1, 9, dtype=np.int32)

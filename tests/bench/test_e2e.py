@@ -15,9 +15,9 @@ from helpers.backends import int32
 from helpers.cli import assert_one_error
 from helpers.fake_target import FakeTarget
 from helpers.ollama_stores import tinycode
-from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, parse_mode
-from ngramspec.bench.e2e import Run as OneRun
-from ngramspec.bench.rounds import first_difference, run_in_turns
+from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, parse_mode
+from ngramspec.bench.e2e.bench import Run as OneRun
+from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
 from ngramspec.cli.bench.e2e import e2e
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine import DraftModel, Engine, Sampling
@@ -175,7 +175,7 @@ def test_drafts_may_have_branches(
         made.append((target.max_branches, options.get("tree") if drafter else None))
         return Engine(target, drafter, **options)
 
-    monkeypatch.setattr("ngramspec.bench.e2e.Engine", watched)
+    monkeypatch.setattr("ngramspec.bench.e2e.bench.Engine", watched)
     drafters = ("--drafter", "suffix,recycle", *given)
     result = run("--prompts", prompt, "--repeats", "1", "-n", "8", "--json", *drafters)
     assert result.exit_code == 0, result.output
@@ -263,7 +263,7 @@ def test_the_table_of_several_prompts(
 def test_texts_that_differ_are_told_and_no_error(
     run: Run, prompt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ngramspec.bench.e2e import Bench as Real
+    from ngramspec.bench.e2e.bench import Bench as Real
 
     inner = Real._run
 

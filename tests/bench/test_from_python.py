@@ -10,8 +10,9 @@ import pytest
 
 from helpers.planted import PLANTED, few_candidates, planted, trace
 from helpers.recordings import TRACES
+from ngramspec.bench.comparison.sets import load_profiles, replay_sets
 from ngramspec.bench.costs import choose_costs
-from ngramspec.bench.e2e import (
+from ngramspec.bench.e2e.bench import (
     PromptOutcome,
     PromptResult,
     Run,
@@ -19,10 +20,9 @@ from ngramspec.bench.e2e import (
     tokenize_tasks,
     totals,
 )
-from ngramspec.bench.replays import load_profiles, replay_sets
-from ngramspec.bench.subjects import subject
-from ngramspec.bench.tasks import Task, load_tasks
-from ngramspec.bench.tuned import plan_search, run_search
+from ngramspec.bench.e2e.tasks import Task, load_tasks
+from ngramspec.bench.replay.subjects import subject
+from ngramspec.bench.tune.result import plan_search, run_search
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.engine.calibration import Calibration
 from ngramspec.engine.exactness import Exactness, Setting, combinations
@@ -62,7 +62,7 @@ def test_profiles_have_names_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_search_says_what_it_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("ngramspec.bench.tuned.grid", few_candidates)
+    monkeypatch.setattr("ngramspec.bench.tune.result.grid", few_candidates)
     plan = plan_search([trace(*planted(36))])
     done: list[int] = []
     found = run_search(plan, choose_costs(profile="h100-8b"), advance=lambda: done.append(1))

@@ -12,9 +12,9 @@ import pytest
 
 from helpers.recordings import BENCHMARK_DATA, TRACES, trace_names
 from helpers.replays import request
-from ngramspec.bench.peer_file import load_peers, save_peers
 from ngramspec.bench.peers import ORACLE, ORACLE_OF, PEERS
-from ngramspec.bench.tally import ReplayTally
+from ngramspec.bench.peers.file import load_peers, save_peers
+from ngramspec.bench.replay.tally import ReplayTally
 from ngramspec.costs import PROFILES
 from ngramspec.errors import FormatError
 from ngramspec.recordings.traces import Trace, load_trace
@@ -100,7 +100,7 @@ def test_the_recorded_peers_are_of_the_recorded_sets() -> None:
 
 
 def test_the_recorded_counts_give_the_recorded_figures() -> None:
-    from ngramspec.bench.tally import read_tally
+    from ngramspec.bench.replay.tally import read_tally
 
     body = json.loads((BENCHMARK_DATA / "peers.json").read_text(encoding="utf-8"))
     upstream = json.loads((BENCHMARK_DATA / "llama_cpp_mat.json").read_text(encoding="utf-8"))

@@ -16,10 +16,10 @@ import pytest
 
 from helpers.recordings import BENCHMARK_DATA
 from helpers.replays import tokens
-from ngramspec.bench.outcome import replay
-from ngramspec.bench.peer_file import load_peers
-from ngramspec.bench.peer_runs import PeerPlaces, run_peers
 from ngramspec.bench.peers import ORACLE, ORACLE_OF, PEERS, PeerMissing, open_peer
+from ngramspec.bench.peers.file import load_peers
+from ngramspec.bench.peers.runs import PeerPlaces, run_peers
+from ngramspec.bench.replay.outcome import replay
 from ngramspec.costs import PROFILES
 from ngramspec.errors import BackendError
 from ngramspec.recordings.traces import Trace

@@ -10,9 +10,9 @@ import pytest
 
 from helpers.paths import BENCHMARK_DATA
 from helpers.replays import tokens
-from ngramspec.bench.player import Player
-from ngramspec.bench.subjects import DEFAULT, subject
-from ngramspec.bench.walk import walk
+from ngramspec.bench.replay.player import Player
+from ngramspec.bench.replay.subjects import DEFAULT, subject
+from ngramspec.bench.replay.walk import walk
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
 from ngramspec.recordings.traces import Cut, load_trace

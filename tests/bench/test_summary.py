@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from ngramspec.bench.outcome import geometric_mean, same_for_all
+from ngramspec.bench.comparison.summary import Replays, compare
 from ngramspec.bench.peers import ORACLE
-from ngramspec.bench.summary import Replays, compare
-from ngramspec.bench.tally import ReplayTally
+from ngramspec.bench.replay.outcome import geometric_mean, same_for_all
+from ngramspec.bench.replay.tally import ReplayTally
 from ngramspec.costs import CostTable
 
 # A pass costs the same for any batch, so the speed-up is tokens per pass.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from helpers.planted import noise, planted, trace
-from ngramspec.bench.candidates import DEFAULT, Candidate
-from ngramspec.bench.split import Split, split
-from ngramspec.bench.trial import num_replays, try_file
+from ngramspec.bench.tune.candidates import DEFAULT, Candidate
+from ngramspec.bench.tune.split import Split, split
+from ngramspec.bench.tune.trial import num_replays, try_file
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
 from ngramspec.formats.suffix_file import open_suffix_index

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from helpers.planted import PLANTED, few_candidates, noise, planted, trace
-from ngramspec.bench.candidates import DEFAULT, LLAMA_SERVER, Candidate, grid
-from ngramspec.bench.split import LEAST, Split, split
-from ngramspec.bench.tally import ReplayTally, total_of
-from ngramspec.bench.tune import FINALISTS, Tuning, count_replays, plan_rounds, tune
+from ngramspec.bench.replay.tally import ReplayTally, total_of
+from ngramspec.bench.tune.candidates import DEFAULT, LLAMA_SERVER, Candidate, grid
+from ngramspec.bench.tune.search import FINALISTS, Tuning, count_replays, plan_rounds, tune
+from ngramspec.bench.tune.split import LEAST, Split, split
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
 from ngramspec.recordings.traces import Trace

@@ -8,11 +8,11 @@ import pytest
 
 from helpers.replays import Scripted, request, tokens
 from ngramspec import create_drafter
-from ngramspec.bench.outcome import replay
-from ngramspec.bench.player import FixedSubject, Subject
-from ngramspec.bench.subjects import subject
-from ngramspec.bench.tally import ReplayTally, read_tally
-from ngramspec.bench.walk import walk
+from ngramspec.bench.replay.outcome import replay
+from ngramspec.bench.replay.player import FixedSubject, Subject
+from ngramspec.bench.replay.subjects import subject
+from ngramspec.bench.replay.tally import ReplayTally, read_tally
+from ngramspec.bench.replay.walk import walk
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.errors import FormatError
 

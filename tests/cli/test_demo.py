@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ngramspec.bench.e2e import Bench, Run
+from ngramspec.bench.e2e.bench import Bench, Run
 
 QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
 

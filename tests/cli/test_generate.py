@@ -12,8 +12,8 @@ import pytest
 from helpers.cli import assert_one_error
 from helpers.ollama_stores import tinycode
 from ngramspec.adapters.llama_cpp.exact import find_exact
-from ngramspec.bench.demo import decode_pieces
-from ngramspec.bench.difference import find_difference
+from ngramspec.bench.e2e.demo import decode_pieces
+from ngramspec.bench.e2e.difference import find_difference
 from ngramspec.cli.output import marked_text, styled
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine.exactness import Exactness
@@ -155,7 +155,7 @@ def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.Monk
     def other(prompt: Any, expected: list[int], got: list[int], run: Any) -> Any:
         return find_difference(prompt, expected, [*got[:5], got[5] + 1, *got[6:]], run)
 
-    monkeypatch.setattr("ngramspec.bench.difference.find_difference", other)
+    monkeypatch.setattr("ngramspec.bench.e2e.difference.find_difference", other)
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
     assert result.exit_code == 0
     found = re.search(

@@ -34,7 +34,7 @@ def run(invoke: Any) -> Run:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search among a few candidates."""
-    monkeypatch.setattr("ngramspec.bench.tuned.grid", few_candidates)
+    monkeypatch.setattr("ngramspec.bench.tune.result.grid", few_candidates)
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def test_the_default_where_nothing_beats_it(run: Run, tmp_path: Path) -> None:
 def test_the_lines_are_valid(run: Run) -> None:
     """Every candidate's Python runs, and serve knows its options."""
     import ngramspec
-    from ngramspec.bench.candidates import grid
     from ngramspec.bench.costs import choose_costs
-    from ngramspec.bench.lines import imports, llama_server_line, ready_lines
+    from ngramspec.bench.tune.candidates import grid
+    from ngramspec.bench.tune.lines import imports, llama_server_line, ready_lines
 
     costs = choose_costs(profile="moe")
     scope: dict[str, Any] = {}
@@ -215,7 +215,7 @@ def test_the_same_seed_prints_the_same(run: Run, log: Path) -> None:
 def test_ctrl_c_prints_the_best_so_far(
     run: Run, log: Path, monkeypatch: pytest.MonkeyPatch, replays: int
 ) -> None:
-    from ngramspec.bench.tune import walk
+    from ngramspec.bench.tune.search import walk
 
     done = 0
 
@@ -231,7 +231,7 @@ def test_ctrl_c_prints_the_best_so_far(
 
         return walk(*arguments, **more, on_request=press)
 
-    monkeypatch.setattr("ngramspec.bench.tune.walk", interrupted)
+    monkeypatch.setattr("ngramspec.bench.tune.search.walk", interrupted)
     result = run(log, *H100, "--json")
     assert result.exit_code == 130, result.output
     found = json.loads(result.stdout)

@@ -12,7 +12,7 @@ from helpers.backends import int32
 from helpers.fake_target import END, FakeTarget
 from helpers.machines import SETTINGS
 from ngramspec.engine import DraftModel, Engine, FixedLength, Request, Speculation
-from ngramspec.engine.draft_model import vocabulary_difference
+from ngramspec.engine.sources.draft_model import vocabulary_difference
 from ngramspec.errors import BackendError, CapacityError, InputError
 
 pytestmark = pytest.mark.usefixtures("still")
@@ -278,7 +278,7 @@ def test_only_what_is_sent_counts() -> None:
 def test_its_price_is_what_drafting_took(monkeypatch: pytest.MonkeyPatch) -> None:
     drafts, model = make()
     now = [0]
-    monkeypatch.setattr("ngramspec.engine.draft_model.perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr("ngramspec.engine.sources.draft_model.perf_counter_ns", lambda: now[0])
     original = model.decode
 
     def decode(batch: Any, rows: Any) -> None:

@@ -80,7 +80,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr("ngramspec.engine.stepper.time", SimpleNamespace(perf_counter=seconds))
         monkeypatch.setattr("ngramspec.engine.offers.perf_counter", seconds)
         monkeypatch.setattr(
-            "ngramspec.engine.draft_model.perf_counter_ns", lambda: int(1e9 * target.now)
+            "ngramspec.engine.sources.draft_model.perf_counter_ns", lambda: int(1e9 * target.now)
         )
 
     return tick

@@ -12,9 +12,9 @@ from helpers.backends import int32
 from helpers.fake_target import END, FakeTarget
 from ngramspec import HashPool, NgramCache, SuffixPool, create_drafter
 from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate, Request, Speculation
-from ngramspec.engine import pools as module
-from ngramspec.engine.drafters import MAX_KINDS, OWNED, Drafters
-from ngramspec.engine.pools import NAMESPACE_CAPACITY
+from ngramspec.engine.sources import pools as module
+from ngramspec.engine.sources.drafters import MAX_KINDS, OWNED, Drafters
+from ngramspec.engine.sources.pools import NAMESPACE_CAPACITY
 from ngramspec.errors import FormatError, InputError
 
 pytestmark = pytest.mark.usefixtures("still")

@@ -20,7 +20,7 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.sources import SlotwiseSource
+from ngramspec.engine.sources.source import SlotwiseSource
 from ngramspec.errors import BackendError, CapacityError, InputError
 
 pytestmark = pytest.mark.usefixtures("still")

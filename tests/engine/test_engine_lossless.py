@@ -34,7 +34,7 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.sources import SlotwiseSource
+from ngramspec.engine.sources.source import SlotwiseSource
 from ngramspec.errors import BackendError, CapacityError
 
 SMALL = {

@@ -11,7 +11,7 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage
 from helpers.machines import SETTINGS
 from ngramspec.engine import Engine, FixedLength, Generation, Request
-from ngramspec.engine.prediction import LONGEST, MATCH, PredictionSource
+from ngramspec.engine.sources.prediction import LONGEST, MATCH, PredictionSource
 
 pytestmark = pytest.mark.usefixtures("still")
 

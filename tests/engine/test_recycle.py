@@ -14,8 +14,8 @@ from ngramspec import SuccessorPool
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.drafters.statistics import open_shared
 from ngramspec.engine import Speculation
-from ngramspec.engine.drafters import Drafters
-from ngramspec.engine.pools import NAMESPACE_CONTEXTS
+from ngramspec.engine.sources.drafters import Drafters
+from ngramspec.engine.sources.pools import NAMESPACE_CONTEXTS
 from ngramspec.errors import InputError
 from ngramspec.formats.successor_file import open_successors
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.backends import int32
 from ngramspec import create_drafter
 from ngramspec._native.engine.slot import Slot
-from ngramspec.engine.sources import Chain, SlotwiseSource
+from ngramspec.engine.sources.source import Chain, SlotwiseSource
 
 VALID = np.array([0, *[1] * 9], dtype=np.uint8)  # ten tokens, 0 ends
 

@@ -20,10 +20,10 @@ from helpers.fake_target import FakeTarget
 from helpers.machines import examples
 from ngramspec import NgramCache, SuffixPool
 from ngramspec.engine import DraftModel, Engine, FixedLength, Generation, Request, Speculation
-from ngramspec.engine import drafters as drafters_module
-from ngramspec.engine import pools as pools_module
-from ngramspec.engine.drafters import MAX_KINDS, Drafters
 from ngramspec.engine.queue import Queue, Ticket
+from ngramspec.engine.sources import drafters as drafters_module
+from ngramspec.engine.sources import pools as pools_module
+from ngramspec.engine.sources.drafters import MAX_KINDS, Drafters
 from ngramspec.errors import CapacityError, InputError, QuotaError
 
 SUFFIX = {"suffix": {"capacity": 4096}}

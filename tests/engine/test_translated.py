@@ -14,9 +14,9 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
 from ngramspec.engine import Engine, FixedLength, Request
-from ngramspec.engine.spelling import Speller
-from ngramspec.engine.translated import TranslatedDraftModel
-from ngramspec.engine.translation import Translator
+from ngramspec.engine.sources.spelling import Speller
+from ngramspec.engine.sources.translated_model import TranslatedDraftModel
+from ngramspec.engine.sources.translation import Translator
 
 pytestmark = pytest.mark.usefixtures("still")
 

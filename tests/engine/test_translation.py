@@ -15,8 +15,8 @@ from helpers.machines import SETTINGS
 from helpers.paths import VOCABULARY_WITH_SPACES
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.engine.spelling import MOST_CONTEXT, Exchange, Speller, whole
-from ngramspec.engine.translation import LOOSE, NEAR, Translation, Translator, check_texts
+from ngramspec.engine.sources.spelling import MOST_CONTEXT, Exchange, Speller, whole
+from ngramspec.engine.sources.translation import LOOSE, NEAR, Translation, Translator, check_texts
 from ngramspec.errors import BackendError, InputError
 from reference.translation import SlowTranslation
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramspec.bench.candidates import DEFAULT, Candidate
-from ngramspec.bench.player import Tokens
+from ngramspec.bench.replay.player import Tokens
+from ngramspec.bench.tune.candidates import DEFAULT, Candidate
 from ngramspec.recordings import RecordedRequest
 from ngramspec.recordings.traces import Trace
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ngramspec.bench.player import Draft, Tokens
+from ngramspec.bench.replay.player import Draft, Tokens
 from ngramspec.recordings import RecordedRequest
 
 

@@ -115,6 +115,32 @@ def test_only_what_serves_a_host_knows_its_native_modules() -> None:
     assert folders == {"adapters", "compat", "tokenizers"}
 
 
+# Folder of bench -> level, the same way.
+BENCH_LEVELS = {"costs.py": 0, "replay": 0, "peers": 1, "e2e": 1, "comparison": 2, "tune": 2}
+BENCH = [path for path in FILES if path.parent.parent == PACKAGE / "bench"]
+
+
+@pytest.mark.parametrize("path", BENCH, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_folders_of_bench_import_downwards_only(path: Path) -> None:
+    own = path.parent.name
+    for name in imports(path):
+        if name.startswith("ngramspec.bench."):
+            part = name.split(".")[2]
+            level = BENCH_LEVELS[part if part in BENCH_LEVELS else f"{part}.py"]
+            assert part == own or level < BENCH_LEVELS[own], f"{path} imports {name}"
+
+
+def test_what_drafts_knows_of_the_engine_only_what_it_drafts_for() -> None:
+    found = {
+        name
+        for path in FILES
+        if path.parent == PACKAGE / "engine" / "sources"
+        for name in imports(path)
+        if name.startswith("ngramspec.engine.") and ".sources." not in name
+    }
+    assert {name.split(".")[2] for name in found} == {"drafting", "request", "target"}
+
+
 PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}
 SHARED = {"bridge", "chat", "embeddings", "http", "request", "response"}
 # What protocols share, from the bottom up.

@@ -21,7 +21,7 @@ import ngramspec
 from helpers.paths import ROOT
 from helpers.serving import serving
 from ngramspec import embedded_model
-from ngramspec.bench.tasks import TASKS
+from ngramspec.bench.e2e.tasks import TASKS
 from ngramspec.cli import main as cli
 
 if sys.version_info >= (3, 11):

@@ -15,7 +15,7 @@ from helpers.serving import Serving, wait_until
 from ngramspec import HashPool, NgramCache
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Engine, FixedLength
-from ngramspec.engine.drafters import MAX_KINDS
+from ngramspec.engine.sources.drafters import MAX_KINDS
 from ngramspec.errors import InputError
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.http.keys import ApiKeys

@@ -18,9 +18,9 @@ from ngramspec.adapters.llama_cpp.nextn import NextnContext, staging_of
 from ngramspec.adapters.llama_cpp.placement import ALL, AUTO, Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, Runnable, context_params
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine.assistant import Assistant
-from ngramspec.engine.draft_model import vocabulary_difference
-from ngramspec.engine.mtp import States
+from ngramspec.engine.sources.assistant import Assistant
+from ngramspec.engine.sources.draft_model import vocabulary_difference
+from ngramspec.engine.sources.mtp import States
 from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.tokenizers.gguf import Value, read_metadata, read_tensors
 

@@ -12,10 +12,16 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine.draft_model import N_MAX, N_MIN, P_MIN, DraftModel, vocabulary_difference
-from ngramspec.engine.spelling import Speller
-from ngramspec.engine.translated import TranslatedDraftModel
-from ngramspec.engine.translation import Translator, check_texts
+from ngramspec.engine.sources.draft_model import (
+    N_MAX,
+    N_MIN,
+    P_MIN,
+    DraftModel,
+    vocabulary_difference,
+)
+from ngramspec.engine.sources.spelling import Speller
+from ngramspec.engine.sources.translated_model import TranslatedDraftModel
+from ngramspec.engine.sources.translation import Translator, check_texts
 from ngramspec.errors import BackendError
 from ngramspec.tokenizers.llama_vocabulary import Vocabulary
 

@@ -14,8 +14,8 @@ from ngramspec.adapters.llama_cpp.nextn import MOST_READ, NextnContext, staging_
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, Runnable, context_params
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine.draft_model import DraftModel
-from ngramspec.engine.mtp import N_MAX, N_MIN, P_MIN, MtpHeads
+from ngramspec.engine.sources.draft_model import DraftModel
+from ngramspec.engine.sources.mtp import N_MAX, N_MIN, P_MIN, MtpHeads
 from ngramspec.errors import BackendError
 from ngramspec.tokenizers.gguf import read_tensors
 from ngramspec.tokenizers.llama_library import Handle

@@ -13,7 +13,7 @@ from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.adapters.llama_cpp.contexts import Loaded, make_context
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget, failure_of
-from ngramspec.engine.mtp import MtpHeads, States
+from ngramspec.engine.sources.mtp import MtpHeads, States
 from ngramspec.errors import BackendError, StateError
 
 # llama.cpp's staging functions, by the names that GCC and Clang give them. They may change with

@@ -18,7 +18,7 @@ from ngramspec.adapters.sglang.documents import Documents
 from ngramspec.adapters.sglang.request import SlotRequest
 from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings
 from ngramspec.drafters.slot_pool import SlotPool
-from ngramspec.engine.pools import Pools
+from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError, StateError
 from ngramspec.stats import SourceStats
 

@@ -12,7 +12,7 @@ from typing import Any
 from ngramspec.adapters.sglang.contract import CLASS, CORPUS, HOOKS, METHOD, WORKER, differences
 from ngramspec.adapters.sglang.corpus import Corpus
 from ngramspec.adapters.sglang.settings import read_settings
-from ngramspec.engine.pools import Pools
+from ngramspec.engine.sources.pools import Pools
 
 SWITCH = "NGRAMSPEC_SGLANG"
 log = logging.getLogger("ngramspec")

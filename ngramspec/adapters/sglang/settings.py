@@ -13,7 +13,7 @@ from ngramspec.adapters.no_logits import refuse_untaught
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import parse_names
-from ngramspec.engine.pools import Pools
+from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
 
 ENVIRONMENT = "NGRAMSPEC_"

@@ -13,8 +13,8 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS, MAX_CHOSEN, check_int
 from ngramspec.drafters.names import parse_names
-from ngramspec.engine.drafters import add_stats
-from ngramspec.engine.pools import Pools
+from ngramspec.engine.sources.drafters import add_stats
+from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
 from ngramspec.stats import SourceStats
 

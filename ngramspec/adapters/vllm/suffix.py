@@ -15,8 +15,8 @@ from ngramspec.adapters.vllm.counters import SourceCounters, log
 from ngramspec.adapters.vllm.proposer import counts_of, make_drafter, make_drafts
 from ngramspec.adapters.vllm.request_options import DEFAULT, held_options
 from ngramspec.adapters.vllm.settings import read_settings
-from ngramspec.engine.drafters import add_stats
-from ngramspec.engine.pools import Pools
+from ngramspec.engine.sources.drafters import add_stats
+from ngramspec.engine.sources.pools import Pools
 from ngramspec.stats import SourceStats
 
 

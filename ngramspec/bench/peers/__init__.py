@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngramspec.bench.player import Subject
+from ngramspec.bench.replay.player import Subject
 
 ORACLE = "oracle"
 ORACLE_OF = "arctic-f4p0"
@@ -28,7 +28,7 @@ class Peer:
 
     name: what tables call it.
     about: project and settings in words.
-    module: the file beside this one that opens it; "" = a program, see ngramspec.bench.compiled.
+    module: the file beside this one that opens it; "" = a program, see compiled.py.
     install: how to get it.
     settings: what its opener takes.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.bench.player import FixedSubject, GrowingText, Subject, Tokens
+from ngramspec.bench.replay.player import FixedSubject, GrowingText, Subject, Tokens
 
 MAX_TOKENS = 64  # of a draft, and of the matched context: the tree's depth
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ngramspec.bench.player import FixedSubject, GrowingText, Subject, Tokens
+from ngramspec.bench.replay.player import FixedSubject, GrowingText, Subject, Tokens
 
 
 def open_subject(name: str, **settings: Any) -> Subject:

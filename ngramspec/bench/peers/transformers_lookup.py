@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.bench.player import FixedSubject, GrowingText, Subject, Tokens
+from ngramspec.bench.replay.player import FixedSubject, GrowingText, Subject, Tokens
 
 ENDLESS = 1 << 30
 

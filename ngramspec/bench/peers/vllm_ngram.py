@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.bench.player import FixedSubject, GrowingText, Subject, Tokens
+from ngramspec.bench.replay.player import FixedSubject, GrowingText, Subject, Tokens
 
 SOURCE = "v1/spec_decode/ngram_proposer.py"
 ENDLESS = 1 << 30

@@ -111,7 +111,7 @@ def _usual_output(target: LlamaTarget) -> Path:
 
 
 def _measure(target: LlamaTarget, context: int, most: int, rounds: int) -> Calibration:
-    from ngramspec.bench.tasks import sample_tokens
+    from ngramspec.bench.e2e.tasks import sample_tokens
     from ngramspec.engine.calibration import calibrate as measure
     from ngramspec.engine.calibration import sizes_up_to
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
-    from ngramspec.bench.e2e import Bench, Mode, PromptOutcome, PromptResult
-    from ngramspec.bench.tasks import Task
+    from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, PromptResult
+    from ngramspec.bench.e2e.tasks import Task
     from ngramspec.engine import DraftModel, MtpHeads
     from ngramspec.engine.request import TokenIds
 
@@ -107,8 +107,8 @@ def e2e(**values: Any) -> None:
     had the same prompt. Times do not include the prompt.
     """
     from ngramspec.adapters.llama_cpp.saved_costs import known_costs
-    from ngramspec.bench.e2e import Bench, tokenize_tasks
-    from ngramspec.bench.tasks import TASKS, load_tasks
+    from ngramspec.bench.e2e.bench import Bench, tokenize_tasks
+    from ngramspec.bench.e2e.tasks import TASKS, load_tasks
 
     resolve_model(values)
     if values["model_draft"] is not None:
@@ -155,7 +155,7 @@ def _small(
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:
     """Return plain decoding and the drafters."""
-    from ngramspec.bench.e2e import PLAIN, parse_mode
+    from ngramspec.bench.e2e.bench import PLAIN, parse_mode
     from ngramspec.models import embedded_model
     from ngramspec.tokenizers import fingerprint_of
 
@@ -174,7 +174,7 @@ def _results(
     prompts: Sequence[TokenIds],
     num_modes: int,
 ) -> Iterator[PromptResult]:
-    from ngramspec.bench.e2e import PromptResult
+    from ngramspec.bench.e2e.bench import PromptResult
     from ngramspec.engine import Sampling
 
     sampling = Sampling(temperature=values["temp"], seed=values["seed"])
@@ -195,7 +195,7 @@ def _results(
 
 def _as_json(values: Mapping[str, Any], found: Sequence[PromptResult]) -> dict[str, Any]:
     from ngramspec import __version__
-    from ngramspec.bench.e2e import totals
+    from ngramspec.bench.e2e.bench import totals
     from ngramspec.models import embedded_model
 
     rows = totals(found)
@@ -211,7 +211,7 @@ def _as_json(values: Mapping[str, Any], found: Sequence[PromptResult]) -> dict[s
 
 def _show(values: Mapping[str, Any], found: Sequence[PromptResult]) -> None:
     """Print a row for each prompt and drafter, and for each drafter over all prompts."""
-    from ngramspec.bench.e2e import PLAIN, totals
+    from ngramspec.bench.e2e.bench import PLAIN, totals
 
     console = plain_console()
     table = make_table(COLUMNS, text=COLUMNS[:2])

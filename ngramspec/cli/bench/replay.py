@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.bench.arbitration import OtherSource
-    from ngramspec.bench.outcome import Outcome
-    from ngramspec.bench.summary import Replays, Versus
+    from ngramspec.bench.comparison.summary import Replays, Versus
+    from ngramspec.bench.replay.arbitration import OtherSource
+    from ngramspec.bench.replay.outcome import Outcome
 
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 PEER = "Peers"
@@ -130,7 +130,7 @@ def replay(**values: Any) -> None:
     if values["output"] is not None:
         values["output"].write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     if values["plot"] is not None:
-        from ngramspec.bench.plot import plot_replays
+        from ngramspec.bench.comparison.plot import plot_replays
 
         plot_replays(found, values["plot"])
 
@@ -150,17 +150,17 @@ def _check(values: dict[str, Any]) -> None:
             f"{plot}: the name must end with .png or .svg", param_hint="--plot"
         )
     if plot is not None:
-        from ngramspec.bench.plot import matplotlib_figures
+        from ngramspec.bench.comparison.plot import matplotlib_figures
 
         matplotlib_figures()  # what is missing is told before the work
 
 
 def _replay(values: dict[str, Any]) -> Replays:
-    from ngramspec.bench.arbitration import parse_other
-    from ngramspec.bench.growth import growth_traces
-    from ngramspec.bench.peer_runs import PeerPlaces
-    from ngramspec.bench.replays import PeerOptions, load_profiles, replay_sets
-    from ngramspec.bench.subjects import DEFAULT, subject
+    from ngramspec.bench.comparison.sets import PeerOptions, load_profiles, replay_sets
+    from ngramspec.bench.peers.runs import PeerPlaces
+    from ngramspec.bench.replay.arbitration import parse_other
+    from ngramspec.bench.replay.growth import growth_traces
+    from ngramspec.bench.replay.subjects import DEFAULT, subject
     from ngramspec.recordings.traces import Cut
 
     profiles = load_profiles(values["costs"])
@@ -201,7 +201,7 @@ def _show(found: Replays, recorded: bool = False) -> None:
 
 
 def _tables(found: Replays, wide: bool) -> Iterator[Table]:
-    from ngramspec.bench.summary import compare
+    from ngramspec.bench.comparison.summary import compare
 
     if len(found.drafters) + len(found.peers) == 1:
         yield from _tables_of_one(found, wide)

@@ -50,9 +50,9 @@ from ngramspec.errors import InputError, NgramspecError
 
 if TYPE_CHECKING:
     from ngramspec.bench.costs import Costs
-    from ngramspec.bench.measured import Measured
-    from ngramspec.bench.trial import Trial
-    from ngramspec.bench.tuned import SearchPlan, Tuned
+    from ngramspec.bench.tune.measured import Measured
+    from ngramspec.bench.tune.result import SearchPlan, Tuned
+    from ngramspec.bench.tune.trial import Trial
     from ngramspec.recordings.traces import Loaded, Trace
 
 COSTS, SEARCH, AFTER = "Costs", "Search", "Statistics file and measurement"
@@ -162,8 +162,8 @@ def _check(values: Mapping[str, Any]) -> None:
 
 
 def _search(values: Mapping[str, Any], traces: Sequence[Trace]) -> Tuned:
-    from ngramspec.bench.memo import Memo
-    from ngramspec.bench.tuned import plan_search, run_search
+    from ngramspec.bench.tune.memo import Memo
+    from ngramspec.bench.tune.result import plan_search, run_search
 
     costs = _costs(values)
     plan = plan_search(traces, values["seed"])
@@ -195,7 +195,7 @@ def _costs(values: Mapping[str, Any]) -> Costs:
 
 def _check_file(traces: Sequence[Trace], plan: SearchPlan, mix_keys: bool) -> None:
     """Refuse a file that nothing can decide on, or that would mix what keys keep apart."""
-    from ngramspec.bench.split import LEAST, PART
+    from ngramspec.bench.tune.split import LEAST, PART
 
     refuse_mixed_keys(traces, mix_keys)
     if not plan.parts.num_held_out:
@@ -215,7 +215,7 @@ def _after(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) ->
 
 
 def _try_file(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Trial:
-    from ngramspec.bench.trial import num_replays, try_file
+    from ngramspec.bench.tune.trial import num_replays, try_file
 
     parts, candidate = found.plan.parts, found.tuning.best.candidate
     with progress("trying a file", num_replays(parts, candidate)) as advance:
@@ -232,7 +232,7 @@ def _try_file(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded])
 
 def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
     from ngramspec.adapters.llama_cpp.saved_costs import known_costs
-    from ngramspec.bench.measured import measure, num_answers
+    from ngramspec.bench.tune.measured import measure, num_answers
 
     parts, trial = found.plan.parts.parts, found.trial
     requests = [one for part in parts for one in (part.held_out or part.chosen_on)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngramspec.bench.split import LEAST, PART
+from ngramspec.bench.tune.split import LEAST, PART
 from ngramspec.cli.output import (
     duration_text,
     make_table,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.bench.tuned import Tuned
+    from ngramspec.bench.tune.result import Tuned
 
 COLUMNS = ("lengths", "tok/pass", "accepted", "speed-up", "held out", "gain")
 NOTE = (
@@ -101,7 +101,7 @@ def _worth(found: Tuned) -> Iterator[str]:
 
 
 def _show_recommendation(console: Console, found: Tuned, model: Path | None) -> None:
-    from ngramspec.bench.lines import imports, ready_lines
+    from ngramspec.bench.tune.lines import imports, ready_lines
 
     advised = found.advised
     _show_trial(console, found)
@@ -187,7 +187,7 @@ def _show_measured(console: Console, found: Tuned) -> None:
 
 
 def _show_llama_server(console: Console, found: Tuned, model: Path | None) -> None:
-    from ngramspec.bench.lines import llama_server_line
+    from ngramspec.bench.tune.lines import llama_server_line
 
     tuning = found.tuning
     theirs = tuning.best_for_llama_server

@@ -9,8 +9,8 @@ from typing import Any
 
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import nearest, parse_names
-from ngramspec.engine.drafters import OWNED
 from ngramspec.engine.request import MAX_COUNT, Speculation
+from ngramspec.engine.sources.drafters import OWNED
 from ngramspec.errors import InputError
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel

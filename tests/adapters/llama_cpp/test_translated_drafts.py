@@ -29,7 +29,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.drafting import drafting_line
 from ngramspec.engine import DraftModel, Engine, FixedLength, Request, Sampling, Speculation
-from ngramspec.engine.translated import TranslatedDraftModel
+from ngramspec.engine.sources.translated_model import TranslatedDraftModel
 from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.llm import LLM
 

@@ -18,7 +18,7 @@ from ngramspec.adapters.sglang.documents import SEPARATOR
 from ngramspec.adapters.sglang.request import SlotRequest
 from ngramspec.adapters.sglang.settings import CorpusSettings, read_settings
 from ngramspec.drafters.slot_pool import SlotPool
-from ngramspec.engine.pools import Pools
+from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.suffix_file import write_suffix_index

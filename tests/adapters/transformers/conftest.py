@@ -52,7 +52,7 @@ def tokenizer(exported: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def prompts(tokenizer: Any) -> list[str]:
-    from ngramspec.bench.tasks import FREE, TASKS
+    from ngramspec.bench.e2e.tasks import FREE, TASKS
 
     return [
         tokenizer.apply_chat_template(task.messages, add_generation_prompt=True, tokenize=False)

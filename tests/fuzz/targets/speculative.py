@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from fuzz import json_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.engine.drafters import Drafters
+from ngramspec.engine.sources.drafters import Drafters
 from ngramspec.errors import InputError
 from ngramspec.server.errors import ApiError
 from ngramspec.server.request.speculation import speculation_of

@@ -18,8 +18,8 @@ from ngramspec.adapters.llama_cpp.mtp import count_heads, heads_params
 from ngramspec.adapters.llama_cpp.nextn import staging_of
 from ngramspec.adapters.llama_cpp.placement import Placement, gpus, place, stays_on_host
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
-from ngramspec.engine.mtp import FEW
 from ngramspec.engine.policy import USUAL
+from ngramspec.engine.sources.mtp import FEW
 from ngramspec.errors import FormatError
 from ngramspec.tokenizers.gguf import check_gguf, read_metadata, read_tensors
 from ngramspec.tokenizers.llama_library import catch_log, load_library, load_model

@@ -1,0 +1,1 @@
+"""Several sets, our drafters and the peers: replayed, summed up, drawn."""

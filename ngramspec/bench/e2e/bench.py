@@ -1,0 +1,446 @@
+"""End to end: real prompts through the engine, without drafts and with each drafter, timed."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
+from ngramspec.bench.e2e.tasks import Task
+from ngramspec.bench.replay.subjects import parse_spec
+from ngramspec.costs import CostTable
+from ngramspec.drafters import create_drafter
+from ngramspec.drafters.config import CONFIGS
+from ngramspec.drafters.names import parse_names
+from ngramspec.engine import DraftModel, Engine, Generation, MtpHeads, Request, Sampling
+from ngramspec.engine.branches import AUTO, OFF
+from ngramspec.engine.policy import make_policy
+from ngramspec.engine.request import TokenIds
+from ngramspec.engine.target import Target
+from ngramspec.errors import InputError
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
+
+PLAIN = "none"
+# llama.cpp's words for a draft model and for the model's own MTP heads.
+SECONDS = ("draft-simple", "draft-mtp")
+WARM_UP = 16  # tokens
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How to draft. names: for create_drafter, () for plain decoding. params: by drafter.
+
+    policy: As for make_policy, None = the policy of the bench.
+    small: Whether the draft model or the MTP heads draft, too.
+    """
+
+    spec: str
+    names: tuple[str, ...]
+    params: Mapping[str, Mapping[str, Any]] = field(hash=False)
+    policy: str | None = None
+    small: bool = False
+
+    @property
+    def drafts(self) -> bool:
+        """Return whether anything drafts."""
+        return bool(self.names) or self.small
+
+
+@dataclass(frozen=True)
+class Run:
+    """One generation: its tokens, and the figures after its first token.
+
+    guessed: For each token whether it comes from an accepted draft.
+    """
+
+    token_ids: tuple[int, ...]
+    guessed: tuple[bool, ...]
+    seconds: float
+    prompt_seconds: float
+    draft_seconds: float
+    steps: int
+    drafts: int
+    drafted: int
+    accepted: int
+    finish_reason: str
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens after the first one, which belongs to the prompt's time, per second."""
+        made = len(self.token_ids) - 1
+        return made / self.seconds if made > 0 and self.seconds > 0 else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its figures as plain data."""
+        return {
+            "tokens": len(self.token_ids),
+            "seconds": round(self.seconds, 6),
+            "prompt_seconds": round(self.prompt_seconds, 6),
+            "draft_seconds": round(self.draft_seconds, 6),
+            "steps": self.steps,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "finish_reason": self.finish_reason,
+        }
+
+
+@dataclass(frozen=True)
+class PromptOutcome:
+    """One prompt in one mode. plain: the runs without drafts of the same rounds."""
+
+    mode: Mode
+    runs: tuple[Run, ...]
+    plain: tuple[Run, ...]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Median of the runs."""
+        return statistics.median(run.tokens_per_second for run in self.runs)
+
+    @property
+    def ratios(self) -> list[float]:
+        """Tokens/s over those without drafts, by round; empty where nothing was generated."""
+        pairs = zip(self.runs, self.plain, strict=True)
+        return [
+            mine.tokens_per_second / plain.tokens_per_second
+            for mine, plain in pairs
+            if plain.tokens_per_second
+        ]
+
+    @property
+    def ratio(self) -> float | None:
+        """Median of the ratios, None where there is none."""
+        return statistics.median(self.ratios) if self.ratios else None
+
+    @property
+    def difference(self) -> int | None:
+        """Where the first run that departs from the plain text does so, None if none does."""
+        expected = self.plain[0].token_ids
+        found = (first_difference(expected, run.token_ids) for run in self.runs)
+        return next((position for position in found if position is not None), None)
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Tokens per decode of the model after the prompt, end tokens too, over all runs."""
+        steps = sum(run.steps for run in self.runs)
+        chosen = sum(len(run.token_ids) - 1 + (run.finish_reason == "stop") for run in self.runs)
+        return chosen / steps if steps else 0.0
+
+    @property
+    def drafted(self) -> int:
+        """Drafted tokens of all runs."""
+        return sum(run.drafted for run in self.runs)
+
+    @property
+    def accepted(self) -> int:
+        """Accepted draft tokens of all runs."""
+        return sum(run.accepted for run in self.runs)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "drafter": self.mode.spec,
+            "parameters": {
+                name: {key: _plain(value) for key, value in given.items()}
+                for name, given in self.mode.params.items()
+            },
+            "tokens_per_second": round(self.tokens_per_second, 2),
+            "ratio": _rounded(self.ratio),
+            "ratios": [round(ratio, 4) for ratio in self.ratios],
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "acceptance": round(self.accepted / self.drafted, 4) if self.drafted else 0.0,
+            "mean_accepted_length": round(self.mean_accepted_length, 4),
+            "identical": self.difference is None,
+            "first_difference": self.difference,
+            "runs": [run.as_json() for run in self.runs],
+        }
+
+
+@dataclass(frozen=True)
+class PromptResult:
+    """All outcomes of one prompt, the one without drafts first. text: the plain answer."""
+
+    name: str
+    prompt_len: int
+    text: str
+    outcomes: tuple[PromptOutcome, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "name": self.name,
+            "prompt_tokens": self.prompt_len,
+            "text": self.text,
+            "runs": [outcome.as_json() for outcome in self.outcomes],
+        }
+
+
+@dataclass(frozen=True)
+class Total:
+    """One drafter over all prompts.
+
+    ratio: geometric mean of the prompts' ratios, None where nothing was generated.
+    same: texts equal to the plain ones, of `texts`.
+    """
+
+    drafter: str
+    tokens_per_second: float
+    ratio: float | None
+    drafted: int
+    accepted: int
+    same: int
+    texts: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "drafter": self.drafter,
+            "tokens_per_second": round(self.tokens_per_second, 2),
+            "ratio": _rounded(self.ratio),
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "identical_texts": self.same,
+            "texts": self.texts,
+        }
+
+
+def tokenize_tasks(
+    model: LlamaModel, tasks: Sequence[Task], chat: bool | None = None
+) -> list[TokenIds]:
+    """Return the prompts of tasks in a model's tokens.
+
+    Args:
+        model: The model.
+        tasks: What it is asked.
+        chat: Use its chat template, None = if it has one.
+
+    Raises:
+        InputError: A prompt is longer than the context that the model was trained with.
+    """
+    found = []
+    for task in tasks:
+        if bool(model.chat_template) if chat is None else chat:
+            prompt = model.tokenize_chat(task.messages)
+        else:
+            prompt = model.tokenize("\n\n".join(task.turns), parse_special=True)
+        if prompt.size >= model.n_ctx_train:
+            raise InputError(
+                f"prompt {task.name!r} has {prompt.size} tokens, the model's context is "
+                f"{model.n_ctx_train}"
+            )
+        found.append(prompt)
+    return found
+
+
+def totals(found: Sequence[PromptResult]) -> list[Total]:
+    """Return one row per drafter over all prompts, the one without drafts first."""
+    columns = zip(*(result.outcomes for result in found), strict=True)
+    return [_total(outcomes) for outcomes in columns]
+
+
+def _total(outcomes: Sequence[PromptOutcome]) -> Total:
+    ratios = [outcome.ratio for outcome in outcomes if outcome.ratio]
+    made = [outcome for outcome in outcomes if outcome.tokens_per_second]
+    tokens = [len(outcome.runs[0].token_ids) - 1 for outcome in made]
+    pairs = zip(tokens, made, strict=True)
+    seconds = sum(count / outcome.tokens_per_second for count, outcome in pairs)
+    return Total(
+        drafter=outcomes[0].mode.spec,
+        tokens_per_second=sum(tokens) / seconds if seconds else 0.0,
+        ratio=statistics.geometric_mean(ratios) if ratios else None,
+        drafted=sum(outcome.drafted for outcome in outcomes),
+        accepted=sum(outcome.accepted for outcome in outcomes),
+        same=sum(outcome.difference is None for outcome in outcomes),
+        texts=len(outcomes),
+    )
+
+
+def parse_mode(spec: str, **files: Any) -> Mode:
+    """Parse the specification of a mode.
+
+    Args:
+        spec: "none", or as for `bench replay`: names with commas, ":" and parameters. Among the
+            names, "draft-simple" is the draft model, "draft-mtp" the model's MTP heads.
+        files: Parameters of drafters that read a statistics file, such as tokenizer.
+
+    Raises:
+        InputError: An unknown drafter or parameter, a value out of bounds, or a file that a
+            benchmark would change.
+        OSError, FormatError, VocabMismatchError: A statistics file cannot be used.
+    """
+    if spec == PLAIN:
+        return Mode(PLAIN, (), {})
+    text, given = parse_spec(spec)
+    policy = given.pop("policy", None)
+    if policy is not None:
+        make_policy(str(policy), 1)  # raises now if it is wrong
+    if "static" in given:
+        given = {**files, **given}
+    asked = [name.strip() for name in text.split(",")]
+    text = ",".join(name for name in asked if name not in SECONDS)
+    small = any(name in SECONDS for name in asked)
+    if not text and small and not given:
+        return Mode(spec, (), {}, policy, True)
+    create_drafter(text, **given)  # raises now if it is wrong
+    names = parse_names(text, "priority")
+    params = {name: {k: given[k] for k in given if k in _known(name)} for name in names}
+    return Mode(spec, names, params, policy, small)
+
+
+class Bench:
+    """Bench(target, modes, policy, max_draft, costs, tree): runs prompts on a target's first slot.
+
+    Each run has a fresh engine with fresh drafters, so that nothing is learned from the run before,
+    which had the same text. The policy of a mode is kept, as in a server that has been running.
+
+    Args:
+        target: The model.
+        modes: The first one is plain decoding.
+        policy: As for make_policy, for modes that name none.
+        max_draft: Longest draft in tokens.
+        costs: Of the target's passes, for "auto".
+        tree: As for Engine; for modes with the policy auto, which chooses branches.
+        small: The draft model or the MTP heads, closed by their owner; their cache is empty when a
+            run begins.
+
+    Raises:
+        InputError: There is no such policy, the first mode drafts, a mode has a draft model and
+            there is none, or `tree` asks for more branches than any mode can send.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        modes: Sequence[Mode],
+        policy: str = "auto",
+        max_draft: int = 64,
+        costs: CostTable | None = None,
+        tree: int | str = AUTO,
+        small: DraftModel | MtpHeads | None = None,
+    ) -> None:
+        if not modes or modes[0].drafts:
+            raise InputError("the first mode must be plain decoding")
+        kind = "none" if small is None else small.info.kind
+        lacks = next((mode.spec for mode in modes if mode.small and kind not in mode.spec), None)
+        if lacks is not None:
+            raise InputError(f"{lacks!r} needs a draft model: give its file (--model-draft)")
+        self._target, self._small = target, small
+        self._modes = modes
+        self._exact = target.exact_batch > 0
+        self._policies = {
+            mode: make_policy(mode.policy or policy, max_draft, costs, target.max_rollback)
+            for mode in modes
+        }
+        choosing = [m for m in modes if m.drafts and isinstance(self._policies[m], AutoPolicy)]
+        if not choosing and isinstance(tree, int) and tree > 1:
+            raise InputError(
+                f"drafts cannot have {tree} branches: only the policy auto chooses branches"
+            )
+        self._trees = {mode: tree if mode in choosing else OFF for mode in modes}
+
+    def warm_up(self, prompt_ids: npt.NDArray[np.int32], sampling: Sampling) -> None:
+        """Generate a little in each mode, so that no timed run pays for cold memory."""
+        request = Request(prompt_ids=prompt_ids, max_tokens=WARM_UP, sampling=sampling)
+        for mode in self._modes:
+            self._run(mode, request)
+
+    def run(
+        self,
+        prompt_ids: npt.NDArray[np.int32],
+        *,
+        max_tokens: int,
+        repeats: int,
+        sampling: Sampling,
+        advance: Callable[[], object] = lambda: None,
+    ) -> tuple[PromptOutcome, ...]:
+        """Run one prompt in all modes, in turns.
+
+        Args:
+            prompt_ids: int32, not empty.
+            max_tokens: Longest answer.
+            repeats: Runs of each mode.
+            sampling: With a seed, which all runs use.
+            advance: Called after each run.
+
+        Raises:
+            InputError: The prompt does not fit.
+            BackendError: The target fails.
+        """
+        request = Request(prompt_ids=prompt_ids, max_tokens=max_tokens, sampling=sampling)
+        rounds = run_in_turns(self._modes, repeats, lambda mode: self._run(mode, request), advance)
+        by_mode = {mode: tuple(made[mode] for made in rounds) for mode in self._modes}
+        return tuple(
+            PromptOutcome(mode, by_mode[mode], by_mode[self._modes[0]]) for mode in self._modes
+        )
+
+    def ask(self, request: Request) -> Generation:
+        """Run a request without drafts.
+
+        Raises:
+            InputError: The prompt does not fit.
+            BackendError: The target fails.
+        """
+        return _run_alone(Engine(self._target, None, exact=self._exact), request)
+
+    def _run(self, mode: Mode, request: Request) -> Run:
+        small = self._small if mode.small else None
+        if isinstance(self._small, MtpHeads):
+            self._small.follow(mode.small)  # forgets the last run; without them no pass costs more
+        elif small is not None:
+            small.enter(0, "of another run")  # what the last run left is dropped
+        engine = Engine(
+            self._target,
+            mode.names or None,
+            params=mode.params,
+            draft_model=small,
+            policy=self._policies[mode],
+            exact=self._exact,
+            tree=self._trees[mode],
+        )
+        made = _run_alone(engine, request)
+        timings = made.timings
+        return Run(
+            token_ids=tuple(made.token_ids),
+            guessed=tuple(made.accepted),
+            seconds=timings.decode_seconds,
+            prompt_seconds=timings.prompt_seconds,
+            draft_seconds=engine.stats().draft_seconds,
+            steps=max(0, timings.num_steps - 1),  # the first one read the prompt
+            drafts=timings.num_drafts,
+            drafted=timings.num_draft_tokens,
+            accepted=timings.num_accepted_tokens,
+            finish_reason=made.finish_reason or "",
+        )
+
+
+def _run_alone(engine: Engine, request: Request) -> Generation:
+    """Run a request to its end and close the engine."""
+    try:
+        (made,) = engine.generate([request])
+    finally:
+        engine.close()
+    if made.error is not None:
+        raise made.error
+    return made
+
+
+def _known(name: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(CONFIGS[name])}
+
+
+def _rounded(ratio: float | None) -> float | None:
+    return None if ratio is None else round(ratio, 4)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) else str(value)

@@ -1,0 +1,1 @@
+"""The search for the drafter and sizes that suit recorded requests best."""

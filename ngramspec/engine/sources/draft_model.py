@@ -1,0 +1,442 @@
+"""DraftModel: drafts from a second, smaller model, for slots where no n-gram source has one."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.engine.drafting import DraftModelInfo
+from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
+from ngramspec.engine.target import Target
+from ngramspec.errors import InputError
+from ngramspec.stats import SourceStats
+
+# llama.cpp's defaults as long as its options were --draft-max, --draft-min and --draft-p-min.
+N_MAX, N_MIN, P_MIN = 16, 0, 0.75
+# A first decode over more tokens reads text, so its time says nothing about drafting.
+FEW = 8
+# How much larger one vocabulary of a family may be, and the first token that is compared.
+MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
+
+
+Pays = Callable[[list[float]], bool]
+
+
+class _Sequence:
+    """A slot's text in the draft model.
+
+    tokens: Prompt and emitted tokens, `length` of them, and those that another source has drafted.
+    ahead: How many another source has drafted, before the model's own draft.
+    num_past: Of all these in the model's cache; drafted tokens may follow there.
+    sent: How many tokens of the draft are verified.
+    pays: Tells from the claims so far whether another token is worth its time; None = all are.
+    foreign: Some of them are not in the model's vocabulary, so it cannot read them.
+    saved, num_saved: The state after the first tokens of the text, where tokens cannot be taken
+        back; 0 = none.
+    """
+
+    __slots__ = (
+        "ahead", "claims", "draft", "foreign", "length", "namespace", "num_past", "num_saved",
+        "p_min", "pays", "saved", "sent", "tokens",
+    )  # fmt: skip
+
+    def __init__(self, context_size: int, p_min: float) -> None:
+        self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
+        self.p_min = p_min
+        self.length = self.ahead = self.sent = 0
+        self.num_past = self.num_saved = 0
+        self.saved: Any = None
+        self.foreign = False
+        self.namespace = ""
+        self.draft: list[int] = []
+        self.claims: list[float] = []
+        self.pays: Pays | None = None
+
+
+class DraftModel:
+    """A draft source that runs a model of the same vocabulary, greedily, for all slots at once.
+
+    Args:
+        target: The draft model, with one sequence for each slot of the engine; closed by its owner.
+        n_max: Longest draft, >= 1.
+        n_min: Shorter drafts are dropped, 0..n_max.
+        p_min: A draft ends before a token that is less probable, 0..1.
+        label: What users call it.
+        path: Its file.
+        nbytes: Of its weights and its context, for monitoring.
+
+    Raises:
+        InputError: A value is out of its bounds, or the model cannot take tokens back.
+
+    Source: llama.cpp common/speculative, draft-simple.
+    """
+
+    name = "draft-simple"
+    own_passes = True
+
+    def __init__(
+        self,
+        target: Target,
+        n_max: int = N_MAX,
+        n_min: int = N_MIN,
+        p_min: float = P_MIN,
+        *,
+        label: str = "",
+        path: str = "",
+        nbytes: int = 0,
+    ) -> None:
+        if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
+            raise InputError(
+                "a draft model needs 1 <= n_max <= 1024, 0 <= n_min <= n_max and 0 <= p_min <= 1, "
+                f"got {n_max}, {n_min} and {p_min}"
+            )
+        self._most_back = None if target.can_save else target.max_rollback  # None = any distance
+        if self._most_back is not None and self._most_back < n_max:
+            raise InputError("the draft model cannot take tokens back: it is recurrent")
+        self._target = target
+        self.info = DraftModelInfo(
+            name=label or os.path.basename(path) or self.name,
+            path=path,
+            nbytes=nbytes,
+            n_max=n_max,
+            n_min=n_min,
+            p_min=p_min,
+        )
+        self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
+        self._batch = Batch(target.max_batch)
+        self._rows = Rows(target.vocab_size)
+        sizes = [target.context_size] * target.num_sequences
+        self._sequences = [_Sequence(size, p_min) for size in sizes]
+        self._counts, self._times = DraftCounts(n_max), DraftTimes()
+
+    @property
+    def max_draft(self) -> int:
+        """Return its longest draft, in tokens."""
+        return self._n_max
+
+    def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
+        """Set the next request's namespace and p_min; text of another namespace is dropped."""
+        seq = self._sequences[slot]
+        seq.p_min = self._p_min if p_min is None else p_min
+        if seq.namespace != namespace:
+            seq.namespace = namespace
+            self._cut(slot, 0)
+
+    def begin(self, slot: int, token_ids: TokenIds) -> None:
+        """Start a request; the model reads the prompt at the first proposal."""
+        seq = self._sequences[slot]
+        size = min(int(token_ids.size), seq.tokens.size)
+        count = min(seq.num_past, seq.length, size)  # drafted tokens may follow
+        differs = seq.tokens[:count] != token_ids[:count]
+        kept = int(differs.argmax()) if differs.any() else count
+        seq.tokens[:size] = token_ids[:size]
+        seq.length = size
+        seq.foreign = bool((token_ids >= self._target.vocab_size).any())
+        self._drop(seq)
+        self._cut(slot, min(kept, size - 1))
+        self._counts.begins += 1
+
+    def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
+        """Draft for all slots, one decode per drafted position."""
+        return self.extend(slots, [NO_TOKENS] * len(slots), limits)
+
+    def extend(
+        self, slots: Sequence[int], before: Sequence[TokenIds], limits: Sequence[int]
+    ) -> list[TokenIds]:
+        """Draft after tokens that another source has drafted, for all slots at once."""
+        started = perf_counter_ns()
+        self._counts.calls += 1
+        most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
+        for slot, tokens in zip(slots, before, strict=True):
+            self._follow(slot, tokens)
+        going = [slot for slot in slots if self._has_room(slot)]
+        lengths = {slot: self._length_for(slot, most[slot]) for slot in going}
+        behind = [self._unread(slot) for slot in going]
+        unread, total = max(behind, default=0), sum(behind)
+        self._save(going)
+        self._read(going)
+        read = perf_counter_ns()
+        rows = self._decode_ends(going)
+        first, calls = perf_counter_ns(), 0
+        while going:
+            going = [slot for slot in going if self._extend(slot, rows[slot], lengths[slot])]
+            calls += bool(going)
+            rows = self._decode_drafts(going)
+        drafts = [self._finished(slot, most[slot]) for slot in slots]
+        ended = perf_counter_ns()
+        self._counts.ns += ended - started
+        if unread > FEW:
+            self._times.took_read(1e-9 * (read - started) / total)
+        if unread:
+            since = read if unread > FEW else started
+            self._times.took_first(1e-9 * (first - since))
+        if calls:
+            self._times.took_each(1e-9 * (ended - first) / calls)
+        return drafts
+
+    def price(self) -> tuple[float, float]:
+        """Return what a draft takes beside its tokens, and each token, in seconds.
+
+        The first token comes with what is read of the text.
+        """
+        return self._times.price()
+
+    def backlog(self, slot: int) -> float:
+        """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
+        return self._backlog(self._unread(slot))
+
+    def bound(self, slot: int, pays: Pays) -> None:
+        """End drafts where pays(claims so far) is false, but not below n_min."""
+        self._sequences[slot].pays = pays
+
+    def shorten(self, slot: int, length: int) -> None:
+        """Count only the first `length` tokens of the last draft, those that are verified."""
+        seq = self._sequences[slot]
+        if seq.sent > length:
+            self._counts.shortened(seq.sent, length)
+            seq.sent = length
+
+    def confidence(self, slot: int) -> npt.NDArray[np.float32]:
+        """Return the draft model's probability of each token of the last draft."""
+        return np.array(self._sequences[slot].claims, dtype=np.float32)
+
+    def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
+        """Take emitted tokens; what the cache holds of them stays there."""
+        seq = self._sequences[slot]
+        seq.foreign = seq.foreign or bool((token_ids >= self._target.vocab_size).any())
+        right = count_right(self._guessed(seq, seq.length), token_ids)
+        if seq.sent:
+            self._counts.judged(min(num_accepted, right - seq.ahead))
+        self._rewrite(slot, seq.length, token_ids)
+
+    def shift(self, slot: int, first: int, count: int) -> None:
+        """Discard what the target's context has discarded; what cannot be shifted is read again."""
+        seq = self._sequences[slot]
+        end = first + count
+        if seq.length < end:  # a smaller context, which is full: there are no drafts in it
+            return
+        kept = seq.num_past - count if seq.num_past > end else min(seq.num_past, first)
+        if seq.num_past > end and (
+            self._target.no_shift or not self._target.shift(slot, first, count)
+        ):
+            kept = first
+        seq.tokens[first : seq.length - count] = seq.tokens[end : seq.length]
+        seq.length -= count
+        self._drop(seq)
+        self._cut(slot, kept)
+        seq.num_past = min(seq.num_past, kept)
+
+    def end(self, slot: int) -> None:
+        """End the request; its text stays in the cache for a next turn."""
+        self._drop(self._sequences[slot])
+
+    def stats(self) -> dict[str, SourceStats]:
+        """Return its counts under its own name."""
+        return {self.name: self._counts.stats(self.name)}
+
+    def _backlog(self, unread: int) -> float:
+        """Return the seconds that `unread` tokens take to read, 0.0 if they are few."""
+        return unread * self._times.read if unread > FEW else 0.0
+
+    def _sent(self, slot: int, length: int) -> None:
+        """Count a draft."""
+        self._counts.sent(length)
+        self._sequences[slot].sent = length
+
+    def _follow(self, slot: int, before: TokenIds) -> None:
+        """Make the slot's text end with tokens that another source has drafted."""
+        seq = self._sequences[slot]
+        self._drop(seq)
+        if seq.num_past >= seq.length:  # the last draft was neither accepted nor rejected
+            self._cut(slot, seq.length - 1)
+        seq.ahead = int(before.size)
+        room = seq.tokens[seq.length : seq.length + seq.ahead]
+        room[:] = before[: room.size]  # where not all fit, it does not draft
+
+    def _rewrite(self, slot: int, first: int, token_ids: TokenIds) -> None:
+        """Make these the tokens of the slot's text from index `first` on.
+
+        What the cache holds of them stays there, be it of the text or of the last draft.
+        """
+        seq = self._sequences[slot]
+        kept = min(seq.num_past, first + count_right(self._guessed(seq, first), token_ids))
+        room = max(min(int(token_ids.size), seq.tokens.size - first), 0)
+        seq.tokens[first : first + room] = token_ids[:room]
+        seq.length = min(first, seq.tokens.size) + room
+        self._drop(seq)
+        self._cut(slot, max(min(kept, seq.length - 1), 0))
+
+    def _num_ends(self, slot: int) -> int:
+        """Return how many of the last tokens are decoded together, before the draft."""
+        return 1
+
+    def _length_for(self, slot: int, most: int) -> int:
+        """Return how many tokens to draft for `most` of the target's."""
+        return most
+
+    def _has_room(self, slot: int) -> bool:
+        seq = self._sequences[slot]
+        foreign = seq.foreign or bool(
+            (seq.tokens[seq.length : seq.length + seq.ahead] >= self._target.vocab_size).any()
+        )
+        return not foreign and seq.length + seq.ahead + self._n_max <= seq.tokens.size
+
+    def _unread(self, slot: int) -> int:
+        """Return how many tokens the model has to read before it drafts."""
+        seq = self._sequences[slot]
+        return seq.length + seq.ahead - seq.num_past
+
+    @staticmethod
+    def _guessed(seq: _Sequence, first: int) -> TokenIds:
+        """Return the text from an index on, and what was drafted after it."""
+        text = seq.tokens[first : seq.length + seq.ahead]
+        return np.concatenate([text, np.array(seq.draft, dtype=np.int32)])
+
+    @staticmethod
+    def _drop(seq: _Sequence) -> None:
+        """Forget the last draft."""
+        seq.draft, seq.claims = [], []
+        seq.ahead = seq.sent = 0
+
+    def _cut(self, slot: int, length: int) -> None:
+        """Make the cache hold the first `length` tokens at most."""
+        seq = self._sequences[slot]
+        if seq.num_saved > length:
+            seq.saved, seq.num_saved = None, 0
+        if length < seq.num_past and not self._target.truncate(slot, length):
+            length = seq.num_saved
+            if not (length and self._target.restore(slot, seq.saved, length)):
+                self._target.truncate(slot, 0)
+                seq.saved, seq.num_saved = None, 0
+                length = 0
+        seq.num_past = min(seq.num_past, length)
+
+    def _save(self, slots: Sequence[int]) -> None:
+        """Save the states of texts, but for their last tokens, if drafts cannot be taken back."""
+        if not self._target.can_save:
+            return
+        for slot in slots:
+            seq = self._sequences[slot]
+            end = seq.length - (seq.ahead == 0)  # the last token of all gives the first logits
+            if end > seq.num_saved and end >= seq.num_past:
+                self._read_to(slot, end)
+                seq.saved, seq.num_saved = self._target.save(slot), end
+
+    def _read(self, slots: Sequence[int]) -> None:
+        """Decode what the model has not seen of the slots' texts, but for their ends."""
+        for slot in slots:
+            seq = self._sequences[slot]
+            self._read_to(slot, seq.length + seq.ahead - self._num_ends(slot))
+
+    def _read_to(self, slot: int, end: int) -> None:
+        """Decode what the model has not seen of a slot's text before an index."""
+        seq = self._sequences[slot]
+        while seq.num_past < end:  # a prompt, or a text that others drafted for
+            part = min(end - seq.num_past, self._target.max_batch)
+            self._batch.clear()
+            self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past :][:part], None, False)
+            self._target.decode(self._batch, self._rows)
+            seq.num_past += part
+
+    def _decode_ends(self, slots: Sequence[int]) -> dict[int, int]:
+        """Decode the last tokens; return their rows of logits."""
+        rows: dict[int, int] = {}
+        self._batch.clear()
+        for slot in slots:
+            seq = self._sequences[slot]
+            end = seq.length + seq.ahead
+            rows[slot] = self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past : end])
+        self._decode(slots)
+        return rows
+
+    def _extend(self, slot: int, row: int, most: int) -> bool:
+        """Add the likeliest next token to the slot's draft; True when it may go on."""
+        seq = self._sequences[slot]
+        token, probability = likeliest(self._rows, row)
+        if probability < seq.p_min:
+            return False
+        seq.draft.append(token)
+        seq.claims.append(probability)
+        if len(seq.draft) >= most or self._target.is_end(token):
+            return False
+        return seq.pays is None or len(seq.draft) < self._n_min or seq.pays(seq.claims)
+
+    def _decode_drafts(self, slots: Sequence[int]) -> dict[int, int]:
+        """Decode the newest drafted token of each slot; return the rows that follow."""
+        if not slots:
+            return {}
+        self._batch.clear()
+        rows = {}
+        for slot in slots:
+            seq = self._sequences[slot]
+            newest = np.array(seq.draft[-1:], dtype=np.int32)
+            rows[slot] = self._batch.add(slot, seq.num_past, newest)
+        self._decode(slots)
+        return rows
+
+    def _decode(self, slots: Sequence[int]) -> None:
+        """Decode the batch, which holds one token of each slot."""
+        if slots:
+            self._target.decode(self._batch, self._rows)
+        for slot in slots:
+            self._sequences[slot].num_past += 1
+
+    def _finished(self, slot: int, most: int) -> TokenIds:
+        """Count the slot's draft and return it."""
+        seq = self._sequences[slot]
+        if len(seq.draft) < max(1, self._n_min):
+            return NO_TOKENS
+        self._sent(slot, len(seq.draft))
+        return np.array(seq.draft, dtype=np.int32)
+
+
+def likeliest(rows: Rows, row: int) -> tuple[int, float]:
+    """Return the likeliest token of a row and its probability."""
+    token = rows.argmax(row)
+    logprob, _ = rows.logprobs(row, token, 0)
+    return token, min(math.exp(logprob), 1.0)
+
+
+def count_right(guessed: TokenIds, tokens: TokenIds) -> int:
+    """Return how many tokens were guessed before the first wrong one."""
+    size = min(guessed.size, tokens.size)
+    differs = guessed[:size] != tokens[:size]
+    return int(differs.argmax()) if differs.any() else size
+
+
+class Spelled(Protocol):
+    """Something with a vocabulary."""
+
+    vocab_size: int
+
+    def piece(self, token_id: int, special: bool) -> bytes:
+        """Return the text of a token in UTF-8, possibly a part of a character."""
+
+
+def vocabulary_difference(target: Spelled, draft: Spelled, label: str = "draft model") -> str:
+    """Return how the tokens of two models differ, "" if they are the same, as llama.cpp sees it.
+
+    label: What the second model is called.
+
+    Models of a family may have a few tokens more or less at the end, which fill the vocabulary up,
+    and other names for the first few, which are special.
+
+    Cost: compares the text of all tokens.
+
+    Source: llama.cpp common/speculative.
+    """
+    if abs(target.vocab_size - draft.vocab_size) > MOST_MORE_TOKENS:
+        return f"the {label} has {draft.vocab_size} tokens, the target {target.vocab_size}"
+    for token in range(FIRST_COMPARED, min(target.vocab_size, draft.vocab_size)):
+        if target.piece(token, True) != draft.piece(token, True):
+            own, other = target.piece(token, True), draft.piece(token, True)
+            return f"the {label}'s token {token} is {other!r:.40}, the target's {own!r:.40}"
+    return ""

@@ -1,0 +1,579 @@
+"""MtpHeads: drafts from heads that were trained with the target, for tokens after the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.engine.drafting import DraftModelInfo
+from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
+from ngramspec.engine.sources.draft_model import Pays, count_right, likeliest
+from ngramspec.errors import InputError
+from ngramspec.stats import SourceStats
+
+# Heads know one token ahead best, and each further one less: llama.cpp drafts 3.
+N_MAX, N_MIN, P_MIN = 3, 0, 0.0
+LABEL = "MTP heads"
+# Tokens that are read together with the first drafted one: all of them get logits then, which
+# costs less than a pass of their own while they are few.
+FEW = 8
+MOST_UNREAD = 32  # tokens of a text that are kept with their states before they are read
+States = npt.NDArray[np.float32]
+
+
+class Heads(Protocol):
+    """Heads of a target with a key-value cache of their own, for several sequences.
+
+    A token goes in together with the target's state after the token before it. Used by the thread
+    that runs the target.
+    """
+
+    vocab_size: int
+    num_heads: int  # above 1: each drafts one token, after those of the heads before it
+    state_width: int  # numbers of a state
+    num_sequences: int
+    context_size: int  # positions that each sequence may have
+    max_batch: int  # tokens in one decode
+
+    def decode(self, batch: Batch, states: States, rows: Rows, head: int) -> States:
+        """Compute a batch with one head; return the states of its outputs, valid until the next.
+
+        Raises:
+            BackendError: It failed.
+            CapacityError: The cache has no room.
+        """
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Remove what is at position `length` and after it."""
+
+    def copy(self, source: int, sequence: int, length: int) -> bool:
+        """Make an empty sequence hold the first `length` entries of another; False = it cannot."""
+
+    def shift(self, sequence: int, first: int, count: int) -> bool:
+        """Remove `count` entries from `first` on; the others move down. False = it cannot."""
+
+    def is_end(self, token_id: int) -> bool:
+        """Return whether the token ends a generation."""
+
+    def listen(self, follower: MtpHeads | None) -> None:
+        """Have the target tell a follower of its decodes and changes from now on; None = nobody."""
+
+
+@dataclass
+class _Verified:
+    """A sequence's part of the target's last decode: its tokens, not all of which may stay.
+
+    first: Position of the first one.
+    branches: A bit for each branch of a tree that the token belongs to.
+    branch: The one that was right.
+    kept: How many of its tokens stay.
+    """
+
+    first: int
+    tokens: TokenIds
+    states: States
+    branches: npt.NDArray[np.uint32]
+    kept: int
+    branch: int = 0
+
+
+@dataclass
+class Text:
+    """A slot's text as the heads see it.
+
+    The entry at position p is made of token p and the state after token p - 1, so the heads can
+    read one token more than the target: the newest.
+
+    said: Tokens of the request, the newest included, which may be more than the target holds.
+    length: Tokens that the target holds for good.
+    state: After the last of them; zeros where it is not known.
+    newest: The token that comes next, -1 = not known.
+    read: Entries that the heads have read, of right tokens; length + 1 at most.
+    ahead: The token at position `length` that they have read, if read is length + 1.
+    held: Entries in their cache; drafted ones may follow those that are right.
+    unread: Tokens and the states before them, for positions from `read` to `length` - 1.
+    """
+
+    state: States
+    p_min: float
+    said: int = 0
+    length: int = 0
+    newest: int = -1
+    read: int = 0
+    ahead: int = -1
+    held: int = 0
+    unread: list[tuple[TokenIds, States]] = field(default_factory=list)
+    verified: _Verified | None = None
+    draft: list[int] = field(default_factory=list)
+    claims: list[float] = field(default_factory=list)
+    sent: int = 0
+    pays: Pays | None = None  # whether another token pays, by the claims so far
+
+    @property
+    def num_unread(self) -> int:
+        """Return how many tokens of the text wait to be read."""
+        return sum(int(tokens.size) for tokens, _ in self.unread)
+
+
+class MtpHeads:
+    """A draft source that runs the target's own MTP heads, greedily, for all slots at once.
+
+    It follows what the target's cache holds: the target tells of each decode (`decoded`), and of
+    each change (`truncated`, `adopted`, `copied`, `shifted`). Tokens are read when they are
+    verified, together with the next draft while they are few.
+
+    Args:
+        heads: With one sequence for each slot of the engine; closed by their owner.
+        n_max: Longest draft, >= 1; at most one token for each head if there are several.
+        n_min: Shorter drafts are dropped, 0..n_max.
+        p_min: A draft ends before a token that is less probable, 0..1.
+        label: What users call them.
+        path: Their file, if they have one of their own.
+        nbytes: Of their context, and of their weights in such a file, for monitoring.
+
+    Raises:
+        InputError: A value is out of its bounds.
+
+    Source: llama.cpp common/speculative, draft-mtp; the heads are DeepSeek-V3's multi-token
+        prediction (arXiv 2412.19437).
+    """
+
+    name = "draft-mtp"
+    own_passes = True
+
+    def __init__(
+        self,
+        heads: Heads,
+        n_max: int = N_MAX,
+        n_min: int = N_MIN,
+        p_min: float = P_MIN,
+        *,
+        label: str = LABEL,
+        path: str = "",
+        nbytes: int = 0,
+    ) -> None:
+        if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
+            raise InputError(
+                "MTP heads need 1 <= n_max <= 1024, 0 <= n_min <= n_max and 0 <= p_min <= 1, "
+                f"got {n_max}, {n_min} and {p_min}"
+            )
+        self._heads = heads
+        if heads.num_heads > 1:
+            n_max = min(n_max, heads.num_heads)
+            n_min = min(n_min, n_max)
+        self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
+        self.info = DraftModelInfo(
+            name=label,
+            path=path,
+            nbytes=nbytes,
+            n_max=n_max,
+            n_min=n_min,
+            p_min=p_min,
+            kind=self.name,
+        )
+        self._batch = Batch(heads.max_batch)
+        self._rows = Rows(heads.vocab_size)
+        width = heads.state_width
+        self._states = np.zeros((heads.max_batch, width), dtype=np.float32)
+        self._texts = [
+            Text(np.zeros(width, dtype=np.float32), p_min) for _ in range(heads.num_sequences)
+        ]
+        self._counts, self._times = DraftCounts(n_max), DraftTimes()
+        self._failure: Exception | None = None
+        self.follow(True)
+
+    def follow(self, wanted: bool) -> None:
+        """Follow the target, or rest: then no decode costs more, and nothing may be asked."""
+        if wanted:
+            for slot in range(len(self._texts)):
+                self._forget(slot, 0)
+        self._heads.listen(self if wanted else None)
+
+    @property
+    def max_draft(self) -> int:
+        """Return the longest draft, in tokens."""
+        return self._n_max
+
+    # What the target tells.
+
+    def decoded(self, batch: Batch, states: States) -> None:
+        """Take the tokens of a decode and the target's states after them.
+
+        Args:
+            batch: Of the target.
+            states: float32, shape (n, state_width), one row per token. Copied.
+
+        A failure is kept for the next proposal: it must not end the target's requests.
+        """
+        tokens, positions, sequences, _ = batch.arrays()
+        branches = batch.branches_of()
+        for slot in np.unique(sequences):
+            rows = np.flatnonzero(sequences == slot)
+            text, first = self._texts[slot], int(positions[rows[0]])
+            self._settle(text)
+            try:
+                if text.num_unread > MOST_UNREAD:
+                    self._read([int(slot)])
+                self._begin_at(int(slot), first)
+            except Exception as error:
+                self._failure = error
+                self._forget(int(slot), first)
+            kept = int(rows.size)
+            text.verified = _Verified(first, tokens[rows], states[rows], branches[rows], kept)
+
+    def truncated(self, slot: int, length: int) -> None:
+        """Follow the target, which has removed a sequence's tokens from `length` on."""
+        text = self._texts[slot]
+        verified = text.verified
+        if verified is not None and length > verified.first:
+            verified.kept = min(verified.kept, length - verified.first)
+            return
+        text.verified = None
+        self._cut(text, length)
+        if not length:  # room for others
+            self._forget(slot, 0)
+
+    def adopted(self, slot: int, branch: int) -> None:
+        """Follow the target, whose sequence holds what a branch of its last tree holds."""
+        verified = self._texts[slot].verified
+        if verified is not None:
+            verified.branch = branch
+
+    def copied(self, source: int, slot: int, length: int) -> None:
+        """Follow the target, which has copied the first tokens of a sequence to an empty one."""
+        own, other = self._texts[slot], self._texts[source]
+        self._settle(other)
+        self._forget(slot, length)
+        read = min(other.read, other.length, length)
+        if read and not self._heads.copy(source, slot, read):
+            return
+        own.length, own.read, own.held = min(length, other.length), read, read
+        own.ahead, own.state = other.ahead, other.state.copy()
+        own.unread = list(other.unread)
+        if length < other.length:
+            own.length = other.length
+            self._cut(own, length)
+
+    def shifted(self, slot: int, first: int, count: int) -> None:
+        """Follow the target, which has discarded tokens; those after them have moved down."""
+        text = self._texts[slot]
+        self._settle(text)
+        self._drop_drafted(slot)
+        end = first + count
+        if text.read < end or not self._heads.shift(slot, first, count):
+            self._forget(slot, max(text.length - count, 0))
+            return
+        text.length -= count
+        text.read -= count
+        text.held -= count
+
+    # What the engine asks.
+
+    def shift(self, slot: int, first: int, count: int) -> None:
+        """Count the tokens that the context has discarded; the target has told which they are."""
+        self._texts[slot].said -= count
+
+    def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
+        """Set the next request's p_min; what the heads hold follows the target's cache."""
+        self._texts[slot].p_min = self._p_min if p_min is None else p_min
+
+    def begin(self, slot: int, token_ids: TokenIds) -> None:
+        """Start a request: the target has read its prompt."""
+        text = self._texts[slot]
+        text.newest, text.said = -1, int(token_ids.size)
+        self._counts.begins += 1
+
+    def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
+        """Draft for all slots, one decode per drafted position.
+
+        Raises:
+            BackendError, CapacityError: A decode failed, of these slots or in `decoded`.
+        """
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        started = perf_counter_ns()
+        self._counts.calls += 1
+        most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
+        for slot in slots:
+            text = self._texts[slot]
+            text.draft, text.claims, text.sent = [], [], 0
+            self._settle(text)
+        going = [slot for slot in slots if self._can_draft(slot)]
+        self._draft(going, most)
+        drafts = [self._finished(slot) for slot in slots]
+        self._counts.ns += perf_counter_ns() - started
+        return drafts
+
+    def confidence(self, slot: int) -> npt.NDArray[np.float32]:
+        """Return the heads' probability of each token of the last draft."""
+        return np.array(self._texts[slot].claims, dtype=np.float32)
+
+    def bound(self, slot: int, pays: Pays) -> None:
+        """End drafts where pays(claims so far) is false, but not below n_min."""
+        self._texts[slot].pays = pays
+
+    def shorten(self, slot: int, length: int) -> None:
+        """Count only the first `length` tokens of the last draft, those that are verified."""
+        text = self._texts[slot]
+        if text.sent > length:
+            self._counts.shortened(text.sent, length)
+            text.sent = length
+
+    def price(self) -> tuple[float, float]:
+        """Return what a draft takes beside its tokens, and each token, in seconds."""
+        return self._times.price()
+
+    def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
+        """Take the emitted tokens; the target has told what its cache holds of them."""
+        text = self._texts[slot]
+        if text.sent:
+            right = count_right(np.array(text.draft, dtype=np.int32), token_ids)
+            self._counts.judged(min(num_accepted, right))
+        if token_ids.size:
+            text.newest = int(token_ids[-1])
+            text.said += int(token_ids.size)
+        text.draft, text.claims, text.sent = [], [], 0
+
+    def end(self, slot: int) -> None:
+        """End the request; its text stays for a next turn."""
+        text = self._texts[slot]
+        text.newest, text.sent = -1, 0
+        text.draft, text.claims = [], []
+
+    def stats(self) -> dict[str, SourceStats]:
+        """Return the counts under the source's own name."""
+        return {self.name: self._counts.stats(self.name)}
+
+    # Texts.
+
+    def _settle(self, text: Text) -> None:
+        """Add to the text what has stayed of the last decode."""
+        verified, text.verified = text.verified, None
+        if verified is None:
+            return
+        rows = np.flatnonzero(verified.branches >> verified.branch & 1)[: verified.kept]
+        if not rows.size:
+            return
+        self._take(text, verified.tokens[rows], verified.states[rows])
+
+    def _take(self, text: Text, tokens: TokenIds, states: States) -> None:
+        """Add tokens that have stayed, and the target's states after them."""
+        before = np.concatenate([text.state[None], states[:-1]])
+        text.length += int(tokens.size)
+        if text.read == text.length - tokens.size + 1:  # the heads have read the first one
+            if text.ahead == tokens[0]:
+                tokens, before = tokens[1:], before[1:]
+            else:
+                text.read -= 1
+        if tokens.size:
+            text.unread.append((tokens, before))
+        text.state = states[-1].copy()
+
+    def _begin_at(self, slot: int, first: int) -> None:
+        """Make the text end at position `first`, where the next decode goes on."""
+        text = self._texts[slot]
+        if first < text.length:
+            self._cut(text, first)
+        elif first > text.length:  # what is before it did not come from a decode
+            self._forget(slot, first)
+
+    def _cut(self, text: Text, length: int) -> None:
+        """Shorten the text; the state at its new end is known if a later token is not read yet."""
+        if length >= text.length:
+            return
+        state = None
+        position = text.length - text.num_unread  # of the first unread token
+        unread = []
+        for tokens, before in text.unread:
+            kept = min(max(length - position, 0), int(tokens.size))
+            if kept:
+                unread.append((tokens[:kept], before[:kept]))
+            if kept < tokens.size and position + kept == length:
+                state = before[kept].copy()
+            position += int(tokens.size)
+        text.unread = unread
+        text.length = length
+        text.read = min(text.read, length)
+        text.state = np.zeros_like(text.state) if state is None else state
+
+    def _forget(self, slot: int, length: int) -> None:
+        """Start anew at a position: nothing is known of what is before it."""
+        text = self._texts[slot]
+        text.verified = None
+        text.unread = []
+        self._heads.truncate(slot, 0)
+        text.held = 0
+        text.length = text.read = length
+        text.state = np.zeros_like(text.state)
+
+    def _can_draft(self, slot: int) -> bool:
+        text = self._texts[slot]
+        return (
+            # A state that was brought back is of a text that lacks accepted tokens.
+            text.length == text.said - 1
+            and 0 <= text.newest < self._heads.vocab_size
+            and text.length + self._n_max < self._heads.context_size
+        )
+
+    def _drop_drafted(self, slot: int) -> None:
+        """Remove the entries that are not of the text."""
+        text = self._texts[slot]
+        if text.held > text.read:
+            self._heads.truncate(slot, text.read)
+            text.held = text.read
+
+    # Decodes.
+
+    def _read(self, slots: Sequence[int]) -> None:
+        """Read the unread tokens of texts, by every head."""
+        for slot in slots:
+            text = self._texts[slot]
+            self._drop_drafted(slot)
+            if not text.unread:
+                continue
+            tokens = np.concatenate([tokens for tokens, _ in text.unread])
+            before = np.concatenate([before for _, before in text.unread])
+            for start in range(0, tokens.size, self._heads.max_batch):
+                part = slice(start, start + self._heads.max_batch)
+                for head in range(self._heads.num_heads):
+                    self._heads.truncate(slot, text.read)
+                    self._batch.clear()
+                    self._add(slot, text.read, tokens[part], before[part], False)
+                    self._heads.decode(self._batch, self._states, self._rows, head)
+                text.read += int(tokens[part].size)
+                text.held = text.read
+            text.unread = []
+
+    def _add(
+        self, slot: int, position: int, tokens: TokenIds, before: States, output: bool
+    ) -> None:
+        """Add tokens and the states before them to the batch, all with output or none."""
+        for i in range(tokens.size if output else 1):
+            one = slice(i, i + 1) if output else slice(None)
+            start = len(self._batch)
+            self._batch.add(slot, position + i, tokens[one], None, output)
+            self._states[start : len(self._batch)] = before[one]
+
+    def _draft(self, slots: Sequence[int], most: dict[int, int]) -> None:
+        """Draft for slots, each up to its most tokens."""
+        if self._heads.num_heads > 1:
+            self._draft_by_heads(slots, most)
+        else:
+            self._draft_by_one(slots, most)
+
+    def _draft_by_one(self, slots: Sequence[int], most: dict[int, int]) -> None:
+        """Draft with a single head, which goes on with its own states."""
+        started = perf_counter_ns()
+        few = min(FEW, self._heads.max_batch // max(len(slots), 1) - 1)
+        behind = [slot for slot in slots if self._texts[slot].num_unread > few]
+        num_read = sum(self._texts[slot].num_unread for slot in behind)
+        self._read(behind)
+        read = perf_counter_ns()
+        self._batch.clear()
+        for slot in slots:
+            text = self._texts[slot]
+            text.read = min(text.read, text.length)
+            self._drop_drafted(slot)
+            for tokens, before in text.unread:
+                self._add(slot, text.read, tokens, before, True)
+                text.read += int(tokens.size)
+            text.unread = []
+            newest = np.array([text.newest], dtype=np.int32)
+            self._add(slot, text.read, newest, text.state[None], True)
+            text.ahead = text.newest
+            text.read += 1
+            text.held = text.read
+        going = self._last_rows()
+        if not going:
+            return
+        states = self._heads.decode(self._batch, self._states, self._rows, 0)
+        first, calls = perf_counter_ns(), 0
+        while True:
+            after = {slot: states[row].copy() for slot, row in going.items()}
+            wanted = [slot for slot, row in going.items() if self._extend(slot, row, most[slot])]
+            if not wanted:
+                break
+            self._batch.clear()
+            for slot in wanted:
+                text = self._texts[slot]
+                token = np.array(text.draft[-1:], dtype=np.int32)
+                self._add(slot, text.held, token, after[slot][None], True)
+                text.held += 1
+            going = self._last_rows()
+            states = self._heads.decode(self._batch, self._states, self._rows, 0)
+            calls += 1
+        ended = perf_counter_ns()
+        if num_read:
+            self._times.took_read(1e-9 * (read - started) / num_read)
+        self._times.took_first(1e-9 * (first - read))
+        if calls:
+            self._times.took_each(1e-9 * (ended - first) / calls)
+
+    def _draft_by_heads(self, slots: Sequence[int], most: dict[int, int]) -> None:
+        """Draft with a head for each token: each reads the draft so far into a cache of its own."""
+        started = perf_counter_ns()
+        num_read = sum(self._texts[slot].num_unread for slot in slots)
+        self._read(slots)
+        read = perf_counter_ns()
+        chains = {slot: [self._texts[slot].state] for slot in slots}
+        wanted, first = list(slots), read
+        for head in range(self._n_max):
+            if not wanted:
+                break
+            self._batch.clear()
+            for slot in wanted:
+                text = self._texts[slot]
+                self._heads.truncate(slot, text.length)  # the head before has written there
+                tokens = np.array([text.newest, *text.draft], dtype=np.int32)
+                start = len(self._batch)
+                self._batch.add(slot, text.length, tokens)
+                self._states[start : len(self._batch)] = np.stack(chains[slot])
+                text.held = text.length + int(tokens.size)
+            states = self._heads.decode(self._batch, self._states, self._rows, head)
+            if head == 0:
+                first = perf_counter_ns()
+            rows = self._last_rows()
+            for slot in wanted:
+                chains[slot].append(states[rows[slot]].copy())
+            wanted = [slot for slot in wanted if self._extend(slot, rows[slot], most[slot])]
+        ended = perf_counter_ns()
+        if num_read:
+            self._times.took_read(1e-9 * (read - started) / num_read)
+        if slots:
+            self._times.took_first(1e-9 * (first - read))
+            longest = max(len(self._texts[slot].draft) for slot in slots)
+            if longest > 1:
+                self._times.took_each(1e-9 * (ended - first) / (longest - 1))
+
+    def _last_rows(self) -> dict[int, int]:
+        """Return the row of each slot's last output in the batch."""
+        _, _, sequences, outputs = self._batch.arrays()
+        return {int(slot): row for row, slot in enumerate(sequences[outputs])}
+
+    def _extend(self, slot: int, row: int, most: int) -> bool:
+        """Add the likeliest next token to the slot's draft; True when it may go on."""
+        text = self._texts[slot]
+        token, probability = likeliest(self._rows, row)
+        if probability < text.p_min:
+            return False
+        text.draft.append(token)
+        text.claims.append(probability)
+        if len(text.draft) >= most or self._heads.is_end(token):
+            return False
+        return text.pays is None or len(text.draft) < self._n_min or text.pays(text.claims)
+
+    def _finished(self, slot: int) -> TokenIds:
+        text = self._texts[slot]
+        if len(text.draft) < max(1, self._n_min):
+            return NO_TOKENS
+        text.sent = len(text.draft)
+        self._counts.sent(text.sent)
+        return np.array(text.draft, dtype=np.int32)
