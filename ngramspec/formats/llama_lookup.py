@@ -40,16 +40,24 @@ def read_lookup_cache(path: str | os.PathLike[str], *, max_ngrams: int | None = 
 
     Raises:
         FormatError: The file is not a whole number of valid records; names file and offset.
-        CapacityError: It holds more than max_ngrams; saving what fits would lose the rest.
+        CapacityError: Not all of it fits; saving what fits would lose the rest.
         OSError: The file cannot be read.
 
-    Cost: O(bytes), natively.
+    Cost: O(bytes), natively; twice where max_ngrams is given.
     """
     records = read_lookup_records(path)
     cache = NgramCache(1, 4, max_ngrams or _MOST)
     num_records = cache.add_records(records)
     if num_records > cache.max_ngrams:
         raise CapacityError(f"{path} holds {num_records} n-grams, max_ngrams is {max_ngrams}")
+    if max_ngrams is not None:
+        whole = NgramCache(1, 4, _MOST)
+        whole.add_records(records)
+        if cache.records().size < whole.records().size:
+            raise CapacityError(
+                f"{path}: max_ngrams {max_ngrams} is not room for all of its {num_records} n-grams "
+                "and their followers, since they fill the parts of a cache unevenly: give more"
+            )
     return cache
 
 

@@ -69,9 +69,11 @@ class SuccessorFile:
         Raises:
             OSError: The file cannot be written; an existing one is kept.
         """
+        if os.getpid() != self._process:
+            return  # before the lock: in a fork nobody may ever release it
         with self._saving:
             observed = self.pool.num_observed
-            if os.getpid() != self._process or observed == self._num_saved:
+            if observed == self._num_saved:
                 return
             write_successors(self.path, self.pool, self._origin)
             self._num_saved, self.save_error = observed, ""

@@ -76,6 +76,18 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_lookup_cache_with_too_many_followers_is_refused_not_thinned(tmp_path: Path) -> None:
+    cache = NgramCache(1, 1)
+    for token in range(1000):
+        cache.update([5, 10 + token])
+    path = tmp_path / "learned.bin"
+    write_lookup_cache(cache, path)
+    assert len(read_lookup_cache(path).followers([5])) == 1000
+    with pytest.raises(CapacityError, match="max_ngrams 300 is not room for all of its"):
+        read_lookup_cache(path, max_ngrams=300)
+    assert len(read_lookup_cache(path, max_ngrams=5000).followers([5])) == 1000
+
+
 def test_a_lookup_cache_larger_than_its_bound_is_refused_not_thinned(tmp_path: Path) -> None:
     cache = NgramCache()
     cache.update(list(range(60)))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.files import finished
 from helpers.logits import teach
 from helpers.machines import SETTINGS
 from ngramspec import SuccessorPool, create_drafter
@@ -21,6 +22,19 @@ from ngramspec.formats.describe import describe
 from ngramspec.formats.statistics import open_statistics
 from ngramspec.formats.successor_file import SuccessorFile, open_successors, write_successors
 
+FORKED = """
+import os, sys
+from ngramspec.formats.cache_file import Origin
+from ngramspec.formats.successor_file import SuccessorFile
+file = SuccessorFile(sys.argv[1], 64, 8, Origin())
+with file._saving:  # as another thread has it while it writes
+    child = os.fork()
+    if child == 0:
+        file.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+print("ended")
+"""
 KNOWN = Origin(b"0123456789abcdef", 1000, {"made": "by a test"})
 PRINTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=120)
 
@@ -172,3 +186,8 @@ def test_how_often_a_context_was_seen_is_kept_when_it_is_worn_down(tmp_path: Pat
     assert 0 in used
     write_successors(tmp_path / "pool", pool, Origin())
     assert open_successors(tmp_path / "pool").entries().tolist() == pool.entries().tolist()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_that_began_while_the_file_was_saved_ends(tmp_path: Path) -> None:
+    assert finished(FORKED, tmp_path / "pool") == "ended\n"
