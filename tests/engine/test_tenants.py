@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+import time
 import weakref
 from collections import deque
 from typing import Any
@@ -135,6 +136,23 @@ def test_what_has_grown_counts() -> None:
     source.end(0)
     made.release(key)
     assert made.nbytes()["a"] > before + 400_000
+
+
+def test_requests_come_and_go_while_a_prompt_is_read() -> None:
+    made = Drafters("suffix", 1, SUFFIX)
+    source, key = made.hold(Speculation())
+    assert source is not None
+    prompt = np.random.default_rng(0).permutation(2_000_000).astype(np.int32)
+    reading = threading.Thread(target=source.begin, args=(0, prompt))
+    began = time.monotonic()
+    reading.start()
+    longest = 0.0
+    while reading.is_alive():
+        made.release(key)
+        before = time.monotonic()
+        made.hold(Speculation())
+        longest = max(longest, time.monotonic() - before)
+    assert longest < (time.monotonic() - began) / 2
 
 
 def test_no_memory_at_all_keeps_what_is_in_use_only() -> None:
