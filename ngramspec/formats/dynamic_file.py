@@ -96,6 +96,9 @@ class DynamicFile:
             raise CapacityError(
                 f"{self.path} holds {_num_ngrams(self._known)} n-grams, max_ngrams is {max_ngrams}"
             )
+        self._counted = self._known  # entries of the cache that are no news to the file
+        if len(self.cache) < _num_ngrams(self._known):  # its parts fill unevenly
+            self._counted = self._entries()
         self._num_saved = self.cache.num_updates
 
     def save(self) -> bool:
@@ -150,18 +153,18 @@ class DynamicFile:
 
     def _save_locked(self) -> None:
         num_updates = self.cache.num_updates
-        ours = {size: self.cache.entries(size) for size in SIZES}
-        learned = {s: entries_beyond(ours[s], self._known.get(s, no_entries())) for s in SIZES}
+        ours = self._entries()
+        # Not beyond what the file has: what was evicted since, and is learnt again, is news.
+        learned = {s: entries_beyond(ours[s], self._counted.get(s, no_entries())) for s in SIZES}
         stamp = self._file_stamp()
         on_disk = self._known
         if stamp != self._stamp:
             on_disk = self._read()
             known = self._known
             others = {s: entries_beyond(e, known.get(s, no_entries())) for s, e in on_disk.items()}
-            ours = {s: _sum(ours[s], others.get(s, no_entries())) for s in SIZES}
-            self._known = {
-                s: _sum(known.get(s, no_entries()), others.get(s, no_entries())) for s in SIZES
-            }
+            ours = _sums(ours, others)
+            self._known = _sums(known, others)
+            self._counted = _sums(self._counted, others)
             self._stamp = stamp
             self._absorb(others)
             num_updates += sum(map(len, others.values()))
@@ -171,8 +174,11 @@ class DynamicFile:
         known = {s: _largest(kept.get(s, no_entries()), ours[s]) for s in SIZES}
         self._write(kept)
         # Nothing may fail from here on: what is in the file must not be added twice.
-        self._known, self._num_saved = known, num_updates
+        self._known, self._counted, self._num_saved = known, ours, num_updates
         self._stamp = self._file_stamp()
+
+    def _entries(self) -> _BySize:
+        return {size: self.cache.entries(size) for size in SIZES}
 
     def _absorb(self, entries: _BySize) -> None:
         for size, some in entries.items():
@@ -321,6 +327,10 @@ def _num_keys(entries: Entries) -> int:
 def _largest(first: Entries, second: Entries) -> Entries:
     """Return the larger count of each pair."""
     return _sum(first, entries_beyond(second, first))
+
+
+def _sums(first: _BySize, second: _BySize) -> _BySize:
+    return {s: _sum(first.get(s, no_entries()), second.get(s, no_entries())) for s in SIZES}
 
 
 def _sum(first: Entries, second: Entries) -> Entries:

@@ -246,6 +246,23 @@ def test_a_file_at_its_bound_can_be_loaded_again(tmp_path: Path) -> None:
         assert 0 < len(open_cache(path)) <= 64
 
 
+def test_what_is_learnt_again_after_the_cache_forgot_it_counts(tmp_path: Path) -> None:
+    path = tmp_path / "learned.ngc"
+    file = DynamicFile(path, 1, 1, max_ngrams=16)
+    file.cache.update(int32([5, 6] * 40))
+    file.save()
+    known = open_cache(path).followers([5])[6]
+    other = 100
+    while file.cache.followers([5]):
+        file.cache.update(int32([other, 1, other, 1]))
+        other += 1
+    file.save()  # the file still has it
+    assert open_cache(path).followers([5]) == {6: known}
+    file.cache.update(int32([5, 6] * 10))
+    file.save()
+    assert open_cache(path).followers([5]) == {6: known + 10}
+
+
 def test_two_processes_at_the_bound_do_not_count_twice(tmp_path: Path) -> None:
     for trial in range(20):
         chance, true = random.Random(trial), Counter[tuple[int, ...]]()
