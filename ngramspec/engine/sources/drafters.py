@@ -245,7 +245,8 @@ class Drafters:
         while self._released:
             key = self._released.popleft()
             self._kinds[key].held -= 1
-            if key != self._default:  # whose memory counts for nobody: no wait for a prompt it reads
+            # The default's memory counts for nobody: no wait for a prompt that it reads.
+            if key != self._default:
                 ended.add(key)
         grown = False
         for key in ended:
