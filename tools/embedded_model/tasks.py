@@ -99,6 +99,11 @@ SWAPPED = (
     ("==", "!="), ("<=", "<"), (">=", ">"), (" + ", " - "), (" and ", " or "), (" is not ", " is "),
     ("True", "False"), ("[0]", "[-1]"), ("None", "0"), (" in ", " not in "), ("if ", "if not "),
 )  # fmt: skip
+SCRIPTS = (  # first and last letters of some
+    ("\u00c0", "\u00ff"), ("\u0391", "\u03c9"), ("\u0410", "\u044f"), ("\u05d0", "\u05ea"),
+    ("\u0620", "\u064a"), ("\u0905", "\u0939"), ("\u2010", "\u2030"), ("\u3041", "\u30ff"),
+    ("\u4e00", "\u9fff"), ("\uac00", "\ud7a3"), ("\U0001f300", "\U0001f64f"),
+)  # fmt: skip
 NUMBER = re.compile(r"\b\d+\b")
 
 
@@ -144,7 +149,7 @@ class TaskMaker:
     ) -> None:
         """Keep the corpus; `varied` allows other phrases, plain names and a system message.
 
-        pieces: A tokenizer's tokens, for texts that hold all of them.
+        pieces: A tokenizer's rare tokens, for texts that hold all of them.
         """
         self.corpus = corpus
         self.names = NameMaker((function.source for function in corpus.functions), pieces)
@@ -197,9 +202,39 @@ class TaskMaker:
         )
 
     def _scrambled(self, code: str, rng: random.Random) -> str:
-        if self.varied and rng.random() < 0.2:
+        if not self.varied or rng.random() < 0.8:
+            code = self.names.scramble(code, rng, rng.choice(SHARES))
+        return self._strewn(code, rng)
+
+    def _strewn(self, code: str, rng: random.Random) -> str:
+        """Put what code seldom has into some lines for training: depths and tokens of all kinds.
+
+        A token that is hardly ever seen is not copied either.
+        """
+        lines = code.splitlines()
+        if not self.varied or len(lines) < 2 or rng.random() < 0.4:
             return code
-        return self.names.scramble(code, rng, rng.choice(SHARES))
+        for _ in range(rng.randint(1, 1 + len(lines) // 4)):
+            i, way = rng.randrange(1, len(lines)), rng.random()
+            if way < 0.45:
+                lines[i] = " " * rng.randint(1, 60) + lines[i].lstrip()
+            elif way < 0.55:
+                lines[i] += "\n" * rng.randint(1, 3)
+            else:
+                lines[i] += rng.choice(("  # ", " ", "", " = ")) + self._odd(rng)
+        return "\n".join(lines)
+
+    def _odd(self, rng: random.Random) -> str:
+        """Return a few words or signs that texts seldom have, of other scripts too."""
+        words: list[str] = []
+        for _ in range(rng.randint(1, 6)):
+            if self.pieces and rng.random() < 0.75:
+                words.append(rng.choice(self.pieces))
+            else:
+                first, last = map(ord, rng.choice(SCRIPTS))
+                letters = (chr(rng.randint(first, last)) for _ in range(rng.randint(1, 6)))
+                words.append("".join(letters))
+        return rng.choice(("", "", " ")).join(words).replace("`", "'")
 
     def _code(self, rng: random.Random, longest: int) -> str:
         """Join functions, or pieces of them, up to a random length."""
@@ -267,8 +302,9 @@ class TaskMaker:
     def make_repeat_text(self, rng: random.Random) -> Sample:
         """Repeat prose exactly; some of its words are invented."""
         text = rng.choice(self.corpus.prose)[: self._length(rng, self.longest)].rstrip()
-        if self.pieces and rng.random() < 0.3:
-            text = "".join(rng.choices(self.pieces, k=rng.randint(20, 120))).strip()
+        if self.varied and rng.random() < 0.4:
+            lines = [self._odd(rng) for _ in range(rng.randint(4, 25))]
+            text = rng.choice((" ", "\n", "\n\n")).join(lines).strip() or text
         text = self.names.scramble(text, rng, rng.choice((0.05, 0.15, 0.4)))
         return Sample("repeat_text", ((f"{self._phrase('repeat_text', rng)}\n\n{text}", text),))
 
@@ -279,6 +315,7 @@ class TaskMaker:
         while len(sources) < 2 or (len(sources) < 5 and rng.random() < 0.5):
             function = self._function(rng, limit)
             code = self.names.scramble(function.source, rng, rng.choice(SHARES))
+            code = self._strewn(code, rng)
             name = code.split("def ", 1)[1].split("(", 1)[0]
             if sum(map(len, sources.values())) + len(code) > most and len(sources) >= 2:
                 break
@@ -309,12 +346,14 @@ class TaskMaker:
             columns = rng.sample(COLUMNS, rng.randint(2, 5))
         numbers = {column for column in columns if rng.random() < 0.4}
         mixed = rng.random() < 0.5
-        rows: list[dict[str, int | str]] = []
+        rows: list[dict[str, float | str]] = []
         for _ in range(rng.randint(3, 14)):
-            row: dict[str, int | str] = {}
+            row: dict[str, float | str] = {}
             for column in columns:
                 number = rng.random() < 0.5 if mixed else column in numbers
                 row[column] = rng.randint(0, 999) if number else self.names.word(rng)
+                if self.varied and rng.random() < 0.15:
+                    row[column] = self._cell(rng)
             rows.append(row)
         table = io.StringIO()
         writer = csv.DictWriter(table, columns, lineterminator="\n")
@@ -323,6 +362,22 @@ class TaskMaker:
         answer = fence(json.dumps(rows, indent=1), "json")
         ask = f"{self._phrase('json', rng)}\n\n{fence(table.getvalue().strip(), 'csv')}"
         return Sample("json", ((ask, answer),))
+
+    def _cell(self, rng: random.Random) -> float | str:
+        """Return a cell that is neither a short number nor a single word."""
+        words = (self.names.word(rng), self.names.word(rng))
+        return rng.choice(
+            (
+                rng.randint(-999, -1),
+                rng.randint(1000, 99999),
+                rng.randint(-99, 999) + rng.choice((0.5, 0.25, 0.1, 0.75)),
+                " ".join(words).title(),
+                "@".join(words) + ".com",
+                f"{rng.randint(1990, 2030)}-{rng.randint(10, 12)}-{rng.randint(10, 30)}",
+                f"{rng.randint(1, 23)}:{rng.randint(10, 59)}",
+                rng.choice(("true", "yes", "no", "N/A", "-")),
+            )
+        )
 
     def make_fix(self, rng: random.Random) -> Sample:
         """Apply two instructions, in training one to four, each for one line of a function."""

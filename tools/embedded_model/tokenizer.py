@@ -7,6 +7,7 @@ So the model copies tokens and need not know how they are spelt.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -18,6 +19,7 @@ CHAT_TEMPLATE = (
 )
 # What llama.cpp splits text by for the pre-tokenizer "gpt-2", and what no token may cross inside.
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+RARE = 1e-4  # share of all tokens
 INSIDE = (r"^ (?=[\p{L}\p{N}_])", r"_+", r"\p{N}")
 
 
@@ -69,10 +71,16 @@ def load_tokenizer(path: str) -> Tokenizer:
     return from_gguf(path) if path.endswith(".gguf") else Tokenizer.from_file(path)
 
 
-def pieces_of(tokenizer: Tokenizer) -> list[str]:
-    """Return the text of every token that is one: no special token, no part of a character."""
-    texts = (tokenizer.decode([index]) for index in range(tokenizer.get_vocab_size()))
-    return [text for text in texts if text and "\ufffd" not in text]
+def rare_pieces(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+    """Return the tokens that these texts hardly have, as text.
+
+    Special tokens and parts of a character are left out.
+    """
+    counts = Counter(token for text in texts for token in tokenizer.encode(text).ids)
+    least = counts.total() * RARE
+    rare = (index for index in range(tokenizer.get_vocab_size()) if counts[index] < least)
+    pieces = (tokenizer.decode([index]) for index in rare)
+    return [piece for piece in pieces if piece and "\ufffd" not in piece]
 
 
 def main() -> None:

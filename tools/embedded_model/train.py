@@ -19,7 +19,7 @@ from batches import Batch, BatchStream, Looks, encode_sample, pad_batch
 from corpus import load_corpus
 from model import ModelConfig, TinyLlama, load_gguf
 from tasks import TaskMaker
-from tokenizer import load_tokenizer, pieces_of
+from tokenizer import load_tokenizer, rare_pieces
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -313,7 +313,9 @@ def main() -> None:
     if options.compile:
         for module in (*model.blk, LOST):
             module.compile(dynamic=True)
-    maker = TaskMaker(load_corpus("train"), pieces=pieces_of(tokenizer))
+    corpus = load_corpus("train")
+    rare = rare_pieces(tokenizer, [function.source for function in corpus.functions])
+    maker = TaskMaker(corpus, pieces=rare)
     stream = BatchStream(
         maker, tokenizer, options.budget, options.context, options.plain, options.seed
     )
