@@ -96,8 +96,7 @@ static inline void *ngs_extend(void *memory, size_t bytes, size_t wanted) {
     moved = ngs_place(then);
     if (!moved) return NULL;
     if (mremap(memory, now, then, MREMAP_MAYMOVE | MREMAP_FIXED, moved) == (void *)moved) return moved;
-    munmap(moved, then);
-    return NULL;
+    return NULL; /* the place may have been given up, and be another thread's by now: it is not unmapped */
 }
 
 /* Free a piece of the rest; cheap when there is none. */

@@ -213,6 +213,29 @@ def test_drafts_may_have_a_least_length(policy: Any, drafter: str) -> None:
         num_drafts(-1, None)
 
 
+class WrongAtFirst(Oracle):
+    """Is right after the first two drafts."""
+
+    asked = 0
+
+    def propose(self, slot: int, limit: int) -> np.ndarray:
+        draft = super().propose(slot, limit)
+        self.asked += 1
+        if self.asked <= 2:
+            draft = 1 + draft % (self.target.vocab_size - 1)
+            self.drafts[slot] = draft.tolist()
+        return draft
+
+
+def test_a_gate_goes_on_to_ask_for_drafts_of_the_least_length() -> None:
+    """It learns from what is sent, so it must not stay below what is sent at all."""
+    target = FakeTarget()
+    source: Any = WrongAtFirst(target)
+    made, _ = run(Engine(target, source, policy=Gate(), min_draft=16), request(7, max_tokens=220))
+    assert made.token_ids == target.expected([7], 220)
+    assert made.timings.num_accepted_tokens > 100
+
+
 def test_a_target_that_takes_nothing_back_gets_no_drafts() -> None:
     target = FakeTarget(max_rollback=0)
     oracle = Oracle(target)

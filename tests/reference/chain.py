@@ -178,7 +178,8 @@ class ReferenceDrafter:
         tokens = list(token_ids)
         if state.active and tokens == state.history:
             return 0
-        if not state.active or tokens[: len(state.history)] != state.history:
+        held = state.history  # where nothing is held, any text would go on from it
+        if not state.active or not held or tokens[: len(held)] != held:
             self.begin(slot, tokens)
             return -1
         new = tokens[len(state.history) :]

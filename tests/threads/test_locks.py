@@ -16,6 +16,29 @@ from helpers.files import finished
 from ngramspec import Drafter, NgramCache, SuffixPool, create_drafter
 from ngramspec._native.core.locks import hold_all, release_all
 
+IN_A_FORK = """
+import gc, os, sys
+held = []
+# Registered before those of the locks: runs while these are held.
+os.register_at_fork(before=held.clear, after_in_parent=held.clear, after_in_child=held.clear)
+from ngramspec import HashPool, NgramCache, SuccessorPool, SuffixPool
+def make():
+    return [SuffixPool(1 << 14), NgramCache(), SuccessorPool(64)]
+kept = make()
+held += make()
+later = make()
+os.register_at_fork(before=lambda: held.extend(make()))  # before they are taken
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        kept[1].update([1, 2, 3])
+        later[1].update([1, 2, 3])
+        os._exit(len(make()) - 3)
+    assert os.waitpid(child, 0)[1] == 0
+    kept[1].update([1, 2, 3])
+    held += make()
+print(len(kept[1]), len(later[1]))
+"""
 STUCK = 60.0  # seconds; what does not wait takes none of them
 
 
@@ -240,3 +263,8 @@ def test_a_destructor_may_call_a_drafter_while_it_makes_its_results() -> None:
         print("done")
     """)
     assert printed.strip() == "done"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_pools_may_end_while_a_fork_holds_all_locks() -> None:
+    assert finished(IN_A_FORK).split() == ["6", "0"]

@@ -44,7 +44,7 @@ cdef Py_ssize_t _num_followers(const CountsC* c, const NgramC* g) noexcept nogil
 
 
 cdef Py_ssize_t _write_record(const CountsC* c, const NgramC* g, int32_t* out) noexcept nogil:
-    """Write one record and return its length in int32."""
+    """Write one record, its followers in no order, and return its length in int32."""
     cdef Py_ssize_t num = 0
     cdef int32_t item = g.followers
     cdef int32_t* pair = out + HEAD
@@ -60,9 +60,13 @@ cdef Py_ssize_t _write_record(const CountsC* c, const NgramC* g, int32_t* out) n
         pair[2 * num + 1] = g.best_count if c.followers[item].token == g.best else c.followers[item].count
         num += 1
         item = c.followers[item].next
-    qsort(pair, <size_t>num, 2 * sizeof(int32_t), _by_token)
     out[NGRAM_MAX] = <int32_t>num
     return HEAD + 2 * num
+
+
+cdef void _sort_followers(int32_t* record) noexcept nogil:
+    """Called without a lock: there may be a hundred thousand."""
+    qsort(record + HEAD, <size_t>record[NGRAM_MAX], 2 * sizeof(int32_t), _by_token)
 
 
 cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
@@ -84,6 +88,8 @@ cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
             if 0 < needed <= room:
                 _write_record(c, g, &out[0])
             ngs_unlock(&shard.lock)
+            if 0 < needed <= room:
+                _sort_followers(&out[0])
     return array[:needed]
 
 
@@ -169,8 +175,9 @@ cdef object _sorted_records(object records):
     with nogil:
         for i in range(begins.shape[0]):
             for j in range(HEAD + 2 * old[begins[i] + NGRAM_MAX]):
-                new[at] = old[begins[i] + j]
-                at += 1
+                new[at + j] = old[begins[i] + j]
+            _sort_followers(&new[at])
+            at += HEAD + 2 * new[at + NGRAM_MAX]
     return result
 
 

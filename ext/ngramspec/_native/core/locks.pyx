@@ -3,26 +3,44 @@
 The child has only the forking thread. A lock held by another thread would stay taken there for ever,
 and the structure it guards could be half written. os.register_at_fork calls the functions below; forks
 outside Python are not covered.
+
+While the locks are held the forking thread may still run Python code: other such functions, and destructors of
+objects that the collector finds. They may make and destroy pools, but not use them.
 """
 
 import os
 
 from libc.stdlib cimport realloc
 
-from ngramspec._native.core.types cimport ngs_free_lock, ngs_lock, ngs_unlock
+from ngramspec._native.core.types cimport (
+    int64_t, ngs_free_lock, ngs_load64, ngs_lock, ngs_store64, ngs_unlock,
+)
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+
 
 cdef int** known = NULL
 cdef Py_ssize_t num_known = 0
 cdef Py_ssize_t room = 0
 cdef int guard = 0       # guards the three above; taken first
+cdef int64_t holder = 0  # the thread that has taken all locks; 0 = none
+cdef Py_ssize_t held = 0  # of the known locks, those that it took: the first ones
+
+
+cdef bint _is_holder() noexcept:
+    """Whether this thread has taken all locks, the guard too."""
+    return ngs_load64(&holder) == <int64_t>PyThread_get_thread_ident()
 
 
 cdef int locks_add(int* lock) except -1:
     global known, num_known, room
     cdef int** moved
     cdef bint full = False
+    cdef bint inside = _is_holder()
     with nogil:
-        ngs_lock(&guard)
+        if not inside:
+            ngs_lock(&guard)
         if num_known == room:
             moved = <int**>realloc(known, <size_t>(2 * room + 16) * sizeof(int*))
             full = moved == NULL
@@ -32,47 +50,64 @@ cdef int locks_add(int* lock) except -1:
         if not full:
             known[num_known] = lock
             num_known += 1
-        ngs_unlock(&guard)
+        if not inside:
+            ngs_unlock(&guard)
     if full:
         raise MemoryError("no memory for one more lock")
     return 0
 
 
 cdef void locks_remove(int* lock) noexcept:
-    global num_known
+    global num_known, held
     cdef Py_ssize_t i
+    cdef bint inside = _is_holder()
     with nogil:
-        ngs_lock(&guard)
+        if not inside:
+            ngs_lock(&guard)
         for i in range(num_known):
             if known[i] == lock:
+                if i < held:  # the last of those that are held takes its place
+                    held -= 1
+                    known[i] = known[held]
+                    i = held
                 num_known -= 1
                 known[i] = known[num_known]
                 break
-        ngs_unlock(&guard)
+        if not inside:
+            ngs_unlock(&guard)
 
 
 def hold_all():
     """Take every lock, waiting until it is free. Threads: releases the GIL."""
+    global held
     cdef Py_ssize_t i
     with nogil:
         ngs_lock(&guard)
         for i in range(num_known):
             ngs_lock(known[i])
+        held = num_known
+        ngs_store64(&holder, <int64_t>PyThread_get_thread_ident())
 
 
 def release_all():
     """Release what hold_all took."""
+    global held
     cdef Py_ssize_t i
-    for i in range(num_known):
+    for i in range(held):
         ngs_unlock(known[i])
+    held = 0
+    ngs_store64(&holder, 0)
     ngs_unlock(&guard)
 
 
 def free_all():
     """Reset all locks in the child of a fork, where no thread waits."""
+    global held
     cdef Py_ssize_t i
     for i in range(num_known):
         ngs_free_lock(known[i])
+    held = 0
+    ngs_store64(&holder, 0)
     ngs_free_lock(&guard)
 
 

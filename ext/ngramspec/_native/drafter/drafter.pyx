@@ -341,7 +341,8 @@ cdef class Drafter:
             InputError: slot or token_ids are not as described. Nothing is changed then.
             MemoryError: No room. Nothing is changed.
 
-        Cost: O(changed tokens), plus a comparison of the shared ones. Threads: releases the GIL.
+        Cost: O(changed tokens), plus a comparison of the shared ones. Where most of a text is new, suffix and
+        ngram-cache also clear memory of the size that the slot's longest text had. Threads: releases the GIL.
         """
         cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
         cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL

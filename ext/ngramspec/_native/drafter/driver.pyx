@@ -524,6 +524,7 @@ cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexce
     cdef SlotC* s = &d.slots[slot]
     s.draft_len = 0
     s.asked = False
+    s.streak = 0
     if length >= s.base:
         _rewind(d, slot, length - s.base)
     else:

@@ -32,7 +32,9 @@ cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_
     cdef Py_ssize_t held = s.history.len, known = s.base + held
     cdef Py_ssize_t tail = held if held < TAIL else TAIL
     cdef Py_ssize_t i, place
-    if length < known or memcmp(row + known - tail, s.history.tokens + held - tail, <size_t>tail * sizeof(token_t)):
+    if length < known or (held == 0 and length > known):  # where nothing is held, any text would go on from it
+        return False
+    if memcmp(row + known - tail, s.history.tokens + held - tail, <size_t>tail * sizeof(token_t)):
         return False
     for i in range(probes if held > tail else 0):
         place = <Py_ssize_t>((((<uint64_t>known + <uint64_t>i) * <uint64_t>0x9E3779B97F4A7C15) >> 33)
@@ -184,7 +186,8 @@ cdef Py_ssize_t follow_text(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
                             Py_ssize_t vocab_size, Status* status) noexcept nogil:
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t known = s.base + s.history.len
-    cdef bint goes_on = s.active and n >= known and (
+    # Where nothing is held, any text would go on from it.
+    cdef bint goes_on = s.active and n >= known and (s.history.len > 0 or n == known) and (
         history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
     cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
     cdef EmittedC emitted = EmittedC(0, 0)

@@ -9,7 +9,7 @@ from ngramspec._native.drafter.driver cimport SlotC, driver_keep, driver_shorten
 from ngramspec._native.drafter.offer cimport AskC, offer_draft
 from ngramspec._native.engine.decode cimport SamplerC
 from ngramspec._native.engine.figures cimport EngineStats
-from ngramspec._native.engine.gate cimport policy_limit
+from ngramspec._native.engine.gate cimport Gate, policy_limit
 from ngramspec._native.engine.plan cimport Plan
 from ngramspec._native.engine.slot cimport Slot
 from ngramspec._native.engine.tree cimport MOST_BRANCHES
@@ -105,8 +105,14 @@ cdef class Proposer:
 
     def limit(self, Slot slot not None, str source not None):
         """Return the longest draft that a slot may get from a source now."""
-        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
-        return min(policy_limit(self.policy, slot.id, source), room)
+        return self.longest(slot, source, slot.draft_room(self.plan.capacity, self.plan.outputs))
+
+    cdef Py_ssize_t longest(self, Slot slot, str source, Py_ssize_t room) except -1:
+        """The policy's limit; as it learns from what is sent, not too short for the request to have it sent."""
+        cdef Py_ssize_t limit = policy_limit(self.policy, slot.id, source)
+        if 0 < limit < slot.min_draft and type(self.policy) is Gate:
+            limit = slot.min_draft
+        return min(limit, room)
 
     def batch_tokens(self):
         """Return how many tokens the pass holds now, drafts included."""
@@ -119,7 +125,7 @@ cdef class Proposer:
     cdef bint offer(self, Slot slot, OfferC* offer) except -1:
         """Let a slot's source draft; return whether there is a draft to choose from."""
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
-        cdef Py_ssize_t limit = min(policy_limit(self.policy, slot.id, slot.native_name), room)
+        cdef Py_ssize_t limit = self.longest(slot, slot.native_name, room)
         cdef AskC ask = AskC(limit, room if self.auto is not None else limit, &self.valid[0], self.valid.shape[0],
                              self.bare, self.decoding, self.width, self.width)
         cdef SlotC* s

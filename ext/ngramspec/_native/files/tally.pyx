@@ -4,7 +4,7 @@ cimport cython
 from libc.string cimport memcpy, memset
 
 from ngramspec._native.core.arguments cimport token_view
-from ngramspec._native.core.hash cimport hash_power, hash_step
+from ngramspec._native.core.hash cimport LCG, hash_power, hash_step
 from ngramspec._native.core.history cimport grow
 from ngramspec._native.core.packing cimport (
     ENTRY_COUNT_MAX, FOLLOWER_SHIFT, MAX_PART_BITS, STORED_TOKEN_MAX, EntryC, entry_follower, entry_of,
@@ -51,7 +51,7 @@ cdef inline bint _next_window(CursorC* c, EntryC* out) noexcept nogil:
             out.a = c.hash << (64 - c.cell_bits)
             if c.check_bits:
                 out.a |= c.hash >> (64 - c.check_bits) << (64 - c.cell_bits - c.check_bits)
-            c.hash = hash_step(c.hash, token)
+            c.hash = hash_step(c.hash, token, LCG)
             if c.known <= c.size:
                 continue
             c.hash -= <hash_t>c.tokens[c.at - 1 - c.size] * c.power
@@ -226,7 +226,7 @@ cdef class Tally:
         return self._counted(self._cursor(n_match, cell_bits, check_bits))
 
     cdef CursorC _cursor(self, Py_ssize_t size, int cell_bits, int check_bits) noexcept:
-        return CursorC(self._tokens, self._len, 0, 0, size, cell_bits, check_bits, hash_power(size), 0)
+        return CursorC(self._tokens, self._len, 0, 0, size, cell_bits, check_bits, hash_power(size, LCG), 0)
 
     cdef object _counted_short(self, Py_ssize_t size):
         cdef CursorC cursor = self._cursor(size, 0, 0)

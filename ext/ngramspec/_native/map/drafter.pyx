@@ -21,7 +21,7 @@ cimport cython
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
-from ngramspec._native.core.hash cimport hash_fold, hash_power, hash_slide, hash_step, hash_tokens
+from ngramspec._native.core.hash cimport HASH_SEED, hash_fold, hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._native.core.history cimport HistoryC, common_prefix, grow, history_continue
 from ngramspec._native.core.table cimport (
     CellsC, HashCellC, TableC, table_check, table_clear, table_empty, table_find, table_find_in, table_free, table_home,
@@ -40,7 +40,7 @@ cdef struct IndexC:
     Py_ssize_t num_starts  # starts 0..num_starts-1 are indexed: all that have a token after the n-gram
     Py_ssize_t num_hashed  # tokens of the history that `tail` has seen
     hash_t tail           # hash of the last n tokens seen (of all of them while fewer than n)
-    hash_t power          # LCG^n
+    hash_t power          # HASH_SEED^n
     Py_ssize_t n          # n-gram size, >= 1
 
 
@@ -51,7 +51,7 @@ cdef enum:
 cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil:
     memset(x, 0, sizeof(IndexC))
     x.n = n
-    x.power = hash_power(n)
+    x.power = hash_power(n, HASH_SEED)
 
 
 cdef Status index_reserve(IndexC* x, Py_ssize_t num_tokens, Py_ssize_t extra) noexcept nogil:
@@ -74,19 +74,20 @@ cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil:
     cdef Py_ssize_t n = x.n
     cdef Py_ssize_t i = x.num_hashed
     cdef hash_t tail = x.tail
+    cdef hash_t factor = HASH_SEED
     cdef uint32_t[TOGETHER] folded
     cdef bint grows = x.table.old.capacity != 0  # otherwise all cells are in `now`
     cdef CellsC* now = &x.table.now
     cdef Py_ssize_t num, k
     while i < h.len and i < n:
-        tail = hash_step(tail, h.tokens[i])
+        tail = hash_step(tail, h.tokens[i], factor)
         i += 1
     while i < h.len:
         num = min(h.len - i, <Py_ssize_t>TOGETHER)
         for k in range(num):
             folded[k] = hash_fold(tail)
             ngs_prefetch(table_home(&x.table, folded[k]) if grows else &now.cells[folded[k] >> now.shift])
-            tail = hash_slide(tail, h.tokens[i + k - n], h.tokens[i + k], x.power)
+            tail = hash_slide(tail, h.tokens[i + k - n], h.tokens[i + k], x.power, factor)
         for k in range(num):
             _insert(x, table_find(&x.table, folded[k]) if grows else table_find_in(now, folded[k]), folded[k], i + k - n)
         i += num
@@ -97,7 +98,7 @@ cdef void index_extend(IndexC* x, const HistoryC* h) noexcept nogil:
 
 cdef void _remove_starts(IndexC* x, const HistoryC* h, Py_ssize_t first) noexcept nogil:
     """Remove the starts from `first` on: each cell gets its latest earlier start."""
-    cdef hash_t rolling = hash_tokens(h.tokens + first, x.n)
+    cdef hash_t rolling = hash_tokens(h.tokens + first, x.n, HASH_SEED)
     cdef Py_ssize_t start, latest
     cdef HashCellC* cell
     for start in range(first, x.num_starts):
@@ -110,7 +111,7 @@ cdef void _remove_starts(IndexC* x, const HistoryC* h, Py_ssize_t first) noexcep
                 table_empty(&x.table, cell)
             else:
                 cell.item = <uint32_t>latest + 1
-        rolling = hash_slide(rolling, h.tokens[start], h.tokens[start + x.n], x.power)
+        rolling = hash_slide(rolling, h.tokens[start], h.tokens[start + x.n], x.power, HASH_SEED)
 
 
 cdef void index_rewind(IndexC* x, const HistoryC* h, Py_ssize_t length) noexcept nogil:
@@ -128,9 +129,9 @@ cdef void index_rewind(IndexC* x, const HistoryC* h, Py_ssize_t length) noexcept
             x.tail = 0
             return
     if length >= x.n:
-        x.tail = hash_tokens(h.tokens + length - x.n, x.n)
+        x.tail = hash_tokens(h.tokens + length - x.n, x.n, HASH_SEED)
     else:
-        x.tail = hash_tokens(h.tokens, length)
+        x.tail = hash_tokens(h.tokens, length, HASH_SEED)
     x.num_hashed = length
 
 
@@ -168,16 +169,17 @@ cdef bint index_has_hits(const IndexC* x, const HistoryC* h, Py_ssize_t latest, 
 cdef const char* index_check(const IndexC* x, const HistoryC* h) noexcept nogil:
     """The first broken invariant, NULL when all hold. O(history)."""
     cdef Py_ssize_t expected = h.len - x.n if h.len > x.n else 0
+    cdef Py_ssize_t last = min(h.len, x.n)
     cdef const char* broken = table_check(&x.table, x.num_starts)
     cdef Py_ssize_t start
     if broken != NULL:
         return broken
     if x.num_starts != expected or x.num_hashed != h.len:
         return "index: number of starts differs from the history"
-    if x.tail != hash_tokens(h.tokens + (h.len - x.n if h.len > x.n else 0), x.n if h.len > x.n else h.len):
+    if x.tail != hash_tokens(h.tokens + h.len - last, last, HASH_SEED):
         return "index: hash of the last n-gram is stale"
     for start in range(x.num_starts):
-        if <Py_ssize_t>table_find(&x.table, hash_fold(hash_tokens(h.tokens + start, x.n))).item <= start:
+        if <Py_ssize_t>table_find(&x.table, hash_fold(hash_tokens(h.tokens + start, x.n, HASH_SEED))).item <= start:
             return "index: a start is missing"
         if x.previous[start] >= start:
             return "index: a chain runs forward"

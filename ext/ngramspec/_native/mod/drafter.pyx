@@ -10,7 +10,7 @@ docs/reference/differences.md (B1-B6).
 cimport cython
 from libc.stdlib cimport calloc, free
 
-from ngramspec._native.core.hash cimport hash_power, hash_slide, hash_step, hash_tokens
+from ngramspec._native.core.hash cimport LCG, hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport STATUS_OK, Status, hash_t, ngs_prefetch, token_t
 from ngramspec._native.drafter.source cimport (
@@ -50,7 +50,7 @@ cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t le
     cdef ModC* m = <ModC*>state
     cdef ModSlotC* s = &m.slots[slot]
     cdef Py_ssize_t start = length - m.n_match if length > m.n_match else 0
-    s.tail = hash_tokens(h.tokens + start, length - start)
+    s.tail = hash_tokens(h.tokens + start, length - start, LCG)
     s.num_hashed = length
     s.streak = 0
 
@@ -64,7 +64,7 @@ cdef void _insert_prompt(ModC* m, ModSlotC* s, const HistoryC* h) noexcept nogil
     cdef Py_ssize_t i = s.num_hashed
     cdef Py_ssize_t first
     while i < h.len and i < n:
-        tail = hash_step(tail, tokens[i])
+        tail = hash_step(tail, tokens[i], LCG)
         i += 1
     first = i
     for i in range(first, h.len):
@@ -72,7 +72,7 @@ cdef void _insert_prompt(ModC* m, ModSlotC* s, const HistoryC* h) noexcept nogil
             pool_insert(m.pool, hashes[i % AHEAD], tokens[i - AHEAD], m.share)
         hashes[i % AHEAD] = tail
         ngs_prefetch(&m.pool.cells[tail & m.pool.mask])
-        tail = hash_slide(tail, tokens[i - n], tokens[i], m.power)
+        tail = hash_slide(tail, tokens[i - n], tokens[i], m.power, LCG)
     for i in range(h.len - AHEAD if h.len - AHEAD > first else first, h.len):
         pool_insert(m.pool, hashes[i % AHEAD], tokens[i], m.share)
     s.tail = tail
@@ -86,11 +86,11 @@ cdef void _insert_committed(ModC* m, ModSlotC* s, const HistoryC* h) noexcept no
     cdef Py_ssize_t i = s.num_hashed
     for i in range(i, h.len):
         if i < m.n_match:
-            s.tail = hash_step(s.tail, tokens[i])
+            s.tail = hash_step(s.tail, tokens[i], LCG)
             continue
         s.streak = s.streak + 1 if pool_lookup(m.pool, s.tail) == tokens[i] else 0
         pool_insert(m.pool, s.tail, tokens[i], m.share)
-        s.tail = hash_slide(s.tail, tokens[i - m.n_match], tokens[i], m.power)
+        s.tail = hash_slide(s.tail, tokens[i - m.n_match], tokens[i], m.power, LCG)
     s.num_hashed = h.len
     pool_commit(m.pool, m.share)
 
@@ -125,7 +125,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
             break
         out[i] = token
         confidence[i] = CLAIMS[pool_confidence(m.pool, tail)]
-        tail = hash_slide(tail, leaving[i] if i < m.n_match else out[i - m.n_match], token, m.power)
+        tail = hash_slide(tail, leaving[i] if i < m.n_match else out[i - m.n_match], token, m.power, LCG)
         i += 1
     if i < needed:
         return 0
@@ -138,7 +138,7 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
     cdef Py_ssize_t start = h.len - m.n_match if h.len > m.n_match else 0
     if s.num_hashed != h.len:
         return "mod: tokens of the history were not hashed"
-    if s.tail != hash_tokens(h.tokens + start, h.len - start):
+    if s.tail != hash_tokens(h.tokens + start, h.len - start, LCG):
         return "mod: hash of the last n-gram is stale"
     return NULL
 
@@ -172,7 +172,7 @@ cdef class ModSource(Source):
         self.slots = slots
         self.pool = pool
         # As in llama.cpp, n_min > n_max means full drafts only.
-        self._state = ModC(&pool.c, NULL, n_match, min(n_min, n_max), n_max, hash_power(n_match), slots,
+        self._state = ModC(&pool.c, NULL, n_match, min(n_min, n_max), n_max, hash_power(n_match, LCG), slots,
                            <ModSlotC*>calloc(<size_t>slots, sizeof(ModSlotC)))
         if self._state.slots == NULL:
             raise MemoryError("ngram-mod: no memory for the slots")

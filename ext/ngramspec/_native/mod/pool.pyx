@@ -10,7 +10,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from ngramspec._native.core.arguments cimport token_view
-from ngramspec._native.core.hash cimport hash_tokens
+from ngramspec._native.core.hash cimport LCG, hash_tokens
 from ngramspec._native.core.types cimport (
     int32_t, ngs_add64, ngs_alloc, ngs_load32, ngs_load64, ngs_store64, ngs_swap32_if, ngs_swap64_if,
 )
@@ -387,4 +387,4 @@ cdef hash_t _hash_of(token_ids) except? 0:
     cdef const token_t[::1] view = token_view(token_ids, "token_ids")
     if view.shape[0] == 0:
         raise InputError("token_ids must hold at least 1 token, got 0")
-    return hash_tokens(&view[0], view.shape[0])
+    return hash_tokens(&view[0], view.shape[0], LCG)
