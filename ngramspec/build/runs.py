@@ -110,8 +110,30 @@ def merged(paths: Sequence[Path], memory: int, min_count: int = 1) -> EntrySourc
 def fewer_runs(
     paths: Sequence[Path], write: Callable[[EntrySource], Path], memory: int
 ) -> list[Path]:
-    """Merge runs into new ones until at most FAN_IN are left; their files stay."""
-    left = list(paths)
+    """Merge runs into new ones until at most FAN_IN are left; their files stay.
+
+    Cost: O(bytes log runs) over a build.
+    """
+    left = sorted(paths, key=_num_bytes)
     while len(left) > FAN_IN:
-        left = [*left[FAN_IN:], write(merged(left[:FAN_IN], memory))]
+        num = _num_alike([_num_bytes(path) for path in left])
+        left = sorted([write(merged(left[:num], memory)), *left[num:]], key=_num_bytes)
     return left
+
+
+def _num_alike(sizes: Sequence[int]) -> int:
+    """Return how many of the runs, the smallest first, to merge.
+
+    None is larger than those before it together: what is written again lands in a run of at least
+    twice the size, so large runs are seldom written again.
+    """
+    total = sizes[0]
+    for num in range(1, FAN_IN):
+        if num > 1 and sizes[num] > total:
+            return num
+        total += sizes[num]
+    return FAN_IN
+
+
+def _num_bytes(path: Path) -> int:
+    return path.stat().st_size

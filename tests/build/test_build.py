@@ -31,6 +31,7 @@ from ngramspec.corpus import Problems, document_digest, find_units, is_held_out
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import Origin, check_cache, write_cache
 from ngramspec.formats.dates import changed_ns, date_of
+from ngramspec.formats.entries import ArraySource, EntrySource
 from ngramspec.formats.pool_file import PoolShape
 from ngramspec.formats.statistics import open_statistics
 from ngramspec.tokenizers import Tokenizer, load_tokenizer
@@ -405,6 +406,33 @@ def test_files_beside_a_build_are_left_alone_and_its_own_are_private(
     del modes["lock"]
     assert modes.keys() >= {"run-000001", "digests", "held-out", "texts", "state.json"}
     assert set(modes.values()) == {0o600}
+
+
+def test_large_runs_are_seldom_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "FAN_IN", 8)
+    paths: list[Path] = []
+    num_again = 0
+
+    def write(source: EntrySource) -> Path:
+        path = tmp_path / str(len(list(tmp_path.iterdir())))
+        runs.write_run(path, source)
+        return path
+
+    def write_again(source: EntrySource) -> Path:
+        nonlocal num_again
+        path = write(source)
+        num_again += path.stat().st_size // runs.ENTRY_BYTES
+        return path
+
+    for i in range(200):
+        entry = np.array([[i, 1]], np.uint64)
+        paths = runs.fewer_runs([*paths, write(ArraySource(entry))], write_again, 1 << 20)
+        assert len(paths) <= 8
+    assert num_again < 1000  # the number of runs times a logarithm of it, not times itself
+    merged = runs.merged(paths, 1 << 20).read()
+    assert merged[:, 0].tolist() == [*range(200)]
 
 
 class StopAtSecondLook(NoProgress):
