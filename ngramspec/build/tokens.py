@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec._native.files.entries import EntryMerger
 from ngramspec._native.files.tally import Tally
 from ngramspec.build.checkpoint import TokenArray
 from ngramspec.build.feed import Totals
@@ -85,7 +86,10 @@ def build_from_tokens(
         tally = Tally()
         for text in kept:
             tally.add(text)
-        sources = {label: ArraySource(counted(tally, label, options)) for label in options.labels}
+        sources = {
+            label: EntryMerger([ArraySource(counted(tally, label, options))], options.min_count)
+            for label in options.labels
+        }
         header = write_output(output, sources, origin, options)
     held_out = measure(output, aside, options) if aside else None
     size, seconds = os.stat(output).st_size, Seconds(total=time.perf_counter() - started)

@@ -14,6 +14,7 @@ from ngramspec.build.tokens import build_from_tokens
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import about_of, open_cache
 from ngramspec.formats.container import open_container
+from ngramspec.formats.pool_file import PoolShape
 from ngramspec.formats.suffix_file import open_suffix_index
 from ngramspec.tokenizers import Fingerprint
 
@@ -40,6 +41,26 @@ def test_counts_are_those_of_the_texts_each_once(tmp_path: Path) -> None:
     assert about["corpus"] == ["x"]
     assert (about["documents"], about["tokens"]) == (20, 1200)
     assert about["options"]["ngram_max"] == 4
+
+
+@pytest.mark.parametrize("kind", ["ngram-cache", "hash-pool"])
+def test_rare_pairs_are_dropped(tmp_path: Path, kind: str) -> None:
+    given, shape = texts(5), PoolShape(3, 1 << 20, 8, 0.9)
+    found = []
+    for least in (1, 2):
+        options = BuildOptions(kind=kind, ngram_min=3, ngram_max=3, pool=shape, min_count=least)
+        found.append(build_from_tokens(given, tmp_path / "a", KNOWN, options).header)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for text in given:
+        ids = text.tolist()
+        counts.update(tuple(ids[i : i + 4]) for i in range(len(ids) - 3))
+    often = {pair for pair, count in counts.items() if count >= 2}
+    assert 0 < len(often) < len(counts)
+    if kind == "ngram-cache":
+        assert [header.num_pairs for header in found] == [len(counts), len(often)]
+    else:  # a cell for each n-gram
+        expected = [len({pair[:3] for pair in pairs}) for pairs in (counts, often)]
+        assert [header.num_ngrams for header in found] == expected
 
 
 def test_an_index_holds_the_texts(tmp_path: Path) -> None:
