@@ -38,6 +38,8 @@ MOST_RANGES = 4096
 MOST_AHEAD = 16  # ranges that are merged while one is written
 ENTRY_SHARE = 5  # bytes of a label's entries per byte of text, at most
 PACKED_SHARE = 4  # bytes of text per byte of a compressed file, about
+LEAST_SHARD = 64 << 20
+MOST_SHARDS = 1000  # about: the merge of each range opens the files of all
 Shards = Sequence[Sequence[Unit]]
 
 
@@ -50,7 +52,7 @@ def build_on_ray(
     *,
     address: str | None = None,
     num_ranges: int | None = None,
-    shard_bytes: int = 64 << 20,
+    shard_bytes: int | None = None,
     memory: int = 2 << 30,
     work: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -73,7 +75,7 @@ def build_on_ray(
             Ray that is already initialised in this process is used in any case.
         num_ranges: Parts of the key space, merged separately, 1..4096; None = by corpus size.
         shard_bytes: Bytes of the corpus that a task counts, about; a file that cannot be split is
-            counted by one task.
+            counted by one task. None = 64 MiB, in a large corpus a thousandth of it.
         memory: Bytes that a counting task may take, 64 MiB at least; fewer if no host offers them.
         work: Folder in which the build makes one of its own for what the tasks count, and which all
             hosts see; None = that of the output.
@@ -110,7 +112,7 @@ def build_on_ray(
     with _kept(folder), connected(ray, address), errors_of_tasks(ray):
         cluster = Cluster(ray, progress)
         memory = cluster.memory(memory)
-        cut = Cut(num_ranges or ranges_for(plan, memory), shard_bytes)
+        cut = Cut(num_ranges or ranges_for(plan, memory), shard_bytes or shard_bytes_for(plan))
         cut = _opened(folder, cut, resume=resume, restart=restart)
         job, vocabulary = _job(tokenizer_path, tokenizer, options, cut, memory, folder)
         shards = shards_of(plan, cut.shard_bytes)
@@ -217,15 +219,15 @@ class ClusterBuild:
 
     def _sources(self) -> dict[int, EntrySource]:
         num, ahead = self._job.num_ranges, min(self._cluster.room(), MOST_AHEAD)
+        files = self._cluster.put(self._files)  # once, not with every task
+
+        def start(part: int) -> Ref:
+            return self._merge(files, part, self._job.options.min_count)
+
         return {
-            label: BucketSource(
-                range(i * num, (i + 1) * num), ahead, self._start, self._cluster.get
-            )
+            label: BucketSource(range(i * num, (i + 1) * num), ahead, start, self._cluster.get)
             for i, label in enumerate(self._job.options.labels)
         }
-
-    def _start(self, part: int) -> Ref:
-        return self._merge(self._files, part, self._job.options.min_count)
 
     def _texts(self) -> TokenArray:
         return self._work.gathered(ShardFile(path).part(0, "<i4") for path in self._files)
@@ -272,11 +274,12 @@ def _kept(folder: WorkFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if any(folder.path.glob(PATTERN)) and not isinstance(error, UnfitCorpusError):
-            folder.remove_unfinished()
-            folder.close()
-        elif folder.is_open:
-            folder.remove()
+        if folder.is_open:  # otherwise another build may be writing there
+            if any(folder.path.glob(PATTERN)) and not isinstance(error, UnfitCorpusError):
+                folder.remove_unfinished()
+                folder.close()
+            else:
+                folder.remove()
         raise
 
 
@@ -299,6 +302,11 @@ def ranges_for(plan: CorpusPlan, memory: int) -> int:
     return min(MOST_RANGES, max(1, -(-text * ENTRY_SHARE // (memory // 4))))
 
 
+def shard_bytes_for(plan: CorpusPlan) -> int:
+    """Return the size of a shard that leaves some thousand of them at most."""
+    return max(LEAST_SHARD, plan.num_bytes // MOST_SHARDS)
+
+
 def _packed(unit: Unit) -> bool:
     return bool(unit.compression) or unit.format == "parquet"
 
@@ -307,10 +315,10 @@ def _num_bytes(shard: Sequence[Unit]) -> int:
     return sum(unit.num_bytes for unit in shard)
 
 
-def _check(num_ranges: int | None, shard_bytes: int, memory: int) -> None:
+def _check(num_ranges: int | None, shard_bytes: int | None, memory: int) -> None:
     if num_ranges is not None and not 1 <= num_ranges <= MOST_RANGES:
         raise InputError(f"num_ranges must be in 1..{MOST_RANGES}, got {num_ranges}")
-    if shard_bytes < 1:
+    if shard_bytes is not None and shard_bytes < 1:
         raise InputError(f"shard_bytes must be at least 1, got {shard_bytes}")
     if memory < LEAST_MEMORY:
         raise InputError(f"memory must be at least {LEAST_MEMORY >> 20} MiB, got {memory}")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,20 @@ class Report:
     held_out: list[int]
 
 
+class _Places(NamedTuple):
+    """What the end of a file tells.
+
+    table, report, end: Where table and report begin, and where the report ends.
+    checksum: Of table and report.
+    """
+
+    num_parts: int
+    table: int
+    report: int
+    end: int
+    checksum: int
+
+
 class ShardFile:
     """ShardFile(path): reads parts of a shard's file.
 
@@ -54,27 +69,22 @@ class ShardFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with open(self.path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < _END_BYTES:
-                raise self._damaged(f"{size} bytes")
-            file.seek(size - _END_BYTES)
-            end = np.fromfile(file, "<u8", 3).tolist()
-        self.num_parts, self._report_bytes, self._checksum = end
-        self._report_at = size - _END_BYTES - self._report_bytes
-        self._table_at = self._report_at - self.num_parts * _ROW.itemsize
-        if self._table_at < 0:
-            raise self._damaged(f"{self.num_parts} parts in {size} bytes")
+
+    @property
+    def num_parts(self) -> int:
+        """The number of parts."""
+        with self._open() as (_, at):
+            return at.num_parts
 
     def part(self, number: int, dtype: str) -> NDArray[Any]:
         """Return a part as a flat array of its own, checked."""
         from xxhash import xxh3_64_intdigest
 
-        with open(self.path, "rb") as file:
-            file.seek(self._table_at + number * _ROW.itemsize)
+        with self._open() as (file, at):
+            file.seek(at.table + number * _ROW.itemsize)
             row = np.fromfile(file, _ROW, 1)[0]
             offset, num_bytes = int(row["offset"]), int(row["bytes"])
-            if offset + num_bytes > self._table_at or num_bytes % np.dtype(dtype).itemsize:
+            if offset + num_bytes > at.table or num_bytes % np.dtype(dtype).itemsize:
                 raise self._damaged(f"part {number} has {num_bytes} bytes at offset {offset}")
             file.seek(offset)
             data = np.fromfile(file, np.uint8, num_bytes)
@@ -86,13 +96,13 @@ class ShardFile:
         """Return the report."""
         from xxhash import xxh3_64_intdigest
 
-        with open(self.path, "rb") as file:
-            file.seek(self._table_at)
-            raw = file.read(self._report_at + self._report_bytes - self._table_at)
+        with self._open() as (file, at):
+            file.seek(at.table)
+            raw = file.read(at.end - at.table)
         try:
-            if xxh3_64_intdigest(raw) != self._checksum:
+            if xxh3_64_intdigest(raw) != at.checksum:
                 raise ValueError("not what was written")
-            made = json.loads(raw[self._report_at - self._table_at :])
+            made = json.loads(raw[at.report - at.table :])
             problems = made["problems"]
             first = [Problem(**problem) for problem in problems.pop("first")]
             return Report(
@@ -109,6 +119,21 @@ class ShardFile:
         """Return the documents that were held out."""
         tokens = self.part(self.num_parts - 1, "<i4").astype(np.int32, copy=False)
         return np.split(tokens, np.cumsum(self.report().held_out)[:-1]) if len(tokens) else []
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[BinaryIO, _Places]]:
+        """Open the file and find its table, at once: a merge opens many files."""
+        with open(self.path, "rb") as file:
+            end = os.fstat(file.fileno()).st_size - _END_BYTES
+            if end < 0:
+                raise self._damaged(f"{end + _END_BYTES} bytes")
+            file.seek(end)
+            num_parts, report_bytes, checksum = np.fromfile(file, "<u8", 3).tolist()
+            report = end - report_bytes
+            table = report - num_parts * _ROW.itemsize
+            if table < 0:
+                raise self._damaged(f"{num_parts} parts in {end + _END_BYTES} bytes")
+            yield file, _Places(num_parts, table, report, end, checksum)
 
     def _damaged(self, reason: str) -> FormatError:
         return FormatError(

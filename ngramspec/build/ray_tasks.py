@@ -17,6 +17,7 @@ from ngramspec._native.files.entries import EntryMerger
 from ngramspec._native.files.tally import Tally
 from ngramspec.build.checkpoint import TokenArray, bordered
 from ngramspec.build.feed import Feed
+from ngramspec.build.finish import check_indexed
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.local import BATCH_CHARS
 from ngramspec.build.memory import tokens_within
@@ -101,7 +102,7 @@ def count_shard(
         path: The file, in the work folder; it is there when all of it is on disk.
 
     Raises:
-        InputError: The host lacks a file, or the shard has changed.
+        InputError: The host lacks a file, or the shard has changed, or holds more than an index.
         OSError: No space in the work folder or for temporary files.
     """
     check_host([*(unit.path for unit in units), job.work], job)
@@ -186,6 +187,7 @@ class ShardCount:
             self.num_tokens += len(tokens)
             if self._job.options.kind == INDEX_KIND:
                 self._texts.append(tokens)
+                check_indexed(self.num_tokens)  # before they fill the memory
             else:
                 self._tally.add(tokens)
         if len(self._tally) > self._most_tokens:

@@ -25,7 +25,7 @@ from ngramspec.build.checkpoint import WorkFolder
 from ngramspec.build.feed import Feed, Totals
 from ngramspec.build.local import BuildStopped
 from ngramspec.build.ray_cluster import Cluster
-from ngramspec.build.ray_executor import build_on_ray, ranges_for, shards_of
+from ngramspec.build.ray_executor import build_on_ray, ranges_for, shard_bytes_for, shards_of
 from ngramspec.build.ray_job import Job, check_host
 from ngramspec.build.ray_shards import Report, ShardFile
 from ngramspec.build.ray_shuffle import BucketSource, find_duplicates
@@ -236,6 +236,11 @@ def test_ranges_grow_with_the_corpus_and_count_packed_files_more() -> None:
     assert ranges(1 << 50) == 4096
 
 
+def test_a_large_corpus_has_some_thousand_shards() -> None:
+    for num_bytes, expected in ((0, 64 << 20), (1 << 30, 64 << 20), (500 * 10**9, 500 * 10**6)):
+        assert shard_bytes_for(CorpusPlan((), 0, num_bytes)) == expected
+
+
 def test_a_host_with_another_version_or_without_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has ngramspec .*, expected 9\.9"):
         check_host([], replace(job(), version="9.9"))
@@ -378,6 +383,34 @@ def test_what_tasks_wrote_until_they_were_ended_is_removed(
     with pytest.raises(FormatError, match="not a checkpoint of this version"):
         build_on_ray([CORPUS], tmp_path / "out.ngc", embedded_model(), resume=True)
     assert (work / "state.json").exists()
+
+
+def test_a_second_build_leaves_alone_what_the_first_is_writing(tmp_path: Path) -> None:
+    first, second = (WorkFolder(tmp_path / "work", {}) for _ in range(2))
+    first.open(resume=False, restart=False)
+    for name in ("shard-000000-0123456789abcdef", ".shard-000001-0123456789abcdef.89abcdef"):
+        (first.path / name).write_bytes(bytes(9))
+    before = sorted(path.name for path in first.path.iterdir())
+    with (
+        pytest.raises(InputError, match="another process is building in"),
+        ray_executor._kept(second),
+    ):
+        ray_executor._opened(second, ray_executor.Cut(1, 1), resume=False, restart=False)
+    assert sorted(path.name for path in first.path.iterdir()) == before
+    first.remove()
+
+
+def test_a_shard_that_is_too_large_for_an_index_ends_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ngramspec.build.finish.MOST_TOKENS", 2000)
+    monkeypatch.setattr(ray_tasks, "BATCH_CHARS", 1000)
+    units, made = find_units([CORPUS]).units, job(kind="suffix")
+    counting = ray_tasks.ShardCount(made, load_tokenizer(embedded_model()))
+    whole = sum(unit.num_bytes for unit in units)
+    with pytest.raises(InputError, match="an index holds 2,000 tokens at most"):
+        counting.read(Feed(CorpusPlan(units, len(units), whole), made.options))
+    assert 2000 < counting.num_tokens < whole // 6
 
 
 def test_a_corpus_that_is_too_large_for_an_index_leaves_no_folder(
