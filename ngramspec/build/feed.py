@@ -16,8 +16,8 @@ from ngramspec.corpus import (
     document_digest,
     is_held_out,
     pieces,
-    read_documents,
 )
+from ngramspec.corpus.documents import read_steps
 from ngramspec.corpus.inputs import STDIN
 
 PART_CHARS = 1 << 20  # longer documents are tokenised and counted in parts
@@ -64,7 +64,8 @@ class Feed:
     def documents(self) -> Iterator[tuple[list[str], bool]]:
         """Yield each document in parts, and whether it is held out; it already counts as done.
 
-        A duplicate has no parts: it is yielded so that a build can stop there, too.
+        A duplicate has no parts, nor has a line, row or file without text: they are yielded so that
+        a build can stop there, too.
 
         Raises:
             UnfitCorpusError: Recorded requests come from a pipe, without a word on their format.
@@ -73,14 +74,17 @@ class Feed:
         before = sum(unit.num_bytes for unit in self.plan.units[: self.unit])
         while self.unit < len(self.plan.units):
             unit, skip, problems = self.plan.units[self.unit], self.document, Problems()
-            for number, found in enumerate(read_documents(unit, read_options, problems), start=1):
-                if number == 1:
+            number = 0
+            for found in read_steps(unit, read_options, problems):
+                is_text = bool(found.text)
+                number += is_text
+                if is_text and number == 1:
                     self._refuse_requests(unit, found.text)
-                if number <= skip:
+                if number - is_text < skip:
                     continue
                 self.document = number
                 self.done_bytes = before + min(found.position, unit.num_bytes)
-                if not self._is_new(digest := document_digest(found.text)):
+                if not is_text or not self._is_new(digest := document_digest(found.text)):
                     yield [], False
                     continue
                 aside = is_held_out(digest, self.options.held_out)
@@ -91,6 +95,8 @@ class Feed:
             self.done_bytes = before
             self.unit += 1
             self.document = 0
+            if not number:
+                yield [], False
 
     def _refuse_requests(self, unit: Unit, text: str) -> None:
         """Refuse recorded requests from a pipe: of a file, the command counts the answers."""

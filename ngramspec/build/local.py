@@ -184,9 +184,9 @@ class LocalBuild:
             check_indexed(self._num_indexed)
 
     def _keep(self, documents: list[TokenArray]) -> None:
-        """Keep the held-out documents that will be replayed."""
+        """Keep the held-out documents that will be replayed, and one that tells there were some."""
         for tokens in documents:
-            if self._aside < MOST_TOKENS:
+            if self._aside < MOST_TOKENS and (measured_tokens(tokens) or not self._held_out):
                 self._held_out.append(tokens)
                 self._aside += measured_tokens(tokens)
 

@@ -469,6 +469,40 @@ def test_a_build_stops_among_duplicates_too(tokenizer: Tokenizer, tmp_path: Path
     assert (tmp_path / "a.ngc").read_bytes() == (tmp_path / "whole.ngc").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["lines", "files"])
+def test_a_build_stops_where_there_are_no_documents_too(
+    tokenizer: Tokenizer, tmp_path: Path, kind: str
+) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text("one text of some words")
+    if kind == "lines":
+        (corpus / "b.jsonl").write_text('{"id": 1}\n{"text": ""}\nno JSON\n' * 20)
+    else:
+        for i in range(50):
+            (corpus / f"b{i:02}.bin").write_bytes(bytes(i))
+    whole = build([corpus], tmp_path / "whole.ngc", tokenizer)
+    with pytest.raises(BuildStopped, match="stopped after 1 documents"):
+        build([corpus], tmp_path / "a.ngc", tokenizer, progress=StopAfter(20))
+    again = build([corpus], tmp_path / "a.ngc", tokenizer, resume=True)
+    assert (again.totals, again.problems) == (whole.totals, whole.problems)
+    assert (tmp_path / "a.ngc").read_bytes() == (tmp_path / "whole.ngc").read_bytes()
+
+
+def test_short_documents_that_are_held_out_are_not_kept(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    paths = lay_out(tmp_path / "corpus", [f"text {i}" for i in range(200)], [1])
+    options = BuildOptions(held_out=0.9)
+    with pytest.raises(BuildStopped):
+        build(paths, tmp_path / "a.ngc", tokenizer, options, progress=StopAfter(150))
+    assert len(WorkFolder(tmp_path / ".a.ngc.build", {}).held_out()) == 1
+    made = build(paths, tmp_path / "a.ngc", tokenizer, options, resume=True)
+    assert made.totals.held_out > 150
+    assert made.held_out is not None
+    assert made.held_out.documents == 0
+
+
 def test_what_writers_of_shards_left_is_removed_with_the_folder(tmp_path: Path) -> None:
     for end in ("remove", "close"):
         work = WorkFolder(tmp_path / "work", {})
