@@ -20,10 +20,10 @@ from ngramspec.build.finish import Counted, check_indexed, finish
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.memory import read_bytes, tokens_within
 from ngramspec.build.options import BuildOptions, Resources
+from ngramspec.build.plan import plan_of
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.result import BuildResult, Seconds
 from ngramspec.build.runs import LateSource, counted, fewer_runs, merged
-from ngramspec.corpus import find_units
 from ngramspec.formats.entries import ArraySource, EntrySource
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 from ngramspec.tokenizers import Tokenizer
@@ -288,10 +288,7 @@ def build(
     progress = progress or NoProgress()
     started = time.perf_counter()
     options.check_date()
-    plan = find_units(
-        paths, include=options.include, exclude=options.exclude, format=options.format,
-        gitignore=options.gitignore, follow_links=options.follow_links,
-    )  # fmt: skip
+    plan = plan_of(paths, output, options)
     work = WorkFolder(
         resources.work_folder(output), identity_of(plan, options, tokenizer.fingerprint.digest)
     )

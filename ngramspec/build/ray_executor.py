@@ -20,6 +20,7 @@ from ngramspec.build.feed import Totals
 from ngramspec.build.finish import Counted, check_indexed, finish
 from ngramspec.build.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.build.options import LEAST_MEMORY, BuildOptions, Resources
+from ngramspec.build.plan import plan_of
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.ray_cluster import Cluster, Ref, connected, errors_of_tasks, import_ray
 from ngramspec.build.ray_job import Job
@@ -27,7 +28,7 @@ from ngramspec.build.ray_shards import PATTERN, Report, ShardFile
 from ngramspec.build.ray_shuffle import BucketSource, find_duplicates
 from ngramspec.build.ray_tasks import Numbers, count_shard, merge_range, read_digests, summary
 from ngramspec.build.result import BuildResult, Seconds
-from ngramspec.corpus import CorpusPlan, Problems, Unit, find_units
+from ngramspec.corpus import CorpusPlan, Problems, Unit
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.entries import EntrySource
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
@@ -102,7 +103,7 @@ def build_on_ray(
     _check(num_ranges, shard_bytes, memory)
     options.check_date()
     ray = import_ray()
-    plan = _plan(paths, options)
+    plan = _plan(paths, output, options)
     tokenizer = load_tokenizer(tokenizer_path)
     folder = WorkFolder(
         os.path.abspath(Resources(work=work).work_folder(output)),
@@ -324,12 +325,13 @@ def _check(num_ranges: int | None, shard_bytes: int | None, memory: int) -> None
         raise InputError(f"memory must be at least {LEAST_MEMORY >> 20} MiB, got {memory}")
 
 
-def _plan(paths: Iterable[str | os.PathLike[str]], options: BuildOptions) -> CorpusPlan:
+def _plan(
+    paths: Iterable[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    options: BuildOptions,
+) -> CorpusPlan:
     """Find what to read; it is read twice, by other processes."""
-    plan = find_units(
-        paths, include=options.include, exclude=options.exclude, format=options.format,
-        gitignore=options.gitignore, follow_links=options.follow_links,
-    )  # fmt: skip
+    plan = plan_of(paths, output, options)
     for unit in plan.units:
         if unit.path == "-" or not stat.S_ISREG(os.stat(unit.path).st_mode):
             name = "standard input" if unit.path == "-" else f"{unit.path}, which is no plain file,"

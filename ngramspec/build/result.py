@@ -75,7 +75,9 @@ def provenance(
     """
     if not options.provenance:
         return None
-    names = sorted({unit.source for unit in plan.units}.difference(problems.skipped_sources))
+    skipped = set(problems.skipped_sources)
+    read = [unit for unit in plan.units if unit.source not in skipped]
+    names = sorted({unit.source for unit in read})
     kept = options.as_dict()
     if options.kind != "ngram-cache":
         del kept["ngram_min"], kept["ngram_max"]
@@ -90,7 +92,7 @@ def provenance(
     return {
         "corpus": names[:MOST_NAMES],
         "more_files": max(0, len(names) - MOST_NAMES),
-        "newest_input": _newest({unit.path for unit in plan.units if unit.path != "-"}),
+        "newest_input": _newest({unit.path for unit in read if unit.path != "-"}),
         "documents": totals.documents - totals.held_out,
         "duplicates": totals.duplicates,
         "held_out_documents": totals.held_out,

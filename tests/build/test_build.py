@@ -503,6 +503,23 @@ def test_short_documents_that_are_held_out_are_not_kept(
     assert made.held_out.documents == 0
 
 
+def test_an_output_among_the_texts_is_none_of_them(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    output = tmp_path / "out.ngc"
+    (tmp_path / "a.txt").write_text("one text of some words, of some words")
+    (tmp_path / "b.bin").write_bytes(bytes(9))
+    os.utime(tmp_path / "a.txt", (10, 10))
+    build([tmp_path], output, tokenizer)
+    first = output.read_bytes()
+    again = build([tmp_path], output, tokenizer)
+    assert output.read_bytes() == first
+    assert again.problems.num_skipped == 1
+    about = open_statistics(output).about  # b.bin is newer, but nothing was made from it
+    assert about["newest_input"] == "1970-01-01T00:00:10+00:00"
+    with pytest.raises(InputError, match=r"nothing to read but .*out\.ngc, the output itself"):
+        build([output], output, tokenizer)
+    assert output.read_bytes() == first
+
+
 def test_what_writers_of_shards_left_is_removed_with_the_folder(tmp_path: Path) -> None:
     for end in ("remove", "close"):
         work = WorkFolder(tmp_path / "work", {})
