@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngramspec.build.feed import Feed, Totals
-from ngramspec.build.options import BuildOptions
+from ngramspec.build.options import AT_THE_END, BuildOptions
 from ngramspec.build.runs import ENTRY_BYTES, write_run
 from ngramspec.corpus import CorpusPlan, DigestSet, Problem, Problems
 from ngramspec.corpus.dedup import DIGEST_BYTES
@@ -30,7 +30,7 @@ DIGESTS = "digests"
 HELD_OUT = "held-out"
 TEXTS = "texts"
 GROWING = {DIGESTS: "digest_bytes", HELD_OUT: "held_out_bytes", TEXTS: "text_bytes"}
-VERSION = 4
+VERSION = 5
 UNFINISHED = ".shard-*"  # of tasks on Ray that were ended while they wrote
 OWN_FILES = ("run-*", "shard-*", UNFINISHED)  # of a local build; of one on Ray
 _CHUNK = 1 << 20
@@ -325,23 +325,29 @@ def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
 def identity_of(
     plan: CorpusPlan, options: BuildOptions, fingerprint: bytes, executor: str = "local"
 ) -> dict[str, Any]:
-    """Return what must match for one build to resume another.
+    """Return what must match for one build to resume another: all that counting depends on.
 
     Of files only names, sizes and times are compared; on Ray, where files may be copies with other
     times, those that were read are compared by digests.
     """
-    from xxhash import xxh3_128_hexdigest
+    from xxhash import xxh3_128
 
-    local = executor == "local"
-    units = "\n".join(
-        f"{u.path}\0{u.format}\0{u.compression}\0{u.start}\0{u.stop}\0{u.num_bytes}"
-        f"\0{(changed_ns(u.path) or 0) if local and u.path != STDIN else 0}"
-        for u in plan.units
-    )
+    local, digest = executor == "local", xxh3_128()
+    for u in plan.units:
+        changed = (changed_ns(u.path) or 0) if local and u.path != STDIN else 0
+        facts = (u.path, u.format, u.compression, u.start, u.stop, u.num_bytes, changed)
+        digest.update("\0".join(map(str, facts)).encode("utf-8", "surrogateescape") + b"\n")
+    counting = options.as_dict()
+    for name in AT_THE_END:
+        del counting[name]
     return {
-        "corpus": xxh3_128_hexdigest(units.encode("utf-8", "surrogateescape")),
+        "corpus": {
+            "files": plan.num_files,
+            "bytes": plan.num_bytes,
+            "digest": digest.hexdigest(),
+        },
         "tokenizer": fingerprint.hex(),
-        "options": options.as_dict(),
+        "options": counting,
         "executor": executor,
     }
 
@@ -353,6 +359,11 @@ def _damaged(path: Path, reason: str) -> FormatError:
 def _difference(key: str, other: Any, mine: Any) -> str:
     """Name the first option in which two builds differ, or corpus or tokenizer."""
     if isinstance(other, dict) and isinstance(mine, dict):
+        if key == "corpus":
+            then, now = (f"{c.get('files')} files, {c.get('bytes')} bytes" for c in (other, mine))
+            if then == now:
+                return f"another corpus: {then} as now, but of other names, dates or order"
+            return f"another corpus: {then}, not {now}"
         for name in mine:
             if other.get(name) != mine[name]:
                 return f"another {name}: {other.get(name)!r}, not {mine[name]!r}"

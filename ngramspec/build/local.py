@@ -24,6 +24,7 @@ from ngramspec.build.plan import plan_of
 from ngramspec.build.progress import NoProgress, Progress
 from ngramspec.build.result import BuildResult, Seconds
 from ngramspec.build.runs import LateSource, counted, fewer_runs, merged
+from ngramspec.errors import CapacityError
 from ngramspec.formats.entries import ArraySource, EntrySource
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 from ngramspec.tokenizers import Tokenizer
@@ -137,7 +138,7 @@ class LocalBuild:
 
     def keep(self) -> None:
         """Write a checkpoint of all that was counted, if it can be written."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, MemoryError):
             self._checkpoint()
 
     def close(self) -> None:
@@ -265,7 +266,8 @@ def build(
         options: What to count; default: 2- to 4-grams.
         resources: Threads, memory, work folder.
         progress: Receives the progress; may ask to stop.
-        resume: Continue a build that was stopped or killed.
+        resume: Continue a build that was stopped or killed; min_count, max_bytes and provenance may
+            be others than before.
         restart: Discard such a build.
 
     Returns:
@@ -277,6 +279,7 @@ def build(
             index holds; recorded requests from a pipe without options.format; there is an
             unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
+        CapacityError: More n-grams than a file can hold: resume with a larger min_count.
         OSError: A path does not exist; or the disk is full, then what was counted is kept for
             resume if it fits.
 
@@ -302,7 +305,7 @@ def build(
             running.count(progress)
             try:
                 result = finish(running.counted(), output, plan, tokenizer, options, progress)
-            except OSError:
+            except (OSError, CapacityError, MemoryError):
                 running.keep()
                 raise
         work.remove()

@@ -17,6 +17,7 @@ from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 
 KINDS = (CACHE_KIND, POOL_KIND, INDEX_KIND)
 LEAST_MEMORY = 64 << 20
+AT_THE_END = ("min_count", "max_bytes", "provenance")  # options that counting does without
 POOL = 0  # the label of a pool's entries; a cache's labels are n-gram sizes
 
 

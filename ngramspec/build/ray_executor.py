@@ -81,6 +81,7 @@ def build_on_ray(
         work: Folder in which the build makes one of its own for what the tasks count, and which all
             hosts see; None = that of the output.
         resume: Continue a build that was stopped or killed; its num_ranges and shard_bytes count.
+            min_count, max_bytes and provenance may be others than before.
         restart: Discard such a build.
 
     Returns:
@@ -93,6 +94,7 @@ def build_on_ray(
             has 64 MiB for a task; there is an unfinished build.
         FormatError: The unfinished build is damaged, as after a power failure: use restart.
         BackendError: Ray is not installed, not reachable, or gave up; no host can run a task.
+        CapacityError: More n-grams than a file can hold: resume with a larger min_count.
         OSError: A path does not exist, a disk is full.
 
     Cost: reads the corpus twice, tokenises it once. Memory of this process: 21 bytes per document

@@ -51,7 +51,7 @@ from ngramspec.cli.recorded import (
     tokenizer_of,
     traces_of,
 )
-from ngramspec.errors import InputError
+from ngramspec.errors import CapacityError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,6 +93,7 @@ MEGA = 1e6
 NOTE = "stopping at the next document; Ctrl-C again quits at once"
 GO_ON = "run the same command with --resume to continue"
 MAKE_ROOM = f"make room there, then {GO_ON}"
+COUNTED = "what was counted is kept: give --resume and a larger --min-count"
 NO_ROOM = "make room there, or choose another place with -o and --work; nothing was kept"
 
 
@@ -299,6 +300,10 @@ def _build(
             raise
         kept = has_checkpoint(resources.work_folder(values["output"]))
         raise Failure(f"{error_line(error)}: {MAKE_ROOM if kept else NO_ROOM}") from error
+    except CapacityError as error:
+        if not has_checkpoint(resources.work_folder(values["output"])):
+            raise
+        raise Failure(f"{error_line(error)}; {COUNTED}") from error
     click.echo(line, err=True)
     raise click.exceptions.Exit(EXIT_INTERRUPTED)
 

@@ -28,7 +28,7 @@ from ngramspec.build.feed import Totals
 from ngramspec.build.local import BuildStopped
 from ngramspec.build.result import provenance
 from ngramspec.corpus import Problems, document_digest, find_units, is_held_out
-from ngramspec.errors import FormatError, InputError
+from ngramspec.errors import CapacityError, FormatError, InputError
 from ngramspec.formats.cache_file import Origin, check_cache, write_cache
 from ngramspec.formats.dates import changed_ns, date_of
 from ngramspec.formats.entries import ArraySource, EntrySource
@@ -315,7 +315,7 @@ def stopped_build(
         ("held-out", lambda data: data + b"more", None),  # behind what the checkpoint counts
         ("state.json", lambda data: bytes(len(data)), "not a checkpoint of this version"),
         ("state.json", lambda data: data[:-9], "not a checkpoint of this version"),
-        ("state.json", lambda data: data.replace(b'"version": 4', b'"version": 2'), "not a check"),
+        ("state.json", lambda data: data.replace(b'"version": 5', b'"version": 2'), "not a check"),
         ("state.json", lambda data: data.replace(b'"documents": ', b'"others": '), "damaged"),
         ("state.json", lambda data: data.replace(b'"runs": {', b'"runs": {"x": 1, '), "damaged"),
     ],
@@ -406,6 +406,25 @@ def test_files_beside_a_build_are_left_alone_and_its_own_are_private(
     del modes["lock"]
     assert modes.keys() >= {"run-000001", "digests", "held-out", "texts", "state.json"}
     assert set(modes.values()) == {0o600}
+
+
+@pytest.mark.parametrize("error", [CapacityError, MemoryError])
+def test_what_was_counted_is_kept_and_may_be_written_with_another_min_count(
+    tokenizer: Tokenizer, tmp_path: Path, error: type[Exception]
+) -> None:
+    class TooMany(NoProgress):
+        def phase(self, name: str, total: int) -> None:
+            if name == "writing":
+                raise error("more than a file can hold")
+
+    paths = lay_out(tmp_path / "corpus", [" ".join(WORDS) * 9, "other words"], [0])
+    options: dict[str, Any] = {"min_count": 2, "max_bytes": 4000}
+    whole = built(tmp_path, "whole.ngc", paths, tokenizer, Resources(), **options)
+    with pytest.raises(error):
+        build(paths, tmp_path / "a.ngc", tokenizer, progress=TooMany())
+    again = build(paths, tmp_path / "a.ngc", tokenizer, BuildOptions(**options), resume=True)
+    assert again.seconds.tokenising == 0
+    assert (tmp_path / "a.ngc").read_bytes() == whole
 
 
 def test_large_runs_are_seldom_written_again(

@@ -294,13 +294,15 @@ def test_a_build_goes_on_only_while_the_same_files_are_let_through() -> None:
     with pytest.raises(InputError, match="has another gitignore: True, not False"):
         resume(gitignore=False)
     Path(".gitignore").write_text("c.*\n")
-    with pytest.raises(InputError, match="has another corpus"):
+    message = "has another corpus: 3 files, 52 bytes, not 2 files, 34 bytes; --restart"
+    with pytest.raises(InputError, match=message):
         resume()
     Path(".gitignore").write_text("")
     before = Path("b.py").stat()
     Path("b.py").write_text("THE TEXT OF b.py\n")  # as long as it was
     os.utime("b.py", ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    with pytest.raises(InputError, match="has another corpus"):
+    message = "has another corpus: 3 files, 52 bytes as now, but of other names, dates or order"
+    with pytest.raises(InputError, match=message):
         resume()
     os.utime("b.py", ns=(before.st_atime_ns, before.st_mtime_ns))
     Path(".gitignore").write_text("d.*\n")  # other lines that let the same files through

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from helpers.cli import BY_JSONL, FEW, NO_TOKENIZER, assert_one_error, bytes_of
+from ngramspec.errors import CapacityError
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -95,9 +96,9 @@ def test_ctrl_c_and_resume(spawn: Any, start: Any, lines: list[str], uninterrupt
     again = go_on(spawn, lines)
     assert again.returncode == 2
     assert "holds an unfinished build: --resume continues it, --restart starts" in again.stderr
-    other = go_on(spawn, lines, "--resume", "--min-count", "2")
+    other = go_on(spawn, lines, "--resume", "--ngram-max", "3")
     assert other.returncode == 2
-    assert "has another min_count: 1, not 2; --restart starts over" in other.stderr
+    assert "has another ngram_max: 4, not 3; --restart starts over" in other.stderr
 
     done = go_on(spawn, lines, "--resume")
     assert done.returncode == 0, done.stderr
@@ -155,6 +156,25 @@ def test_resume_without_an_unfinished_build_begins(build: Any) -> None:
     first = bytes_of()
     build(*FEW, "--resume")
     assert bytes_of() == first
+
+
+def test_what_is_too_much_for_a_file_is_counted_once(
+    invoke: Any, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(*FEW, "--min-count", "2")
+    expected = bytes_of()
+
+    def too_many(*_: Any) -> None:
+        raise CapacityError("more 4-grams than a file can hold: raise min_count")
+
+    with monkeypatch.context() as patched:  # the limit is 2 ** 32
+        patched.setattr("ngramspec.build.finish.write_output", too_many)
+        result = invoke("build-cache", *FEW, "-o", "out.ngc")
+    message = "raise min_count; what was counted is kept: give --resume and a larger --min-count"
+    assert_one_error(result, message, 1)
+    again = build(*FEW, "--resume", "--min-count", "2")
+    assert again["seconds"]["tokenising"] == 0
+    assert bytes_of() == expected
 
 
 def test_another_process_at_the_same_output(start: Any, invoke: Any) -> None:
