@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -57,13 +59,14 @@ class WorkFolder:
 
         Raises:
             InputError: There is an unfinished build and neither resume nor restart; or the one to
-                resume differs in corpus, options or tokenizer; or another process builds in it.
+                resume differs in corpus, options or tokenizer; or another process builds in it; or
+                others may write to it.
             FormatError: The checkpoint is damaged.
             OSError: The folder cannot be made.
         """
         from filelock import FileLock, Timeout
 
-        self.path.mkdir(0o700, parents=True, exist_ok=True)  # it holds users' text
+        _own_folder(self.path)
         self._lock = FileLock(self.path / "lock")
         try:
             self._lock.acquire(timeout=0)
@@ -221,8 +224,12 @@ class WorkFolder:
     def remove(self) -> None:
         """Remove the build's files, and the folder if it is empty then."""
         self._clear()
-        for name in (*GROWING, "lock"):
+        for name in GROWING:
             (self.path / name).unlink(missing_ok=True)
+        if os.name == "nt":  # an open file cannot be removed there
+            self._lock.release()
+        with contextlib.suppress(PermissionError):  # another build has it by now
+            (self.path / "lock").unlink(missing_ok=True)
         self._lock.release()
         with contextlib.suppress(OSError):
             self.path.rmdir()
@@ -315,6 +322,29 @@ def bordered(texts: Iterable[TokenArray]) -> TokenArray:
     border = np.array([BORDER], np.int32)
     parts = [part for text in texts if len(text) for part in (text, border)]
     return np.concatenate([*parts, np.empty(0, np.int32)])
+
+
+def _own_folder(path: Path) -> None:
+    """Make a folder for users' text, or check that the one there is this user's own.
+
+    Raises:
+        InputError: It is a link, somebody else's, or others may write to it.
+        OSError: It cannot be made.
+    """
+    try:
+        path.mkdir(0o700, parents=True)
+        return
+    except FileExistsError:
+        found = os.lstat(path)
+    # Some disks give all folders one owner and one mode: that of a new one tells.
+    with TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as new:
+        own = os.lstat(new)
+    open_to = found.st_mode & ~own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != own.st_uid or open_to:
+        raise InputError(
+            f"{path} is not a folder that only this user can write to: remove it, or choose "
+            "another place with --work"
+        )
 
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:

@@ -118,7 +118,15 @@ class Resources:
             raise InputError(f"memory must be at least {LEAST_MEMORY >> 20} MiB, got {self.memory}")
 
     def work_folder(self, output: str | os.PathLike[str]) -> str:
-        """Return the folder for runs and checkpoints of an output, with nothing else in it."""
+        """Return the folder for runs and checkpoints of an output, with nothing else in it.
+
+        It is hidden, so that it is never read as text.
+        """
+        from xxhash import xxh3_64_hexdigest
+
         path = Path(output)
-        folder = path.parent if self.work is None else Path(self.work)
-        return str(folder / f".{path.name}.build")  # hidden: never read as text
+        if self.work is None:
+            return str(path.parent / f".{path.name}.build")
+        # Outputs of one name in several folders may have one `work`.
+        place = xxh3_64_hexdigest(os.fsencode(os.path.realpath(path.parent)))[:8]
+        return str(Path(self.work) / f".{path.name}.{place}.build")

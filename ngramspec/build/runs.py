@@ -90,7 +90,7 @@ def write_run(path: Path, source: EntrySource) -> int:
     from xxhash import xxh3_64
 
     checksum = xxh3_64()
-    with naming(path), open(path, "wb", opener=private) as file:
+    with naming(path), open(path, "xb", opener=private) as file:
         while len(entries := source.read()):
             data = entries.astype("<u8", copy=False).data
             checksum.update(data)

@@ -394,18 +394,54 @@ def test_files_beside_a_build_are_left_alone_and_its_own_are_private(
             for path in work.iterdir():
                 modes[path.name] = path.stat().st_mode & 0o777
 
-    work = scratch / ".out.ngc.build"
+    resources = Resources(work=str(scratch), seconds=0.0)
+    work = Path(resources.work_folder(tmp_path / "out.ngc"))
     work.mkdir()
     (work / "texts").write_text("of a build before")
-    work.chmod(0o777)  # as somebody left it
+    work.chmod(0o755)
     paths = lay_out(tmp_path / "corpus", [" ".join(WORDS) * 9, "other words"], [0])
-    resources = Resources(work=str(scratch), seconds=0.0)
     build(paths, tmp_path / "out.ngc", tokenizer, BuildOptions(held_out=0.1), resources, Looking())
     assert {path.name for path in scratch.iterdir()} == mine
     assert {path.read_text() for path in scratch.iterdir()} == {"mine"}
     del modes["lock"]
     assert modes.keys() >= {"run-000001", "digests", "held-out", "texts", "state.json"}
     assert set(modes.values()) == {0o600}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders have no modes there")
+def test_a_work_folder_that_others_may_write_to_is_refused(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    paths = lay_out(tmp_path / "corpus", ["one text of some words"], [0])
+    work, other = tmp_path / ".a.ngc.build", tmp_path / "other"
+    other.mkdir(0o700)
+    (other / "texts").write_text("mine")
+    work.symlink_to(other)
+    message = "is not a folder that only this user can write to: remove it, or"
+    with pytest.raises(InputError, match=message):
+        build(paths, tmp_path / "a.ngc", tokenizer)
+    assert (other / "texts").read_text() == "mine"
+    work.unlink()
+    work.mkdir()
+    for mode in (0o770, 0o707):
+        work.chmod(mode)
+        with pytest.raises(InputError, match=message):
+            build(paths, tmp_path / "a.ngc", tokenizer, restart=True)
+    work.chmod(0o755)
+    build(paths, tmp_path / "a.ngc", tokenizer)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.ngc", "corpus", "other"}
+
+
+def test_outputs_of_one_name_share_no_work_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Resources(work=tmp_path / "work")
+    first, second = (shared.work_folder(tmp_path / name / "x.ngc") for name in "ab")
+    assert first != second
+    assert Path(first).parent == Path(second).parent == tmp_path / "work"
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    assert shared.work_folder("x.ngc") == first
 
 
 @pytest.mark.parametrize("error", [CapacityError, MemoryError])

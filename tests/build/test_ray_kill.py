@@ -17,7 +17,7 @@ import pytest
 from ray_jobs import write_long
 
 from ngramspec import embedded_model
-from ngramspec.build import BuildResult
+from ngramspec.build import BuildResult, Resources
 
 # Says which files of shards there are, and their inodes, when all are counted.
 PROGRAM = """
@@ -29,7 +29,7 @@ from ngramspec.build.ray_executor import build_on_ray
 class Noting(NoProgress):
     def phase(self, name, total):
         if name == "writing":
-            files = Path(work, ".file.build").glob("shard-*")
+            files = Path(work).glob(".file.*.build/shard-*")
             print(json.dumps({path.name: path.stat().st_ino for path in files}))
 
 corpus, output, tokenizer, work, kind, resume = sys.argv[1:]
@@ -50,7 +50,7 @@ def test_the_driver_is_killed_and_the_build_resumed(
 ) -> None:
     corpus, output, scratch = write_long(tmp_path / "corpus"), tmp_path / "file", tmp_path / "work"
     arguments = (corpus, output, embedded_model(), scratch, kind)
-    work = scratch / ".file.build"
+    work = Path(Resources(work=scratch).work_folder(output))
     process = start(*arguments, "new")
     try:
         deadline = time.monotonic() + 100

@@ -378,7 +378,7 @@ def test_what_tasks_wrote_until_they_were_ended_is_removed(
     with pytest.raises(BuildStopped):
         build_on_ray([CORPUS], tmp_path / "out.ngc", embedded_model())
     assert not work.exists()
-    work.mkdir()  # one that another build has left
+    work.mkdir(0o700)  # one that another build has left
     (work / "state.json").write_text("{")
     with pytest.raises(FormatError, match="not a checkpoint of this version"):
         build_on_ray([CORPUS], tmp_path / "out.ngc", embedded_model(), resume=True)

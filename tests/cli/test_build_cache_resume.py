@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from helpers.cli import BY_JSONL, FEW, NO_TOKENIZER, assert_one_error, bytes_of
+from ngramspec.build import Resources
 from ngramspec.errors import CapacityError
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -139,7 +140,7 @@ def test_restart_forgets_and_leaves_files_of_others(
     run.write(lines[:5])
     run.end()
     assert run.process.returncode == 130
-    folder = Path("scratch/.out.ngc.build")
+    folder = Path(Resources(work="scratch").work_folder("out.ngc"))
     assert (folder / "state.json").is_file()
     (folder / "state.json").write_text("{")
     (folder / "mine.txt").write_text("mine")
