@@ -325,6 +325,7 @@ def _locally(
     from ngramspec.tokenizers import load_tokenizer
 
     return_large_blocks()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one core for each of --jobs
     return build(
         values["corpus"],
         values["output"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -74,18 +75,41 @@ def test_the_embedded_model_is_the_default(build: Any) -> None:
     assert bytes_of() == bytes_of("named.ngc")
 
 
-def test_tokenizer_json(build: Any, invoke: Any) -> None:
+def write_tokenizer_json() -> None:
     vocab = {word: i for i, word in enumerate(["?", "one", "two", "three"])}
     model = {"type": "WordLevel", "vocab": vocab, "unk_token": "?"}
     made = {"version": "1.0", "added_tokens": [], "model": model}
     made["pre_tokenizer"] = {"type": "Whitespace"}
     Path("tokenizer.json").write_text(json.dumps(made))
+
+
+def test_tokenizer_json(build: Any, invoke: Any) -> None:
+    write_tokenizer_json()
     Path("text.txt").write_text("one two three one two")
     found = build("text.txt", "--tokenizer", "tokenizer.json")
     assert found["header"]["vocab_size"] == 4
     assert open_cache("out.ngc").followers(np.array([1, 2], np.int32)) == {3: 1}
     result = invoke("build-cache", "text.txt", "-o", "x.ngc", "--tokenizer", "tokenizer.json")
     assert result.stderr == ""  # nothing to say about the embedded model
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_a_tokenizer_json_has_no_threads_beside_those_of_jobs() -> None:
+    write_tokenizer_json()
+    Path("text.jsonl").write_text('"one two three one two"\n"three two one"\n')
+    program = """
+import os
+from ngramspec.cli import main
+arguments = ["build-cache", "text.jsonl", "-o", "out.ngc", "--tokenizer", "tokenizer.json"]
+main([*arguments, "-j", "1"], standalone_mode=False)
+print(len(os.listdir("/proc/self/task")))
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
+    environment |= {"RAYON_NUM_THREADS": "30", "OPENBLAS_NUM_THREADS": "1"}  # they outlive a batch
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
+    assert int(done.stdout.split()[-1]) < 30
 
 
 def test_min_count_and_max_size(build: Any) -> None:
