@@ -284,8 +284,10 @@ def build(
             resume if it fits.
 
     Cost: the tokenizer's, with llama.cpp 2 to 8 MB of text per second and thread; plus about 0.1 us
-    per token and n-gram size. Memory: resources.memory at most, plus 43 bytes per document; for
-    an index above some 100 million tokens, up to 8 bytes per token.
+    per token and n-gram size. Memory: resources.memory at most, plus 43 bytes per document, 80 for
+    moments, and some 550 per file; for an index above some 100 million tokens, up to 8 bytes per
+    token. On top of that, writing a cache takes up to 1.6 bytes per n-gram of one size, and with
+    max_bytes a byte per n-gram of every size.
     """
     options, resources = options or BuildOptions(), resources or Resources()
     progress = progress or NoProgress()

@@ -38,7 +38,7 @@ def is_held_out(digest: bytes, fraction: float) -> bool:
 
 
 class DigestSet:
-    """A set of digests in a table of 16-byte cells: 21 to 43 bytes per digest."""
+    """A set of digests in a table of 16-byte cells: 21 to 43 bytes each, 80 while it grows."""
 
     def __init__(self, digests: Iterable[bytes] = ()) -> None:
         self._cells = bytearray(_LEAST * DIGEST_BYTES)

@@ -158,7 +158,7 @@ def write_cache(
         CapacityError: More n-grams than a file can hold.
         OSError: The file cannot be written; an existing one is kept.
 
-    Cost: O(entries); memory: a few megabytes.
+    Cost: O(entries); memory: the index of a size, 1.0 to 1.6 bytes per n-gram, and a few megabytes.
     """
     with new_container(path) as writer:
         return fill_cache(writer, path, sources, origin, min_count=min_count)
