@@ -78,7 +78,8 @@ class Unverified:
             yield from loop
         finally:
             loop.close()
-            if turn == self._running and self._verified < llama.n_tokens:
+            open_still = llama._ctx.ctx is not None  # close() frees the cache but keeps its address
+            if open_still and turn == self._running and self._verified < llama.n_tokens:
                 llama.n_tokens = self._verified
                 llama._ctx.kv_cache_seq_rm(-1, self._verified, -1)
                 llama._requires_eval = True

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec import NgramDraft
+from ngramspec import NgramDraft, attach
 from ngramspec.adapters.llama_cpp.patches import NoScores
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
@@ -82,3 +82,21 @@ def test_an_abandoned_generator_leaves_verified_tokens_only(make_llama: Any, n_b
         assert held == [*prompt, *taken][: llama.n_tokens]
     assert llama.draft_model.counters.drafted > 0
     assert llama.create_completion(prompt, **GREEDY)["choices"][0]["text"] == expected
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_generator_that_outlives_its_llama_leaves_it_alone(
+    make_llama: Any, attached: bool
+) -> None:
+    llama = make_llama("markov", draft_model=None if attached else NgramDraft(**LOOP))
+    if attached:
+        attach(llama, **LOOP)
+    unverified = llama.generate.__self__._unverified
+    loop = llama.generate(llama.tokenize(PROSE.encode()), temp=0.0)
+    for _ in loop:
+        if unverified._verified < llama.n_tokens:
+            break
+    llama.close()
+    llama._ctx.memory = None  # what it points to is freed; llama-cpp-python looks at None no more
+    loop.close()
+    assert unverified._verified < llama.n_tokens
