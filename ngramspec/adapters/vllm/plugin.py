@@ -22,9 +22,10 @@ RUNNER = "vllm.v1.worker.gpu_model_runner"
 BATCH = "vllm.v1.worker.gpu_input_batch"
 CONFIG = "vllm.config.speculative"
 CHECK = "has_arctic_inference"  # a function in CONFIG; the method is refused if it returns False
-# Parameters of the replaced class's methods, without self.
+# Parameters of the methods that are replaced, without self.
 INIT = ("vllm_config",)
 PROPOSE = ("num_speculative_tokens", "input_batch", "sampled_token_ids", "slot_mappings")
+ADD = ("request",)
 BATCH_FIELDS = ("req_id_to_index", "num_prompt_tokens", "token_ids_cpu", "num_tokens_no_spec")
 
 
@@ -53,29 +54,41 @@ def install() -> str:
     home, config = importlib.import_module(HOME), importlib.import_module(CONFIG)
     base = getattr(home, NAME)
     getattr(config, CHECK)
+    try:
+        with_arctic = importlib.util.find_spec("arctic_inference") is not None
+    except ValueError:  # it is imported, but was not found in the usual way
+        with_arctic = True
     if not getattr(base, "is_ngramspec", False):
-        problem = misfit(base, importlib.import_module(BATCH).InputBatch)
+        batch = importlib.import_module(BATCH).InputBatch
+        problem = misfit(base, batch)
         if problem:
             return problem
+        from ngramspec.adapters.vllm.request_options import hold_options
         from ngramspec.adapters.vllm.suffix import suffix_proposer
 
         base = suffix_proposer(base)
-        _hold_options()
+        if not getattr(batch.add_request, "holds_options", False):
+            batch.add_request = hold_options(batch.add_request)
         setattr(home, NAME, base)
     runner = sys.modules.get(RUNNER)  # it imports the class by name
     if runner is not None:
         setattr(runner, NAME, base)
-    if importlib.util.find_spec("arctic_inference") is None:
+    if not with_arctic:
         setattr(config, CHECK, lambda: True)  # the method is accepted without Arctic Inference
     return ""
 
 
 def misfit(base: Any, input_batch: Any) -> str:
     """Return how vLLM differs from what the proposer expects, "" if it does not."""
-    for method, known in (("__init__", INIT), ("propose", PROPOSE)):
-        found = tuple(inspect.signature(getattr(base, method)).parameters)[1:]
+    for owner, method, known in (
+        (base, "__init__", INIT),
+        (base, "propose", PROPOSE),
+        (input_batch, "add_request", ADD),
+    ):
+        found = tuple(inspect.signature(getattr(owner, method)).parameters)[1:]
         if found != known:
-            return f"{NAME}.{method} takes {', '.join(found)} instead of {', '.join(known)}"
+            name = f"{owner.__name__}.{method}"
+            return f"{name} takes {', '.join(found)} instead of {', '.join(known)}"
     source = inspect.getsource(input_batch)
     for name in BATCH_FIELDS:
         if f"self.{name}" not in source:
@@ -83,15 +96,3 @@ def misfit(base: Any, input_batch: Any) -> str:
     if not hasattr(input_batch, "req_ids"):
         return "InputBatch has no req_ids"
     return ""
-
-
-def _hold_options() -> None:
-    """Let batches keep the draft options of requests; without them all get the defaults."""
-    from ngramspec.adapters.vllm.request_options import hold_options
-
-    batch = importlib.import_module(BATCH).InputBatch
-    found = tuple(inspect.signature(batch.add_request).parameters)
-    if found != ("self", "request"):
-        log.warning("ngramspec: requests cannot have options of their own in this vLLM")
-    elif not getattr(batch.add_request, "holds_options", False):
-        batch.add_request = hold_options(batch.add_request)

@@ -78,8 +78,9 @@ def hold_options(add_request: Callable[..., Any]) -> Callable[..., Any]:
         try:
             ask = read_options(getattr(request, "sampling_params", None))
         except InputError as error:
-            log.warning("ngramspec: request %s: %s", getattr(request, "req_id", "?"), error)
-            ask = DEFAULT
+            name = getattr(request, "req_id", "?")
+            log.warning("ngramspec: request %s gets no drafts: %s", name, error)
+            ask = RequestOptions(speculate=False)  # the wrong one may be its namespace
         held = self.__dict__.setdefault(HELD_AT, {})
         if ask is not DEFAULT:
             held[request.req_id] = ask

@@ -78,7 +78,7 @@ def branch(function: Any, method: str) -> Any:
             "SuffixDecodingProposer.propose",
             ["self", *plugin.PROPOSE],
         ),
-        ("v1/worker/gpu_input_batch.py", "InputBatch.add_request", ["self", "request"]),
+        ("v1/worker/gpu_input_batch.py", "InputBatch.add_request", ["self", *plugin.ADD]),
         ("v1/worker/gpu_input_batch.py", "InputBatch.condense", ["self"]),
         ("v1/worker/gpu_input_batch.py", "InputBatch.swap_states", ["self", "i1", "i2"]),
         ("plugins/__init__.py", "load_general_plugins", []),

@@ -78,6 +78,23 @@ def test_where_something_is_missing_nothing_is_replaced(
     assert {name: dict(vars(one)) for name, one in modules.items()} == before
 
 
+def test_where_batches_cannot_hold_options_nothing_is_replaced(
+    modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InputBatch, "add_request", lambda self, request, more: None)
+    assert plugin.install() == "InputBatch.add_request takes request, more instead of request"
+    assert getattr(modules[plugin.HOME], plugin.NAME) is Proposer
+
+
+def test_an_arctic_without_a_spec_counts_as_there(
+    modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "arctic_inference", ModuleType("arctic_inference"))
+    assert plugin.install() == ""
+    assert getattr(modules[plugin.RUNNER], plugin.NAME).is_ngramspec
+    assert not getattr(modules[plugin.CONFIG], plugin.CHECK)()
+
+
 def test_a_batch_that_adds_no_requests_is_left_alone(
     modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

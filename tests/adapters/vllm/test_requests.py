@@ -156,8 +156,12 @@ def test_a_namespace_whose_rows_are_all_gone_ends_their_requests() -> None:
     assert (running("a"), running("b")) == (0, 1)
 
 
-def test_a_wrong_ask_is_logged_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    _, usual = play_with_options({}, OPTIONS)
+@pytest.mark.parametrize("ask", [{"namespace": 7}, {"namespace": "own", "n_max": "4"}])
+def test_a_request_with_a_wrong_ask_gets_no_drafts_and_shares_no_pool(
+    ask: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"drafter": "suffix", "policy": "fixed"}
+    usual, _ = play_with_options({}, options)
     with caplog.at_level(logging.WARNING, "vllm.ngramspec"):
         _, made = play_with_options({"r2": {"speculate": "no"}}, OPTIONS)
     assert made == usual
