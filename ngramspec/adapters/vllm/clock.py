@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from ngramspec._native.policy.auto import AutoPolicy
 
 
 class StepClock:
-    """Measure the time from one step's drafts to the next step's call: the pass and its overhead.
+    """Measure the time from a step's drafts to the next step's call: the pass and its overhead."""
 
-    Args:
-        policy: Learns the times; None = none are measured.
-    """
-
-    def __init__(self, policy: AutoPolicy | None) -> None:
-        self._policy = policy
+    def __init__(self) -> None:
         self._num_tokens = 0
         self._started = self._stopped = 0.0
 
     def stop(self) -> None:
         """End a step: its tokens have arrived."""
-        if self._policy is not None:
-            self._stopped = time.perf_counter()
+        self._stopped = time.perf_counter()
 
-    def start(self, num_tokens: int, steady: bool) -> None:
-        """Begin the next step, and let the policy learn from the last.
+    def start(self, num_tokens: int, steady: bool, policies: Iterable[AutoPolicy]) -> None:
+        """Begin the next step, and let policies learn from the last.
 
         Args:
             num_tokens: Tokens that the pass will verify, 0 = not known.
             steady: The last pass had the expected rows: no prompts, no pause.
+            policies: Those that learn.
         """
-        if self._policy is None:
-            return
         if steady and self._num_tokens:
-            self._policy.observe(self._num_tokens, self._stopped - self._started)
+            for policy in policies:
+                policy.observe(self._num_tokens, self._stopped - self._started)
         self._num_tokens = num_tokens
         self._started = time.perf_counter()

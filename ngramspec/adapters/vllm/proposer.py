@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Proposer:
             return
         drafter = make_drafter(self.settings, self.settings.params)
         self.drafts = make_drafts(self.settings, drafter)
-        self._clock = StepClock(drafter.policy if self.settings.one_drafts else None)
+        self._clock = StepClock()
         self._counters = SourceCounters(drafter.stats, self.settings.options.log_seconds)
 
     def propose(
@@ -85,7 +86,8 @@ class Proposer:
             log.exception("ngramspec failed and drafts nothing from now on")
             return [[] for _ in range(num)]
         self._counters.report()
-        self._clock.start(self.drafts.num_tokens, self.drafts.rows.steady)
+        learning = policies_of(self.settings, [self.drafts])
+        self._clock.start(self.drafts.num_tokens, self.drafts.rows.steady, learning)
         return drafted
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
@@ -95,6 +97,12 @@ class Proposer:
 def counts_of(sampled_token_ids: list[list[int]]) -> TokenIds:
     """Return how many tokens each row got."""
     return np.fromiter(map(len, sampled_token_ids), np.int32, len(sampled_token_ids))
+
+
+def policies_of(settings: ProposerSettings, groups: Iterable[BatchDrafts]) -> list[AutoPolicy]:
+    """Return the policies that may learn how long passes take."""
+    found = [group.drafter.policy for group in groups if settings.one_drafts]
+    return [policy for policy in found if policy is not None]
 
 
 def make_drafter(settings: ProposerSettings, params: Any) -> Drafter:

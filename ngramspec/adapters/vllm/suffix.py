@@ -12,7 +12,7 @@ from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.rows import TokenIds
 from ngramspec.adapters.vllm.clock import StepClock
 from ngramspec.adapters.vllm.counters import SourceCounters, log
-from ngramspec.adapters.vllm.proposer import counts_of, make_drafter, make_drafts
+from ngramspec.adapters.vllm.proposer import counts_of, make_drafter, make_drafts, policies_of
 from ngramspec.adapters.vllm.request_options import DEFAULT, held_options
 from ngramspec.adapters.vllm.settings import read_settings
 from ngramspec.engine.sources.drafters import add_stats
@@ -43,8 +43,10 @@ class BatchProposer:
         self.groups: OrderedDict[str, BatchDrafts] = OrderedDict()  # by namespace, the oldest first
         if self._failed:
             return
-        policy = self._group("").drafter.policy
-        self._clock = StepClock(policy if self.settings.one_drafts else None)
+        self._group("")
+        self._clock = StepClock()
+        self._next = (0, False)  # tokens of the next pass, and whether the last had the known rows
+        self._decoding: set[str] = set()  # requests of the next pass, where groups do not tell
         self._counters = SourceCounters(self.stats, self.settings.options.log_seconds)
 
     def propose(
@@ -73,9 +75,7 @@ class BatchProposer:
             log.exception("ngramspec failed and drafts nothing from now on")
             return [[] for _ in range(num)]
         self._counters.report()
-        first = self.groups[""]
-        alone = len(self.groups) == 1
-        self._clock.start(first.num_tokens if alone else 0, alone and first.rows.steady)
+        self._clock.start(*self._next, policies_of(self.settings, self.groups.values()))
         return drafted
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
@@ -93,7 +93,10 @@ class BatchProposer:
         keys = batch.req_ids[:num]
         held = held_options(batch)
         if not held and len(self.groups) == 1:
-            return self._draft_group(self.groups[""], batch, counts, most, keys)
+            first = self.groups[""]
+            drafts = self._draft_group(first, batch, counts, most, keys)
+            self._next, self._decoding = (first.num_tokens, first.rows.steady), set()
+            return drafts
         asks = [held.get(key, DEFAULT) for key in keys]
         limits = np.array(
             [most if one.n_max is None else min(most, one.n_max) for one in asks], np.int32
@@ -112,6 +115,11 @@ class BatchProposer:
             )
             for row in np.flatnonzero(own).tolist():
                 drafted[row] = made[row]
+        # One pass verifies the drafts of all, and rows without drafts take part in it.
+        tokens = sum(group.num_tokens for group in self.groups.values()) + int((~wanted).sum())
+        decoding = {key for key, count in zip(keys, counts.tolist(), strict=True) if count}
+        self._next = tokens, len(decoding) == num and decoding == self._decoding
+        self._decoding = decoding
         return drafted
 
     @staticmethod

@@ -246,10 +246,11 @@ def test_the_suffix_class_is_vllms_for_isinstance_checks() -> None:
 
 def test_time_is_learnt_from_passes_whose_rows_are_known() -> None:
     seen: list[tuple[int, float]] = []
-    clock = StepClock(SimpleNamespace(observe=lambda *told: seen.append(told)))  # type: ignore[arg-type]
+    policy: Any = SimpleNamespace(observe=lambda *told: seen.append(told))
+    clock = StepClock()
     for steady, tokens in ((False, 5), (True, 7), (False, 9), (True, 0), (True, 3)):
         clock.stop()
-        clock.start(tokens, steady)
+        clock.start(tokens, steady, [policy])
     assert [tokens for tokens, _ in seen] == [5, 9]
     assert all(seconds > 0 for _, seconds in seen)
 

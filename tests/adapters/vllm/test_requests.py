@@ -163,9 +163,35 @@ def test_a_request_with_a_wrong_ask_gets_no_drafts_and_shares_no_pool(
     options = {"drafter": "suffix", "policy": "fixed"}
     usual, _ = play_with_options({}, options)
     with caplog.at_level(logging.WARNING, "vllm.ngramspec"):
-        _, made = play_with_options({"r2": {"speculate": "no"}}, OPTIONS)
-    assert made == usual
-    assert "r2" in caplog.text
+        proposer, made = play_with_options({"r1": ask}, options)
+    assert not any(made["r1"])
+    assert list(proposer.groups) == [""]
+    begun = [one.stats()["suffix"].begin_calls for one in (usual, proposer)]
+    assert begun[1] < begun[0]  # its text was not even looked at
+    assert "request r1 gets no drafts: " in caplog.text
+
+
+def test_times_are_learnt_while_namespaces_draft_side_by_side() -> None:
+    proposer = BatchProposer(config(drafter="suffix"))
+    texts = {"r0": list(range(30)), "r1": list(range(50, 80)), "r2": list(range(100, 130))}
+    asks = {"r1": RequestOptions(namespace="own"), "r2": RequestOptions(speculate=False)}
+
+    def step(ids: list[str], chunked: Any = ()) -> list[bool]:
+        """Let requests emit a token more; return whose policies know times."""
+        sampled = [[] if name in chunked else [7] for name in ids]
+        for name, new in zip(ids, sampled, strict=True):
+            texts[name] += new
+        batch = batch_of({"table": [[4, 64]], "ids": ids, "texts": [texts[one] for one in ids]})
+        batch._ngramspec_options = {name: asks[name] for name in ids if name in asks}
+        proposer.propose(4, batch, sampled)
+        policies = [group.drafter.policy for group in proposer.groups.values()]
+        return [policy is not None and policy.timed for policy in policies]
+
+    assert step(["r0", "r1"]) == [False, False]
+    assert step(["r0", "r1", "r2"]) == [False, False]  # another row than expected
+    assert step(["r0", "r1", "r2"], chunked=["r2"]) == [False, False]
+    assert step(["r0", "r1", "r2"]) == [False, False]
+    assert step(["r0", "r1", "r2"]) == [True, True]
 
 
 def test_what_requests_asked_goes_when_they_have_gone() -> None:
