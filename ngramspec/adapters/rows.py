@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec.errors import InputError
 
+log = logging.getLogger(__name__)
 TokenIds = npt.NDArray[np.int32]
 _NONE = np.int32(-1)
 
@@ -39,6 +42,7 @@ class RowSlots:
         self._step = 0
         self._slot_of_key: dict[Hashable, int] = {}
         self._key_of_slot: list[Hashable] = [None] * num
+        self._said = False  # that a text cannot begin
         self.steady = False  # the last step found every row where it was
 
     def follow(
@@ -59,12 +63,12 @@ class RowSlots:
             prompt_lens: int32, shape (b,): tokens of each prompt; None = all but the newest.
 
         Returns:
-            int32, shape (b,): the slot of each row, -1 where it is not decoding, or there are more
-            rows than slots. A new array.
+            int32, shape (b,): the slot of each row, -1 where it is not decoding, there are more
+            rows than slots, or its text has an id below 0 or no room. A new array.
 
         Raises:
-            InputError: The arrays are not as described, or a text has an id below 0.
-            MemoryError: No room.
+            InputError: The arrays are not as described.
+            MemoryError: No room for new tokens.
 
         Cost: O(b + emitted tokens), plus the length of each text that begins or comes back.
         """
@@ -128,13 +132,22 @@ class RowSlots:
             if not (self._active[slot] and self._drafter.length(slot) == known):
                 if prompt_lens is not None:
                     known = min(known, int(prompt_lens[row]))
-                self._begin(slot, token_ids[row, :known])
+                try:
+                    self._begin(slot, token_ids[row, :known])
+                except (InputError, MemoryError) as error:
+                    self._say(error)
+                    continue
             if keys is not None:
                 self._name(slot, keys[row])
             joined[row] = slot
         accepted = self._accepted[: slots.size]
         self._drafter.follow_batch(joined, token_ids, lengths[: slots.size], accepted)
         slots[lost] = np.where(accepted[lost] >= 0, joined[lost], -1)
+
+    def _say(self, error: Exception) -> None:
+        if not self._said:  # the row is met again at every step
+            self._said = True
+            log.warning("a row has no drafts, and others like it: %s", error)
 
     def _found(
         self,

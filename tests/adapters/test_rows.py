@@ -13,7 +13,6 @@ from helpers.machines import SETTINGS
 from ngramspec import Drafter, create_drafter
 from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.rows import RowSlots
-from ngramspec.errors import InputError
 
 ROWS, WIDTH, MOST = 5, 400, 4
 MARK_EVERY = 8  # a token of the request's own, so that no two texts end alike
@@ -252,9 +251,18 @@ def test_the_slot_that_ended_first_is_taken_first(table: Table) -> None:
     assert table.show([[3, 3]], [1]) == [first]
 
 
-def test_ids_below_zero_are_refused(table: Table) -> None:
-    with pytest.raises(InputError):
-        table.show([[1, -1, 2]], [1])
+def test_a_text_with_ids_below_zero_has_no_slot_and_harms_no_other(
+    table: Table, drafter: Drafter, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = [[1, -1, 2], [4, 5, 6]]
+    for _ in range(3):
+        texts = [[*text, 9] for text in texts]
+        bad, good = table.show(texts, [1, 1])
+        assert bad == -1
+        assert drafter.history(good).tolist() == texts[1]
+    assert table.show([[1, 2, 3], texts[1]], [1, 1])[0] >= 0  # another request in its row
+    assert len(caplog.records) == 1
+    assert drafter.stats()["ngram-simple"].begin_calls == 2
 
 
 def test_drafts_end_before_ids_that_the_model_does_not_have(drafter: Drafter) -> None:
