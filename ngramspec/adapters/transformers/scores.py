@@ -35,8 +35,9 @@ class Scores:
 
     Processors that look at the text are called once for each length of text in the pass, with the
     whole batch, as generate() does; where drafts branch, once more for each further text of that
-    length. A row that has none is shown another row's text, and its result is ignored. No text goes
-    on from a token whose score became -inf. So they must be functions of ids and scores.
+    length. A row that has none is shown another row's text, and its result is ignored; a
+    prefix_allowed_tokens_fn is not asked about it. No text goes on from a token whose score became
+    -inf. So they must be functions of ids and scores.
 
     Args:
         processors: LogitsProcessors as generate() prepared them.
@@ -108,7 +109,7 @@ def _apply_by_text(
         if len(chosen) < len(rows):  # the others' texts are not so long, and what is there is none
             seen = seen[torch.where(torch.isin(every, there), every, there[0])]
         for processor in processors:
-            scores = processor(seen, scores)
+            scores = _called(processor, seen, scores, list(chosen))
         rows[there, places[there]] = scores[there].to(rows.dtype)
         out |= _ruled_out(rows, nodes, chosen)
     return rows
@@ -117,6 +118,19 @@ def _apply_by_text(
 def _ruled_out(rows: Any, nodes: Nodes, chosen: dict[int, int]) -> set[tuple[int, int]]:
     """Return which nodes that come right after some have a score of -inf there."""
     import torch
+def _called(processor: Any, ids: Any, scores: Any, rows: list[int]) -> Any:
+    """Return what a processor makes of scores; those of other rows may be anything.
+
+    prefix_allowed_tokens_fn is told the numbers of rows, and may know no other text of theirs.
+    """
+    if _name(processor) != "PrefixConstrainedLogitsProcessor":
+        return processor(ids, scores)
+    allowed = processor._prefix_allowed_tokens_fn
+    own = type(processor)(lambda i, text: allowed(rows[i], text), 1)
+    scores[rows] = own(ids[rows], scores[rows])
+    return scores
+
+
 
     pairs = [(row, node, later) for row, node in chosen.items() for later in nodes.after(row, node)]
     if not pairs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import random
 from typing import Any
 
 import pytest
@@ -151,6 +152,22 @@ def test_a_processor_of_ones_own_sees_the_whole_batch(model: Any, batch: Any) ->
             drafter=NgramSpeculator("suffix", policy="fixed"),
         )
         assert same(made, wanted)
+
+
+def test_a_rule_of_each_row_is_asked_about_texts_of_that_row_only(model: Any, batch: Any) -> None:
+    start = batch["input_ids"].shape[1]
+    rng = random.Random(1)
+    # What is drafted is right in some rows and not in others, so they are of unequal length.
+    texts = [[20 + i % (3 + row) for i in range(64)] for row in range(2)]
+    texts += [rng.choices(range(20, 60), k=64) for _ in range(2)]
+
+    def allowed(row: int, ids: Any) -> list[int]:
+        said = ids[start:].tolist()
+        return [texts[row][len(said)]] if texts[row][: len(said)] == said else []
+
+    options = {"prefix_allowed_tokens_fn": allowed}
+    assert drafted(model, batch, **options)[:, start:].tolist() == texts
+    assert same(drafted(model, batch, **options), greedy(model, batch, **options))
 
 
 def test_defaults_come_from_the_generation_config(model: Any, batch: Any) -> None:
