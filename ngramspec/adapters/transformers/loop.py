@@ -83,7 +83,7 @@ class Loop:
                     self._step()
         finally:
             self._drafts.end_all()
-        self._pass.close()
+            self._pass.close()
         if streamer is not None:
             streamer.end()
         return self._result()

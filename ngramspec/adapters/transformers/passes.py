@@ -110,12 +110,7 @@ class CutPass(Pass):
             self._next = self._next + kept
         self._seen += kept
         for layer in self.cache.layers:
-            if type(layer).__name__ not in STATIC:
-                layer.crop(-rejected)
-            elif rejected:
-                layer.cumulative_length.sub_(rejected)
-                if hasattr(layer, "cumulative_length_int"):
-                    layer.cumulative_length_int -= rejected
+            _cut(layer, rejected)
 
     def _tree_masks(self, nodes: Nodes) -> Any:
         """Return masks for the keys that each kind of layer hands out."""
@@ -146,10 +141,23 @@ class CutPass(Pass):
                 states[:, :, to] = states[:, :, at]
 
     def close(self) -> None:
-        """Leave the cache as generate() would."""
+        """Leave the cache as generate() would; of a call that broke off, what was verified."""
         for layer in self.cache.layers:
+            held = 0 if layer.keys is None else int(layer.get_seq_length())
+            if held > self._seen > 0:
+                _cut(layer, held - self._seen)
             if hasattr(layer, "record_past"):
                 layer.record_past = False
+
+
+def _cut(layer: Any, count: int) -> None:
+    """Remove the last tokens of a cache's layer."""
+    if type(layer).__name__ not in STATIC:
+        layer.crop(-count)
+    elif count:
+        layer.cumulative_length.sub_(count)
+        if hasattr(layer, "cumulative_length_int"):
+            layer.cumulative_length_int -= count
 
 
 class RowsPass(Pass):
