@@ -7,6 +7,7 @@ overwritten by the next pass.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 GROWTH = 1.5
@@ -64,17 +65,20 @@ class RowStore:
             self.keys[:, :, self._length : end] = key_states
             self.values[:, :, self._length : end] = value_states
         else:
-            self.keys[places.rows, :, places.columns] = key_states.transpose(1, 2)
-            self.values[places.rows, :, places.columns] = value_states.transpose(1, 2)
+            rows, columns = self._here(places.rows, places.columns)
+            self.keys[rows, :, columns] = key_states.transpose(1, 2)
+            self.values[rows, :, columns] = value_states.transpose(1, 2)
         self._length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def select(self, rows: Any) -> None:
         """Keep some rows only: a copy."""
+        (rows,) = self._here(rows)
         self.keys, self.values = self.keys[rows], self.values[rows]
 
     def move(self, rows: Any, sources: Any, targets: Any) -> None:
         """Copy tokens to other places, int64 tensors (n,); those at the sources stay."""
+        rows, sources, targets = self._here(rows, sources, targets)
         for states in (self.keys, self.values):
             states[rows, :, targets] = states[rows, :, sources]
 
@@ -89,6 +93,10 @@ class RowStore:
     def get_max_length(self) -> int:
         """Return the capacity, -1 for none."""
         return self._capacity if self._fixed else -1
+
+    def _here(self, *places: Any) -> Iterator[Any]:
+        """Return places on the layer's device, which may be another than the model's first."""
+        return (place.to(self.keys.device) for place in places)
 
     def _reserve(self, end: int) -> None:
         if end > self._capacity:
