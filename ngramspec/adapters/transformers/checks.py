@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ngramspec.errors import BackendError, InputError
@@ -42,11 +43,28 @@ def check_call(model: Any, config: Any, kwargs: dict[str, Any]) -> None:
         config: The prepared GenerationConfig.
         kwargs: What generate() would hand to the model.
     """
+    from transformers import GenerationMixin
+
     if model.config.is_encoder_decoder:
         raise InputError("encoder-decoder models are not supported: drafts need a decoder alone")
     if getattr(model, "_is_stateful", False):
         raise InputError(
             f"{type(model).__name__} keeps a recurrent state: it cannot take back rejected drafts"
+        )
+    kind = type(model)
+    if (getattr(model, "_tp_size", None) or 1) > 1:
+        raise InputError("tensor parallelism is not supported: processes would draft differently")
+    ours = GenerationMixin._update_model_kwargs_for_generation
+    if kind._update_model_kwargs_for_generation is not ours:
+        raise InputError(
+            f"{kind.__name__} changes its inputs after each token, but passes go over several"
+        )
+    limit = longest_alike(model.config.get_text_config())
+    if config.max_length - 1 > limit:
+        raise InputError(
+            f"beyond {limit} tokens {kind.__name__} turns keys by the last position of a pass, "
+            f"which drafts move: prompt and text may have {limit + 1} tokens, got "
+            f"{config.max_length}"
         )
     mode = str(getattr(config.get_generation_mode(), "value", ""))
     if mode not in ("greedy_search", "sample"):
@@ -61,6 +79,22 @@ def check_call(model: Any, config: Any, kwargs: dict[str, Any]) -> None:
         if kwargs.get(name) is not None:
             raise InputError(f"{name} is not supported: give input_ids alone")
     check_cache(kwargs.get(cache_name()), config)
+
+
+def longest_alike(text: Any) -> float:
+    """Return the most tokens of a pass up to which a model turns all keys alike, inf = any.
+
+    Beyond it, RoPE of the kinds longrope and dynamic goes by the last position of each pass.
+    """
+    rope = getattr(text, "rope_parameters", None) or {}
+    limits = [math.inf]
+    for own in (rope, *rope.values()):  # of all layers, or of each kind of layer
+        kind = str(own.get("rope_type")) if isinstance(own, dict) else ""
+        if kind == "longrope":
+            limits.append(own.get("original_max_position_embeddings", text.max_position_embeddings))
+        elif "dynamic" in kind:
+            limits.append(text.max_position_embeddings)
+    return min(limits)
 
 
 def check_cache(cache: Any, config: Any) -> None:
@@ -113,6 +147,7 @@ def why_no_masks(model: Any, kwargs: dict[str, Any]) -> str:
     if (
         hasattr(model, "create_masks_for_generate")
         or getattr(text, "attention_chunk_size", None)
+        or "local" in str(getattr(text, "attention_layers", ""))  # of GPT-Neo
         or not kinds <= LAYER_TYPES
     ):
         return f"{type(model).__name__} makes masks of its own"

@@ -27,6 +27,8 @@ STATEFUL = {
     *("DiaEOSDelayPatternLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor"),
     *("UnbatchedClassifierFreeGuidanceLogitsProcessor", "WhisperNoSpeechDetection"),
 }
+# Modules of others whose processors go on from what they saw in the call before.
+GOING_ON = ("outlines.backends", "xgrammar.contrib")
 HOME = "transformers.generation.logits_process"
 
 
@@ -49,9 +51,10 @@ class Scores:
     def __init__(self, processors: Iterable[Any]) -> None:
         known = list(processors)
         for processor in known:
-            if _name(processor) in STATEFUL:
+            if _keeps_state(processor):
                 raise InputError(
-                    f"{_name(processor)} must see every token once, in order: unusable with drafts"
+                    f"{type(processor).__name__} must see every token once, in order: unusable "
+                    "with drafts"
                 )
         groups = groupby(known, key=lambda processor: _name(processor) in PLAIN)
         self._parts = [(plain, list(group)) for plain, group in groups]
@@ -115,9 +118,6 @@ def _apply_by_text(
     return rows
 
 
-def _ruled_out(rows: Any, nodes: Nodes, chosen: dict[int, int]) -> set[tuple[int, int]]:
-    """Return which nodes that come right after some have a score of -inf there."""
-    import torch
 def _called(processor: Any, ids: Any, scores: Any, rows: list[int]) -> Any:
     """Return what a processor makes of scores; those of other rows may be anything.
 
@@ -131,6 +131,9 @@ def _called(processor: Any, ids: Any, scores: Any, rows: list[int]) -> Any:
     return scores
 
 
+def _ruled_out(rows: Any, nodes: Nodes, chosen: dict[int, int]) -> set[tuple[int, int]]:
+    """Return which nodes that come right after some have a score of -inf there."""
+    import torch
 
     pairs = [(row, node, later) for row, node in chosen.items() for later in nodes.after(row, node)]
     if not pairs:
@@ -151,6 +154,17 @@ def _turns(texts: Texts, nodes: Nodes, active: Any) -> Iterator[tuple[int, dict[
         found = waiting[length]
         for turn in range(max(map(len, found.values()))):
             yield length, {row: ids[turn] for row, ids in found.items() if turn < len(ids)}
+
+
+def _keeps_state(processor: Any) -> bool:
+    # xgrammar's can also read the whole text in each call.
+    if getattr(getattr(processor, "call_fn", None), "__name__", "") == "stateless_call":
+        return False
+    return any(
+        (kind.__module__ == HOME and kind.__name__ in STATEFUL)
+        or kind.__module__.startswith(GOING_ON)
+        for kind in type(processor).__mro__
+    )
 
 
 def _name(processor: Any) -> str:

@@ -8,6 +8,8 @@ import pytest
 
 from helpers.tiny_models import GEMMA, prompts, tiny
 from ngramspec.adapters.transformers import NgramSpeculator, checks, ngramspec_generate
+from ngramspec.adapters.transformers.row_cache import Places, RowStore
+from ngramspec.adapters.transformers.scores import Scores
 from ngramspec.errors import BackendError, InputError
 
 torch = pytest.importorskip("torch", reason="runs models of torch")
@@ -112,6 +114,118 @@ def test_what_drafts_cannot_serve_is_refused(options: dict[str, Any], message: s
             ngramspec_generate(tiny("Llama"), torch.ones(1, 2), (), (), config, synced_gpus=True)
         return
     refused(tiny("Llama", attention="eager"), prompts(1), message, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rope", "changes"),
+    [
+        ("Llama", {"rope_type": "dynamic", "factor": 2.0}, {"max_position_embeddings": 71}),
+        (
+            "Phi3",
+            {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4},
+            {"original_max_position_embeddings": 71},
+        ),
+    ],
+)
+def test_rope_that_goes_by_the_length_of_a_pass_is_refused_where_it_does(
+    kind: str, rope: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    model = tiny(kind, rope_parameters={"rope_theta": 10000.0, **rope}, **changes)
+    for rows in (1, 3):
+        made, plain = both(model, prompts(rows), max_new_tokens=60)
+        assert made.equal(plain)
+        message = f"beyond 71 tokens {kind}ForCausalLM turns keys .* have 72 tokens, got 73"
+        refused(model, prompts(rows), message, max_new_tokens=61)
+
+
+def test_tensor_parallel_models_are_refused() -> None:
+    model = tiny("Llama")
+    model._tp_size = 2  # as from_pretrained(tp_plan=...) sets it
+    refused(model, prompts(1), "tensor parallelism is not supported")
+
+
+def test_models_that_change_their_inputs_are_refused() -> None:
+    class Grows(transformers.LlamaForCausalLM):  # type: ignore[misc]
+        def _update_model_kwargs_for_generation(self, *given: Any, **named: Any) -> Any:
+            return super()._update_model_kwargs_for_generation(*given, **named)
+
+    model = tiny("Llama")
+    model.__class__ = Grows
+    refused(model, prompts(1), "Grows changes its inputs after each token")
+
+
+def test_a_window_over_places_is_refused_where_places_are_not_positions() -> None:
+    kinds = {"attention_types": [[["global", "local"], 1]], "window_size": 7}
+    model = tiny("GPTNeo", "eager", num_layers=2, num_heads=4, **kinds)
+    made, plain = both(model, prompts(1))
+    assert made.equal(plain)
+    refused(model, prompts(3), "batch size 1 only: GPTNeoForCausalLM makes masks of its own")
+    refused(model, prompts(1), "tree=4 needs masks of our own: GPTNeoForCausalLM", tree=4)
+
+
+def test_processors_that_keep_a_state_are_refused() -> None:
+    class Guided(transformers.UnbatchedClassifierFreeGuidanceLogitsProcessor):  # type: ignore[misc]
+        pass
+
+    model, message = tiny("Llama"), "must see every token once, in order"
+    refused(model, prompts(1), f"Guided {message}", logits_processor=[Guided(1.5, model)])
+
+    # As xgrammar's, which goes by the last token or reads the whole text again.
+    class LogitsProcessor:
+        __module__ = "xgrammar.contrib.hf"
+
+        def stateful_call(self, ids: Any, scores: Any) -> Any: ...
+
+        def stateless_call(self, ids: Any, scores: Any) -> Any: ...
+
+    matcher: Any = LogitsProcessor()
+    matcher.call_fn = matcher.stateful_call
+    with pytest.raises(InputError, match=f"LogitsProcessor {message}"):
+        Scores([matcher])
+    matcher.call_fn = matcher.stateless_call
+    Scores([matcher])
+
+
+@pytest.mark.parametrize(("kind", "static"), [("Mistral", False), ("Llama", True)])
+def test_a_call_that_breaks_off_leaves_what_was_verified_in_the_cache(
+    kind: str, static: bool
+) -> None:
+    model = tiny(kind, **({} if static else {"sliding_window": 7}))
+    inputs, options = prompts(1), {"max_new_tokens": 60, "do_sample": False}
+    wanted = model.generate(**inputs, **options)
+
+    def fail(ids: Any, scores: Any, **_: Any) -> Any:
+        if ids.shape[1] > 40:
+            raise RuntimeError("no more")
+        return torch.zeros(1, dtype=torch.bool)
+
+    cache = transformers.DynamicCache(config=model.config)
+    if static:
+        cache = transformers.StaticCache(config=model.config, max_cache_len=80)
+    drafts = {"drafter": "ngram-simple", "custom_generate": ngramspec_generate}
+    with pytest.raises(RuntimeError, match="no more"):
+        model.generate(**inputs, **options, **drafts, stopping_criteria=[fail], **{CACHE: cache})
+    held = int(cache.get_seq_length())
+    assert 12 <= held < 40
+    assert not any(getattr(layer, "record_past", False) for layer in cache.layers)
+    said = wanted[:, : held + 1]
+    rest = {"input_ids": said, "attention_mask": torch.ones_like(said), CACHE: cache}
+    assert model.generate(**rest, **{**options, "max_new_tokens": 71 - held}).equal(wanted)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a second device")
+def test_layers_may_lie_elsewhere_than_the_places() -> None:
+    places = Places()
+    store = RowStore(places, capacity=8, fixed=True)
+    prompt = torch.zeros(2, 1, 3, 4)
+    store.update(prompt, prompt)
+    places.rows = torch.arange(2, device="cuda")[:, None]
+    places.columns, places.end = torch.tensor([[3], [2]], device="cuda"), 4
+    keys, _ = store.update(torch.ones(2, 1, 1, 4), torch.ones(2, 1, 1, 4))
+    assert keys[:, 0, :, 0].tolist() == [[0, 0, 0, 1], [0, 0, 1, 0]]
+    store.move(*torch.tensor([[1], [2], [3]], device="cuda"))
+    store.select(torch.tensor([1], device="cuda"))
+    assert store.keys[:, 0, :4, 0].tolist() == [[0, 0, 1, 1]]
 
 
 def test_a_transformers_without_such_caches_is_refused(monkeypatch: Any) -> None:
