@@ -23,6 +23,7 @@ from ngramspec.errors import InputError, StateError
 from ngramspec.stats import SourceStats
 
 MAX_WIDTH = 64
+MAX_TREE = 256  # tokens that tree_rows lays out
 log = logging.getLogger("ngramspec")
 Rows = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
@@ -207,7 +208,7 @@ class Corpus:
                 return _EMPTY, _EMPTY
             if not self.vocab_size:
                 raise StateError("the target's vocabulary size is not known")
-            drafted = drafting.propose(self.draft_token_num - 1, self._width)
+            drafted = drafting.propose(min(self.draft_token_num - 1, MAX_TREE), self._width)
             return within_vocabulary(*drafted, self.vocab_size)
         except Exception:
             self._break()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,7 @@ from ngramspec.formats.suffix_file import FILL
 
 SEPARATOR = -(2**31)  # what SGLang puts between the texts of a corpus
 BORDER = -1  # after each text in our arrays
+log = logging.getLogger("ngramspec")
 Ids = npt.NDArray[np.int32]
 
 
@@ -39,11 +41,12 @@ class Documents:
     @property
     def num_tokens(self) -> int:
         """Return the tokens of all corpora."""
-        return sum(count for _, count in self._texts.values())
+        return sum(self.sizes().values())
 
     def sizes(self) -> dict[str, int]:
         """Return the tokens of each corpus by name."""
-        return {name: count for name, (_, count) in self._texts.items()}
+        with self._lock:
+            return {name: count for name, (_, count) in self._texts.items()}
 
     def stage(self, name: str, chunks: Iterable[Sequence[int]], room: int) -> int:
         """Stage a corpus; commit() makes it known.
@@ -82,12 +85,15 @@ class Documents:
         """Make a staged corpus known, and rebuild the index in the background."""
         staged = self._staged.pop(name, None)
         if staged is not None:
-            self._texts[name] = staged
+            with self._lock:
+                self._texts[name] = staged
             self._changed()
 
     def remove(self, name: str) -> None:
         """Forget a corpus; an unknown name does nothing."""
-        if self._texts.pop(name, None) is not None:
+        with self._lock:
+            known = self._texts.pop(name, None) is not None
+        if known:
             self._changed()
 
     def wait(self) -> None:
@@ -109,7 +115,11 @@ class Documents:
         self._thread.start()
 
     def _make(self, texts: list[Ids], version: int) -> None:
-        index = make_index(np.concatenate(texts))
+        try:
+            index = make_index(np.concatenate(texts))
+        except Exception:  # of any kind: the engine must go on
+            log.exception("external corpora cannot be indexed, and nothing is drafted from them")
+            return
         with self._lock:
             if version == self._version:
                 self._index, self._indexed = index, version

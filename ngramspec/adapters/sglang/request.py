@@ -60,10 +60,13 @@ class SlotRequest:
         Raises:
             InputError: An id is not valid.
 
-        Cost: O(len(tail)). A tail that does not continue the known text begins a new one.
+        Cost: O(len(tail)), and O(tree) where the text grew by more than the tail. A tail that does
+        not continue the known text begins a new one.
         """
         ids = np.array(tail, np.int32)
         new = length - self._length
+        if new > len(ids):
+            ids = self._completed(ids, new)
         known = ids[: len(ids) - new] if new > 0 else ids
         goes_on = self._begun and 0 <= new <= len(ids) and self._end.endswith(known.tobytes())
         if not goes_on:
@@ -94,6 +97,25 @@ class SlotRequest:
 
     def _forget(self) -> None:
         self._ids, self._parents, self._length, self._end = _NONE, _NONE, 0, b""
+
+    def _completed(self, tail: Ids, new: int) -> Ids:
+        """Return all new tokens: a path of the tree and one more, which end with the tail.
+
+        The tail alone if there is no such path.
+        """
+        depths: list[int] = []
+        for node, above in enumerate(self._parents):
+            depths.append(1 if above < 0 else depths[above] + 1)
+            if depths[node] == new - 1:
+                path = [int(tail[-1])]
+                at = node
+                while at >= 0:
+                    path.append(self._ids[at])
+                    at = self._parents[at]
+                found = np.array(path[::-1], np.int32)
+                if np.array_equal(found[-len(tail) :], tail):
+                    return found
+        return tail
 
     def _right(self, tokens: Ids) -> int:
         """Return how many of the new tokens, without the last, follow a path of the tree."""

@@ -70,6 +70,34 @@ def test_texts_are_followed_from_their_ends() -> None:
     assert stats.num_accepted_tokens == 2 + 3  # of 3 and 4 new tokens, all but the last
 
 
+def test_a_text_may_grow_by_more_than_the_end_that_is_shown() -> None:
+    made, text = corpus(40), [*LONG, 3, *LONG[:4]]
+    made.meet([request("a", text)])
+    assert drafted(made, "a", text)[:30] == LONG[4:34]
+    text += LONG[4:34]
+    assert drafted(made, "a", text)[:30] == LONG[34:64]
+    drafter, slot = made._requests["a"].lease
+    assert drafter.history(slot).tolist() == text
+    stats = made.stats()["suffix"]
+    assert (stats.begin_calls, stats.num_accepted_tokens) == (1, 29)
+
+
+def test_the_path_through_the_branches_is_found_from_its_end() -> None:
+    followed = SlotRequest(SlotPool(lambda slots: create_drafter("suffix", slots=slots)), 2)
+    followed._ids, followed._parents = [7, 8, 9, 9, 6, 5], [-1, -1, 0, 1, 3, 3]
+    assert followed._completed(int32([5, 1]), 4).tolist() == [8, 9, 5, 1]
+    assert followed._completed(int32([4, 1]), 4).tolist() == [4, 1]
+    assert followed._completed(int32([5, 1]), 9).tolist() == [5, 1]
+
+
+def test_more_rows_than_a_tree_has_tokens_are_padded() -> None:
+    params = '{"ngram-simple": {"size_m": 400}}'
+    made = corpus(300, {"NGRAMSPEC_DRAFTER": "ngram-simple", "NGRAMSPEC_PARAMS": params})
+    text = [*range(500), *range(12)]
+    made.meet([request("a", text)])
+    assert drafted(made, "a", text) == [*range(12, 268), *[0] * 43]
+
+
 def test_what_another_sibling_goes_on_with_was_not_drafted_right() -> None:
     followed = SlotRequest(SlotPool(lambda slots: create_drafter("suffix", slots=slots)), DEPTH)
     followed._ids, followed._parents = [7, 8, 9], [-1, -1, 0]  # 9 comes after 7
@@ -204,6 +232,17 @@ def test_external_corpora_are_drafted_from() -> None:
     assert made.list_external_corpora() == {}
     made.meet([request("last", [1, 60, 61, 62])])
     assert drafted(made, "last", [1, 60, 61, 62]) == [0] * 5
+
+
+def test_corpora_that_cannot_be_indexed_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    made = corpus()
+    made.load_external_corpus_named("x", [[*LONG, 2**31 - 1]])  # the vocabulary is too large
+    made.commit_external_corpus_load("x", 81)
+    made._documents.wait()
+    assert "external corpora cannot be indexed" in caplog.text
+    text = [5, *LONG[:4]]
+    made.meet([request("a", text)])
+    assert drafted(made, "a", text) == [0] * 5
 
 
 def test_files_are_read(tmp_path: Path) -> None:
