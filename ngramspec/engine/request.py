@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -117,14 +118,19 @@ class Request:
             raise InputError(f"timeout must be above 0 seconds, and finite, got {seconds!r}")
 
     def _check_adapters(self) -> None:
-        numbers = [number for number, _ in self.adapters]
-        scales = [scale for _, scale in self.adapters]
+        given = tuple(self.adapters)
+        numbers = [number for number, _ in given]
+        scales = [scale for _, scale in given]
         if not all(is_int(number) and number >= 0 for number in numbers):
             raise InputError(f"adapters must have numbers from 0 on, got {numbers!r:.80}")
         if numbers != sorted(set(numbers)):
             raise InputError(f"adapters must be in the order of numbers, each once, got {numbers}")
-        if not all(isinstance(scale, float) and scale and math.isfinite(scale) for scale in scales):
-            raise InputError(f"scales of adapters must be finite and not 0, got {scales!r:.80}")
+        for scale in scales:
+            number = is_int(scale) or isinstance(scale, float)
+            if not (number and 0 < abs(scale) <= sys.float_info.max):
+                raise InputError(f"scales of adapters must be finite and not 0, got {scales!r:.80}")
+        # Of one type, since adapters of requests are compared.
+        object.__setattr__(self, "adapters", tuple((n, float(scale)) for n, scale in given))
 
     def _check_stop(self) -> None:
         if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):

@@ -93,12 +93,18 @@ def test_a_request_for_another_slot_does_not_block() -> None:
         (((1, 1.0), (1, 2.0)), "each once"),
         (((0, 0.0),), "finite and not 0"),
         (((0, float("nan")),), "finite and not 0"),
-        (((0, 1),), "finite and not 0"),
+        (((0, True),), "finite and not 0"),
+        (((0, 10**400),), "finite and not 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(adapters: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         request_of(adapters)
+
+
+def test_lists_and_whole_numbers_are_the_same_adapters() -> None:
+    assert request_of([(0, 1), [1, 2]]).adapters == ((0, 1.0), (1, 2.0))  # type: ignore[arg-type]
+    assert request_of([]).adapters == ()  # type: ignore[arg-type]
 
 
 def test_an_adapter_that_is_not_loaded_is_refused() -> None:

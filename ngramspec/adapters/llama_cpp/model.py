@@ -54,7 +54,7 @@ class LlamaModel:
         vocab_only: Load the vocabulary only; no target can be made then.
 
     Raises:
-        InputError: There is no such device or kind of memory.
+        InputError: There is no such device or kind of memory, or adapters is one file.
         FormatError: Not a GGUF file, or its vocabulary cannot encode every text.
         BackendError: llama-cpp-python is not installed, or cannot load or run the file.
         OSError: The file cannot be read.
@@ -71,6 +71,8 @@ class LlamaModel:
         adapters: Sequence[str | os.PathLike[str]] = (),
         vocab_only: bool = False,
     ) -> None:
+        if isinstance(adapters, (str, os.PathLike)):
+            raise InputError(f"adapters must be a list of files, got one: [{str(adapters)!r}]")
         self.path = Path(path)
         placement, loading = placement or Placement(), loading or Loading()
         check_gguf(self.path)

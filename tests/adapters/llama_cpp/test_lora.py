@@ -80,6 +80,9 @@ def test_what_is_no_adapter_of_the_model_is_refused(files: list[Path], tmp_path:
         LlamaModel(embedded_model(), adapters=[tmp_path / "text.gguf"])
     with pytest.raises(FileNotFoundError):
         LlamaModel(embedded_model(), adapters=[tmp_path / "none.gguf"])
+    for one in (files[0], str(files[0])):
+        with pytest.raises(InputError, match=r"adapters must be a list of files, got one: \['"):
+            LlamaModel(embedded_model(), adapters=one)  # type: ignore[arg-type]
     for path in (wide, embedded_model()):
         with pytest.raises(BackendError, match=r"cannot load the adapter .*gguf: \S"):
             LlamaModel(embedded_model(), adapters=[path])
