@@ -188,8 +188,8 @@ def _row_texts(
     unit: Unit, row: object, where: str, options: ReadOptions, problems: Problems
 ) -> list[str]:
     try:
-        if row is None:
-            raise RecordError(f"longer than {options.max_document_bytes} bytes")
+        if isinstance(row, RecordError):
+            raise row
         return texts_of(row, options.field, options.roles)
     except RecordError as error:
         problems.record(unit.source, f"row group {where}", str(error))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ngramspec.corpus.records import RecordError
 from ngramspec.errors import BackendError, FormatError
 from ngramspec.extras import not_installed
 
@@ -31,7 +32,7 @@ def split_row_groups(path: str, chunk_bytes: int) -> list[tuple[int, int, int]]:
     try:
         with parquet.ParquetFile(path) as file:
             sizes = [_compressed(file.metadata, i) for i in range(file.metadata.num_row_groups)]
-    except (OSError, ValueError):
+    except _damage():
         return [(0, -1, 0)]
     runs, start, size = [], 0, 0
     for i, group in enumerate(sizes):
@@ -86,8 +87,11 @@ class ParquetRows:
         """Return the number of rows of a row group."""
         return int(self._file.metadata.row_group(group).num_rows)
 
-    def rows(self, group: int, most: int) -> Iterator[dict[str, Any] | None]:
-        """Yield the rows of a row group; None for one whose values have more than `most` bytes.
+    def rows(self, group: int, most: int) -> Iterator[dict[str, Any] | RecordError]:
+        """Yield the rows of a row group.
+
+        A RecordError stands for a row whose values have more than `most` bytes or are none that
+        Python has, such as a text that is not UTF-8.
 
         Raises:
             FormatError: It is damaged; other row groups may not be.
@@ -103,11 +107,9 @@ class ParquetRows:
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
-        import pyarrow
-
         try:
             yield
-        except (pyarrow.ArrowException, ValueError, OSError) as error:
+        except _damage() as error:
             raise FormatError(f"{self.path}: {' '.join(str(error).split())}") from None
 
 
@@ -121,12 +123,19 @@ def _text_columns(schema: Any, names: Collection[str]) -> list[str]:
     ]
 
 
-def _rows(batch: Any, most: int) -> Iterator[dict[str, Any] | None]:
-    """Yield the rows of a batch, at most `most` bytes at a time; None for a larger row."""
-    if sum(map(_value_bytes, batch.columns)) <= most:
-        yield from batch.to_pylist()
+def _rows(batch: Any, most: int) -> Iterator[dict[str, Any] | RecordError]:
+    """Yield the rows of a batch, at most `most` bytes at a time; errors for what cannot be had."""
+    if sum(map(_value_bytes, batch.columns)) > most:
+        found: Any = RecordError(f"longer than {most} bytes")
+    else:
+        try:
+            found = batch.to_pylist()
+        except (ValueError, OverflowError) as error:
+            found = RecordError(str(error))
+    if not isinstance(found, RecordError):
+        yield from found
     elif batch.num_rows == 1:
-        yield None
+        yield found
     else:
         half = batch.num_rows // 2
         yield from _rows(batch.slice(0, half), most)
@@ -159,6 +168,13 @@ def _value_bytes(array: Any) -> int:
 def _compressed(metadata: Any, group: int) -> int:
     row_group = metadata.row_group(group)
     return sum(row_group.column(i).total_compressed_size for i in range(row_group.num_columns))
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """Return what pyarrow raises for a damaged file, and for one whose types it does not know."""
+    import pyarrow
+
+    return pyarrow.ArrowException, ValueError, OSError
 
 
 def _pyarrow() -> Any:

@@ -15,6 +15,7 @@ from ngramspec.extras import not_installed
 
 _PACKED_READ = 4 << 10  # small, since a few bytes may decompress to very many
 XZ_MEMORY = 256 << 20  # of a decoder; xz -9 takes 65 MiB, a file may ask for 4 GiB
+ZSTD_WINDOW = 128 << 20  # of a frame; zstd -19 takes 8 MiB, --ultra -22 all, --long=31 2 GiB
 _BUFFER = 1 << 20
 
 
@@ -53,7 +54,7 @@ def open_unit(unit: Unit) -> Iterator[OpenUnit]:
     """Open a unit for reading; damage found in the block raises FormatError.
 
     Raises:
-        FormatError: The compressed data is truncated or damaged.
+        FormatError: The compressed data is truncated or damaged, or needs too much memory.
         BackendError: zstandard is not installed.
         OSError: The file cannot be read.
     """
@@ -87,6 +88,8 @@ def _decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
 def _damage_named(unit: Unit) -> Iterator[None]:
     try:
         yield
+    except _TooLargeError as error:
+        raise FormatError(f"{unit.path}: {error}") from None
     except (EOFError, zlib.error) as error:
         raise _damaged(unit, error) from None
     except OSError as error:  # gzip.BadGzipFile, and what bz2 raises
@@ -97,6 +100,13 @@ def _damage_named(unit: Unit) -> Iterator[None]:
 
 def _damaged(unit: Unit, error: Exception) -> FormatError:
     return FormatError(f"{unit.path}: the {unit.compression} data is truncated or damaged: {error}")
+
+
+class _TooLargeError(Exception):
+    """What a file needs to be unpacked is more than a decoder may have."""
+
+    def __init__(self, most: int, command: str) -> None:
+        super().__init__(f"more than {most >> 20} MiB are needed to unpack it: use `{command}`")
 
 
 class _Xz:
@@ -117,7 +127,7 @@ class _Xz:
             made: bytes = decoder.decompress(data, _BUFFER)
         except self._lzma.LZMAError as error:
             if "limit" in str(error):
-                raise EOFError(f"more than {XZ_MEMORY >> 20} MiB are needed to unpack it") from None
+                raise _TooLargeError(XZ_MEMORY, "xz -d") from None
             if may_end:
                 return None
             raise EOFError(error) from None
@@ -125,7 +135,7 @@ class _Xz:
 
 
 class _Zstd:
-    """Decodes zstd frames; zstandard bounds their windows."""
+    """Decodes zstd frames; zstandard refuses windows above ZSTD_WINDOW."""
 
     def __init__(self) -> None:
         self._zstd = _zstandard()
@@ -139,6 +149,8 @@ class _Zstd:
         try:
             made: bytes = decoder.decompress(data)
         except self._zstd.ZstdError as error:
+            if "too much memory" in str(error):
+                raise _TooLargeError(ZSTD_WINDOW, "zstd -d --long=31") from None
             raise EOFError(error) from None
         return made
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
+import struct
 import sys
 import tracemalloc
 from pathlib import Path
@@ -219,9 +221,19 @@ def test_parquet_conversations_are_read(tmp_path: Path) -> None:
     assert read(nested, field="a.b")[0] == ["x"]
 
 
+def with_an_unknown_type(parquet: bytes) -> bytes:
+    """Return a file whose Arrow schema gives the numbers 128 bits, which Arrow does not read."""
+    metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(parquet)).metadata
+    schema = base64.b64decode(metadata[b"ARROW:schema"])
+    bits = struct.pack("<i", 64)
+    assert schema.count(bits) == 1
+    changed = base64.b64encode(schema.replace(bits, struct.pack("<i", 128)))
+    return parquet.replace(metadata[b"ARROW:schema"], changed)
+
+
 @pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
 def test_bad_parquet_files_are_reported(write: Write, tmp_path: Path, chunk_bytes: int) -> None:
-    write_parquet(tmp_path / "in.parquet", [{"text": "row " * 100}] * 5)
+    write_parquet(tmp_path / "in.parquet", [{"text": "row " * 100, "id": 1}] * 5)
     whole = (tmp_path / "in.parquet").read_bytes()
     (tmp_path / "in.parquet").unlink()
     write("in/a.parquet", whole[: len(whole) // 2])
@@ -229,14 +241,16 @@ def test_bad_parquet_files_are_reported(write: Write, tmp_path: Path, chunk_byte
     write("in/c.parquet", whole[:20] + bytes(60) + whole[80:])
     write("in/d.parquet.gz", gzip.compress(whole))
     write_parquet(write("in/e.parquet", ""), [{"id": 1}])
-    write("in/f.txt", "fine")
+    write("in/f.parquet", with_an_unknown_type(whole))
+    write("in/g.txt", "fine")
     texts, problems = read(tmp_path / "in", chunk_bytes=chunk_bytes)
     assert texts == ["row " * 100] * 2 + ["fine"]  # the second row group of c is whole
-    assert problems.num_files == 5
+    assert problems.num_files == 6
     found = messages(problems)
-    assert [message[:1] for message in found] == list("abcde")
+    assert [message[:1] for message in found] == list("abcdef")
     assert "unpack it" in found[3]
     assert "no column to read among id" in found[4]
+    assert "not implemented" in found[5]
     assert str(tmp_path) not in found[0]
 
 
@@ -294,6 +308,31 @@ def test_parquet_rows_that_are_too_long_are_left_out(tmp_path: Path, dictionary:
     ]
 
 
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_parquet_row_that_is_no_value_of_pythons_costs_no_other(
+    tmp_path: Path, dictionary: bool
+) -> None:
+    texts = [b"row %d" % i for i in range(300)]
+    texts[1] = texts[200] = b"caf\xe9"  # as strings, though they are not UTF-8
+    days = pyarrow.array([10**9 if i == 299 else None for i in range(300)], pyarrow.int32())
+    table = pyarrow.table(
+        {
+            "text": pyarrow.array(texts).view(pyarrow.string()),
+            "output": days.view(pyarrow.date32()),
+        }
+    )
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(table, path, use_dictionary=dictionary)
+    found, problems = read(path)
+    assert found == [f"row {i}" for i in range(300) if i not in (1, 200, 299)]
+    assert (problems.num_records, problems.total) == (3, 3)
+    wrong = messages(problems)
+    assert [message.partition(": ")[0] for message in wrong] == [
+        f"a.parquet, row group 0, row {number}" for number in (2, 201, 300)
+    ]
+    assert "'utf-8' codec can't decode byte 0xe9" in wrong[0]
+
+
 def test_values_of_every_type_are_measured(tmp_path: Path) -> None:
     kinds = {
         "text": pyarrow.array(["a" * 10, None, "b" * 20]),
@@ -314,5 +353,5 @@ def test_values_of_every_type_are_measured(tmp_path: Path) -> None:
         # Texts and numbers of 8 bytes: 24 in each row, 20 more in the first and the last one, and
         # what tells that there are none.
         for most, kept in ((20, ""), (23, ""), (35, "1"), (43, "1"), (60, "012")):
-            rows = list(table.rows(0, most))
+            rows = [None if isinstance(row, RecordError) else row for row in table.rows(0, most)]
             assert rows == [row if str(i) in kept else None for i, row in enumerate(whole)], most

@@ -227,9 +227,23 @@ def test_an_xz_file_that_wants_too_much_memory_is_refused(write: Write) -> None:
     path = write("greedy.txt.xz", greedy.compress(text) + greedy.flush())
     (unit,) = find_units([path]).units
     assert list(read_documents(unit, problems=problems)) == []
-    assert "more than 256 MiB are needed to unpack it" in problems.first[0].reason
+    assert problems.first[0].reason == "more than 256 MiB are needed to unpack it: use `xz -d`"
     (unit,) = find_units([write("nine.txt.xz", lzma.compress(text, preset=9))]).units
     assert [found.text for found in read_documents(unit)] == [text.decode()]
+
+
+def test_a_zst_file_with_a_window_that_is_too_large_says_how_to_unpack_it(write: Write) -> None:
+    """As `zstd --long=28` makes them: the text may be short, but the frame asks for 256 MiB."""
+    texts = {}
+    for log in (27, 28):
+        window, block = (log - 10) << 3, 5 << 3 | 1  # a descriptor each; the last block, as it is
+        frame = b"\x28\xb5\x2f\xfd\0" + bytes([window, block, 0, 0]) + b"hello"
+        texts[log] = read(write(f"{log}.txt.zst", frame))
+    assert texts[27] == (["hello"], Problems())
+    assert texts[28][0] == []
+    assert messages(texts[28][1]) == [
+        "28.txt.zst: more than 128 MiB are needed to unpack it: use `zstd -d --long=31`"
+    ]
 
 
 def test_streams_of_xz_are_read_one_after_another(write: Write) -> None:
