@@ -11,6 +11,7 @@ from ngramspec.errors import InputError
 
 GITIGNORE = ".gitignore"
 MOST_PATTERNS = 10_000  # of one .gitignore
+MOST_CHARS = 4 << 20  # of one; 400 for each of its patterns
 
 
 class Patterns:
@@ -67,17 +68,21 @@ def read_gitignore(path: str | os.PathLike[str]) -> Patterns:
     """Return the patterns of a .gitignore; invalid lines match nothing.
 
     Raises:
-        InputError: It has more than 10,000 patterns.
+        InputError: It has more than 10,000 patterns, or more than 4 Mi characters.
         OSError: The file cannot be read.
     """
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
-        lines = [line for line in file.read().splitlines() if _parsed(line) is not None]
+        text = file.read(MOST_CHARS + 1)
+    if len(text) > MOST_CHARS:
+        raise _too_large(path, f"more than {MOST_CHARS:,} characters")
+    lines = [line for line in text.splitlines() if _parsed(line) is not None]
     if len(lines) > MOST_PATTERNS:
-        raise InputError(
-            f"{path}: {len(lines):,} patterns, more than {MOST_PATTERNS:,}: --no-ignore reads the "
-            "files that it leaves out"
-        )
+        raise _too_large(path, f"{len(lines):,} patterns, more than {MOST_PATTERNS:,}")
     return Patterns(lines)
+
+
+def _too_large(path: str | os.PathLike[str], why: str) -> InputError:
+    return InputError(f"{path}: {why}: --no-ignore reads the files that it leaves out")
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ngramspec.errors import FormatError
+from ngramspec.sizes import size_text
 
 if TYPE_CHECKING:
     from ngramspec.corpus.problems import Problems
     from ngramspec.corpus.streams import OpenUnit
 
 MOST_LINE_BYTES = 256 << 20
+MOST_BYTES = 1 << 30  # of a file that is read whole; packed, some megabytes may be that many
 PACKED = {".gz": "gz", ".zst": "zst", ".xz": "xz", ".bz2": "bz2"}
 CUT = "the last line is cut off"
 Bad = Callable[[int, str], None]  # is told the number of a line and what is wrong with it
@@ -81,11 +83,16 @@ def read_start(path: Path, num_bytes: int) -> str:
 
 
 def read_all(path: Path) -> str:
-    """Return a whole file as text, and raise as read_lines."""
+    """Return a whole file as text, and raise as read_lines, also if it has more than 1 GiB."""
     with _open(path) as source:
-        parts = []
+        parts: list[bytes] = []
         while part := source.read(1 << 24):
             parts.append(part)
+            if sum(map(len, parts)) > MOST_BYTES:
+                raise FormatError(
+                    f"{path}: more than {size_text(MOST_BYTES)} of one JSON value, which is read "
+                    "whole: write its items as JSON Lines, each on a line of its own"
+                )
     return b"".join(parts).decode("utf-8", "replace").removeprefix("\ufeff")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reading import Write
 
 from ngramspec.corpus import find_units
-from ngramspec.corpus.patterns import MOST_PATTERNS, Patterns, read_gitignore
+from ngramspec.corpus.patterns import MOST_CHARS, MOST_PATTERNS, Patterns, read_gitignore
 from ngramspec.errors import InputError
 
 LONGEST_NAME = 255
@@ -87,4 +87,13 @@ def test_too_many_patterns_are_refused(write: Write) -> None:
     assert len(find_units([file.parent]).units) == 1
     write("in/.gitignore", "a*b\n" * (MOST_PATTERNS + 1))
     with pytest.raises(InputError, match=r"\.gitignore: 10,001 patterns, .* --no-ignore reads"):
+        find_units([file.parent])
+
+
+def test_a_gitignore_is_not_read_beyond_its_limit(write: Write) -> None:
+    file = write("in/.gitignore", "#" * MOST_CHARS)
+    write("in/a.txt", "text")
+    assert len(find_units([file.parent]).units) == 1
+    write("in/.gitignore", "#" * (MOST_CHARS + 1))
+    with pytest.raises(InputError, match=r"\.gitignore: more than 4,194,304 characters: --no-ig"):
         find_units([file.parent])

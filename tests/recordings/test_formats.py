@@ -173,6 +173,19 @@ def test_a_damaged_item_of_an_array_ends_it(tmp_path: Path, letters: Letters) ->
     assert int(str(problems.first[0]).split("line ")[1].split(":")[0]) > 10
 
 
+def test_an_array_that_is_too_large_to_read_whole_is_refused(
+    tmp_path: Path, letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ngramspec.recordings.lines.MOST_BYTES", 1 << 20)
+    path = tmp_path / "share.json.gz"
+    text = json.dumps([SHARE]).encode()
+    path.write_bytes(gzip.compress(text.ljust(1 << 20)))
+    assert len(load(path, letters)[0]) == 1
+    path.write_bytes(gzip.compress(text.ljust((1 << 20) + 1)))
+    with pytest.raises(FormatError, match=r"share\.json\.gz: more than 1\.0 MiB .* as JSON Lines"):
+        load(path, letters)
+
+
 def test_a_format_can_be_forced(tmp_path: Path, letters: Letters) -> None:
     path = tmp_path / "a.txt"
     path.write_text("2 11 12 13 14\n")
