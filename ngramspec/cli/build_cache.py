@@ -37,6 +37,7 @@ from ngramspec.cli.output import (
     number_of,
     plain_console,
     print_json,
+    printable,
     size_text,
 )
 from ngramspec.cli.recorded import (
@@ -437,7 +438,7 @@ def _problems(problems: Problems) -> Iterator[str]:
         return
     yield f"  {', '.join(said)}{':' if problems.first else ''}"
     for problem in problems.first[:MOST_PROBLEMS]:
-        yield f"    {problem}"
+        yield f"    {printable(str(problem))}"
     more = problems.total - min(len(problems.first), MOST_PROBLEMS)
     if more:
         yield f"    and {more:,} more"

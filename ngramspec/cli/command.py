@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from ngramspec.cli.output import printable
 from ngramspec.errors import InputError, NgramspecError
 
 EXIT_FAILED = 1
@@ -157,5 +158,5 @@ def error_line(error: Exception) -> str:
     """Return an error in one line, with the file that it is about."""
     if isinstance(error, OSError) and error.strerror:
         name = error.filename or ("the output cannot be written" if error.errno in FULL else "")
-        return f"{name}: {error.strerror}" if name else error.strerror
-    return " ".join(str(error).split()) or "out of memory"
+        return printable(f"{name}: {error.strerror}" if name else error.strerror)
+    return printable(" ".join(str(error).split())) or "out of memory"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 ACCEPTED_STYLE = "green"
 OWN_STYLE = "bold"
 OPEN, CLOSE = "«", "»"  # marks of accepted text where there is no colour
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
 
@@ -25,6 +27,14 @@ Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
 def print_json(facts: Any, indent: int | None = None) -> None:
     """Print plain data as JSON, for --json."""
     click.echo(json.dumps(facts, indent=indent))
+
+
+def printable(text: str) -> str:
+    """Return one line of what strangers may have written, such as a file's name.
+
+    Control characters, which the terminal would obey, are written as Python does: "\\x1b".
+    """
+    return CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def plain_console() -> Console:

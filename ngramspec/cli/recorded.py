@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.options import Decorator, option, options
-from ngramspec.cli.output import number_of
+from ngramspec.cli.output import number_of, printable
 from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
 
@@ -81,7 +81,8 @@ def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
     if found and others:
         raise InputError(
             f"{found[0]} holds recorded requests and {others[0]} does not: build a file of each, "
-            "and merge them with `ngramspec cache merge`"
+            "and merge them with `ngramspec cache merge`, or give --format text to count all as "
+            "text"
         )
     return found
 
@@ -208,7 +209,7 @@ def refuse_mixed_keys(traces: Sequence[Trace], mix_keys: bool) -> None:
 def say_recorded(found: Sequence[Loaded], problems: Problems, *, brief: bool = False) -> None:
     """Print what was recognised, and what was left out, on stderr. brief: only the latter."""
     for line in _lines(found, problems, brief):
-        click.echo(line, err=True)
+        click.echo(printable(line), err=True)
 
 
 def _lines(found: Sequence[Loaded], problems: Problems, brief: bool) -> Iterator[str]:

@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.cli import BY_JSONL, CODE, FEW, NO_TOKENIZER, bytes_of, slow_counts
+from helpers.cli import (
+    BY_JSONL,
+    CODE,
+    FEW,
+    NO_TOKENIZER,
+    assert_one_error,
+    bytes_of,
+    slow_counts,
+)
 from ngramspec.build import BuildOptions
 from ngramspec.build import build as build_file
 from ngramspec.build.local import BuildStopped
@@ -199,6 +207,28 @@ def test_what_was_left_out_is_told(invoke: Any, build: Any) -> None:
     problems = build("image.png", "a.jsonl")["problems"]
     assert (problems["num_skipped"], problems["num_records"]) == (1, 7)
     assert problems["first"][0]["source"] == "image.png"
+
+
+def test_names_of_files_command_no_terminal(invoke: Any) -> None:
+    Path("in").mkdir()
+    Path("in/\x1b[2Ja\n.png").write_bytes(bytes(9))
+    Path("in/b.txt").write_text("one two three")
+    said = invoke("build-cache", "in", "-o", "out.ngc").stdout
+    assert "    \\x1b[2Ja\\x0a.png: binary: it holds NUL bytes\n" in said
+    assert "\x1b" not in said
+    failed = invoke("build-cache", "in/\x1b[2Ja\n.png", "-o", "none.ngc").stderr
+    assert "Error: no text to count in the corpus: \\x1b[2Ja .png: binary" in failed
+    assert "\x1b" not in failed
+
+
+def test_a_text_that_quotes_a_log_can_be_counted_as_text(invoke: Any, build: Any) -> None:
+    Path("README.md").write_text("A log says\n\nslot update_slots: id  0 | task 3 | prompt done\n")
+    Path("guide.md").write_text("one two three")
+    result = invoke("build-cache", "README.md", "guide.md", "-o", "out.ngc")
+    assert_one_error(result, "README.md holds recorded requests and guide.md does not", 2)
+    assert "give --format text to count all as text" in result.stderr
+    made = build("README.md", "guide.md", "--format", "text")
+    assert made["totals"]["documents"] == 2
 
 
 def test_held_out_text_is_measured(invoke: Any, build: Any) -> None:

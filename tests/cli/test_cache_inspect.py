@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.cache_files import MODEL, counts_of
+from ngramspec.formats.cache_file import Origin, write_cache
 from ngramspec.formats.container import open_container
 from ngramspec.models import embedded_model
 from ngramspec.tokenizers import fingerprint_of, load_tokenizer
@@ -122,6 +124,15 @@ def test_made_from_names_only_what_was_read(build: Any, invoke: Any, tmp_path: P
     facts = json.loads(invoke("cache", "inspect", "out.ngc", "--json").stdout)
     assert facts["about"]["corpus"] == ["b.py", "c.py"]
     assert facts["about"]["more_files"] == 0
+
+
+def test_what_a_file_says_commands_no_terminal(invoke: Any) -> None:
+    about = {"corpus": ["\x1b]0;title\x07a\n\x9b2J.py"], "tokenizer": "\x1b[2J"}
+    write_cache("evil.ngc", {}, Origin(about=about))
+    said = invoke("cache", "inspect", "evil.ngc").stdout
+    assert r"made from  \x1b]0;title\x07a\x0a\x9b2J.py; 0 documents" in said
+    assert not re.search(r"[^\n -~]", said)
+    assert json.loads(invoke("cache", "inspect", "evil.ngc", "--json").stdout)["about"] == about
 
 
 def test_a_file_of_an_impossible_date_is_inspected(

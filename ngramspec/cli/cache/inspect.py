@@ -19,7 +19,14 @@ from ngramspec.cli.options import (
     options,
     tokenizer_options,
 )
-from ngramspec.cli.output import make_table, number_of, plain_console, print_json, size_text
+from ngramspec.cli.output import (
+    make_table,
+    number_of,
+    plain_console,
+    print_json,
+    printable,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -78,9 +85,9 @@ def _tokenizer_name(fingerprint: bytes | None, given: Path | None) -> str | None
 
 def _show(facts: Facts, tokenizer: Tokenizer | None) -> None:
     console = plain_console()
-    console.print(facts["path"], style="bold", soft_wrap=True)
+    console.print(printable(facts["path"]), style="bold", soft_wrap=True)
     for title, text in (*_head_lines(facts), *_about_lines(facts["about"])):
-        console.print(f"  {title:11}{text}", soft_wrap=True)
+        console.print(f"  {title:11}{printable(text)}", soft_wrap=True)
     sizes = facts.get("sizes", ())
     if sizes:
         console.print()

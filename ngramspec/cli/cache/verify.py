@@ -9,7 +9,7 @@ import click
 
 from ngramspec.cli.command import EXIT_FAILED, EXIT_USAGE, SectionCommand, error_line
 from ngramspec.cli.options import FILE, json_option
-from ngramspec.cli.output import number_of, print_json, size_text
+from ngramspec.cli.output import number_of, print_json, printable, size_text
 from ngramspec.cli.progress import progress
 from ngramspec.errors import FormatError
 
@@ -38,7 +38,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
             try:
                 facts |= _check(path)
             except FormatError as error:
-                facts["error"] = " ".join(str(error).split())
+                facts["error"] = error_line(error)
                 is_damaged = True
             except OSError as error:
                 error.filename = error.filename or str(path)  # reading does not name it
@@ -89,4 +89,5 @@ def _say(facts: dict[str, Any]) -> None:
     }
     (held,) = (number_of(facts[key], noun) for key, noun in nouns.items() if key in facts)
     held += " in use" if "num_used" in facts else ""
-    click.echo(f"{facts['path']}: {facts['kind']}, {size_text(facts['file_bytes'])}, {held}: good")
+    name, size = printable(facts["path"]), size_text(facts["file_bytes"])
+    click.echo(f"{name}: {facts['kind']}, {size}, {held}: good")
