@@ -17,7 +17,7 @@ import pytest
 
 import reference.statistics as slow
 from helpers.backends import int32
-from helpers.files import finished, leftovers, start, wait_for
+from helpers.files import finished, leftovers, posix, start, wait_for
 from helpers.statistics_files import counts_of, counts_of_records, entries_of
 from ngramspec import DynamicFile, HashPool, NgramCache, create_drafter, open_cache
 from ngramspec.errors import FormatError
@@ -54,6 +54,7 @@ print(Path(sys.argv[1]).exists())
 """
 
 
+@posix
 @pytest.mark.parametrize("interval", [0, 300])
 @pytest.mark.parametrize("how", ["fork", "multiprocessing"])
 def test_a_fork_does_not_save_what_its_parent_will(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import signal
 import stat
 import threading
 from collections import Counter
@@ -15,13 +14,13 @@ import numpy as np
 import pytest
 
 from helpers.backends import int32
-from helpers.files import finished, leftovers, section_table, start
+from helpers.files import finished, leftovers, posix, section_table, start
 from helpers.statistics_files import entries_of
 from ngramspec import DynamicFile, NgramCache, create_drafter, open_cache, open_pool
 from ngramspec.errors import FormatError
+from ngramspec.formats.files import new_file
 from ngramspec.formats.cache_file import Origin, write_cache
 from ngramspec.formats.entries import ArraySource, Entries
-from ngramspec.formats.files import new_file
 from ngramspec.formats.llama_lookup import write_lookup_cache
 from ngramspec.formats.pool_file import PoolShape, create_pool, write_pool
 
@@ -58,6 +57,7 @@ def test_a_write_that_breaks_off_leaves_the_old_file(
     assert leftovers(tmp_path, path.name) == []
 
 
+@posix
 def test_a_new_file_has_the_mode_of_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with new_file(path) as file:
@@ -69,6 +69,7 @@ def test_a_new_file_has_the_mode_of_the_old_one(tmp_path: Path) -> None:
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o640)
 
 
+@posix
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     """As far as a limit on the size of files is like one."""
     path = tmp_path / "learned.ngc"
@@ -125,8 +126,10 @@ def test_writing_into_a_folder_that_is_not_there_fails(tmp_path: Path) -> None:
             call()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@posix
 def test_files_that_may_not_be_written(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
     cache, pool = tmp_path / "learned.ngc", tmp_path / "shared.ngp"
     file = DynamicFile(cache)
     file.cache.update(int32(TEXT))
@@ -172,7 +175,7 @@ def test_a_pool_outlives_processes_that_are_killed(tmp_path: Path) -> None:
         own.insert(int32([1, 2]), 3)
     finally:
         for writer in writers:
-            writer.send_signal(signal.SIGKILL)
+            writer.kill()
             writer.wait()
             assert writer.stdout is not None
             writer.stdout.close()
@@ -252,6 +255,7 @@ def test_a_pool_that_several_make_at_once_is_made_once(tmp_path: Path) -> None:
     assert [pool.lookup(int32([n])) for n in range(6)] == [n + 50 for n in range(6)]
 
 
+@posix
 def test_new_files_are_their_owners_alone(tmp_path: Path) -> None:
     umask = os.umask(0)
     try:
@@ -266,6 +270,7 @@ def test_new_files_are_their_owners_alone(tmp_path: Path) -> None:
         os.umask(umask)
 
 
+@posix  # elsewhere only their age tells, after a minute
 def test_what_killed_writers_left_is_removed_and_what_living_ones_write_is_not(
     tmp_path: Path,
 ) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.files import is_private
 from ngramspec.errors import FormatError
 from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
 from ngramspec.formats.statistics import open_statistics
@@ -36,7 +36,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     size = write_slot(path, saved())
     read, again = read_slot(path)
     assert size == again == path.stat().st_size
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert is_private(path)
     for name in NAMES:
         assert getattr(read, name).tolist() == getattr(saved(), name).tolist()
         assert getattr(read, name).dtype == getattr(saved(), name).dtype

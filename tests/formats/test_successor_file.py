@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.files import finished
+from helpers.files import finished, is_private
 from helpers.logits import teach
 from helpers.machines import SETTINGS
 from ngramspec import SuccessorPool, create_drafter
@@ -82,7 +81,7 @@ def test_what_one_run_learned_the_next_one_drafts(tmp_path: Path) -> None:
         assert path.exists() == bool(expected)  # it is saved when the drafter goes
         del drafter
         assert path.exists()
-        assert os.stat(path).st_mode & 0o077 == 0
+        assert is_private(path)
 
 
 def test_a_file_is_saved_only_if_something_was_observed(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ SAMPLE = {
     4: Counter({(1, 2, 3, 4, 5): 1, (2, 2, 3, 4, 5): 1, (3, 3, 3, 3, 6): 2}),
 }
 SHAPE = PoolShape(4, 1024, 8, 0.5)
+posix = pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes, limits or forks")
 
 
 def sample_cache(folder: Path) -> Path:
@@ -78,6 +79,11 @@ def resealed(changed: bytes) -> bytes:
 def leftovers(folder: Path, *expected: str) -> list[str]:
     """The names in a folder that are not expected, such as those of temporary files."""
     return sorted(path.name for path in folder.iterdir() if path.name not in expected)
+
+
+def is_private(path: Path) -> bool:
+    """Whether a file is its owner's alone, as far as its mode tells: Windows has none."""
+    return os.name != "posix" or path.stat().st_mode & 0o077 == 0
 
 
 def refused(path: Path, call: Callable[[], Any], message: str, error: Any = FormatError) -> None:

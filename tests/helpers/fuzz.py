@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import random
-import resource
 import struct
 import sys
 from collections.abc import Callable
@@ -362,6 +361,8 @@ CHANGES = (flip, flip, overwrite, *[odd_word] * 3, *[near_word] * 3, odd_long, c
 def main() -> None:
     folder, first, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     if "--bounded" in sys.argv:
+        import resource  # not on Windows, where the module is imported as well
+
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     (folder / "seed").write_bytes(bytes(8))
     with open(folder / "seed", "r+b") as file:

@@ -6,7 +6,6 @@ import ctypes
 import platform
 import re
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,8 +44,9 @@ void lines_push(uint32_t *cells, uint64_t num_lines, const uint64_t *hashes, int
 """
 FLOATS = np.ctypeslib.ndpointer(np.float32, flags="C")
 INTS = np.ctypeslib.ndpointer(np.int32, flags="C")
-LINUX = sys.platform == "linux" and platform.machine() == "x86_64"
-pytestmark = pytest.mark.skipif(not LINUX, reason="elsewhere nothing is compiled twice")
+# With musl, loaders cannot choose.
+GLIBC = platform.libc_ver()[0] == "glibc" and platform.machine() == "x86_64"
+pytestmark = pytest.mark.skipif(not GLIBC, reason="elsewhere nothing is compiled twice")
 # Instructions that not every x86-64 processor has: SSE3 and later, AVX (v...), BMI and the like.
 # tzcnt is none of them: compilers write it for bsf, as older processors read it.
 LATER = re.compile(
