@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ngramspec.compat.arctic import SuffixDecodingCache
-from traces import Request, load_trace, trace_names
+from ngramspec.recordings import RecordedRequest
+from traces import requests_of, trace_names
 
 DEPTH, MOST, CACHED = 24, 24, 10_000  # vLLM's defaults
 
@@ -51,7 +52,7 @@ class Run:
         return (sum(self.step_ns) + self.start_ns) / self.requests / 1e3
 
 
-def run(cache: Any, requests: list[Request], factor: float, prob: float) -> Run:
+def run(cache: Any, requests: list[RecordedRequest], factor: float, prob: float) -> Run:
     """Run the requests through a cache."""
     made = Run(requests=len(requests))
     clock = time.perf_counter_ns
@@ -125,7 +126,7 @@ def main() -> None:
     print("| set | cache | accepted length | wasted per token | step us | start us | request us |")
     print("|---|---|---|---|---|---|---|")
     for name in args.sets:
-        requests = load_trace(name)[: args.requests]
+        requests = requests_of(name)[: args.requests]
         runs: dict[str, list[Run]] = {who: [] for who in caches}
         for _ in range(args.repeats):
             for who, make in caches.items():

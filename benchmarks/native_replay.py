@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec import DRAFTER_NAMES, create_drafter
-from traces import Request, load_trace, trace_names, trace_text
+from ngramspec.recordings import RecordedRequest
+from traces import requests_of, trace_names, trace_text
 
 DEMANDING = ("agentic.tau2_tools", "agentic.tau_airline_4trials", "code_edit.aider_swebench")
 
 OURS_ALONE = ("suffix",)  # llama.cpp has none of them
 
 
-def run_ours(kind: str, requests: list[Request]) -> dict[str, float]:
+def run_ours(kind: str, requests: list[RecordedRequest]) -> dict[str, float]:
     """Replay natively; return us per output token and the mean accepted length."""
     drafter = create_drafter(kind)
     replays = [drafter.replay(request.prompt, request.output) for request in requests]
@@ -71,7 +72,7 @@ def measure(
     """Run every set with every drafter, ours and theirs in turn."""
     sets: dict[str, Any] = {}
     for name in names:
-        text, requests = trace_text(name), load_trace(name)
+        text, requests = trace_text(name), requests_of(name)
         sets[name] = {}
         for kind in kinds:
             ours, theirs = [], []

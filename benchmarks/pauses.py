@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec import DRAFTER_NAMES, NgramCache, create_drafter
-from traces import load_trace, trace_names
+from traces import requests_of, trace_names
 
 DYNAMIC = "ngram-cache, dynamic"
 NAMES = [*DRAFTER_NAMES, DYNAMIC]
@@ -37,7 +37,7 @@ Times = npt.NDArray[np.int64]
 
 def recorded_text(num_tokens: int) -> npt.NDArray[np.int32]:
     """Return so many tokens of recorded text; where it comes again, it has other ids."""
-    requests = [request for name in trace_names() for request in load_trace(name)]
+    requests = [request for name in trace_names() for request in requests_of(name)]
     text = np.concatenate([part for one in requests for part in (one.prompt, one.output)])
     rounds = -(-num_tokens // len(text))
     shifted = [(text + 1009 * i) % VOCABULARY for i in range(rounds)]

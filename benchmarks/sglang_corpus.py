@@ -25,7 +25,8 @@ from typing import Any
 
 from ngramspec.adapters.sglang.corpus import Corpus
 from ngramspec.adapters.sglang.settings import read_settings
-from traces import Request, load_trace, trace_names
+from ngramspec.recordings import RecordedRequest
+from traces import requests_of, trace_names
 
 DEPTH, WIDTH = 18, 10  # SGLang's defaults
 
@@ -95,7 +96,7 @@ def right_path(rows: list[int], mask: Any, after: list[int]) -> int:
     return right
 
 
-def run(corpus: Any, requests: list[Request], d: int) -> Run:
+def run(corpus: Any, requests: list[RecordedRequest], d: int) -> Run:
     """Run the requests through a corpus, one at a time."""
     made, clock = Run(), time.perf_counter_ns
     for number, request in enumerate(requests):
@@ -141,7 +142,7 @@ def main() -> None:
     print("| set | corpus | accepted length | step us |")
     print("|---|---|---|---|")
     for name in args.sets:
-        requests = load_trace(name)[: args.requests]
+        requests = requests_of(name)[: args.requests]
         runs: dict[str, list[Run]] = {who: [] for who in makers}
         for _ in range(args.repeats):
             for who, make in makers.items():

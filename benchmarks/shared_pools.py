@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from ngramspec import Drafter, HashPool, NgramCache, SuffixPool, create_drafter
-from traces import Request, load_trace, trace_names
+from ngramspec.recordings import RecordedRequest
+from traces import requests_of, trace_names
 
 KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "suffix": lambda: {"pool": SuffixPool()},
@@ -39,14 +40,14 @@ DRAFT = 16  # tokens of a draft at most
 WIDTH = 16384  # of the table of texts; longer prompts lose their beginning
 
 
-def replay(drafter: Drafter, requests: Iterator[Request]) -> None:
+def replay(drafter: Drafter, requests: Iterator[RecordedRequest]) -> None:
     """Play whole requests."""
     for request in requests:
         drafter.replay(request.prompt, request.output, DRAFT)
         drafter.end(0)
 
 
-def calls(drafter: Drafter, requests: Iterator[Request]) -> None:
+def calls(drafter: Drafter, requests: Iterator[RecordedRequest]) -> None:
     """Play requests by propose and accept."""
     for request in requests:
         output, at = request.output, 1
@@ -67,7 +68,7 @@ def calls(drafter: Drafter, requests: Iterator[Request]) -> None:
 class Batch:
     """The rows of an engine: each holds a request's whole text, `lengths` tokens of it known."""
 
-    def __init__(self, drafter: Drafter, requests: Iterator[Request]) -> None:
+    def __init__(self, drafter: Drafter, requests: Iterator[RecordedRequest]) -> None:
         self.drafter, self.requests = drafter, requests
         self.table = np.full((ROWS, WIDTH + DRAFT + 1), -1, np.int32)
         self.lengths = np.zeros(ROWS, np.int32)
@@ -111,7 +112,7 @@ class Batch:
                     self.live.remove(row)
 
 
-def batch(drafter: Drafter, requests: Iterator[Request]) -> None:
+def batch(drafter: Drafter, requests: Iterator[RecordedRequest]) -> None:
     """Play requests in the rows of a batch."""
     Batch(drafter, requests).run()
 
@@ -122,19 +123,21 @@ MODES = {"replay": replay, "batch": batch, "calls": calls}
 class Locked:
     """An iterator that threads may share."""
 
-    def __init__(self, requests: list[Request]) -> None:
+    def __init__(self, requests: list[RecordedRequest]) -> None:
         self._left = iter(requests)
         self._lock = threading.Lock()
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[RecordedRequest]:
         return self
 
-    def __next__(self) -> Request:
+    def __next__(self) -> RecordedRequest:
         with self._lock:
             return next(self._left)
 
 
-def seconds(kind: str, mode: str, threads: int, shared: bool, requests: list[Request]) -> float:
+def seconds(
+    kind: str, mode: str, threads: int, shared: bool, requests: list[RecordedRequest]
+) -> float:
     """Return how long the threads take for all requests together."""
     given = KINDS[kind]()
     slots = ROWS if mode == "batch" else 1
@@ -159,7 +162,9 @@ def seconds(kind: str, mode: str, threads: int, shared: bool, requests: list[Req
     return time.perf_counter() - started
 
 
-def measure(kind: str, mode: str, repeats: int, requests: list[Request]) -> dict[str, float]:
+def measure(
+    kind: str, mode: str, repeats: int, requests: list[RecordedRequest]
+) -> dict[str, float]:
     """Return the medians of pairs of runs that follow each other."""
     ones, ratios, apart = [], [], []
     for _ in range(repeats):
@@ -185,7 +190,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(trace_names()))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    requests = [request for name in given.sets.split(",") for request in load_trace(name)]
+    requests = [request for name in given.sets.split(",") for request in requests_of(name)]
     results: dict[str, dict[str, dict[str, float]]] = {}
     print(f"{'':20}{'1 thread, tokens/s':>20}{'2 threads':>12}{'best':>8}{'apart':>8}")
     for kind in given.kinds.split(","):

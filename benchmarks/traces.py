@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import lzma
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec.recordings import RecordedRequest
+from ngramspec.recordings.traces import Cut, load_trace
+
 FOLDER = Path(__file__).parent / "data" / "traces"
 Tokens = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class Request:
-    """One recorded request, as token ids."""
-
-    prompt: Tokens
-    output: Tokens
 
 
 def trace_names() -> list[str]:
@@ -33,7 +27,7 @@ def trace_text(name: str) -> bytes:
 
 def recorded_stream() -> Tokens:
     """Return all recorded requests one after another, prompts and outputs."""
-    requests = [one for name in trace_names() for one in load_trace(name)]
+    requests = [one for name in trace_names() for one in requests_of(name)]
     return np.concatenate([part for one in requests for part in (one.prompt, one.output)])
 
 
@@ -44,11 +38,7 @@ def recorded_rows(rows: int, size: int) -> Tokens:
     return np.take(stream, starts + np.arange(size), mode="wrap")
 
 
-def load_trace(name: str) -> list[Request]:
-    """Return the requests of a set in their recorded order."""
-    requests = []
-    for line in trace_text(name).splitlines():
-        ids = np.array(line.split(), dtype=np.int32)
-        prompt_len = int(ids[0])
-        requests.append(Request(ids[1 : 1 + prompt_len].copy(), ids[1 + prompt_len :].copy()))
-    return requests
+def requests_of(name: str) -> list[RecordedRequest]:
+    """Return the requests of a set, whole, in their recorded order."""
+    whole = Cut(max_prompt=0, max_output=0)
+    return list(load_trace(FOLDER / f"{name}.txt.xz", cut=whole).requests)

@@ -1,10 +1,9 @@
-"""Readers of the recorded runs in tests/golden/data and of the traces in benchmarks/data."""
+"""Readers of the recorded runs in tests/golden/data, and where the traces are."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import lzma
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,11 +80,3 @@ def read_records(path: Path) -> Iterator[tuple[tuple[int, ...], dict[int, int]]]
 def trace_names() -> list[str]:
     """The trace sets at hand."""
     return sorted(path.name.removesuffix(".txt.xz") for path in TRACES.glob("*.txt.xz"))
-
-
-def read_trace(name: str) -> Iterator[tuple[list[int], list[int]]]:
-    """(prompt, output) of each request of a set, in file order."""
-    with lzma.open(TRACES / f"{name}.txt.xz", "rt") as lines:
-        for line in lines:
-            prompt_len, *tokens = map(int, line.split())
-            yield tokens[:prompt_len], tokens[prompt_len:]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
 
 import pytest
 
 from helpers.backends import Native, Reference
-from helpers.recordings import BENCHMARK_DATA, read_trace, trace_names
+from helpers.recordings import BENCHMARK_DATA, TRACES, trace_names
+from ngramspec.recordings.traces import Cut, load_trace
 from reference.source import common_prefix
 
 DRAFTERS = ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]
@@ -30,11 +30,10 @@ def test_the_mean_accepted_length_is_at_least_upstreams(name: str, spec: str) ->
     """Tokens per step: every step yields its accepted draft tokens and one of the target's."""
     drafter = Native().drafter(spec)
     steps, accepted = 0, 0
-    for prompt, output in read_trace(name):
-        if prompt and len(output) > 1:
-            replay = drafter.replay(prompt, output)
-            steps += replay.steps
-            accepted += replay.accepted
+    for prompt, output in _requests(name, Cut(max_prompt=0, max_output=0)):
+        replay = drafter.replay(prompt, output)
+        steps += replay.steps
+        accepted += replay.accepted
     assert drafter.check() == ""
     assert (steps + accepted) / steps >= UPSTREAM[name][spec] - ROUNDING
 
@@ -43,7 +42,7 @@ def test_the_mean_accepted_length_is_at_least_upstreams(name: str, spec: str) ->
 @each_set
 def test_native_and_reference_draft_the_same_on_real_text(name: str, spec: str) -> None:
     native, reference = Native().drafter(spec), Reference().drafter(spec)
-    for prompt, output in _short_requests(name):
+    for prompt, output in _requests(name, Cut(2, SHORT_PROMPT, 150)):
         for drafter in (native, reference):
             drafter.begin(0, prompt)
             drafter.accept(0, output[:1], 0)
@@ -62,7 +61,7 @@ def test_native_and_reference_draft_the_same_on_real_text(name: str, spec: str) 
         assert native.history(0) == reference.history(0)
 
 
-def _short_requests(name: str) -> list[tuple[list[int], list[int]]]:
-    """The ends of a set's first prompts with the starts of their outputs."""
-    requests = islice(read_trace(name), 2)
-    return [(prompt[-SHORT_PROMPT:], output[:150]) for prompt, output in requests]
+def _requests(name: str, cut: Cut) -> list[tuple[list[int], list[int]]]:
+    """Prompts and outputs of a set."""
+    requests = load_trace(TRACES / f"{name}.txt.xz", cut=cut).requests
+    return [(one.prompt.tolist(), one.output.tolist()) for one in requests]
