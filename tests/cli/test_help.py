@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from typing import Any
@@ -27,6 +28,12 @@ def load_tool() -> Any:
 def test_the_document_is_what_help_says() -> None:
     tool = load_tool()
     assert tool.DOCS.read_text("utf-8") == tool.render(), "stale: run python tools/cli_docs.py"
+
+
+def test_an_example_over_several_lines_keeps_its_backslashes() -> None:
+    """Python joins the lines of a docstring after a single one."""
+    examples = re.findall(r"^    ngramspec [^#\n]*", load_tool().render(), re.MULTILINE)
+    assert [line for line in examples if re.search(r"\S {3,}\S", line)] == []
 
 
 def test_the_document_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ Examples:
   ngramspec bench e2e --model model.gguf --drafter ngram-mod --drafter ngram-mod,ngram-cache
   ngramspec bench e2e --model model.gguf --prompts edit.txt --prompts chats.jsonl -n 300
   ngramspec bench e2e --model model.gguf --drafter ngram-map-k:size_n=8,size_m=32 --policy fixed
-  ngramspec bench e2e --model model.gguf --model-draft small.gguf --drafter suffix \
+  ngramspec bench e2e --model model.gguf --model-draft small.gguf --drafter suffix \\
       --drafter suffix,draft-simple --drafter draft-simple
   ngramspec bench e2e --exact --json > e2e.json
 
