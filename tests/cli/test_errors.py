@@ -18,6 +18,10 @@ WRONG_COMMAND_LINES = {
     "no prompt": ([], "give the prompt with -p TEXT, -f FILE, or -f - for stdin"),
     "two prompts": (["-p", "x", "-f", "y"], "give the prompt with"),
     "empty prompt": (["-p", " "], "the prompt is empty"),
+    "two system messages": (
+        ["-p", "x", "-sys", "y", "-sysf", "z"],
+        "give either --system or --system-prompt-file",
+    ),
     "missing prompt file": (["-f", "absent.txt"], "absent.txt: No such file"),
     "missing model": (["-p", "x", "-m", "absent.gguf"], "absent.gguf: No such file"),
     "unknown drafter": (["-p", "x", "--spec-type", "ngram-mud"], "did you mean ngram-mod"),

@@ -117,6 +117,8 @@ def test_what_cannot_be_safe_is_refused_with_a_reason(make_llama: Any) -> None:
         attach(make_llama("lfm2"))
     with pytest.raises(BackendError, match="embedding"):
         attach(make_llama("llama", embedding=True))
+    with pytest.raises(BackendError, match="n_batch must be >= 2 to verify a draft, got 1"):
+        attach(make_llama("llama", n_batch=1))
     llama = make_llama("llama")
     with pytest.raises(InputError, match="ngram-mod"):
         attach(llama, "ngram-mood")

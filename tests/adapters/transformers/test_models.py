@@ -228,6 +228,14 @@ def test_layers_may_lie_elsewhere_than_the_places() -> None:
     assert store.keys[:, 0, :4, 0].tolist() == [[0, 0, 1, 1]]
 
 
+def test_a_call_without_a_length_limit_is_refused() -> None:
+    def unlimited(*given: Any, stopping_criteria: Any, **options: Any) -> Any:
+        return ngramspec_generate(*given, **options)
+
+    with pytest.raises(InputError, match="set no length limit: set max_new_tokens"):
+        tiny("Llama").generate(**prompts(1), max_new_tokens=9, custom_generate=unlimited)
+
+
 def test_a_transformers_without_such_caches_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr(checks, "OLDEST", (99, 0))
     with pytest.raises(BackendError, match=r"drafts need the caches of 5\.23 or later"):
