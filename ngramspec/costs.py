@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import FormatError, InputError
+from ngramspec.files import new_file
 
 FORMAT = "ngramspec-costs"
 
@@ -78,7 +77,7 @@ PROFILES = {
 
 
 def save_costs(table: CostTable, path: Path, about: Mapping[str, Any] | None = None) -> None:
-    """Write a table as JSON, atomically; the file is private to its owner.
+    """Write a table as JSON, atomically; a new file is private to its owner.
 
     Args:
         table: In seconds.
@@ -90,14 +89,8 @@ def save_costs(table: CostTable, path: Path, about: Mapping[str, Any] | None = N
     """
     body = {"format": FORMAT, "version": 1, "name": table.name, **(about or {})}
     body["costs"] = {str(size): cost for size, cost in table.costs}
-    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(body, indent=1) + "\n")
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
+    with new_file(path) as file:
+        file.write(f"{json.dumps(body, indent=1)}\n".encode())
 
 
 def load_costs(path: Path) -> CostTable:

@@ -278,7 +278,7 @@ def _build(
     from ngramspec.build.checkpoint import has_checkpoint
     from ngramspec.build.local import BuildStopped
     from ngramspec.cli.build_progress import build_progress
-    from ngramspec.formats.files import DISK_FULL
+    from ngramspec.files import DISK_FULL
     from ngramspec.models import embedded_model
 
     if values["tokenizer"] is None:

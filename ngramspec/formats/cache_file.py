@@ -19,6 +19,7 @@ from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec._native.files.image import ImageWriter, IndexWriter
 from ngramspec.errors import FormatError, InputError, VocabMismatchError
+from ngramspec.files import temporary_file
 from ngramspec.formats.container import (
     Container,
     ContainerWriter,
@@ -27,7 +28,6 @@ from ngramspec.formats.container import (
     open_container,
 )
 from ngramspec.formats.entries import EntrySource
-from ngramspec.formats.files import temporary_file
 
 KIND = "ngram-cache"
 SIZES = (1, 2, 3, 4)

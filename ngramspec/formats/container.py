@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from ngramspec._version import __version__
 from ngramspec.errors import FormatError, FormatVersionError
-from ngramspec.formats.files import new_file
+from ngramspec.files import new_file
 
 MAGIC = b"\x89NGRAM\r\n"
 VERSION = 1

@@ -14,6 +14,7 @@ import numpy as np
 from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.files.entries import EntryMerger, EntryReader, entries_beyond
 from ngramspec.errors import CapacityError, InputError
+from ngramspec.files import LOCK_SECONDS, locked, remove_temporaries
 from ngramspec.formats.cache_file import (
     KIND,
     SIZES,
@@ -26,7 +27,6 @@ from ngramspec.formats.cache_file import (
 )
 from ngramspec.formats.container import Container, is_container, open_container
 from ngramspec.formats.entries import ArraySource, Entries, no_entries, read_all
-from ngramspec.formats.files import LOCK_SECONDS, locked, remove_temporaries
 from ngramspec.formats.llama_lookup import (
     LOOKUP_SUFFIX,
     read_lookup_entries,

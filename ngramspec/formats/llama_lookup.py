@@ -130,7 +130,7 @@ def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:
     Raises:
         OSError: The folder does not exist, the disk is full, or the like; an existing file is kept.
     """
-    from ngramspec.formats.files import new_file  # only writing needs it
+    from ngramspec.files import new_file  # only writing needs it
 
     data = cache.records().astype("<i4", copy=False)
     with new_file(path) as file:

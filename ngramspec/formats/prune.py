@@ -12,6 +12,7 @@ from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec._native.files.image import useful_ngrams, usefulness
 from ngramspec.errors import InputError
+from ngramspec.files import commit, temporary_file
 from ngramspec.formats.cache_file import (
     SIZES,
     Origin,
@@ -22,7 +23,6 @@ from ngramspec.formats.cache_file import (
 )
 from ngramspec.formats.container import ALIGNMENT, HEAD_BYTES, ContainerWriter, Header
 from ngramspec.formats.entries import EntrySource, OnRead, WatchedSource, ignored
-from ngramspec.formats.files import commit, temporary_file
 from ngramspec.formats.statistics import Statistics
 
 _ANY = (1 << 63) - 1

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec.errors import FormatError, InputError
+from ngramspec.files import remove_temporaries
 from ngramspec.formats.cache_file import ABOUT, Origin, check_tokenizer
 from ngramspec.formats.container import Container, Header, new_container, open_container
-from ngramspec.formats.files import remove_temporaries
 
 KIND = "successors"
 MOST = 16  # successors of a context

@@ -377,7 +377,7 @@ def test_what_is_copied_while_others_learn_is_what_was_counted() -> None:
 
 HOLD = """
 import sys, time
-from ngramspec.formats.files import locked
+from ngramspec.files import locked
 with locked(sys.argv[1]):
     print("locked", flush=True)
     time.sleep(60)

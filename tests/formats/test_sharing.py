@@ -18,7 +18,7 @@ from helpers.files import finished, leftovers, posix, section_table, start
 from helpers.statistics_files import entries_of
 from ngramspec import DynamicFile, NgramCache, create_drafter, open_cache, open_pool
 from ngramspec.errors import FormatError
-from ngramspec.formats.files import new_file
+from ngramspec.files import new_file
 from ngramspec.formats.cache_file import Origin, write_cache
 from ngramspec.formats.entries import ArraySource, Entries
 from ngramspec.formats.llama_lookup import write_lookup_cache
@@ -103,7 +103,7 @@ def test_a_process_that_dies_while_writing_leaves_the_old_file(tmp_path: Path) -
     write_cache(path, {1: ArraySource(entries_of(Counter({(1, 2): 3}), 1))}, Origin())
     program = """
         import os, sys
-        from ngramspec.formats.files import new_file
+        from ngramspec.files import new_file
         with new_file(sys.argv[1]) as file:
             file.write(b"half")
             file.flush()
@@ -277,7 +277,7 @@ def test_what_killed_writers_left_is_removed_and_what_living_ones_write_is_not(
     path = tmp_path / "learned.ngc"
     program = """
         import os, sys, time
-        from ngramspec.formats.files import new_file
+        from ngramspec.files import new_file
         with new_file(sys.argv[1]) as file:
             file.write(b"half")
             file.flush()

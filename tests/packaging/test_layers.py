@@ -16,6 +16,7 @@ PACKAGE = ROOT / "ngramspec"
 LEVELS = {
     "errors": 0,
     "extras": 0,
+    "files": 0,
     "sizes": 0,
     "stats": 0,
     "_version": 0,

@@ -23,7 +23,7 @@ from ngramspec.build.options import BuildOptions
 from ngramspec.build.tokens import build_from_tokens
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
-from ngramspec.formats.files import new_file
+from ngramspec.files import new_file
 from ngramspec.tokenizers import Fingerprint
 
 # Drafters that read a file which they do not change, the file's kind, and the option for it.
