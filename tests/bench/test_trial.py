@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.files import leftovers, start
 from helpers.planted import noise, planted, trace
 from ngramspec.bench.tune.candidates import DEFAULT, Candidate
 from ngramspec.bench.tune.split import Split, split
@@ -81,3 +82,41 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="none"):
         try_file(tmp_path / "none" / "a", parts_of(*repeated(36)), DEFAULT, COSTS, None)
     assert list(tmp_path.iterdir()) == []
+
+
+WAITS = """
+    import sys, time
+    from pathlib import Path
+    from helpers.planted import planted, trace
+    from ngramspec.bench.candidates import DEFAULT
+    from ngramspec.bench.split import split
+    from ngramspec.bench.trial import try_file
+    from ngramspec.costs import PROFILES
+
+    path = Path(sys.argv[1])
+
+    def wait():
+        if any(path.parent.iterdir()):
+            print("built", flush=True)
+            time.sleep(60)
+
+    try_file(path, split([trace(*planted(30))]), DEFAULT, PROFILES["h100-8b"], None, advance=wait)
+"""
+
+
+def test_what_a_killed_run_left_is_removed_and_what_a_living_one_tries_is_not(
+    tmp_path: Path,
+) -> None:
+    path, parts = tmp_path / "a.ngx", parts_of(*repeated(36))
+    running = start(WAITS, path)
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "built\n"
+        assert try_file(path, parts, DEFAULT, COSTS, None).path == path
+        assert len(leftovers(tmp_path, path.name)) == 1
+    finally:
+        running.kill()
+        running.communicate()
+    (tmp_path / "..a.ngx.0123abcd.4567cdef").touch()  # of one that was killed while it built
+    assert try_file(path, parts, DEFAULT, COSTS, None).path == path
+    assert leftovers(tmp_path, path.name) == []

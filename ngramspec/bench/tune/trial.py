@@ -7,8 +7,8 @@ both start afresh on the held-out requests, one with a file of the answers that 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ngramspec.build.options import BuildOptions
 from ngramspec.build.tokens import build_from_tokens
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
-from ngramspec.files import new_file
+from ngramspec.files import held, new_file, remove_temporaries, temporary_name
 from ngramspec.tokenizers import Fingerprint
 
 # Drafters that read a file which they do not change, the file's kind, and the option for it.
@@ -144,14 +144,17 @@ def try_file(
         raise InputError("there are too few requests to hold some out, which decide on a file")
     answers = [request.output for part in parts.parts for request in part.chosen_on]
     starts, built = [], {}
-    with _TemporaryFiles(path) as place:
+    remove_temporaries(path)  # files on trial, of a process that was killed
+    with ExitStack() as kept:
         for one in _candidates(candidate):
             starts.append(Start(one, "", _replay(one, parts, costs, {}, advance)))
             for reader in _readers(one):
                 if reader not in built:
-                    built[reader] = place(reader)
+                    built[reader] = temporary_name(path)
+                    kept.callback(built[reader].unlink, missing_ok=True)
                     options = BuildOptions(kind=reader)
                     build_from_tokens(answers, built[reader], tokenizer, options, about)
+                    kept.enter_context(held(built[reader]))
                 files = {reader: {"static": built[reader]}}
                 starts.append(Start(one, reader, _replay(one, parts, costs, files, advance)))
         found = Trial(costs, tuple(starts), None, 0, len(answers), sum(map(len, answers)))
@@ -167,26 +170,6 @@ def try_file(
 def num_replays(parts: Split, candidate: Candidate) -> int:
     """Return how often try_file calls `advance`."""
     return parts.num_held_out * sum(1 + len(_readers(one)) for one in _candidates(candidate))
-
-
-class _TemporaryFiles:
-    """Names of files beside a path; they are removed at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._made: list[Path] = []
-
-    def __enter__(self) -> Callable[[str], Path]:
-        def place(name: str) -> Path:
-            made = self._path.with_name(f".{self._path.name}.{os.getpid()}.{name}")
-            self._made.append(made)
-            return made
-
-        return place
-
-    def __exit__(self, *error: object) -> None:
-        for path in self._made:
-            path.unlink(missing_ok=True)
 
 
 def _candidates(candidate: Candidate) -> Sequence[Candidate]:
