@@ -230,6 +230,20 @@ def test_a_text_that_is_too_long_is_refused(embedding: Serving) -> None:
         embedding.openai.embeddings.create(model="any", input="This is a test " * 512)
     assert caught.value.code == "context_length_exceeded"
     assert "--ubatch-size" in caught.value.message
+    made = embedding.post("/v1/embeddings", input="word, " * 500_000).json()["error"]
+    assert "at least" in made["message"]  # which is known without tokenizing it
+    assert made["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    "given", [[1, *["x"] * 2049], [{"prompt_string": [1, *["x"] * 1025]}] * 2], ids=["list", "two"]
+)
+def test_texts_among_ids_are_counted_before_they_are_tokenized(
+    embedding: Serving, given: Any
+) -> None:
+    made = embedding.post("/v1/embeddings", input=given)
+    assert (made.status_code, made.json()["error"]["param"]) == (400, "input")
+    assert "at most 2048 texts" in made.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ROUTES)

@@ -97,27 +97,55 @@ def test_a_prompt_beyond_the_context_has_openais_code(server: Serving) -> None:
     assert error["n_prompt_tokens"] > 2048
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-def test_a_chat_that_is_far_too_long_is_refused_before_it_is_tokenized(
-    server: Serving, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages = [{"role": "user", "content": "word, " * 500_000}]
-    name = "input" if path == "/v1/responses" else "messages"
-    body = {name: messages, "max_tokens": 2}
-    tokenized: list[int] = []
+@pytest.fixture
+def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the lengths of the texts that were tokenized so far."""
+    made: list[int] = []
     plain = LlamaModel.tokenize
 
     def tokenize(model: LlamaModel, text: str, **settings: Any) -> Any:
-        tokenized.append(len(text))
+        made.append(len(text))
         return plain(model, text, **settings)
 
     monkeypatch.setattr(LlamaModel, "tokenize", tokenize)
     made = server.post(path, **body)
     assert made.status_code == 400
     error = made.json()["error"]
-    assert ("at least" in error["message"]) == (path != "/v1/messages")  # it has its own words
+    message = error if isinstance(error, str) else error["message"]
+    assert ("at least" in message) == (path != "/v1/messages")  # it has its own words
     assert max(tokenized, default=0) < 10**6
     if path == "/v1/chat/completions":
+    return made
+
+
+FAR_TOO_LONG = "word, " * 500_000
+LONG_BODIES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{
+        path: (path, {name: [{"role": "user", "content": FAR_TOO_LONG}], "max_tokens": 2})
+        for path, name in (
+            ("/v1/chat/completions", "messages"),
+            ("/v1/responses", "input"),
+            ("/v1/messages", "messages"),
+        )
+    },
+    "a text": ("/v1/completions", {"prompt": FAR_TOO_LONG}),
+    "one of several texts": ("/completion", {"prompt": ["x", FAR_TOO_LONG]}),
+    "a text among ids": ("/completion", {"prompt": [1, FAR_TOO_LONG]}),
+    "an object": ("/completion", {"prompt": {"prompt_string": FAR_TOO_LONG}}),
+    "ollama's": ("/api/generate", {"model": "tiny", "prompt": FAR_TOO_LONG}),
+    "ollama's, raw": ("/api/generate", {"model": "tiny", "prompt": FAR_TOO_LONG, "raw": True}),
+    "ollama's, after a context": (
+        "/api/generate",
+        {"model": "tiny", "prompt": FAR_TOO_LONG, "context": [1]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG_BODIES)
+def test_what_is_far_too_long_is_refused_before_it_is_tokenized(
+    server: Serving, name: str, tokenized: list[int]
+) -> None:
+    path, body = LONG_BODIES[name]
         assert error["n_prompt_tokens"] > 2048
         assert error["n_ctx"] == 2048
 
@@ -128,6 +156,31 @@ def test_the_longest_prompt_can_be_bounded(start: Start) -> None:
     made = server.post("/completion", prompt="a b c " * 20, n_predict=1)
     assert made.status_code == 400
     assert made.json()["error"]["n_ctx"] == 10
+def test_a_prediction_longer_than_the_context_is_not_tokenized(
+    server: Serving, tokenized: list[int]
+) -> None:
+    prediction = {"type": "content", "content": FAR_TOO_LONG}
+    for path, body in (
+        ("/v1/completions", {"prompt": "x"}),
+        ("/v1/chat/completions", {"messages": CHAT}),
+    ):
+        made = server.post(path, **body, prediction=prediction, max_tokens=1)
+        assert (made.status_code, made.json()["error"]["param"]) == (400, "prediction")
+    assert max(tokenized) < 10**6
+
+
+def test_texts_among_ids_are_counted_before_they_are_tokenized(
+    server: Serving, tokenized: list[int]
+) -> None:
+    for path, name in (("/completion", "prompt"), ("/tokenize", "content")):
+        made = server.post(path, **{name: [1, *["a"] * 2049]})
+        assert made.status_code == 400
+        assert f"{name} must hold at most 2048 texts among" in made.json()["error"]["message"]
+    assert tokenized == []
+    assert server.post("/tokenize", content=[1, *["a"] * 2048]).status_code == 200
+    assert len(tokenized) == 2048
+
+
 
 
 def test_a_full_queue_says_when_to_try_again(start: Start) -> None:

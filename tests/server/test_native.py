@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.serving import CHAT, Serving
+from ngramspec.server.llama_server import routes
 
 MEMBERS = {
     "index", "content", "tokens", "id_slot", "stop", "model", "tokens_predicted",
@@ -168,6 +169,17 @@ def test_tokenize_and_detokenize_are_inverse(server: Serving) -> None:
         bytes(p["piece"]) if isinstance(p["piece"], list) else p["piece"].encode() for p in pieces
     )
     assert whole.decode() == "☃"
+
+
+def test_the_text_of_tokens_is_bounded(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    (token,) = server.post("/tokenize", content="a").json()["tokens"]
+    monkeypatch.setattr(routes, "MAX_TOKENS", 100)
+    monkeypatch.setattr(routes, "MAX_BYTES", 90)
+    assert server.post("/detokenize", tokens=[token] * 90).json() == {"content": "a" * 90}
+    for count, words in ((91, "bytes of text"), (101, "at most 100 members")):
+        made = server.post("/detokenize", tokens=[token] * count)
+        assert made.status_code == 400
+        assert words in made.json()["error"]["message"]
 
 
 def test_special_tokens_are_parsed_unless_told_otherwise(server: Serving) -> None:

@@ -7,6 +7,7 @@ from ngramspec.server.chat.messages import text_of
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import Body, Objects
+from ngramspec.server.request.prompts import least_tokens
 
 
 class Prediction(Body):
@@ -20,11 +21,14 @@ def prediction_of(given: Prediction | None, served: ServedModel) -> TokenIds:
     """Return the tokens of the client's prediction of the answer.
 
     Raises:
-        ApiError: It is not a text.
+        ApiError: It is not a text, or longer than any answer can be.
     """
     if given is None:
         return NO_TOKENS
     if given.type != "content":
         raise bad_request("prediction.type must be content", "prediction")
     text = text_of(given.content, "prediction.content")
+    most = served.engine.context_size
+    if least_tokens(text, served, most) > most:
+        raise bad_request(f"prediction must have at most {most} tokens", "prediction")
     return served.model.tokenize(text, add_special=False) if text else NO_TOKENS

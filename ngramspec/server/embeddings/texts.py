@@ -10,7 +10,7 @@ import numpy as np
 from ngramspec.engine.request import TokenIds
 from ngramspec.server.errors import ApiError, bad_request, not_supported
 from ngramspec.server.model import Embedder, ServedModel
-from ngramspec.server.request.prompts import is_list, tokenize_mixed
+from ngramspec.server.request.prompts import is_list, least_tokens, texts_in, tokenize_mixed
 
 MAX_FLOATS = 1 << 22  # in one answer
 HINT = "start it with --embeddings, and --pooling mean or last where the model names none"
@@ -41,19 +41,15 @@ def texts_of(given: Any, served: ServedModel, field: str) -> list[TokenIds]:
     parts = given if is_list(given) else [given]
     if len(parts) > MAX_TEXTS:
         raise bad_request(f"{field} must hold at most {MAX_TEXTS} texts, got {len(parts)}", field)
+    parts = [_given(part, field) for part in parts]
+    if (count := sum(len(texts_in(part)) for part in parts)) > MAX_TEXTS:
+        raise bad_request(f"{field} must hold at most {MAX_TEXTS} texts, got {count}", field)
     made = [_tokens(part, served, field) for part in parts]
     for ids in made:
         if not ids.size:
             raise bad_request(f"{field} must not hold an empty text", field)
         if ids.size > embedder.most_tokens:
-            raise ApiError(
-                400,
-                f"{field} ({ids.size} tokens) is too large to process: the most is "
-                f"{embedder.most_tokens}, which --ubatch-size sets",
-                type="exceed_context_size_error",
-                code="context_length_exceeded",
-                param=field,
-            )
+            raise _too_long(f"{ids.size}", embedder, field)
     check_size(made, embedder, field)
     return made
 
@@ -70,18 +66,36 @@ def check_size(texts: Sequence[TokenIds], embedder: Embedder, field: str) -> Non
         raise bad_request(f"{field} asks for {rows} vectors, the most is {most}", field)
 
 
+def _given(given: Any, field: str) -> Any:
+    """Return what an object holds, anything else as it is."""
+    if not isinstance(given, dict):
+        return given
+    if "content" in given:
+        return "".join(_part(part, field) for part in _list(given["content"], field))
+    if not isinstance(given.get("prompt_string"), (str, list)):
+        raise bad_request(f"{field}: an object must have prompt_string or content", field)
+    if given.get("multimodal_data"):
+        raise not_supported("this server takes text only, no multimodal_data", field)
+    return given["prompt_string"]
+
+
 def _tokens(given: Any, served: ServedModel, field: str) -> TokenIds:
-    if isinstance(given, dict):
-        if "content" in given:
-            given = "".join(_part(part, field) for part in _list(given["content"], field))
-        elif isinstance(given.get("prompt_string"), (str, list)):
-            if given.get("multimodal_data"):
-                raise not_supported("this server takes text only, no multimodal_data", field)
-            given = given["prompt_string"]
-        else:
-            raise bad_request(f"{field}: an object must have prompt_string or content", field)
+    embedder, text = embedder_of(served), "".join(texts_in(given))
+    if (least := least_tokens(text, served, embedder.most_tokens)) > embedder.most_tokens:
+        raise _too_long(f"at least {least}", embedder, field)
     made = tokenize_mixed(given, served, add_special=True, parse_special=True, field=field)
     return np.asarray(made, dtype=np.int32)
+
+
+def _too_long(count: str, embedder: Embedder, field: str) -> ApiError:
+    return ApiError(
+        400,
+        f"{field} ({count} tokens) is too large to process: the most is "
+        f"{embedder.most_tokens}, which --ubatch-size sets",
+        type="exceed_context_size_error",
+        code="context_length_exceeded",
+        param=field,
+    )
 
 
 def _list(given: Any, field: str) -> list[Any]:

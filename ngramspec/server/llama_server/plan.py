@@ -45,7 +45,7 @@ def plan_native(
     body = parse(raw, NativeBody)
     choices = next((number for number in (body.n_cmpl, body.n) if number is not None), 1)
     check_request(body, settings, choices)
-    prompts = _prompts(body, served, settings.max_generations // choices, infill)
+    prompts = _prompts(body, served, settings, settings.max_generations // choices, infill)
     for prompt_ids in prompts:
         check_length(prompt_ids, served, settings, "prompt")
     drafts = speculation_of(body.model_extra, key_id)
@@ -79,11 +79,13 @@ def _logprobs(body: NativeBody) -> int | None:
     return int(wanted or 0) or None
 
 
-def _prompts(body: NativeBody, served: ServedModel, most: int, infill: bool) -> list[TokenIds]:
+def _prompts(
+    body: NativeBody, served: ServedModel, settings: ServerSettings, most: int, infill: bool
+) -> list[TokenIds]:
     if not infill:
         if body.prompt is None:
             raise bad_request('"prompt" is required', "prompt")
-        return prompts_of(body.prompt, served, most)
+        return prompts_of(body.prompt, served, settings, most)
     missing = missing_tokens(served)
     if missing:
         raise not_supported(f"Infill is not supported by this model: {missing}")

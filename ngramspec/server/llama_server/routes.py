@@ -24,8 +24,9 @@ from ngramspec.server.service import json_response, routes, service_of
 UNSUPPORTED_PATHS = (
     *("/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v1/audio/transcriptions"),
 )
-MAX_TOKENS = 1 << 22  # in one answer of /tokenize
+MAX_TOKENS = 1 << 22  # in one answer of /tokenize, or one question of /detokenize
 MAX_PIECES = 1 << 17  # the same with pieces, which take a hundred times the memory
+MAX_BYTES = 1 << 25  # in one answer of /detokenize: a token may have hundreds
 
 
 async def completion(request: Request) -> Response:
@@ -102,7 +103,11 @@ def _tokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:
 
 def _detokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:
     body = parse(raw, DetokenizeBody)
+    if len(body.tokens) > MAX_TOKENS:
+        raise bad_request(f"tokens must have at most {MAX_TOKENS} members", "tokens")
     check_ids(body.tokens, served.model.vocab_size, "tokens")
+    if sum(len(served.model.piece(token, True)) for token in body.tokens) > MAX_BYTES:
+        raise bad_request(f"tokens must make at most {MAX_BYTES} bytes of text", "tokens")
     return {"content": served.model.detokenize(body.tokens, special=True)}
 
 

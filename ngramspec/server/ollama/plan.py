@@ -57,7 +57,7 @@ def plan_generate(
     plan, options = _empty(body, served, chat=False), _options(body, served)
     if not body.prompt and not body.suffix and not body.images:
         return plan
-    prompt = generate_prompt(body, served)
+    prompt = generate_prompt(body, served, settings)
     plan = replace(plan, with_context=not body.raw)
     return _filled(plan, body, options, prompt, served, settings, key_id)
 

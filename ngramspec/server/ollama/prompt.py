@@ -21,7 +21,8 @@ from ngramspec.server.errors import bad_request, too_long
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
-from ngramspec.server.request.prompts import check_ids, least_tokens
+from ngramspec.server.request.prompts import check_ids, check_text, least_tokens
+from ngramspec.server.settings import ServerSettings
 
 PLAIN = "{{ .Prompt }}"  # what Ollama uses if a model has no template at all
 ROLES = ("system", "user", "assistant", "tool")
@@ -85,7 +86,9 @@ def chat_prompt(body: OllamaChatBody, served: ServedModel) -> OllamaPrompt:
     )
 
 
-def generate_prompt(body: GenerateBody, served: ServedModel) -> OllamaPrompt:
+def generate_prompt(
+    body: GenerateBody, served: ServedModel, settings: ServerSettings
+) -> OllamaPrompt:
     """Return the prompt of POST /api/generate.
 
     Raises:
@@ -98,11 +101,12 @@ def generate_prompt(body: GenerateBody, served: ServedModel) -> OllamaPrompt:
             raise bad_request("raw mode does not support template, system, or context", "raw")
         ids = served.model.tokenize(body.prompt, add_special=True, parse_special=True)
         return OllamaPrompt(ids)
+        check_text(body.prompt, served, settings, "prompt")
     if len(body.template or "") > MAX_TEMPLATE:
         raise bad_request(f"template must have at most {MAX_TEMPLATE} characters", "template")
     view = ollama_view(served, body.template or None)
     if body.suffix:
-        return _insert(body, view)
+        return _insert(body, view, settings)
     if body.system is not None:
         view = replace(view, system=body.system)
     if body.context is not None:
@@ -113,10 +117,10 @@ def generate_prompt(body: GenerateBody, served: ServedModel) -> OllamaPrompt:
     format = chat_format(
         view.chat_template, text, parses_reasoning=_parses(think, view.chat_template)
     )
-    return OllamaPrompt(_ids(text, body, served), format)
+    return OllamaPrompt(_ids(text, body, served, settings), format)
 
 
-def _insert(body: GenerateBody, view: ServedModel) -> OllamaPrompt:
+def _insert(body: GenerateBody, view: ServedModel, settings: ServerSettings) -> OllamaPrompt:
     """Return the prompt for the text between prompt and suffix."""
     template = None if view.go_template is None else parsed_template(view.go_template)
     if template is not None and "insert" in template.capabilities:
@@ -125,16 +129,18 @@ def _insert(body: GenerateBody, view: ServedModel) -> OllamaPrompt:
             text = template.render(prompt=body.prompt, suffix=body.suffix, limits=limits)
         except FormatError as error:
             raise bad_request(str(error), "template") from error
-        return OllamaPrompt(_ids(text, body, view))
+        return OllamaPrompt(_ids(text, body, view, settings))
     if missing_tokens(view):
         raise bad_request(f'"{body.model}" does not support insert', "suffix")
     return OllamaPrompt(fill_prompt(view, body.prompt, body.suffix))
 
+    check_text(body.prompt + body.suffix, view, settings, "prompt")
 
-def _ids(text: str, body: GenerateBody, served: ServedModel) -> TokenIds:
+def _ids(text: str, body: GenerateBody, served: ServedModel, settings: ServerSettings) -> TokenIds:
     """Return the tokens of a text, after those of the body's context if it has one."""
     model = served.model
     if not body.context:
+    check_text(text, served, settings, "prompt")
         return model.tokenize_prompt(text)
     check_ids(body.context, model.vocab_size, "context")
     more = model.tokenize(text, add_special=False, parse_special=True)

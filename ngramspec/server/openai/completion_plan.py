@@ -15,7 +15,7 @@ from ngramspec.server.request.bodies import parse
 from ngramspec.server.request.engine_request import check_request, make_requests
 from ngramspec.server.request.grammar import grammar_of
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
-from ngramspec.server.request.prompts import check_length, prompts_of
+from ngramspec.server.request.prompts import check_length, check_text, prompts_of
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
 
@@ -50,7 +50,7 @@ def plan_completion(
     if body.echo and (body.logprobs or body.n_probs):
         raise not_supported("echo cannot be used with logprobs", "echo")
     check_request(body, settings, choices)
-    prompts = _prompts(body, served, settings.max_generations // choices)
+    prompts = _prompts(body, served, settings, settings.max_generations // choices)
     for prompt_ids in prompts:
         check_length(prompt_ids, served, settings, "prompt")
     drafts = speculation_of(body.model_extra, key_id)
@@ -80,14 +80,17 @@ def plan_completion(
     )
 
 
-def _prompts(body: CompletionBody, served: ServedModel, most: int) -> list[TokenIds]:
+def _prompts(
+    body: CompletionBody, served: ServedModel, settings: ServerSettings, most: int
+) -> list[TokenIds]:
     if not body.suffix:
-        return prompts_of(body.prompt, served, most)
+        return prompts_of(body.prompt, served, settings, most)
     missing = missing_tokens(served)
     if missing:
         raise bad_request(f"this model cannot take a suffix: {missing}", "suffix")
     if not isinstance(body.prompt, str):
         raise bad_request("prompt must be a text when there is a suffix", "prompt")
+    check_text(body.prompt + body.suffix, served, settings, "prompt")
     return [fill_prompt(served, body.prompt, body.suffix)]
 
 

@@ -14,18 +14,22 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.settings import ServerSettings
 
 CHARS_PER_TOKEN = 8  # texts with more may be too long to tokenize them first
+MAX_TEXTS = 2048  # among token ids, each tokenized by itself
 
 
-def prompts_of(given: Any, served: ServedModel, most: int) -> list[TokenIds]:
+def prompts_of(
+    given: Any, served: ServedModel, settings: ServerSettings, most: int
+) -> list[TokenIds]:
     """Return the token ids of every prompt in a `prompt` field.
 
     Args:
         given: The field.
-        served: The model.
+        served, settings: The model and what is allowed.
         most: Prompts that a request may have.
 
     Raises:
-        ApiError: It does not have the shape of llama-server's prompts, is empty, or has too many.
+        ApiError: It does not have the shape of llama-server's prompts, is empty, has too many, or
+            one is certainly too long.
     """
     if is_list(given):
         if not given:
@@ -34,8 +38,8 @@ def prompts_of(given: Any, served: ServedModel, most: int) -> list[TokenIds]:
             raise bad_request(
                 f"prompt must hold at most {most} prompts, got {len(given)}", "prompt"
             )
-        return [_prompt(part, served) for part in given]
-    return [_prompt(given, served)]
+        return [_prompt(part, served, settings) for part in given]
+    return [_prompt(given, served, settings)]
 
 
 def check_ids(given: Sequence[Any], vocab_size: int, field: str) -> None:
@@ -64,12 +68,19 @@ def tokenize_mixed(
     """Return the tokens of a text, or of a list of texts and token ids.
 
     Special tokens are added only to a text that comes first.
+
+    Raises:
+        ApiError: It is neither, or has more than MAX_TEXTS texts.
     """
     model = served.model
     if isinstance(given, str):
         return model.tokenize(given, add_special=add_special, parse_special=parse_special)
     if not isinstance(given, list):
         raise bad_request(f"{field} must be a text or a list of texts and token ids", field)
+    if (count := len(texts_in(given))) > MAX_TEXTS:
+        raise bad_request(
+            f"{field} must hold at most {MAX_TEXTS} texts among token ids, got {count}", field
+        )
     ids: list[int] = []
     for index, part in enumerate(given):
         if isinstance(part, str):
@@ -81,6 +92,12 @@ def tokenize_mixed(
             most = model.vocab_size - 1
             raise bad_request(f"{field} must hold texts and token ids in 0..{most}", field)
     return np.array(ids, dtype=np.int32)
+
+
+def texts_in(given: Any) -> list[str]:
+    """Return a text, or the texts in a list, in a list of their own."""
+    parts = given if isinstance(given, list) else [given]
+    return [part for part in parts if isinstance(part, str)]
 
 
 def check_text(text: str, served: ServedModel, settings: ServerSettings, field: str) -> None:
@@ -120,11 +137,12 @@ def check_length(
         raise too_long(size, served.engine.context_size, field)
 
 
-def _prompt(given: Any, served: ServedModel) -> TokenIds:
+def _prompt(given: Any, served: ServedModel, settings: ServerSettings) -> TokenIds:
     if isinstance(given, dict):
         if given.get("multimodal_data"):
             raise not_supported("this server takes text only, no multimodal_data", "prompt")
         if "prompt_string" not in given:
             raise bad_request("a prompt object must have prompt_string", "prompt")
         given = given["prompt_string"]
+    check_text("".join(texts_in(given)), served, settings, "prompt")
     return tokenize_mixed(given, served, add_special=True, parse_special=True)
