@@ -158,6 +158,8 @@ LONG: dict[str, tuple[str, str]] = {  # template, a part that is repeated after 
     "spaces": ("<tool_call>", "|\n"),
     "marks": ("<tool_call>", "|<tool_call>"),
     "marks and braces": ("<tool_call>", '|<tool_call>{"'),
+    "marks and lists": ("<tool_call>", '|<tool_call>{"x": ['),
+    "marks in strings": ("<tool_call>", '|<tool_call>{"x": [\\"'),
     "almost a mark": ("<tool_call>", "|<tool_cal"),
     "reasoning": ("<tool_call>", "<think>|a  "),
     "a string": ("<tool_call>", '<tool_call>{"name": "f", "arguments": {"x": "|ab '),

@@ -10,6 +10,8 @@ from ngramspec.server.chat.reasoning.format import ReasoningFormat
 from ngramspec.server.chat.text import Read, Stops, Text
 from ngramspec.server.chat.tools import Tools
 
+MOST_GIVEN_BACK = 1 << 18  # characters of an answer; after as many no mark begins a call
+
 
 class ChatParser:
     """Parses one answer. Text that only looked like a call is content.
@@ -213,6 +215,8 @@ class ChatParser:
         """Read calls in a format; return False, and the text is given back, if there are none."""
         self._format, before = known, self._index
         try:
+            if self._text.num_given_back > MOST_GIVEN_BACK:
+                raise NotACallError  # each mark may be read to the end of the answer in vain
             yield from known.read(mark, self._text, self)
         except NotACallError:
             self._text.give_back()

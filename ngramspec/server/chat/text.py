@@ -47,25 +47,28 @@ class Text:
     """The part of an answer that was not read yet.
 
     ended: Nothing more will come.
+    num_given_back: Characters that are read again, in all.
     """
 
     def __init__(self) -> None:
         self.ended = False
+        self.num_given_back = 0
         self._held = ""
         self._at = 0
-        self._kept: list[str] | None = None  # all text since keep()
+        self._kept: list[str] | None = None  # what was read since keep(), up to the last feed()
+        self._kept_at = 0  # where the rest of that begins in what is held
 
     def feed(self, piece: str, last: bool = False) -> None:
         """Add the next piece."""
-        if self._kept is not None and piece:
-            self._kept.append(piece)
+        if self._kept is not None:
+            self._kept.append(self._held[self._kept_at : self._at])
         self._held = self._held[self._at :] + piece
-        self._at = 0
+        self._at = self._kept_at = 0
         self.ended = last
 
     def keep(self) -> None:
         """Keep what is read from now on, for give_back."""
-        self._kept = [self._held[self._at :]]
+        self._kept, self._kept_at = [], self._at
 
     def release(self) -> None:
         """Keep no longer what is read."""
@@ -74,7 +77,11 @@ class Text:
     def give_back(self) -> None:
         """Return to where keep was called."""
         assert self._kept is not None
-        self._held, self._at, self._kept = "".join(self._kept), 0, None
+        before = "".join(self._kept)
+        self.num_given_back += len(before) + self._at - self._kept_at
+        if before:
+            self._held, self._kept_at = before + self._held[self._kept_at :], 0
+        self._at, self._kept = self._kept_at, None
 
     def skip(self, count: int) -> None:
         """Pass over characters that were looked at."""
