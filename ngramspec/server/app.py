@@ -91,6 +91,7 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
 
     made = [route for make in MADE_ROUTES for route in make(served, settings)]
     app = Application(routes=[*ROUTES, *made], lifespan=lifespan)
+    app.router.redirect_slashes = not settings.api_prefix  # to a path without the prefix
     app.state.service = service
     app.state.embeddings = queue
     keys = ApiKeys(settings.api_keys)

@@ -189,6 +189,14 @@ def test_variables_start_the_server(
     assert (made["sampling"].top_k, made["alias"]) == (7, ("mine",))
 
 
+def test_origins_may_have_spaces_between_them(
+    invoke: Any, words_of: Any, started: list[dict[str, Any]]
+) -> None:
+    line = "-m MODEL -c 256 --cors-origins 'https://a.example, https://b.example'"
+    assert invoke("serve", *words_of(line)).exit_code == 0
+    assert started[-1]["settings"].cors_origins == ("https://a.example", "https://b.example")
+
+
 def test_a_slot_of_auto_slots_can_have_the_whole_context(
     invoke: Any, words_of: Any, started: list[dict[str, Any]]
 ) -> None:

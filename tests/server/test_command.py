@@ -208,6 +208,8 @@ def test_an_unknown_host_is_told() -> None:
         (("--lookup-cache-static", "none.ngc"), "none.ngc: No such file"),
         (("--spec-type", "suffix", "--suffix-index", "none.ngx"), "none.ngx: No such file"),
         (("--api-key-file", "no-keys"), "no-keys: No such file"),
+        (("--api-key", ""), "--api-key holds no key"),
+        (("--api-key", " , "), "--api-key holds no key"),
         (("--pool-per-key",), "--pool-per-key needs keys"),
         (("--api-key", "a,b", "--pool", "x.ngp"), "--pool: such a file would hold what all keys"),
         (("--api-key", "a,b", "-lcd", "x.ngc"), "or let them share with --share-between-keys"),

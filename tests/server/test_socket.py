@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,16 @@ def test_addresses_are_told_as_clients_need_them(tmp_path: Path) -> None:
     for _ in range(2):  # what a server left behind is no obstacle
         with bind([path], 0)[0] as sock:
             assert url_of(sock) == f"unix:{path}"
+
+
+def test_a_path_where_a_server_listens_is_not_taken_away(tmp_path: Path) -> None:
+    path = str(tmp_path / "here.sock")
+    with bind([path], 0)[0] as sock, socket.socket(socket.AF_UNIX) as client:
+        sock.listen()
+        with pytest.raises(OSError, match="already in use") as error:
+            bind([path], 0)
+        assert (error.value.errno, error.value.filename) == (errno.EADDRINUSE, path)
+        client.connect(path)
 
 
 def test_a_host_that_nobody_knows_is_named() -> None:

@@ -26,6 +26,8 @@ def test_a_prefix_is_before_every_path(model: LlamaModel) -> None:
         body = {"prompt": "x", "n_predict": 1}
         answer = httpx.post(f"{base}/a/b/completion", json=body, headers=head, timeout=60)
         assert answer.json()["tokens_predicted"] == 1
+        slash = httpx.post(f"{base}/a/b/completion/", json=body, headers=head)
+        assert slash.status_code == 404  # a redirect would lead out of the prefix
         for path in ("/health", "/a/bc/health", "/a/b", "/v1/models"):
             answer = httpx.get(f"{base}{path}", headers=head)
             assert answer.status_code == 404

@@ -53,8 +53,8 @@ def unescaped(text: str) -> str:
 
 
 def names_in(text: str | None) -> tuple[str, ...]:
-    """Return the parts of a list with commas."""
-    return tuple(part for part in (text or "").split(",") if part)
+    """Return the parts of a list with commas, without spaces around them."""
+    return tuple(filter(None, map(str.strip, (text or "").split(","))))
 
 
 def rows_in(texts: Iterable[str]) -> list[str]:

@@ -348,7 +348,7 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
         **{name: options[name] for name in _SAME_NAME},
         **paths,
         api_keys=keys,
-        cors_origins=tuple(part for part in options["cors_origins"].split(",") if part),
+        cors_origins=names_in(options["cors_origins"]),
         allowed_hosts=tuple(n for text in options["allow_host"] for n in text.split(",") if n),
         max_body_bytes=options["max_body"],
         request_timeout=options["timeout"],
@@ -369,6 +369,8 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
 
 def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
     keys = [key.strip() for text in options["api_key"] for key in text.split(",")]
+    if options["api_key"] and not any(keys):
+        raise InputError("--api-key holds no key: without the option anybody can send requests")
     path = options["api_key_file"]
     if path is not None:
         lines = (line.strip() for line in read_utf8(path).splitlines())

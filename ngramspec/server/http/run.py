@@ -174,6 +174,9 @@ def bind(hosts: Sequence[str], port: int, *, reuse_port: bool = False) -> list[s
 
 def _bind_path(path: str) -> socket.socket:
     if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+        if _is_listening(path):
+            reason = "Address already in use: choose another path, or end the program that listens"
+            raise OSError(errno.EADDRINUSE, reason, path)
         os.unlink(path)  # left behind by an earlier server
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -182,6 +185,18 @@ def _bind_path(path: str) -> socket.socket:
         sock.close()
         raise OSError(error.errno, error.strerror, path) from error
     return sock
+
+
+def _is_listening(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)  # a full queue is an answer too
+        try:
+            sock.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+    return True
 
 
 def _bind_address(address: Any, port: int, reuse_port: bool, several: bool) -> socket.socket:
