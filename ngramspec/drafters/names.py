@@ -19,13 +19,14 @@ DRAFTER_NAMES = (
 WITH_TREES = ("suffix", "recycle")  # whose drafts can have branches
 FROM_LOGITS = ("recycle",)  # those that draft nothing unless they are shown the target's logits
 POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
+MAX_SHOWN = 80  # characters of an unknown name in a message
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that names the known words nearest to an unknown one, or all of them."""
     import difflib  # only errors need it
 
-    known = tuple(known)
+    known, name = tuple(known), name[:MAX_SHOWN]  # difflib keeps every character's place
     close = difflib.get_close_matches(name.replace("_", "-"), known, n=2, cutoff=0.6)
     close = close or difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
@@ -47,9 +48,10 @@ def parse_names(spec: str | Iterable[str], order: str) -> tuple[str, ...]:
         raise InputError(f"spec must name at least one drafter, known: {', '.join(DRAFTER_NAMES)}")
     for name in names:
         if name not in DRAFTER_NAMES:
-            raise InputError(f"unknown drafter {name!r}; {nearest(name, DRAFTER_NAMES)}")
+            hint = nearest(name, DRAFTER_NAMES)
+            raise InputError(f"unknown drafter {name!r:.{MAX_SHOWN}}; {hint}")
     if len(set(names)) != len(names):
-        raise InputError(f"each drafter may be named once, got {','.join(names)}")
+        raise InputError(f"each drafter may be named once, got {','.join(names):.{MAX_SHOWN}}")
     if order not in ("priority", "given"):
         raise InputError(f'order must be "priority" or "given", got {order!r}')
     return tuple(sorted(names, key=DRAFTER_NAMES.index) if order == "priority" else names)

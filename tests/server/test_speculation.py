@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import openai
@@ -128,6 +129,48 @@ def test_unknown_and_bad_fields_are_refused(
     with pytest.raises(openai.BadRequestError, match=hint) as caught:
         server.chat(max_tokens=2, extra=extra)
     assert caught.value.param == param
+
+
+LONG = "n_mud" * 100_000
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {f"speculative.{LONG}": 1},
+        {f"speculative.ngram_mod.{LONG}": 1},
+        {"speculative.types": LONG},
+        {"speculative.types": ["suffix"] * 100_000},
+    ],
+    ids=["field", "parameter", "drafter", "drafters"],
+)
+def test_long_names_are_compared_and_told_cut(
+    extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+    plain = difflib.get_close_matches
+
+    def close(word: str, *given: Any, **named: Any) -> list[str]:
+        compared.append(len(word))
+        return plain(word, *given, **named)
+
+    monkeypatch.setattr(difflib, "get_close_matches", close)
+    with pytest.raises(ApiError) as caught:
+        speculation_of(extra, "")
+    assert max(compared, default=0) <= 80
+    assert len(caught.value.message) < 500
+    assert len(str(caught.value.param)) < 200
+
+
+def test_null_asks_for_nothing_in_any_shape() -> None:
+    plain = speculation_of({}, "")
+    for extra in (
+        {"speculative": None},
+        {"speculative": {"enabled": None, "ngram_mod": {"n_match": None}}},
+        {"speculative.enabled": None, "speculative.ngram_mod.n_match": None},
+        {"speculative.ngram_mod": {"n_match": None}},
+    ):
+        assert speculation_of(extra, "") == plain
 
 
 def test_values_out_of_bounds_are_refused(server: Serving) -> None:

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.drafters.names import MAX_SHOWN, nearest, parse_names
 from ngramspec.engine.request import MAX_COUNT, Speculation
 from ngramspec.engine.sources.drafters import OWNED
 from ngramspec.errors import InputError
@@ -56,9 +56,8 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
             given[path] = value
         else:
             known = [*OWN, *(f"{name}.*" for name in DRAFTERS)]
-            raise bad_request(
-                f"unknown field {PREFIX}.{path}; {nearest(path, known)}", f"{PREFIX}.{path}"
-            )
+            name = f"{PREFIX}.{path[:MAX_SHOWN]}"
+            raise bad_request(f"unknown field {name}; {nearest(path, known)}", name)
     for drafter, own in params.items():
         _check_values(drafter, own)
     types, enabled = _types(given.get("types", given.get("type")))
@@ -115,7 +114,10 @@ def _flat(extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             raise bad_request(f"{PREFIX} must be an object or a boolean", PREFIX)
         elif name.startswith(f"{PREFIX}."):
             path = name[len(PREFIX) + 1 :]
-            yield from _unfold(f"{path}.", value) if isinstance(value, dict) else [(path, value)]
+            if isinstance(value, dict):
+                yield from _unfold(f"{path}.", value)
+            elif value is not None:
+                yield path, value
 
 
 def _unfold(prefix: str, members: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -129,7 +131,7 @@ def _unfold(prefix: str, members: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 def _check_known(param: str, drafter: str) -> None:
     known = [field.name for field in fields(CONFIGS[drafter]) if field.name not in OWNED]
     if param not in known:
-        name = f"{PREFIX}.{drafter.replace('-', '_')}.{param}"
+        name = f"{PREFIX}.{drafter.replace('-', '_')}.{param[:MAX_SHOWN]}"
         owned = " belongs to the server" if param in OWNED else " is unknown"
         raise bad_request(f"{name}{owned}; {nearest(param, known)}", name)
 
