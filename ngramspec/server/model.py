@@ -52,6 +52,7 @@ class ChatModel(Protocol):
     fim_rep: int
     fim_sep: int
     chat_template: str | None  # in Jinja
+    tool_template: str | None  # its own one for chats with tools; None = the same
 
     @property
     def architecture(self) -> str:
@@ -186,7 +187,12 @@ class ServedModel:
     @property
     def chat_template(self) -> str:
         """Return the chat template in use, "" when there is none."""
-        return self.template or self.go_template or self.model.chat_template or ""
+        return self.template_for(tools=False)
+
+    def template_for(self, tools: bool) -> str:
+        """Return the template that chats with tools, or without, are written in, "" for none."""
+        own = self.model.tool_template if tools else None
+        return self.template or self.go_template or own or self.model.chat_template or ""
 
     @cached_property
     def chat_capabilities(self) -> Mapping[str, bool]:

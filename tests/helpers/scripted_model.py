@@ -58,6 +58,7 @@ class ScriptedModel:
 
     def __init__(self, template: str) -> None:
         self.chat_template: str | None = template
+        self.tool_template: str | None = None
         self.metadata: dict[str, str] = {}
 
     def tokenize(

@@ -61,9 +61,12 @@ BRACKETS = ReasoningFormat(open="[[", close="]]")
 
 
 @contextmanager
-def serving(script: str, template: str = TEMPLATE) -> Iterator[tuple[TestClient, ScriptedTarget]]:
+def serving(
+    script: str, template: str = TEMPLATE, tool_template: str | None = None
+) -> Iterator[tuple[TestClient, ScriptedTarget]]:
     target = ScriptedTarget(script)
     model: ChatModel = ScriptedModel(template)
+    model.tool_template = tool_template
     engine = Engine(target, "suffix", slots=2)
     app = create_app(ServedModel(name="script", model=model, engine=engine))
     with EngineThread(engine), TestClient(app, base_url="http://localhost") as client:
@@ -156,6 +159,18 @@ def test_an_answer_of_channels_is_told_apart_without_tools() -> None:
         assert (calls, reason) == ([], "stop")
         message, _ = whole(client, reasoning_format="none")
         assert message["content"] == "<|channel|>analysis<|message|>Hm.<|end|>It is noon."
+def test_a_template_of_its_own_tells_the_format_of_chats_with_tools() -> None:
+    script = 'Action:\n```json\n[\n    {"tool_name": "get_time", "parameters": {}}\n]\n```'
+    template = '{{ tools }} Action: ```json "tool_name"'
+    with serving(script, "{{ tools }}", template) as (client, _):
+        assert streamed(client, tools=[TOOL])[1:] == ([["get_time", "{}"]], "tool_calls")
+        assert streamed(client)[0]["content"] == script
+        chat = {"messages": [{"role": "user", "content": "?"}], "tools": [TOOL]}
+        made = client.post("/api/chat", json={**chat, "model": "script", "stream": False}).json()
+        (call,) = made["message"]["tool_calls"]
+        assert call["function"]["name"] == "get_time"
+
+
     with serving(f"{TOOL_MESSAGE}{{}}<|call|>", HARMONY) as (client, _):
         assert streamed(client, tools=[TOOL])[1:] == ([["get_time", "{}"]], "tool_calls")
         assert whole(client)[0]["content"] == ""  # a tool that was not offered
@@ -198,6 +213,23 @@ def test_control_tokens_are_shown_where_marks_are_among_them() -> None:
         ("'<|tool_call>call:' <|channel>thought", True, True),
         ("", False, False),
     ]
+def test_an_answer_that_follows_a_schema_is_no_call_of_another_family() -> None:
+    script = '{"name": "get_time", "parameters": {"text": "' + "word " * 20 + '"}}'
+    asked = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
+    with serving(script, "{{ tools }} <tool_call>") as (client, _):
+        texts, calls, reason = streamed(client, tools=[TOOL], response_format=asked)
+        assert (texts["content"], calls, reason) == (script, [], "stop")
+        chat = {"messages": [{"role": "user", "content": "?"}], "tools": [TOOL], "format": "json"}
+        lines = client.post("/api/chat", json={**chat, "model": "script"}).text.splitlines()
+        parts = [json.loads(line)["message"] for line in lines]
+        assert "".join(part["content"] for part in parts) == script
+        assert sum(bool(part["content"]) for part in parts) > 1  # it streams
+        assert streamed(client, tools=[TOOL])[1][0][0] == "get_time"
+    with serving(script, '{{ tools }} "parameters"') as (client, _):
+        calls = streamed(client, tools=[TOOL], response_format=asked)[1]
+        assert [name for name, _ in calls] == ["get_time"]
+
+
     for template, always, with_tools in shown:
         assert chat_format(template, "").shows_special == always, template
         assert chat_format(template, "", tools).shows_special == with_tools, template

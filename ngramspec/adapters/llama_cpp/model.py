@@ -114,6 +114,7 @@ class LlamaModel:
         self.description = _text(lib.llama_model_desc, address)
         self.metadata = {**_metadata(lib, address), **self.loading.shown()}
         self.chat_template = self.metadata.get(TEMPLATE_KEY)
+        self.tool_template = self.metadata.get(TOOL_TEMPLATE_KEY)
         special = self.vocabulary.special
         self.bos, self.eos, self.eot = special["bos"], special["eos"], special["eot"]
         self.add_bos = self.vocabulary.add_bos
@@ -249,7 +250,7 @@ class LlamaModel:
 
     def _template(self, given: str | None, tools: bool) -> str:
         """Return the template to use; a model may have another one for chats with tools."""
-        own = self.metadata.get(TOOL_TEMPLATE_KEY) if tools else None
+        own = self.tool_template if tools else None
         template = given or own or self.chat_template
         if not template:
             raise InputError("this model has no chat template")

@@ -28,6 +28,7 @@ class ChatFormat:
     ended: bool  # the prompt has ended the reasoning
     parses_reasoning: bool  # reasoning is split from the answer
     shows_special: bool  # the engine must show control tokens: marks are among them
+    follows_schema: bool = False  # so its calls can only be in the model's own format
 
     @property
     def may_reason(self) -> bool:
@@ -44,7 +45,7 @@ class ChatFormat:
     def parser(self) -> ChatParser:
         """Return a parser for one answer."""
         return ChatParser(
-            formats_of(self.calls),
+            [self.calls] if self.follows_schema else formats_of(self.calls),
             self.tools,
             reasoning=self.reasoning if self.parses_reasoning else None,
             begun=bool(self.begun),
@@ -75,6 +76,7 @@ def chat_format(
     tools: Tools | None = None,
     parses_reasoning: bool = False,
     begun: bool = False,
+    follows_schema: bool = False,
 ) -> ChatFormat:
     """Return how the model with a chat template answers a prompt.
 
@@ -84,6 +86,7 @@ def chat_format(
         tools: The tools that the model can call.
         parses_reasoning: Split reasoning from the answer.
         begun: The prompt ends within reasoning that is continued.
+        follows_schema: The answer must follow a schema where it is no call.
     """
     tools, calls, reasoning = (
         tools or Tools(),
@@ -105,6 +108,7 @@ def chat_format(
         ended=prompt.rstrip().endswith(reasoning.close),
         parses_reasoning=parses_reasoning,
         shows_special=bool(special) or (reasons and reasoning.special),
+        follows_schema=follows_schema,
     )
 
 

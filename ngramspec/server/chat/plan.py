@@ -76,7 +76,8 @@ def plan_conversation(
     check_length(prompt_ids, served, settings, chat.messages_field)
     parses = (reasoning_format or settings.reasoning_format) != "none"
     begun = continues_reasoning(chat, text)
-    format = chat_format(served.chat_template, text, tools, parses, begun)
+    template = served.template_for(bool(chat.tools))
+    format = chat_format(template, text, tools, parses, begun, schema[0] is not None)
     drafts = speculation_of(body.model_extra, key_id)
     requests = make_requests(
         body,
@@ -114,7 +115,7 @@ def prompt_text(chat: Conversation, budget: int, served: ServedModel, tools: Too
         chat.reasoning_effort = "none"
     text = chat_text(chat, served, tools)
     if budget == 0:
-        text += end_of_reasoning(served.chat_template, text)
+        text += end_of_reasoning(served.template_for(bool(chat.tools)), text)
     return text
 
 

@@ -81,9 +81,11 @@ def chat_prompt(body: OllamaChatBody, served: ServedModel) -> OllamaPrompt:
     tools = tools_of(Conversation(messages=[], tools=body.tools))
     think = _think(body, view)
     text, ids = _fitting(messages, body, view, tools, think)
-    return OllamaPrompt(
-        ids, chat_format(view.chat_template, text, tools, _parses(think, view.chat_template))
+    template = view.template_for(bool(tools))
+    format = chat_format(
+        template, text, tools, _parses(think, template), follows_schema=bool(body.format)
     )
+    return OllamaPrompt(ids, format)
 
 
 def generate_prompt(
@@ -99,9 +101,9 @@ def generate_prompt(
     if body.raw:
         if body.template or body.system or body.context:
             raise bad_request("raw mode does not support template, system, or context", "raw")
+        check_text(body.prompt, served, settings, "prompt")
         ids = served.model.tokenize(body.prompt, add_special=True, parse_special=True)
         return OllamaPrompt(ids)
-        check_text(body.prompt, served, settings, "prompt")
     if len(body.template or "") > MAX_TEMPLATE:
         raise bad_request(f"template must have at most {MAX_TEMPLATE} characters", "template")
     view = ollama_view(served, body.template or None)
@@ -132,15 +134,15 @@ def _insert(body: GenerateBody, view: ServedModel, settings: ServerSettings) -> 
         return OllamaPrompt(_ids(text, body, view, settings))
     if missing_tokens(view):
         raise bad_request(f'"{body.model}" does not support insert', "suffix")
+    check_text(body.prompt + body.suffix, view, settings, "prompt")
     return OllamaPrompt(fill_prompt(view, body.prompt, body.suffix))
 
-    check_text(body.prompt + body.suffix, view, settings, "prompt")
 
 def _ids(text: str, body: GenerateBody, served: ServedModel, settings: ServerSettings) -> TokenIds:
     """Return the tokens of a text, after those of the body's context if it has one."""
+    check_text(text, served, settings, "prompt")
     model = served.model
     if not body.context:
-    check_text(text, served, settings, "prompt")
         return model.tokenize_prompt(text)
     check_ids(body.context, model.vocab_size, "context")
     more = model.tokenize(text, add_special=False, parse_special=True)

@@ -13,7 +13,7 @@ import pytest
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.chat.templates import MAX_TEMPLATE_CHARS, MAX_TEMPLATES
 from ngramspec.adapters.llama_cpp.loading import Loading, may_repack
-from ngramspec.adapters.llama_cpp.model import TOOL_TEMPLATE_KEY, LlamaModel
+from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.tokenizers.llama_library import SIZES, Library, _check, load_library, reasons
 from ngramspec.tokenizers.llama_vocabulary import MAX_RUN
@@ -49,6 +49,7 @@ def test_facts_are_those_of_the_file(embedded: LlamaModel) -> None:
     assert "Q8_0" in embedded.description
     assert 6_000_000 < embedded.num_params < embedded.size_bytes < 8_000_000
     assert embedded.chat_template == embedded.metadata["tokenizer.chat_template"]
+    assert embedded.tool_template is None
     assert (embedded.bos, embedded.eos, embedded.add_bos) == (0, 2, False)
     assert embedded.fim_pre == embedded.fim_suf == embedded.fim_mid == -1
     assert embedded.fim_pad == embedded.fim_rep == embedded.fim_sep == -1
@@ -179,7 +180,7 @@ def test_templates_get_tools_and_variables(chat: LlamaModel) -> None:
 def test_a_template_for_tools_is_used_where_there_are_tools(
     chat: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(chat.metadata, TOOL_TEMPLATE_KEY, "T{{ tools[0].function.name }}")
+    monkeypatch.setattr(chat, "tool_template", "T{{ tools[0].function.name }}")
     tools = [{"type": "function", "function": {"name": "f"}}]
     assert chat.render_chat(HELLO, tools=tools) == "Tf"
     assert "<|im_start|>user" in chat.render_chat(HELLO)
