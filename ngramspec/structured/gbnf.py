@@ -11,13 +11,15 @@ from typing import Any
 from ngramspec.structured.errors import GrammarError
 
 MAX_RULES = 4000
-MAX_CHARS = 1 << 20  # of all rules
+MAX_CHARS = 1 << 20  # of all rules; an element that a repetition writes out is as one
 MAX_STEPS = 100_000  # parts of schemas that are visited or copied
 MAX_GROUPS = 30  # nested groups in one_of
 MAX_NAME = 40  # characters; longer rule names are cut
 MAX_REPEAT = 2000  # llama.cpp's own limit
 MAX_TIMES = 1_000_000  # of larger counts, which are written in blocks
 BLOCK = 1000
+SHARED = 32  # times from which on equal repetitions have a rule together
+ELEMENTS = 4  # of a grammar that is read, for each time that something is repeated
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CONTROL = r"\x00-\x1F\x7F"
 CHAR = rf'[^"\\{_CONTROL}] | "\\" (["\\/bfnrt] | "u" code)'
@@ -58,6 +60,7 @@ class Rules:
     def __init__(self) -> None:
         self._rules: dict[str, str] = {}
         self._numbers: dict[str, int] = {}  # the last one of each name
+        self._repeated: dict[tuple[str, int, int | None], str] = {}  # rules of repetitions
         self._num_chars = 0
         self._num_steps = 0
 
@@ -101,9 +104,7 @@ class Rules:
         Raises:
             GrammarError: The grammar becomes too large.
         """
-        self._num_chars += len(text)
-        if self._num_chars > MAX_CHARS:
-            raise too_many_chars()
+        self._count(len(text))
         self._rules[name] = text or '""'  # an empty line would continue on the next one
         return name
 
@@ -114,13 +115,24 @@ class Rules:
     def repeated(self, item: str, low: int, high: int | None) -> str:
         """Return an item between `low` and `high` times; more than MAX_REPEAT come in blocks.
 
+        item: A name, or what else is one element of a grammar.
+
         Raises:
             GrammarError: That is more than MAX_TIMES, or the grammar becomes too large.
         """
         if low > MAX_TIMES or (high or 0) > MAX_TIMES:
             raise GrammarError(f"a schema can repeat at most {MAX_TIMES} times")
-        if low > MAX_REPEAT or (high or 0) > MAX_REPEAT:
-            return self._blocks(item, low, high)
+        times = max(low, high or 0)
+        if times < SHARED:
+            return self._written(item, low, high)
+        key = item, low, high
+        if key not in self._repeated:
+            write = self._blocks if times > MAX_REPEAT else self._written
+            self._repeated[key] = self.add("times", write(item, low, high))
+        return self._repeated[key]
+
+    def _written(self, item: str, low: int, high: int | None) -> str:
+        self._count(ELEMENTS * max(low, high or 1))
         if high is None:
             return f"{item}*" if low == 0 else f"{item}{{{low},}}"
         if low == high:
@@ -128,16 +140,23 @@ class Rules:
         return f"{item}{{{low},{high}}}"
 
     def _blocks(self, item: str, low: int, high: int | None) -> str:
-        block = self.add("block", f"{item}{{{BLOCK}}}")
+        block = self.repeated(item, BLOCK, BLOCK)
         whole, rest = divmod(low, BLOCK)
-        must = [*[f"{block}{{{min(whole, MAX_REPEAT)}}}"][:whole], self.repeated(item, rest, rest)]
+        must = [self.repeated(block, whole, whole), self.repeated(item, rest, rest)]
         if high is None:
             return " ".join(filter(None, (*must, f"{item}*")))
         whole, rest = divmod(high - low, BLOCK)
+        part = self.repeated(item, 0, BLOCK - 1)
         more = self.repeated(item, 0, rest) if rest else '""'
         for _ in range(whole):  # each further block begins where the one before is full
-            more = self.add("blocks", f"{item}{{0,{BLOCK - 1}}} | {block} {more}")
+            more = self.add("blocks", f"{part} | {block} {more}")
         return " ".join(filter(None, (*must, more)))
+
+    def _count(self, chars: int) -> None:
+        """Take room for characters, and for what counts as some."""
+        if self._num_chars + chars > MAX_CHARS:
+            raise too_many_chars()
+        self._num_chars += chars
 
     def grammar(self, root: str) -> str:
         """Return the grammar with the given text as its root rule."""
@@ -152,7 +171,9 @@ def too_many_rules() -> GrammarError:
 
 def too_many_chars() -> GrammarError:
     """Return the error of a grammar that would have too many characters."""
-    return GrammarError(f"the grammar would have more than {MAX_CHARS} characters")
+    return GrammarError(
+        f"the grammar would have more than {MAX_CHARS} characters, repetitions written out"
+    )
 
 
 def literal(text: str) -> str:

@@ -8,6 +8,7 @@ imply.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -363,7 +364,8 @@ class _Converter:
                 self._context.cannot("multipleOf", "would take too large a grammar")
                 return self._number(_less(schema, "multipleOf"), name, kind)
             if found.is_empty:
-                told = json_text({w: schema[w] for w in NUMBER_WORDS if w in schema})
+                given = {word: schema[word] for word in NUMBER_WORDS if word in schema}
+                told = json.dumps(given, default=str)  # allOf makes fractions of several steps
                 raise NothingError(f"no {kind} that can be written here fits {told}")
             self._numbers[key] = self._rules.add(name, automata.gbnf(found, self._rules, name))
         return self._numbers[key]

@@ -251,6 +251,8 @@ class _Reader:
 
     def _atom(self) -> Part | None:
         """Read a part without its repetition; None if there is none."""
+        if self._at >= len(self._tokens):
+            return None
         token = self._tokens[self._at]
         if token.kind == "sign" and token.text in "([":
             self._at += 1

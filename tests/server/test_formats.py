@@ -140,11 +140,35 @@ def test_a_forced_call_has_the_grammar_of_the_models_format(registered: None) ->
     assert "<function=" not in other.samplings[0].grammar
 
 
+def test_a_tool_whose_arguments_take_too_large_a_grammar_may_be_called_freely() -> None:
+    texts = {f"p{i}": {"type": "string", "maxLength": 1000 + i} for i in range(400)}
+    large = {"name": "large", "parameters": {"type": "object", "properties": texts}}
+    tools = [{"type": "function", "function": large}, TOOL]
+    with serving("", "{{ tools }} <tool_call>") as (client, target):
+        streamed(client, tools=tools)
+        assert target.samplings[0].grammar == ""  # all share its room
+        chat = {"messages": [{"role": "user", "content": "?"}], "tools": tools}
+        made = client.post("/v1/chat/completions", json={**chat, "tool_choice": "required"})
+    assert (made.status_code, made.json()["error"]["param"]) == (400, "tools.large")
+
+
 def whole(client: TestClient, **fields: Any) -> tuple[dict[str, Any], str]:
     """Return the message and the finish reason of a chat that is not streamed."""
     body = {"messages": [{"role": "user", "content": "?"}], **fields}
     made = client.post("/v1/chat/completions", json=body).json()["choices"][0]
     return made["message"], made["finish_reason"]
+
+
+def test_a_template_of_its_own_tells_the_format_of_chats_with_tools() -> None:
+    script = 'Action:\n```json\n[\n    {"tool_name": "get_time", "parameters": {}}\n]\n```'
+    template = '{{ tools }} Action: ```json "tool_name"'
+    with serving(script, "{{ tools }}", template) as (client, _):
+        assert streamed(client, tools=[TOOL])[1:] == ([["get_time", "{}"]], "tool_calls")
+        assert streamed(client)[0]["content"] == script
+        chat = {"messages": [{"role": "user", "content": "?"}], "tools": [TOOL]}
+        made = client.post("/api/chat", json={**chat, "model": "script", "stream": False}).json()
+        (call,) = made["message"]["tool_calls"]
+        assert call["function"]["name"] == "get_time"
 
 
 HARMONY = "<|start|>assistant<|channel|>final<|message|>"
@@ -159,18 +183,6 @@ def test_an_answer_of_channels_is_told_apart_without_tools() -> None:
         assert (calls, reason) == ([], "stop")
         message, _ = whole(client, reasoning_format="none")
         assert message["content"] == "<|channel|>analysis<|message|>Hm.<|end|>It is noon."
-def test_a_template_of_its_own_tells_the_format_of_chats_with_tools() -> None:
-    script = 'Action:\n```json\n[\n    {"tool_name": "get_time", "parameters": {}}\n]\n```'
-    template = '{{ tools }} Action: ```json "tool_name"'
-    with serving(script, "{{ tools }}", template) as (client, _):
-        assert streamed(client, tools=[TOOL])[1:] == ([["get_time", "{}"]], "tool_calls")
-        assert streamed(client)[0]["content"] == script
-        chat = {"messages": [{"role": "user", "content": "?"}], "tools": [TOOL]}
-        made = client.post("/api/chat", json={**chat, "model": "script", "stream": False}).json()
-        (call,) = made["message"]["tool_calls"]
-        assert call["function"]["name"] == "get_time"
-
-
     with serving(f"{TOOL_MESSAGE}{{}}<|call|>", HARMONY) as (client, _):
         assert streamed(client, tools=[TOOL])[1:] == ([["get_time", "{}"]], "tool_calls")
         assert whole(client)[0]["content"] == ""  # a tool that was not offered
@@ -201,18 +213,6 @@ def test_streams_end_for_the_reason_of_whole_answers(script: str, calls: list[An
         assert streamed(client, **half)[2] == whole(client, **half)[1] == "length"
 
 
-def test_control_tokens_are_shown_where_marks_are_among_them() -> None:
-    tools = Tools((Tool("f", {}, {}),))
-    shown = [
-        (HARMONY, True, True),
-        ("<tool_call> <think>", False, False),
-        ("[TOOL_CALLS]", False, True),
-        ('<|python_tag|> "parameters"', False, True),
-        ("<tool_call> <|python_tag|>", False, True),  # a format that others write too
-        ("[THINK] [TOOL_CALLS] [ARGS]", True, True),
-        ("'<|tool_call>call:' <|channel>thought", True, True),
-        ("", False, False),
-    ]
 def test_an_answer_that_follows_a_schema_is_no_call_of_another_family() -> None:
     script = '{"name": "get_time", "parameters": {"text": "' + "word " * 20 + '"}}'
     asked = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
@@ -230,6 +230,18 @@ def test_an_answer_that_follows_a_schema_is_no_call_of_another_family() -> None:
         assert [name for name, _ in calls] == ["get_time"]
 
 
+def test_control_tokens_are_shown_where_marks_are_among_them() -> None:
+    tools = Tools((Tool("f", {}, {}),))
+    shown = [
+        (HARMONY, True, True),
+        ("<tool_call> <think>", False, False),
+        ("[TOOL_CALLS]", False, True),
+        ('<|python_tag|> "parameters"', False, True),
+        ("<tool_call> <|python_tag|>", False, True),  # a format that others write too
+        ("[THINK] [TOOL_CALLS] [ARGS]", True, True),
+        ("'<|tool_call>call:' <|channel>thought", True, True),
+        ("", False, False),
+    ]
     for template, always, with_tools in shown:
         assert chat_format(template, "").shows_special == always, template
         assert chat_format(template, "", tools).shows_special == with_tools, template

@@ -142,6 +142,9 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "integer", "multipleOf": 7, "minimum": 10, "maximum": 1000}, ["14", "994", "70"],
      ["7", "15", "1001", "0"]),
     ({"type": "integer", "multipleOf": 0.5}, ["3"], ["3.5"]),
+    ({"anyOf": [{"allOf": [{"type": "integer", "multipleOf": 4},
+                           {"multipleOf": 6, "minimum": 1, "maximum": 5}]}, {"type": "null"}]},
+     ["null"], ["4", "12"]),
     ({"type": "integer", "minimum": 10**18, "maximum": 2**63 - 1}, ["1" + "0" * 18, str(2**63 - 1)],
      ["9" * 18, str(2**63), "1"]),
     ({"type": "integer", "minimum": 10**16}, ["1" + "0" * 16, "9" * 17], ["9" * 16]),
@@ -251,6 +254,23 @@ def test_a_grammar_takes_what_its_schema_allows(
     assert [text for text in bad if accepts(schema, text)] == []
     for text in good:
         json.loads(text)
+
+
+@pytest.mark.parametrize("most", [65_536, 300_000, 1_000_000])
+def test_long_bounds_are_written_once(most: int) -> None:
+    text = {"type": "string", "minLength": 1, "maxLength": most}
+    made = grammar_of({"properties": {f"p{i}": dict(text) for i in range(20)}})
+    read_grammar(made, lambda text: -1)
+    assert made.count("{1000}") == made.count("{0,999}") == 1
+
+
+def test_bounds_that_no_grammar_has_room_for_are_refused_by_the_field() -> None:
+    texts = {f"p{i}": {"type": "string", "maxLength": 1000 + i} for i in range(400)}
+    with pytest.raises(GrammarError, match="repetitions written out") as caught:
+        grammar_of({"properties": texts})
+    assert caught.value.field == "json_schema"
+    few = dict(list(texts.items())[:200])
+    read_grammar(grammar_of({"properties": few}), lambda text: -1)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 8, 12, 25, 60, 64, 75, 100, 128, 250, 1000, 3600])
