@@ -51,11 +51,17 @@ def test_a_body_that_is_too_large_is_refused(start: Start) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"null", b'{"prompt": "x"', b"\xff\xfe", b"[" * 100_000, b"9" * 9999],
-    ids=["empty", "half", "list", "null", "open", "not text", "deep", "number"],
+    [
+        *(b"", b"{", b"[]", b"null", b'{"prompt": "x"', b"\xff\xfe", b"[" * 100_000, b"9" * 9999),
+        *(b'{"input": "x", "metadata": {"a": %b}}' % n for n in (b"NaN", b"-Infinity", b"1e999")),
+    ],
+    ids=[
+        *("empty", "half", "list", "null", "open", "not text", "deep", "number"),
+        *("nan", "infinity", "too large"),
+    ],
 )
 def test_a_body_that_is_no_json_object_is_refused(server: Serving, body: bytes) -> None:
-    for path in ("/completion", "/v1/chat/completions"):
+    for path in ("/completion", "/v1/chat/completions", "/v1/responses"):
         made = server.client.post(path, content=body)
         assert made.status_code == 400
         assert made.json()["error"]["type"] == "invalid_request_error"
@@ -108,13 +114,6 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return plain(model, text, **settings)
 
     monkeypatch.setattr(LlamaModel, "tokenize", tokenize)
-    made = server.post(path, **body)
-    assert made.status_code == 400
-    error = made.json()["error"]
-    message = error if isinstance(error, str) else error["message"]
-    assert ("at least" in message) == (path != "/v1/messages")  # it has its own words
-    assert max(tokenized, default=0) < 10**6
-    if path == "/v1/chat/completions":
     return made
 
 
@@ -146,16 +145,17 @@ def test_what_is_far_too_long_is_refused_before_it_is_tokenized(
     server: Serving, name: str, tokenized: list[int]
 ) -> None:
     path, body = LONG_BODIES[name]
+    made = server.post(path, **body)
+    assert made.status_code == 400
+    error = made.json()["error"]
+    message = error if isinstance(error, str) else error["message"]
+    assert ("at least" in message) == (path != "/v1/messages")  # it has its own words
+    assert max(tokenized, default=0) < 10**6
+    if path == "/v1/chat/completions":
         assert error["n_prompt_tokens"] > 2048
         assert error["n_ctx"] == 2048
 
 
-def test_the_longest_prompt_can_be_bounded(start: Start) -> None:
-    server = start(slots=1, max_prompt_tokens=10)
-    assert server.post("/completion", prompt="a b c", n_predict=1).status_code == 200
-    made = server.post("/completion", prompt="a b c " * 20, n_predict=1)
-    assert made.status_code == 400
-    assert made.json()["error"]["n_ctx"] == 10
 def test_a_prediction_longer_than_the_context_is_not_tokenized(
     server: Serving, tokenized: list[int]
 ) -> None:
@@ -181,6 +181,12 @@ def test_texts_among_ids_are_counted_before_they_are_tokenized(
     assert len(tokenized) == 2048
 
 
+def test_the_longest_prompt_can_be_bounded(start: Start) -> None:
+    server = start(slots=1, max_prompt_tokens=10)
+    assert server.post("/completion", prompt="a b c", n_predict=1).status_code == 200
+    made = server.post("/completion", prompt="a b c " * 20, n_predict=1)
+    assert made.status_code == 400
+    assert made.json()["error"]["n_ctx"] == 10
 
 
 def test_a_full_queue_says_when_to_try_again(start: Start) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
@@ -126,12 +127,23 @@ def parse_json(raw: bytes) -> Any:
     """Return the value of a JSON body.
 
     Raises:
-        ApiError: It is not JSON.
+        ApiError: It is not JSON, or holds a number that no answer could repeat.
     """
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {error}") from error
+
+
+def _finite(digits: str) -> float:
+    made = float(digits)
+    if math.isinf(made):
+        _refuse(digits)
+    return made
+
+
+def _refuse(number: str) -> NoReturn:
+    raise ValueError(f"{number:.40} is no finite number")
 
 
 def parse(raw: bytes, model: type[B]) -> B:
