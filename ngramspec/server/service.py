@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ngramspec.errors import InputError
 from ngramspec.server.bridge.bridge import Bridge, RequestPlan
+from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import read
 from ngramspec.server.response.sse import Events, EventStream, finished
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ngramspec.engine import Generation
 
 P = TypeVar("P", bound=RequestPlan)
+MAX_NAME_BODY = 1 << 16  # bytes of a body that only names something: the event loop parses it
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,19 @@ class Service:
             self.tenant_of(request),
         )
 
-    async def read(self, request: Request) -> bytes:
+    async def read(self, request: Request, most: int | None = None) -> bytes:
         """Return the body of a request.
 
+        most: Its bytes at most, fewer than of any body.
+
         Raises:
-            ApiError: It did not arrive in time, or the client left.
+            ApiError: It did not arrive in time, is too large, or the client left.
         """
-        return await read(request, self.settings.read_timeout)
+        raw = await read(request, self.settings.read_timeout)
+        if most is not None and len(raw) > most:
+            words = f"the body is larger than {most} bytes"
+            raise ApiError(413, words, code="request_too_large")
+        return raw
 
     def namespace_of(self, request: Request) -> str:
         """Return the namespace of the request's key, "" if keys share what is learned."""

@@ -175,6 +175,12 @@ def test_errors_of_all_kinds_have_ollamas_shape(start) -> None:
     assert closing.headers["retry-after"] == "2"
 
 
+@pytest.mark.parametrize("path", ["/api/show", "/api/pull"])
+def test_a_body_that_only_names_a_model_is_small(server: Serving, path: str) -> None:
+    made = server.post(path, model="tiny", more="x" * (1 << 16))
+    assert error_of(made, 413) == "the body is larger than 65536 bytes"
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [(8030261248, "8.0B"), (7 * 10**9, "7B"), (137000000, "137M"), (5475584, "5.48M"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import json
 import random
@@ -17,6 +18,8 @@ import pytest
 from helpers.command import Process
 from helpers.serving import Serving, serving, wait_until
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.server.http.connections import BODY
+from ngramspec.server.service import Service
 
 Start = Callable[..., Serving]
 ONE = "def area(width, height):\n    return width * height\n\ndef one("
@@ -250,6 +253,32 @@ def test_who_leaves_or_waits_too_long_saves_nothing(start: Start, folder: Path) 
         size = long.result()["timings"]["prompt_n"]
     assert server.engine.slots()[0].num_past in (size + 1499, 2047)
     assert list(folder.iterdir()) == []
+
+
+def test_who_sends_no_body_keeps_no_other_waiting(saving: Serving) -> None:
+    connections = [saving.connect() for _ in range(2)]  # as many as there are turns
+    head = b"POST /slots/0?action=save HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20\r\n\r\n"
+    for sock in connections:
+        sock.sendall(head)
+    opened = saving.http.connections.open
+    wait_until(lambda: sum(one.waits_for == BODY for one in list(opened)) == 2)
+    assert act(saving, 0, "save", filename="a").status_code == 200
+    for sock in connections:
+        sock.close()
+
+
+def test_a_turn_is_waited_for_no_longer_than_a_slot(start: Start, folder: Path) -> None:
+    server = start(slots=1, slot_save_path=str(folder), queue_timeout=0.1)
+    service: Service = server.http.config.app.state.service
+    service.slot_turns[""] = asyncio.Semaphore(0)  # others have all of them
+    answer = act(server, 0, "erase")
+    assert answer.status_code == 503
+    assert "0.1 seconds" in answer.json()["error"]["message"]
+
+
+def test_a_body_that_names_a_file_is_small(saving: Serving) -> None:
+    answer = act(saving, 0, "save", filename="a", more="x" * (1 << 16))
+    assert (answer.status_code, "65536 bytes" in answer.text) == (413, True)
 
 
 def test_each_key_has_files_of_its_own(start: Start, folder: Path) -> None:

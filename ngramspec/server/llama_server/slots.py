@@ -7,8 +7,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ from ngramspec.server.errors import ApiError, api_error, bad_request, not_suppor
 from ngramspec.server.llama_server.bodies import SlotBody
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.service import Service, json_response, routes, service_of
+from ngramspec.server.service import MAX_NAME_BODY, Service, json_response, routes, service_of
 
 T = TypeVar("T")
 PRIVATE = 0o700  # a key's folder
@@ -57,31 +56,37 @@ async def change_slot(request: Request) -> Response:
         raise bad_request("Invalid action", "action")
     slot = _slot_id(request.path_params["slot_id"], service)
     tenant = service.tenant_of(request)
+    name = "" if action is _erase else _name(await service.read(request, MAX_NAME_BODY))
     turn = service.slot_turns.setdefault(tenant, asyncio.Semaphore(service.served.engine.num_slots))
-    async with turn:  # each holds a copy of its slot
-        return json_response(await action(request, service, slot, tenant))
+    await _done(request, service, turn.acquire())  # each holds a copy of its slot
+    try:
+        return json_response(await action(request, service, slot, tenant, name))
+    finally:
+        turn.release()
 
 
-async def _save(request: Request, service: Service, slot: int, tenant: str) -> dict[str, Any]:
-    name = _name(await service.read(request))
+async def _save(
+    request: Request, service: Service, slot: int, tenant: str, name: str
+) -> dict[str, Any]:
     started = time.perf_counter()
-    saved = await _done(
-        request, service, service.served.engine.save_slot(slot, _owner(request, service))
-    )
+    future = service.served.engine.save_slot(slot, _owner(request, service))
+    saved = await _done(request, service, asyncio.wrap_future(future))
     path = _path(service, tenant, name)
     size = await _on_disk("save", path, lambda: _write(path, saved))
     told = {"n_saved": int(saved.tokens.size), "n_written": size}
     return _told(slot, name, told, "save_ms", started)
 
 
-async def _restore(request: Request, service: Service, slot: int, tenant: str) -> dict[str, Any]:
-    name = _name(await service.read(request))
+async def _restore(
+    request: Request, service: Service, slot: int, tenant: str, name: str
+) -> dict[str, Any]:
     started = time.perf_counter()
     path = _path(service, tenant, name)
     saved, size = await _on_disk("restore", path, lambda: read_slot(path))
     engine, owner = service.served.engine, _owner(request, service)
+    future = engine.restore_slot(slot, saved, owner, tenant)
     try:
-        count = await _done(request, service, engine.restore_slot(slot, saved, owner, tenant))
+        count = await _done(request, service, asyncio.wrap_future(future))
     except ApiError as error:
         if error.status == 400:
             raise bad_request(f"Unable to restore slot: {error.message}", "filename") from error
@@ -89,9 +94,12 @@ async def _restore(request: Request, service: Service, slot: int, tenant: str) -
     return _told(slot, name, {"n_restored": count, "n_read": size}, "restore_ms", started)
 
 
-async def _erase(request: Request, service: Service, slot: int, tenant: str) -> dict[str, Any]:
+async def _erase(
+    request: Request, service: Service, slot: int, tenant: str, name: str
+) -> dict[str, Any]:
     future = service.served.engine.erase_slot(slot, _owner(request, service))
-    return {"id_slot": slot, "n_erased": await _done(request, service, future)}
+    count = await _done(request, service, asyncio.wrap_future(future))
+    return {"id_slot": slot, "n_erased": count}
 
 
 _ACTIONS = {"save": _save, "restore": _restore, "erase": _erase}
@@ -104,14 +112,14 @@ def _told(
     return {"id_slot": slot, "filename": name, **figures, "timings": {time_name: spent}}
 
 
-async def _done(request: Request, service: Service, future: Future[T]) -> T:
+async def _done(request: Request, service: Service, work: Awaitable[T]) -> T:
     """Return what came of work on a slot; give it up if the client leaves, or it takes too long.
 
     Raises:
         ApiError: It failed or was given up.
     """
     settings = service.settings
-    waiting = asyncio.wrap_future(future)
+    waiting = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(until_gone(request.receive))
     try:
         await asyncio.wait(

@@ -23,7 +23,7 @@ from ngramspec.server.ollama.info import running, show, tags
 from ngramspec.server.ollama.names import listed_name, serves
 from ngramspec.server.ollama.plan import plan_chat, plan_generate
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.service import json_response, routes, service_of
+from ngramspec.server.service import MAX_NAME_BODY, json_response, routes, service_of
 
 API_VERSION = "0.12.6"  # version of Ollama that has this API; clients require a minimum
 
@@ -57,7 +57,7 @@ async def show_model(request: Request) -> Response:
     """Describe the model."""
     service = service_of(request)
     served = service.served
-    parse(await service.read(request), ShowBody).named(served)
+    parse(await service.read(request, MAX_NAME_BODY), ShowBody).named(served)
     return json_response(await asyncio.to_thread(show, served))
 
 
@@ -69,7 +69,7 @@ async def version(request: Request) -> Response:
 async def pull(request: Request) -> Response:
     """Tell that the served model is here already; clients ask before they use it. Refuse others."""
     service = service_of(request)
-    body = parse(await service.read(request), PullBody)
+    body = parse(await service.read(request, MAX_NAME_BODY), PullBody)
     wanted = body.model or body.name
     if wanted and not serves(service.served, wanted):
         raise not_supported(f"{_NO_CHANGES}; this one serves {listed_name(service.served)}")
