@@ -35,6 +35,13 @@ def test_an_answer_goes_on_past_the_context(shifting: Serving) -> None:
     assert f"ngramspec:context_shifts_total {shifts}" in shifting.client.get("/metrics").text
 
 
+def test_a_message_past_the_context_ended_for_its_number_of_tokens(shifting: Serving) -> None:
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2 * CONTEXT}
+    made = shifting.post("/v1/messages", **body, ignore_eos=True).json()
+    assert made["usage"]["output_tokens"] == 2 * CONTEXT
+    assert made["stop_reason"] == "max_tokens"
+
+
 def test_drafts_change_nothing(shifting: Serving) -> None:
     """The server of these tests runs in an exact setting."""
     for more in (

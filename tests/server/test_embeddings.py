@@ -338,6 +338,22 @@ def test_nothing_more_is_computed_for_a_client_that_has_left() -> None:
     asyncio.run(ask())
 
 
+def test_a_failure_that_nobody_thought_of_is_logged(
+    embedding: Serving,
+    embedder: Embedder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def failing(texts: Sequence[Any]) -> list[Vectors]:
+        raise RuntimeError("nobody thought of it")
+
+    monkeypatch.setattr(embedder, "embed", failing)
+    with caplog.at_level("ERROR"):
+        made = embedding.post("/v1/embeddings", input="x")
+    assert (made.status_code, "nobody" in made.text) == (500, False)
+    assert "RuntimeError: nobody thought of it" in caplog.text
+
+
 def test_the_queue_is_bounded_and_ends_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
         monkeypatch.setattr(queues, "MOST_WAITING", 2)

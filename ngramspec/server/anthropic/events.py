@@ -121,7 +121,8 @@ def _stop(plan: MessagePlan, served: ServedModel, made: Generation, calls: bool)
     """Return why a message ended, and the stop text that ended it."""
     found = made.stop_text if made.stop_text in plan.stops else None
     if made.finish_reason == "length":
-        full = made.timings.num_prompt + made.num_tokens >= served.engine.context_size
+        held = made.timings.num_prompt + made.num_tokens - made.timings.num_discarded
+        full = held >= served.engine.context_size
         reason = "model_context_window_exceeded" if full else "max_tokens"
     elif found is not None:
         reason = "stop_sequence"

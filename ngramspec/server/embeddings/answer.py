@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec.engine.request import TokenIds
+from ngramspec.errors import NgramspecError
 from ngramspec.server.embeddings.queue import EmbeddingQueue
 from ngramspec.server.embeddings.vectors import Vectors
 from ngramspec.server.errors import api_error
@@ -54,6 +55,6 @@ async def answer(
     try:
         tenant = service.tenant_of(request)
         found = await queue.run(made.texts, request.receive, tenant)
-    except Exception as error:
+    except NgramspecError as error:
         raise api_error(error, service.settings.retry_after) from error
     return await service.bridge.finish(lambda: json_response(whole(made, found)))
