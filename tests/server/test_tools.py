@@ -11,6 +11,8 @@ import pytest
 
 from helpers.serving import CHAT, Serving
 from helpers.written_calls import FAMILIES
+from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.chat.tools import tools_of
 
 WEATHER = {
     "type": "function",
@@ -55,7 +57,11 @@ def collect(events: list[Any]) -> tuple[str, list[dict[str, Any]], str]:
     return content, calls, reason
 
 
-@pytest.mark.parametrize("choice", ["required", ONE])
+def allowed(mode: str, *tools: Any) -> Any:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}
+
+
+@pytest.mark.parametrize("choice", ["required", ONE, allowed("required", ONE)], ids=str)
 def test_a_forced_call_follows_its_schema(server: Serving, choice: Any) -> None:
     tools = [WEATHER] if choice == "required" else TOOLS
     made = server.chat(tools=tools, tool_choice=choice, parallel_tool_calls=False, max_tokens=200)
@@ -64,6 +70,17 @@ def test_a_forced_call_follows_its_schema(server: Serving, choice: Any) -> None:
     assert message.content is None
     assert len(message.tool_calls) == 1
     check_weather(message.tool_calls[0])
+
+
+def test_only_allowed_tools_may_be_called() -> None:
+    def chosen(choice: Any, *tools: Any) -> tuple[list[str], bool]:
+        made = tools_of(Conversation(messages=[], tools=list(tools), tool_choice=choice))
+        return [tool.name for tool in made.tools], made.required
+
+    patch = {"type": "custom", "custom": {"name": "patch"}}
+    assert chosen(allowed("auto", ONE), *TOOLS) == (["get_weather"], False)
+    assert chosen(allowed("required", CLOCK, ONE), *TOOLS) == (["get_weather", "get_time"], True)
+    assert chosen(allowed("auto", patch, ONE), patch, CLOCK) == (["patch"], False)
 
 
 def test_a_required_call_is_one_of_the_tools(server: Serving) -> None:
@@ -201,6 +218,9 @@ def test_a_tool_that_is_named_must_be_there(server: Serving) -> None:
         ({"tools": [{"type": "custom", "custom": {}}]}, "tools[0]"),
         ({"tools": [{"type": "custom"}]}, "tools[0]"),
         ({"tools": TOOLS, "tool_choice": "perhaps"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": allowed("auto")}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": allowed("none", ONE)}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
         ({"extra": {"tool_choice": "required"}}, "tool_choice"),
         ({"tools": TOOLS, "extra": {"grammar": 'root ::= "a"'}}, "grammar"),
     ],

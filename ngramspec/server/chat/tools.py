@@ -57,7 +57,7 @@ class Tools:
 
 
 def tools_of(chat: Conversation) -> Tools:
-    """Return the tools of a chat: only the chosen one if tool_choice names it, none for "none".
+    """Return the tools of a chat: only those that tool_choice names, none for "none".
 
     Raises:
         ApiError: A tool or the choice does not have OpenAI's shape.
@@ -68,9 +68,10 @@ def tools_of(chat: Conversation) -> Tools:
             raise bad_request("tool_choice is only allowed with tools", "tool_choice")
         return Tools()
     tools = tuple(_tool(given, f"tools[{i}]") for i, given in enumerate(chat.tools))
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        tools, choice = _allowed(tools, choice.get("allowed_tools"))
     if isinstance(choice, dict):
-        named = choice.get("function") or choice.get("custom") or choice
-        name = named.get("name") if isinstance(named, dict) else None
+        name = _name_in(choice)
         tools = tuple(tool for tool in tools if tool.name == name)
         if not tools:
             raise bad_request(f"tool_choice names {name!r}, which is not in tools", "tool_choice")
@@ -80,6 +81,25 @@ def tools_of(chat: Conversation) -> Tools:
             f"tool_choice must be none, auto, required or a function, got {choice!r}", "tool_choice"
         )
     return Tools(tools, choice == "required", chat.parallel_tool_calls)
+
+
+def _allowed(tools: tuple[Tool, ...], given: Any) -> tuple[tuple[Tool, ...], str]:
+    """Return the tools that a choice allows, and the choice among them."""
+    listed = given.get("tools") if isinstance(given, dict) else None
+    if not isinstance(listed, list):
+        raise bad_request("tool_choice must have a list of allowed tools", "tool_choice")
+    names = [_name_in(one) for one in listed if isinstance(one, dict)]
+    known = {name for name in names if isinstance(name, str)}
+    kept = tuple(tool for tool in tools if tool.name in known)
+    if not kept:
+        raise bad_request("tool_choice allows none of the tools", "tool_choice")
+    mode = given.get("mode")
+    return kept, mode if isinstance(mode, str) else "auto"
+
+
+def _name_in(choice: Mapping[str, Any]) -> Any:
+    named = choice.get("function") or choice.get("custom") or choice
+    return named.get("name") if isinstance(named, dict) else None
 
 
 def _tool(given: Mapping[str, Any], field: str) -> Tool:

@@ -12,7 +12,7 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.responses.bodies import ResponsesBody, check_stateless, schema_of
 from ngramspec.server.responses.input import messages_of
-from ngramspec.server.responses.tools import ResponseTools, choose, response_tools
+from ngramspec.server.responses.tools import ResponseTools, chat_choice, response_tools
 from ngramspec.server.settings import ServerSettings
 
 MAX_ECHO = 1 << 20  # bytes of a body up to which its long members are repeated in the response
@@ -82,11 +82,10 @@ def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
 def _conversation(body: ResponsesBody, served: ServedModel) -> tuple[Conversation, ResponseTools]:
     messages = messages_of(body.input, body.instructions or "", served.takes_late_system)
     tools = response_tools(body.tools or ())
-    given, choice = choose(tools, body.tool_choice)
     made = InputConversation(
         messages=messages,
-        tools=list(given) or None,
-        tool_choice=choice,
+        tools=list(tools.given) or None,
+        tool_choice=chat_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
         chat_template_kwargs=body.chat_template_kwargs,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,

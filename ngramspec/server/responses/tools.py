@@ -71,36 +71,34 @@ def response_tools(given: Sequence[Mapping[str, Any]]) -> ResponseTools:
     return ResponseTools(tools, origins)
 
 
-def choose(tools: ResponseTools, choice: Choice) -> tuple[Sequence[dict[str, Any]], Choice]:
-    """Return the tools and the choice among them as a chat has them.
+def chat_choice(choice: Choice) -> Choice:
+    """Return the choice among tools as chats have it.
 
     Raises:
         ApiError: The choice is none of a function, or of a list of functions.
     """
     if not isinstance(choice, dict):
-        return tools.given, choice
+        return choice
     kind = choice.get("type")
     if kind in ("function", "custom"):
-        name = choice.get("name")
-        if not isinstance(name, str):
+        if not isinstance(choice.get("name"), str):
             raise bad_request("tool_choice must have a name", "tool_choice")
-        name = full_name(choice.get("namespace"), name)
-        return tools.given, {"type": "function", "function": {"name": name}}
+        return _named(choice)
     if kind != "allowed_tools":
         words = f"tool_choice of type {kind!r:.80} is not supported: this server calls functions"
         raise not_supported(words, "tool_choice")
     allowed = choice.get("tools")
     if not isinstance(allowed, list):
         raise bad_request("tool_choice must have a list of tools", "tool_choice")
-    names = {
-        full_name(one.get("namespace"), one["name"])
-        for one in allowed
-        if isinstance(one, dict) and isinstance(one.get("name"), str)
-    }
-    kept = [tool for tool in tools.given if tool[tool["type"]]["name"] in names]
-    if not kept:
-        raise bad_request("tool_choice allows none of the tools", "tool_choice")
-    return kept, choice.get("mode") if isinstance(choice.get("mode"), str) else "auto"
+    named = [
+        _named(one) for one in allowed if isinstance(one, dict) and isinstance(one.get("name"), str)
+    ]
+    return {"type": kind, kind: {"mode": choice.get("mode"), "tools": named}}
+
+
+def _named(choice: Mapping[str, Any]) -> dict[str, Any]:
+    name = full_name(choice.get("namespace"), choice["name"])
+    return {"type": "function", "function": {"name": name}}
 
 
 def _flat(given: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
