@@ -22,9 +22,9 @@ from ngramspec.corpus import CorpusPlan, DigestSet, Problem, Problems
 from ngramspec.corpus.dedup import DIGEST_BYTES
 from ngramspec.corpus.inputs import STDIN
 from ngramspec.errors import FormatError, InputError
+from ngramspec.files import naming, new_file, private, remove_temporaries
 from ngramspec.formats.dates import changed_ns
 from ngramspec.formats.entries import EntrySource
-from ngramspec.formats.files import naming, new_file, private, remove_temporaries
 from ngramspec.formats.suffix_file import BORDER
 
 STATE = "state.json"

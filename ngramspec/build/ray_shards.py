@@ -24,7 +24,7 @@ from ngramspec.build.feed import Totals
 from ngramspec.build.result import Seconds
 from ngramspec.corpus import Problem, Problems
 from ngramspec.errors import FormatError
-from ngramspec.formats.files import new_file
+from ngramspec.files import new_file
 
 PATTERN = "shard-*"
 _ROW = np.dtype([("offset", "<u8"), ("bytes", "<u8"), ("checksum", "<u8")])

@@ -12,8 +12,8 @@ from ngramspec._native.files.entries import EntryMerger
 from ngramspec._native.files.tally import Tally
 from ngramspec.build.options import POOL, BuildOptions
 from ngramspec.errors import FormatError
+from ngramspec.files import naming, private
 from ngramspec.formats.entries import Entries, EntrySource, no_entries
-from ngramspec.formats.files import naming, private
 
 ENTRY_BYTES = 16
 FAN_IN = 64  # runs that are merged at once

@@ -178,8 +178,7 @@ class ReferenceDrafter:
         tokens = list(token_ids)
         if state.active and tokens == state.history:
             return 0
-        held = state.history  # where nothing is held, any text would go on from it
-        if not state.active or not held or tokens[: len(held)] != held:
+        if not state.active or tokens[: len(state.history)] != state.history:
             self.begin(slot, tokens)
             return -1
         new = tokens[len(state.history) :]

@@ -176,3 +176,19 @@ def test_one_large_accept_takes_no_room_for_what_is_dropped() -> None:
     assert drafter.nbytes <= 2 * before
     assert drafter.length(0) == BOUND + 10 + 1_000_000
     assert drafter.check() == ""
+
+
+def test_another_text_begins_anew_where_all_that_was_held_has_aged_away() -> None:
+    drafter = create_drafter("ngram-simple", max_history=BOUND)
+    generate(drafter)
+    drafter.truncate(0, 10)  # these were dropped long ago
+    assert drafter.follow(0, TEXT[:10]) == 0
+    assert drafter.follow(0, TEXT[100:150]) == -1
+    assert drafter.history(0).tolist() == TEXT[100:150].tolist()
+    drafter.begin(0, TEXT[:10])
+    accept(drafter, TEXT[10:])
+    drafter.truncate(0, 10)
+    table, lengths = TEXT[None, 100:150].copy(), np.array([50], np.int32)
+    accepted = np.zeros(1, np.int32)
+    drafter.follow_batch(np.zeros(1, np.int32), table, lengths, accepted)
+    assert accepted.tolist() == [-1]

@@ -105,18 +105,6 @@ def test_follow_equals_the_calls_that_it_stands_for(
 
 
 @each_drafter
-def test_a_text_after_none_is_a_prompt(name: str) -> None:
-    drafter = drafter_of(name)
-    drafter.core.begin(0, [])
-    assert drafter.core.follow(0, [1, 2, 3]) == -1
-    drafter.core.begin(0, [])
-    table, lengths = np.array([[1, 2, 3]], np.int32), np.array([3], np.int32)
-    accepted = np.zeros(1, np.int32)
-    drafter.core.follow_batch(np.zeros(1, np.int32), table, lengths, accepted)
-    assert accepted.tolist() == [-1]
-
-
-@each_drafter
 @SETTINGS
 @given(prompt=prompts, draft_length=st.integers(0, 20))
 def test_follow_with_the_same_text_keeps_the_pending_draft(

@@ -32,7 +32,7 @@ cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_
     cdef Py_ssize_t held = s.history.len, known = s.base + held
     cdef Py_ssize_t tail = held if held < TAIL else TAIL
     cdef Py_ssize_t i, place
-    if length < known or (held == 0 and length > known):  # where nothing is held, any text would go on from it
+    if length < known or (held == 0 and length > known and s.base):  # all has aged away: any text would go on
         return False
     if memcmp(row + known - tail, s.history.tokens + held - tail, <size_t>tail * sizeof(token_t)):
         return False
@@ -186,8 +186,8 @@ cdef Py_ssize_t follow_text(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
                             Py_ssize_t vocab_size, Status* status) noexcept nogil:
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t known = s.base + s.history.len
-    # Where nothing is held, any text would go on from it.
-    cdef bint goes_on = s.active and n >= known and (s.history.len > 0 or n == known) and (
+    # Where all that was held has aged away, any text would go on from it.
+    cdef bint goes_on = s.active and n >= known and (s.history.len > 0 or n == known or s.base == 0) and (
         history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
     cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
     cdef EmittedC emitted = EmittedC(0, 0)
