@@ -15,6 +15,8 @@ from helpers.failing import fail_after
 from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, CODE, REPEAT, Serving
 from ngramspec.errors import BackendError
+from ngramspec.server.anthropic.content import Content
+from ngramspec.server.chat.delta import Delta
 
 Start = Callable[..., Serving]
 ANSWER = f"```python\n{CODE}```"
@@ -644,3 +646,11 @@ def test_a_chat_without_text_is_no_error(server: Serving) -> None:
     made = server.post("/v1/messages", messages=[{**USER, "content": []}], max_tokens=1)
     assert made.status_code == 200
     assert REPEAT not in made.text
+
+
+@pytest.mark.parametrize("wrong", ['{"a": ' + "[" * 100_000, '{"a": 1e999}', '{"a": NaN}'])
+def test_a_call_whose_arguments_no_client_can_read_has_none(wrong: str) -> None:
+    content = Content()
+    content.add(Delta("call", "f", call_id="1"))
+    content.add(Delta("arguments", wrong))
+    assert content.json() == [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]

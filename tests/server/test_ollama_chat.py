@@ -240,11 +240,11 @@ def test_a_call_that_is_cut_off_is_text(calling: ollama.Client) -> None:
         assert bool(made.message.content) != bool(made.message.tool_calls)
 
 
-def test_a_call_whose_arguments_are_nested_too_deep_is_text() -> None:
-    nested = '{"a": ' + "[" * 100_000
-    calls, loose = read_calls([{"name": "f", "arguments": nested}, {"name": "g", "arguments": ""}])
+@pytest.mark.parametrize("wrong", ['{"a": ' + "[" * 100_000, '{"a": 1e999}', '{"a": NaN}'])
+def test_a_call_whose_arguments_no_client_can_read_is_text(wrong: str) -> None:
+    calls, loose = read_calls([{"name": "f", "arguments": wrong}, {"name": "g", "arguments": ""}])
     assert calls == [{"function": {"name": "g", "arguments": {}}}]
-    assert loose == '{"name": "f", "arguments": ' + nested
+    assert loose == '{"name": "f", "arguments": ' + wrong
 
 
 def test_a_conversation_with_a_call_and_its_result_goes_on(client: ollama.Client) -> None:

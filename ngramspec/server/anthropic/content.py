@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from ngramspec.server.chat.delta import Delta
+from ngramspec.server.request.bodies import finite_json
 
 Event = dict[str, Any]
 # Kind of a piece -> type of its block, of its events, and the member that holds the text.
@@ -108,7 +108,7 @@ class Content:
 def _arguments(text: str) -> dict[str, Any]:
     """Return a call's arguments; none of a call that was cut short."""
     try:
-        made = json.loads(text or "{}")
+        made = finite_json(text or "{}")
     except (ValueError, RecursionError):
         return {}
     return made if isinstance(made, dict) else {}

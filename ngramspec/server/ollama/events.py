@@ -13,6 +13,7 @@ from ngramspec.server.chat.parser import read_message
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.plan import OllamaPlan
+from ngramspec.server.request.bodies import finite_json
 from ngramspec.server.response.logprobs import LogprobFormat
 from ngramspec.server.response.sse import json_text
 from ngramspec.server.response.timings import optional_members
@@ -211,7 +212,7 @@ def read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
     for call in calls:
         name, text = call["name"], call["arguments"]
         try:
-            arguments = json.loads(text or "{}")
+            arguments = finite_json(text or "{}")
         except (ValueError, RecursionError):
             arguments = None
         if isinstance(arguments, dict):

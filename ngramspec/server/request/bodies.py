@@ -130,9 +130,19 @@ def parse_json(raw: bytes) -> Any:
         ApiError: It is not JSON, or holds a number that no answer could repeat.
     """
     try:
-        return json.loads(raw, parse_constant=_refuse, parse_float=_finite)
+        return finite_json(raw)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {error}") from error
+
+
+def finite_json(raw: bytes | str) -> Any:
+    """Return the value of JSON without NaN and numbers that are infinite to us.
+
+    Raises:
+        ValueError: It is not JSON, or holds such a number.
+        RecursionError: It is too deep.
+    """
+    return json.loads(raw, parse_constant=_refuse, parse_float=_finite)
 
 
 def _finite(digits: str) -> float:
