@@ -146,7 +146,7 @@ class Rules:
         if high is None:
             return " ".join(filter(None, (*must, f"{item}*")))
         whole, rest = divmod(high - low, BLOCK)
-        part = self.repeated(item, 0, BLOCK - 1)
+        part = self.repeated(item, 0, BLOCK - 1) if whole else ""
         more = self.repeated(item, 0, rest) if rest else '""'
         for _ in range(whole):  # each further block begins where the one before is full
             more = self.add("blocks", f"{part} | {block} {more}")

@@ -88,9 +88,9 @@ WAITS = """
     import sys, time
     from pathlib import Path
     from helpers.planted import planted, trace
-    from ngramspec.bench.candidates import DEFAULT
-    from ngramspec.bench.split import split
-    from ngramspec.bench.trial import try_file
+    from ngramspec.bench.tune.candidates import DEFAULT
+    from ngramspec.bench.tune.split import split
+    from ngramspec.bench.tune.trial import try_file
     from ngramspec.costs import PROFILES
 
     path = Path(sys.argv[1])

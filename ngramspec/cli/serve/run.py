@@ -369,14 +369,14 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
 
 def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
     keys = [key.strip() for text in options["api_key"] for key in text.split(",")]
-    if options["api_key"] and not any(keys):
-        raise InputError("--api-key holds no key: without the option anybody can send requests")
     path = options["api_key_file"]
     if path is not None:
         lines = (line.strip() for line in read_utf8(path).splitlines())
         keys += [line for line in lines if not line.startswith("#")]
         if not any(keys):
             raise InputError(f"{path} holds no key")
+    if options["api_key"] and not any(keys):
+        raise InputError("--api-key holds no key: without the option anybody can send requests")
     return tuple(dict.fromkeys(filter(None, keys)))
 
 
