@@ -107,7 +107,7 @@ def test_a_begun_answer_is_continued_from_its_reasoning(
 ) -> None:
     server = start(slots=1, served={"template": TEMPLATES["opened reasoning"]})
     begun = {"role": "assistant", "content": "", "reasoning_content": "They greet"}
-    body = {"messages": [HELLO, begun], "max_tokens": 2}
+    body = {"messages": [HELLO, begun], "max_tokens": 2, "logit_bias": [["them", 100]]}
     said = server.post("/v1/chat/completions", **body).json()["choices"][0]["message"]
     assert said["reasoning_content"]
     assert not said["content"]

@@ -76,7 +76,7 @@ def test_drafts_change_none(server: Serving) -> None:
         )
         for more in ({}, {"speculative.n_max": 0})
     )
-    assert with_drafts["timings"]["draft_n_accepted"] > 5
+    assert with_drafts["timings"]["draft_n_accepted"] >= 5
     assert with_drafts["content"] == without["content"]
     both = zip(
         with_drafts["completion_probabilities"], without["completion_probabilities"], strict=True

@@ -22,6 +22,10 @@ SETTINGS: tuple[Adapters, ...] = ((), ((0, 1.0),), ((0, 0.5),), ((1, 1.0),), ((0
 PLAIN = {"slots": 2, "context_size": 512, "threads": 1, "flash_attn": True}
 
 
+def random_tokens_of(count: int) -> list[int]:
+    return np.random.default_rng(3).integers(3, 4000, count).tolist()  # type: ignore[no-any-return]
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("lora")
@@ -61,16 +65,32 @@ def test_drafts_change_no_token_whatever_adapters_requests_have(files: list[Path
             for ids in prompts
             for setting in SETTINGS
         ]
-        found = find_exact(model, 1, 2)
+        found = find_exact(model, 1, 1)
         said = []
         for drafter, requests in ((None, asked), ("ngram-mod,ngram-cache", asked[::-1])):
-            with open_exact(model, found, 2, 512) as target:
-                made = Engine(target, drafter, slots=2, exact=True).generate(requests)
+            with open_exact(model, found, 1, 512) as target:
+                made = Engine(target, drafter, slots=1, exact=True).generate(requests)
                 assert all(one.error is None for one in made)
                 by_request = {id(one.request): list(one.token_ids) for one in made}
                 said.append([by_request[id(request)] for request in asked])
         assert said[0] == said[1]
         assert len({tuple(tokens) for tokens in said[0][:5]}) == 5  # each setting says its own
+
+
+def test_an_exact_setting_is_exact_with_adapters_too(files: list[Path]) -> None:
+    ids = random_tokens_of(48)
+    with LlamaModel(embedded_model(), adapters=files) as model:
+        with pytest.raises(BackendError, match="with LoRA adapters only one slot is exact"):
+            find_exact(model, 1, 2)
+        found = find_exact(model, 1, 1)
+        with open_exact(model, found, 1, 512) as target:
+            for setting in SETTINGS:
+                target.adapt(setting)
+                rows = []
+                for step in (1, 2, 5, 48):
+                    target.truncate(0, 0)
+                    rows.append(rows_of(target, ids, step=step))
+                assert all((one == rows[0]).all() for one in rows), setting
 
 
 def test_what_is_no_adapter_of_the_model_is_refused(files: list[Path], tmp_path: Path) -> None:
