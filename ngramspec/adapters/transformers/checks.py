@@ -35,12 +35,11 @@ def cache_name() -> str:
     return "cache" if "cache" in fields else "past_key_values"
 
 
-def check_call(model: Any, input_ids: Any, config: Any, kwargs: dict[str, Any]) -> None:
+def check_call(model: Any, config: Any, kwargs: dict[str, Any]) -> None:
     """Raise InputError unless drafts support a call of generate().
 
     Args:
         model: The model.
-        input_ids: Prompts, of shape (rows, tokens).
         config: The prepared GenerationConfig.
         kwargs: What generate() would hand to the model.
     """
@@ -60,8 +59,7 @@ def check_call(model: Any, input_ids: Any, config: Any, kwargs: dict[str, Any]) 
         raise InputError(
             f"{kind.__name__} changes its inputs after each token, but passes go over several"
         )
-    rows, length = input_ids.shape
-    limit = longest_alike(model.config.get_text_config(), length if rows == 1 else 0)
+    limit = longest_alike(model.config.get_text_config())
     if config.max_length - 1 > limit:
         raise InputError(
             f"beyond {limit} tokens {kind.__name__} turns keys by the last position of a pass, "
@@ -83,21 +81,17 @@ def check_call(model: Any, input_ids: Any, config: Any, kwargs: dict[str, Any]) 
     check_cache(kwargs.get(cache_name()), config)
 
 
-def longest_alike(text: Any, num_prompt: int) -> float:
+def longest_alike(text: Any) -> float:
     """Return the most tokens of a pass up to which a model turns all keys alike, inf = any.
 
     Beyond it, RoPE of the kinds longrope and dynamic goes by the last position of each pass.
-    longrope turns all alike in a text whose prompt is beyond it.
-
-    num_prompt: Tokens of the only prompt; 0 = there are several.
     """
     rope = getattr(text, "rope_parameters", None) or {}
     limits = [math.inf]
     for own in (rope, *rope.values()):  # of all layers, or of each kind of layer
         kind = str(own.get("rope_type")) if isinstance(own, dict) else ""
         if kind == "longrope":
-            short = own.get("original_max_position_embeddings", text.max_position_embeddings)
-            limits += [short] if num_prompt <= short else []
+            limits.append(own.get("original_max_position_embeddings", text.max_position_embeddings))
         elif "dynamic" in kind:
             limits.append(text.max_position_embeddings)
     return min(limits)

@@ -83,7 +83,7 @@ def ngramspec_generate(
     if generation_config is None or input_ids.ndim != 2 or not input_ids.shape[1]:
         raise InputError("call this through generate(custom_generate=...), with a prompt of ids")
     check_release()
-    check_call(model, input_ids, generation_config, model_kwargs)
+    check_call(model, generation_config, model_kwargs)
     lender = as_lender(drafter)
     if max_draft is None:
         max_draft = lender.max_draft

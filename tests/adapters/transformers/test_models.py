@@ -138,16 +138,6 @@ def test_rope_that_goes_by_the_length_of_a_pass_is_refused_where_it_does(
         refused(model, prompts(rows), message, max_new_tokens=61)
 
 
-def test_a_prompt_beyond_the_short_length_of_longrope_turns_all_keys_alike() -> None:
-    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
-    lengths = {"original_max_position_embeddings": 9}
-    model = tiny("Phi3", rope_parameters={"rope_theta": 10000.0, **rope}, **lengths)
-    assert prompts(1)["input_ids"].shape[1] > 9
-    made, plain = both(model, prompts(1))
-    assert made.equal(plain)
-    refused(model, prompts(3), "beyond 9 tokens")
-
-
 def test_tensor_parallel_models_are_refused() -> None:
     model = tiny("Llama")
     model._tp_size = 2  # as from_pretrained(tp_plan=...) sets it
