@@ -25,7 +25,7 @@ from ngramspec.tokenizers import Tokenizer
 
 
 def check_indexed(num_tokens: int) -> None:
-    """Check that an index can hold so many tokens, with the one after each text.
+    """Check that an index has room for so many tokens, the border after each text included.
 
     Raises:
         UnfitCorpusError: It cannot.
