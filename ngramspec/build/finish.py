@@ -25,7 +25,7 @@ from ngramspec.tokenizers import Tokenizer
 
 
 def check_indexed(num_tokens: int) -> None:
-    """Check that an index has room for so many tokens, the border after each text included.
+    """Check that an index has room for a corpus: its tokens, and a border after each text.
 
     Raises:
         UnfitCorpusError: It cannot.

@@ -119,6 +119,25 @@ def test_repeats_code(llama: Any) -> None:
     assert choice["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Grüße aus München: der Käse ist gut – 5 € für 100 g, “très bon” à Noël.",
+        "Привет, мир! Это проверка.",
+        "東京は日本の首都です。",
+    ],
+)
+def test_repeats_text_of_any_script(llama: Any, text: str) -> None:
+    """Its tokens are bytes and parts of words that the training text hardly has."""
+    reply = llama.create_chat_completion(
+        messages=[{"role": "user", "content": f"Repeat this text:\n\n{text}"}],
+        temperature=0.0,
+        max_tokens=200,
+        repeat_penalty=1.0,
+    )
+    assert reply["choices"][0]["message"]["content"] == text
+
+
 def test_splits_are_disjoint(tools: tuple[ModuleType, ModuleType], library: Path) -> None:
     """Every function is in one split, decided by its text; skipped folders are left out."""
     corpus, _ = tools
