@@ -45,17 +45,16 @@ EXTENSIONS = [
     )
     for source in SOURCES
 ]
-if not {"dist_info", "egg_info", "sdist"} & set(sys.argv):  # which compile nothing
-    EXTENSIONS = cythonize(
-        EXTENSIONS,
-        include_path=["ext"],
-        build_dir="build/cython",
-        compiler_directives=DIRECTIVES,
-        nthreads=os.cpu_count() or 1,
-        cache="CYTHON_CACHE_DIR" in os.environ,  # of generated C, to build the same sources twice
-    )
+PROCESSES = min(os.cpu_count() or 1, 61)  # more a pool of Windows cannot have
 
-setup(
-    ext_modules=EXTENSIONS,
-    options={"build_ext": {"parallel": os.cpu_count() or 1}},
-)
+if __name__ == "__main__":  # Cython's processes import this file where they are not forked
+    if not {"dist_info", "egg_info", "sdist"} & set(sys.argv):  # which compile nothing
+        EXTENSIONS = cythonize(
+            EXTENSIONS,
+            include_path=["ext"],
+            build_dir="build/cython",
+            compiler_directives=DIRECTIVES,
+            nthreads=PROCESSES,
+            cache="CYTHON_CACHE_DIR" in os.environ,  # of generated C, to build sources twice
+        )
+    setup(ext_modules=EXTENSIONS, options={"build_ext": {"parallel": PROCESSES}})

@@ -78,6 +78,16 @@ class SectionOption(click.Option):
             return {"enabled": "true", "disabled": "false"}.get(value.lower(), value)
         return value
 
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        """Return what the environment says, as one value for an option that is repeatable.
+
+        Blanks do not separate there, as they may be in a name or in a key; commas do that later.
+        """
+        if self.multiple and self.nargs == 1:
+            value = self.resolve_envvar_value(ctx)
+            return None if value is None else (value,)
+        return super().value_from_envvar(ctx)
+
 
 class SectionCommand(click.Command):
     """A command whose --help lists its options by section, in the order of declaration."""

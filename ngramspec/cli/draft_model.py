@@ -13,7 +13,7 @@ from ngramspec.cli.drafts import NO_DRAFTS, DraftChoice, take_draft_choice
 from ngramspec.cli.llama_cpp.placement import ALL_LAYERS, buffers_of, layers_of
 from ngramspec.cli.llama_cpp.words import Threads, names_in
 from ngramspec.cli.model import downloaded_model, pulled_model
-from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
+from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, NumberRange, option, options
 from ngramspec.cli.target import CacheType
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SECTION = "Draft model"
 # llama.cpp's words for a draft model and for MTP heads of the target, in --spec-type.
 NAME, HEADS = "draft-simple", "draft-mtp"
-SHARE = click.FloatRange(0, 1)
+SHARE = NumberRange(0, 1)
 
 
 def draft_model_options() -> Decorator:
@@ -110,7 +110,7 @@ def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, Second
         InputError: An unknown drafter, a model that is not downloaded, layers that are no number.
         ModelNotFoundError: No file and no model of Ollama's has the name.
     """
-    names = ",".join(values["spec_type"]).split(",")
+    names = [name.strip() for name in ",".join(values["spec_type"]).split(",")]
     if str(values["model_draft"]) == NO_DRAFTS:
         values["model_draft"] = None
     with_model = values["model_draft"] is not None or values["hf_repo_draft"] is not None

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ngramspec.cli.completion import in_list
-from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, option, options
+from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, NumberRange, option, options
 from ngramspec.drafters.config import option_flag, options_of
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES, parse_names
 from ngramspec.tokenizers import fingerprint_of
@@ -53,10 +53,6 @@ class TreeType(click.ParamType):  # type: ignore[type-arg]
         if text.isdecimal() and int(text) >= 1:
             return int(text)
         self.fail(f"{value!r} is neither a number >= 1 nor auto nor off", param, ctx)
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return how --help shows a value."""
-        return "[N|auto|off]"
 
 
 TREE = TreeType()
@@ -126,7 +122,7 @@ def policy_option(more: str = "") -> Decorator:
 def tree_option(**more: Any) -> Decorator:
     """Return --spec-tree, whose value is as for Engine."""
     return option(
-        SECTION, "--spec-tree", type=TREE, default="auto",
+        SECTION, "--spec-tree", type=TREE, metavar="[N|auto|off]", default="auto",
         help="Most branches of a draft, each one way in which the text may go on; auto: up "
         "to 4, if they pay and all slots share a cache; off: 1.", **more,
     )  # fmt: skip
@@ -148,7 +144,7 @@ def drafter_options() -> Decorator:
                default="priority",
                help="Order in which drafters are tried: llama.cpp's, or that of the list."),
         policy_option(),
-        option(SECTION, "--calibrate", env="CALIBRATE", type=click.FloatRange(0),
+        option(SECTION, "--calibrate", env="CALIBRATE", type=NumberRange(0),
                metavar="SECONDS", default=2.0,
                help="Most time that the first start of a model in a setting spends on measuring "
                "what passes cost, for --policy auto; what was measured is kept. 0: none."),

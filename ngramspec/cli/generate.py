@@ -25,7 +25,7 @@ from ngramspec.cli.llama_cpp.rope import rope_options
 from ngramspec.cli.llama_cpp.threads import prepare_process, thread_options
 from ngramspec.cli.llama_cpp.words import unescaped
 from ngramspec.cli.model import resolve_model
-from ngramspec.cli.options import COUNT, FILE, option, options, read_utf8
+from ngramspec.cli.options import COUNT, FILE, NumberRange, option, options, read_utf8
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
 from ngramspec.cli.target import LOOKING, context_settings, model_options, running
 from ngramspec.errors import InputError
@@ -52,7 +52,7 @@ OF_CONTEXT = (
     *OF_EXACT,
     *("n_batch", "n_ubatch", "threads_batch", "offload_kqv", "op_offload", "rope", "thread_plans"),
 )
-SHARE = click.FloatRange(0, 1)
+SHARE = NumberRange(0, 1)
 
 
 @click.command(
@@ -80,12 +80,12 @@ SHARE = click.FloatRange(0, 1)
     option(SAMPLING, "-n", "--max-tokens", "--predict", "--n-predict", "max_tokens",
            env="N_PREDICT", type=click.IntRange(-2), default=256,
            help="Largest number of tokens to generate; -1: until the context is full."),
-    option(SAMPLING, "--temp", type=click.FloatRange(0), default=0.0,
+    option(SAMPLING, "--temp", type=NumberRange(0), default=0.0,
            help="Temperature; 0 is greedy."),
     option(SAMPLING, "--top-k", type=COUNT, default=40, help="0: off."),
     option(SAMPLING, "--top-p", type=SHARE, default=0.95, help="1: off."),
     option(SAMPLING, "--min-p", type=SHARE, default=0.05, help="0: off."),
-    option(SAMPLING, "--repeat-penalty", type=click.FloatRange(0, min_open=True), default=1.0,
+    option(SAMPLING, "--repeat-penalty", type=NumberRange(0, min_open=True), default=1.0,
            help="1: off."),
     option(SAMPLING, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
            help="-1: random."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -172,6 +173,19 @@ def check_output(
             f"{path}: names that end in .bin are for llama.cpp's lookup caches; "
             "`ngramspec cache convert` makes them"
         )
+
+
+class NumberRange(click.FloatRange):
+    """NumberRange(least, most): a finite number within bounds, also where one is left out."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a finite number, got {value!r}", param, ctx)
+        return number
 
 
 class SizeType(click.ParamType):  # type: ignore[type-arg]

@@ -112,8 +112,9 @@ def default_roots(models: str | None = None, home: PathLike | None = None) -> li
     given = (models or "").strip(" \"'")
     if given:
         return [Path(given)]
-    own = Path.home() if home is None else Path(home)
-    return [own / ".ollama" / "models", *map(Path, _SYSTEM_ROOTS)]
+    own = Path(os.path.expanduser("~") if home is None else home, ".ollama", "models")
+    some = [] if own.parts[0] == "~" else [own]  # a user need not have a home
+    return [*some, *map(Path, _SYSTEM_ROOTS)]
 
 
 def find_model(name: str | ModelName, roots: Iterable[PathLike]) -> StoredModel:

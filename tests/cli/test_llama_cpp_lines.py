@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ LINES = {  # as in llama.cpp's documents and what was written after them; DRAFT 
 
 
 def arguments(line: str) -> list[str]:
-    return [MODEL if word == "DRAFT" else word for word in line.split()]
+    return [MODEL if word == "DRAFT" else word for word in shlex.split(line)]
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -244,6 +245,7 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
         ("--draft-max 8 --draft-min 16", "--draft-min 16 is above --draft-max 8: no draft"),
         ("--draft-min 65", "--draft-min 65 is above --draft-max 64: no draft would be sent"),
         ("--spec-type draft-simple", "--spec-type draft-simple needs --model-draft"),
+        ("--spec-type 'suffix, draft-simple'", "--spec-type draft-simple needs --model-draft"),
         ("--spec-type draft-mtp -md DRAFT", "is not an assistant but a model of the family llama"),
         (
             "--spec-type draft-simple,draft-mtp",

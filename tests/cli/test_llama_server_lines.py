@@ -96,8 +96,9 @@ VARIABLES = {  # llama.cpp's documents on Docker, compose files and services of 
     "LLAMA_ARG_ENDPOINT_METRICS": "1", "LLAMA_ARG_NO_MMAP": "1", "LLAMA_ARG_THREADS": "1",
     "LLAMA_ARG_FLASH_ATTN": "enabled", "LLAMA_ARG_CACHE_TYPE_K": "q8_0",
     "LLAMA_ARG_N_GPU_LAYERS": "99", "LLAMA_ARG_CONT_BATCHING": "1", "LLAMA_ARG_JINJA": "1",
-    "LLAMA_ARG_ALIAS": "mine", "LLAMA_ARG_MAIN_GPU": "0", "LLAMA_ARG_UI": "0",
+    "LLAMA_ARG_ALIAS": "Mine 8B", "LLAMA_ARG_MAIN_GPU": "0", "LLAMA_ARG_UI": "0",
     "LLAMA_ARG_HOST": "127.0.0.1", "LLAMA_ARG_TOP_K": "7", "LLAMA_ARG_NO_KV_OFFLOAD": "1",
+    "LLAMA_ARG_SPEC_TYPE": "ngram-mod, ngram-cache", "LLAMA_API_KEY": "two words,three",
 }  # fmt: skip
 
 
@@ -185,8 +186,9 @@ def test_variables_start_the_server(
     made = started[-1]
     found = (made["parallel"], made["size"], made["mmap"], made["flash_attn"], made["kv_offload"])
     assert found == (2, 2048, False, "on", False)
+    assert made["settings"].api_keys == ("two words", "three")
     assert (made["settings"].page, made["settings"].metrics) == (False, True)
-    assert (made["sampling"].top_k, made["alias"]) == (7, ("mine",))
+    assert (made["sampling"].top_k, made["alias"]) == (7, ("Mine 8B",))
 
 
 def test_origins_may_have_spaces_between_them(

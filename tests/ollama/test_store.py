@@ -165,6 +165,12 @@ def test_the_environment_comes_before_the_usual_folders(tmp_path: Path) -> None:
     assert default_roots()[0] == Path.home() / ".ollama" / "models"
 
 
+def test_a_user_need_not_have_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usual = default_roots(None, tmp_path)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it does without a home
+    assert default_roots() == usual[1:]
+
+
 def test_a_manifest_may_offer_a_model_for_several_runners(store: Store) -> None:
     inner = store.model("x/y/z/w", system="chosen")
     data = json.dumps(inner).encode()

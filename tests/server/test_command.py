@@ -185,7 +185,8 @@ def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
 
 
 def test_an_unknown_host_is_told() -> None:
-    assert_one_error(invoke("--host", "no.such.host.invalid"), "unknown host", 1)
+    for host in ("no.such.host.invalid", "127..0.0.1", f"{'a' * 64}.com"):
+        assert_one_error(invoke("--host", host), f"{host}: unknown host", 1)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +216,9 @@ def test_an_unknown_host_is_told() -> None:
         (("--api-key", "a,b", "-lcd", "x.ngc"), "or let them share with --share-between-keys"),
         (("--api-key", "a,b", "--recycle-file", "x.ngr"), "--recycle-file: such a file would hold"),
         (("--kept-memory", "much"), "expected a size"),
+        (("--timeout", "inf"), "expected a finite number, got 'inf'"),
+        (("--drain-timeout", "inf"), "expected a finite number, got 'inf'"),
+        (("--stall-timeout", "nan"), "expected a finite number, got 'nan'"),
         (("--config", "no-config.yaml"), "no-config.yaml: No such file"),
     ],
 )
@@ -260,7 +264,8 @@ def test_wrong_files_are_told_in_one_line(
 
 def test_files_in_toml_are_read_too(tmp_path: Path) -> None:
     path = tmp_path / "server.toml"
-    path.write_text('flash-attn = true\nno-slots = true\ncors_origins = ["a", "b"]\nn = 5\n')
+    text = 'flash-attn = true\nno-slots = true\ncors_origins = ["a", "b"]\nn = 5\n'
+    path.write_text(f"{text}no-kvu = true\nnkvo = true\n")
     from ngramspec.cli.serve import serve
 
     with serve.make_context("serve", ["--config", str(path)], resilient_parsing=True) as context:
@@ -268,6 +273,8 @@ def test_files_in_toml_are_read_too(tmp_path: Path) -> None:
         assert context.params["slots"] is False
         assert context.params["cors_origins"] == "a,b"
         assert context.params["predict"] == 5
+        assert context.params["kv_unified"] is False
+        assert context.params["kv_offload"] is False
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,18 @@ def test_a_path_where_a_server_listens_is_not_taken_away(tmp_path: Path) -> None
         client.connect(path)
 
 
-def test_a_host_that_nobody_knows_is_named() -> None:
+def test_a_path_too_long_for_a_socket_is_named(tmp_path: Path) -> None:
+    path = str(tmp_path / f"{'x' * 200}.sock")
+    with pytest.raises(OSError, match="too long") as error:
+        bind([path], 0)
+    assert error.value.filename == path
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "127..0.0.1"])
+def test_a_host_that_nobody_knows_is_named(host: str) -> None:
     with pytest.raises(OSError, match="unknown host") as error:
-        bind(["no.such.host.invalid"], 80)
-    assert error.value.filename == "no.such.host.invalid"
+        bind([host], 80)
+    assert error.value.filename == host
 
 
 def test_a_name_is_bound_at_all_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

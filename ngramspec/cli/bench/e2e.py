@@ -16,7 +16,15 @@ from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.placement import placement_options
 from ngramspec.cli.llama_cpp.threads import thread_options
 from ngramspec.cli.model import pulled_model, resolve_model
-from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
+from ngramspec.cli.options import (
+    AT_LEAST_1,
+    FILE,
+    OLD_FILE,
+    NumberRange,
+    json_option,
+    option,
+    options,
+)
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, open_model, open_target, running
@@ -90,7 +98,7 @@ docs/explanation/exactness.md explains why."""
            help="Timed runs of each prompt with each drafter."),
     option(MEASURE, "-n", "--n-predict", type=click.IntRange(2), default=128,
            help="Longest answer, in tokens."),
-    option(MEASURE, "--temp", type=click.FloatRange(0), default=0.0,
+    option(MEASURE, "--temp", type=NumberRange(0), default=0.0,
            help="Temperature; 0 is greedy."),
     option(MEASURE, "-s", "--seed", type=click.IntRange(0, 2**32 - 1), default=1,
            help="Sampling seed, the same for all runs; for temperatures above 0."),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.options import COUNT, Decorator, option, options
+from ngramspec.cli.options import COUNT, Decorator, NumberRange, option, options
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.rope import Rope
 
 SECTION = "Longer contexts"
-ABOVE_0 = click.FloatRange(0, min_open=True)
+ABOVE_0 = NumberRange(0, min_open=True)
 YARN = ("yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast")
 
 
@@ -25,9 +25,9 @@ def rope_options() -> Decorator:
                help="none, linear or yarn.  [default: the model's]"),
         option(SECTION, "--rope-scale", env="ROPE_SCALE", type=ABOVE_0,
                help="Stretch the context N times."),
-        option(SECTION, "--rope-freq-base", env="ROPE_FREQ_BASE", type=click.FloatRange(0),
+        option(SECTION, "--rope-freq-base", env="ROPE_FREQ_BASE", type=NumberRange(0),
                help="Base frequency.  [default: the model's]"),
-        option(SECTION, "--rope-freq-scale", env="ROPE_FREQ_SCALE", type=click.FloatRange(0),
+        option(SECTION, "--rope-freq-scale", env="ROPE_FREQ_SCALE", type=NumberRange(0),
                help="1 / N is --rope-scale N."),
         option(SECTION, "--yarn-orig-ctx", env="YARN_ORIG_CTX", type=COUNT, default=0,
                help="Context that the model was trained with; 0: the model's."),

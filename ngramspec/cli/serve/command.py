@@ -27,6 +27,7 @@ from ngramspec.cli.options import (
     AT_LEAST_1,
     COUNT,
     FILE,
+    NumberRange,
     SizeType,
     option,
     options,
@@ -44,8 +45,8 @@ MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
 AUTO_SLOTS = 4
 SLOTS_ARE_AUTO = "ngramspec.slots_are_auto"
-SECONDS, SHARE = click.FloatRange(0), click.FloatRange(0, 1)
-ABOVE_0 = click.FloatRange(0, min_open=True)
+SECONDS, SHARE = NumberRange(0), NumberRange(0, 1)
+ABOVE_0 = NumberRange(0, min_open=True)
 EPILOG = """\b
 Examples:
   ngramspec serve
@@ -160,7 +161,7 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
     option(SERVER, "--stall-timeout", type=SECONDS, default=600.0,
            help="Seconds a decode can take before the server reports failure; after twice that it "
            "exits. 0: no limit."),
-    option(SERVER, "--sse-ping-interval", env="SSE_PING_INTERVAL", type=click.FloatRange(-1),
+    option(SERVER, "--sse-ping-interval", env="SSE_PING_INTERVAL", type=NumberRange(-1),
            default=30.0, help="Seconds of silence before a stream gets a ping; -1: none."),
     option(SERVER, "--max-connections", type=AT_LEAST_1, default=512,
            help="Open connections; beyond that, the one that has waited longest for its client is "
@@ -206,14 +207,14 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
            metavar="LETTERS",
            help="The same with a letter for each, such as edskypmxt."),
     option(DEFAULTS, "--temp", "--temperature", "temperature", env="TEMPERATURE",
-           type=click.FloatRange(0, clamp=True), default=0.8, help="0 is greedy."),
+           type=NumberRange(0, clamp=True), default=0.8, help="0 is greedy."),
     option(DEFAULTS, "--top-k", env="TOP_K", type=click.IntRange(0, clamp=True), default=40,
            help="0: off."),
     option(DEFAULTS, "--top-p", env="TOP_P", type=SHARE, default=0.95,
            help="1: off."),
     option(DEFAULTS, "--min-p", env="MIN_P", type=SHARE, default=0.05,
            help="0: off."),
-    option(DEFAULTS, "--top-nsigma", "--top-n-sigma", "top_n_sigma", type=click.FloatRange(-1),
+    option(DEFAULTS, "--top-nsigma", "--top-n-sigma", "top_n_sigma", type=NumberRange(-1),
            default=-1.0, help="-1: off."),
     option(DEFAULTS, "--typical", "--typical-p", "typical_p", type=SHARE,
            default=1.0, help="1: off."),
@@ -229,7 +230,7 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
     option(DEFAULTS, "--frequency-penalty", env="FREQUENCY_PENALTY", type=float, default=0.0,
            metavar="N", help="0: off."),
     option(DEFAULTS, "--dry-multiplier", type=SECONDS, default=0.0, help="0: off."),
-    option(DEFAULTS, "--dry-base", type=click.FloatRange(1), default=1.75),
+    option(DEFAULTS, "--dry-base", type=NumberRange(1), default=1.75),
     option(DEFAULTS, "--dry-allowed-length", type=COUNT, default=2),
     option(DEFAULTS, "--dry-penalty-last-n", type=click.IntRange(-1), default=-1,
            help="-1: all."),

@@ -64,19 +64,24 @@ def _defaults(ctx: click.Context, param: click.Parameter, table: dict[str, Any])
     known: dict[str, click.Parameter] = {}
     for one in ctx.command.params:
         for flag in (*one.opts, *one.secondary_opts):
-            known[flag.lstrip("-").replace("_", "-")] = one
+            known[_bare(flag)] = one
     made = {}
     for name, value in table.items():
-        key = str(name).lstrip("-").replace("_", "-")
+        key = _bare(str(name))
         found = known.get(key)
         if found is None or found is param or found.name is None:
             raise click.BadParameter(f"no option {name!r}; {nearest(key, known)}", ctx, param)
         if value is None or (isinstance(value, list) and None in value):
             raise click.BadParameter(f"{name} has no value", ctx, param)
-        if f"--{key}" in found.secondary_opts:
+        if key in map(_bare, found.secondary_opts):
             value = not value
         made[found.name] = _shaped(value, found)
     return made
+
+
+def _bare(flag: str) -> str:
+    """Return an option's name without the hyphens before it."""
+    return flag.lstrip("-").replace("_", "-")
 
 
 def _shaped(value: Any, param: click.Parameter) -> Any:

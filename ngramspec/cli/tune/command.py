@@ -18,6 +18,7 @@ from ngramspec.cli.options import (
     AT_LEAST_1,
     FILE,
     OLD_FILE,
+    NumberRange,
     check_output,
     json_option,
     option,
@@ -96,7 +97,7 @@ NOTE_INTERRUPTED = "interrupted: the best so far follows; Ctrl-C again quits at 
            help="Cost table saved by `bench calibrate -o`."),
     option(SEARCH, "--requests", type=AT_LEAST_1, default=600,
            help="Number of requests to read from the start of each file."),
-    option(SEARCH, "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    option(SEARCH, "--time-limit", type=NumberRange(0, min_open=True), metavar="SECONDS",
            help="Stop then and recommend the best so far. A quarter of it is for the held-out "
            "requests."),
     option(SEARCH, "--seed", type=int, default=0, metavar="N",

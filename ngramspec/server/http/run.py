@@ -183,7 +183,8 @@ def _bind_path(path: str) -> socket.socket:
         sock.bind(path)
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, error.strerror, path) from error
+        reason = error.strerror or str(error)  # a path that is too long has no number
+        raise OSError(error.errno or errno.ENAMETOOLONG, reason, path) from error
     return sock
 
 
@@ -236,6 +237,6 @@ def _resolve(host: str, port: int) -> list[Any]:
     """Return the different addresses of a host."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except socket.gaierror as error:
-        raise OSError(error.errno, "unknown host", host) from error
+    except (socket.gaierror, UnicodeError) as error:  # the latter for an empty or a long label
+        raise OSError(getattr(error, "errno", errno.EINVAL), "unknown host", host) from error
     return list({one[4]: one for one in found}.values())
