@@ -33,8 +33,15 @@ CATEGORIES: dict[str, tuple[Range, ...]] = {
     "CATEGORY_WORD": ((48, 57), (65, 90), (95, 95), (97, 122)),
     "CATEGORY_SPACE": ((9, 13), (32, 32)),
 }
+# Other white space, which \s matches for JavaScript or Python: left out where that is excluded.
+SPACES: tuple[Range, ...] = (
+    (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
+    (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF),
+)  # fmt: skip
 LINE_ENDS = ((10, 10), (13, 13), (0x2028, 0x2029))  # what JavaScript's dot does not match
-_NAMED_GROUP = re.compile(r"(\\.)|\(\?<(?=[A-Za-z_$])", re.DOTALL)
+_NAMED_GROUP = re.compile(  # outside escapes and classes
+    r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?<(?=[A-Za-z_$])", re.DOTALL
+)
 Node = tuple[Any, Any]
 
 
@@ -59,9 +66,10 @@ def pattern_tree(
         raise GrammarError(f"a pattern must be a text of at most {most} characters")
     # JavaScript's way to name a group
     read = _NAMED_GROUP.sub(lambda found: found[1] or "(?P<", pattern)
-    read = f"^(?:{read})$" if whole else read
     try:
         parsed = _parser().parse(read)
+        if whole:  # it is an expression by itself
+            parsed = _parser().parse(f"^(?:{read})$")
     except Exception as error:
         raise GrammarError(f"the pattern {pattern!r:.80} cannot be read: {error}") from error
     if parsed.state.flags & ~re.UNICODE:
@@ -129,6 +137,8 @@ class _Pattern:
     def _in(self, members: Sequence[Node]) -> Regular:
         negated = bool(members) and str(members[0][0]) == "NEGATE"
         ranges: list[Range] = []
+        if negated and any(str(value) == "CATEGORY_SPACE" for _, value in members):
+            ranges += SPACES
         for op, value in members[1:] if negated else members:
             kind = str(op)
             if kind == "LITERAL":
@@ -152,7 +162,8 @@ class _Pattern:
 def _category(name: str) -> Sequence[Range]:
     if name in CATEGORIES:
         return CATEGORIES[name]
-    return without(WRITABLE, CATEGORIES[name.replace("_NOT", "")])
+    excluded = CATEGORIES[name.replace("_NOT", "")]
+    return without(WRITABLE, (*excluded, *SPACES) if name == "CATEGORY_NOT_SPACE" else excluded)
 
 
 def _branches(node: Node) -> list[list[Node]]:
