@@ -43,6 +43,14 @@ def test_ratios_to_the_best_peer_of_each_set() -> None:
     assert versus.mean_share == pytest.approx(math.sqrt(1.5 / 2.0 * 1.6 / 1.8))
 
 
+def test_a_peer_slower_than_no_drafts_is_no_measure() -> None:
+    costs = {"dear": CostTable(((1, 1.0), (2, 2.0)), "dear")}
+    row = {name: same_for_all(tally(10, right), costs) for name, right in (("mine", 9), ("x", 2))}
+    found = Replays(costs, ["mine"], {"a": row})
+    assert found.speedup("a", "x", "dear") < 1.0
+    assert compare(found, "mine")["dear"].ratios == {"a": found.speedup("a", "mine", "dear")}
+
+
 def test_means_need_every_set() -> None:
     assert BOTH.mean_speedup("mine", "flat") == pytest.approx(math.sqrt(1.5 * 1.6))
     one = replays(a={"mine": (10, 5), "x": (10, 2)}, b={"mine": (10, 5)})

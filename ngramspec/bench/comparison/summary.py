@@ -101,7 +101,7 @@ class Versus:
     """A drafter against the peers for one profile.
 
     best: by set, its fastest peer, not counting the oracle.
-    ratios: by set, the drafter's speed-up over that peer's.
+    ratios: by set, the drafter's speed-up over that peer's, or over no drafts if these are faster.
     shares: by set, the drafter's speed-up over the oracle's.
     """
 
@@ -147,7 +147,7 @@ def _versus(replays: Replays, drafter: str, profile: str, fixed: Sequence[str]) 
         speedups = {peer: replays.speedup(name, peer, profile) for peer in fixed if peer in row}
         if speedups:
             best[name] = max(speedups, key=speedups.__getitem__)
-            ratios[name] = mine / speedups[best[name]]
+            ratios[name] = mine / max(1.0, speedups[best[name]])  # a slower peer is turned off
         if ORACLE in row:
             shares[name] = mine / replays.speedup(name, ORACLE, profile)
     return Versus(best, ratios, shares)
