@@ -1,4 +1,13 @@
-"""Draftless speculative decoding: n-gram drafters that propose from earlier text."""
+"""Draftless speculative decoding: n-gram drafters that propose from earlier text.
+
+LLM: a GGUF model with drafts, for many requests at a time.
+attach, NgramDraft: drafts in a llama_cpp.Llama of yours.
+create_drafter, with AutoPolicy and SuffixPool: drafts for an engine of your own.
+ngramspec.verify: what a pass over a draft says stays.
+ngramspec.errors: what is raised.
+
+Importing the package loads numpy and the native modules only; the rest comes at first use.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -73,3 +82,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that are loaded at first use."""
+    return sorted(__all__)

@@ -87,8 +87,8 @@ class LLM:
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.
-        max_draft: Longest draft in tokens, >= 1; None = 64, and for a policy of your own, which
-            decides itself.
+        max_draft: Longest draft in tokens, >= 1; None = 64. Must be None with a policy of your own,
+            which sets the length itself.
         calibrate: Most seconds for measuring what passes cost, for "auto", where that is not known
             of this model in this setting; what was measured is kept. None = 2, 0 = do not measure.
         exact: Use only settings in which drafts cannot change a bit of the logits; tested at start.
@@ -250,21 +250,25 @@ class LLM:
     def generate(
         self, prompts: Text | Sequence[Text], **options: Any
     ) -> Generation | list[Generation]:
-        """Continue one prompt or a list of them.
+        """Continue one prompt or a list of them. Blocks until all have ended.
+
+        Threads: safe; calls of several threads share batches.
 
         Args:
             prompts: A text, the token ids of a text (integers, shape (n,)), or a sequence of these.
                 Special tokens in a text are read as plain text: pass ids for rendered prompts.
             **options: Fields of `Request` (max_tokens, stop, logprobs, timeout, ...), of
                 `Sampling` (temperature, top_p, seed, grammar, ...), or `sampling=Sampling(...)`.
+                `max_tokens` is -1 by default: until an end token or a full context.
                 `json_schema`: a schema as a mapping, instead of a grammar, that the text follows.
                 `prediction`: the expected answer, as text or ids. `speculation`: a
                 `Speculation`, or False for no drafts.
 
         Returns:
-            Generation: text, token_ids, accepted (which tokens came from drafts), finish_reason,
-            timings; owned by the caller. For a sequence, a list in its order; a request that
-            failed has finish_reason "error" and its exception in `error`.
+            Generation: text (str), token_ids (list of int), accepted (list of bool: which of them
+            came from drafts), finish_reason (str), timings (times in seconds); owned by the caller.
+            For a sequence, a list in its order; a request that failed has finish_reason "error"
+            and its exception in `error`.
 
         Raises:
             InputError: An option is unknown or out of its bounds, a schema is not valid, or a

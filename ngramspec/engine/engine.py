@@ -75,7 +75,9 @@ class Engine:
     failure: Why that thread stopped running it, None if it has not.
     context_shift: As given.
 
-    Thread-safety: submit, cancel, stats and slots from any thread; step and close from one.
+    Thread-safety: submit, save_slot, restore_slot, erase_slot, announce, refuse, abandon, stats and
+    slots from any thread, and Generation.cancel; step, wait_for_work, generate, fail and close from
+    the one thread that runs the engine.
     """
 
     def __init__(
@@ -161,11 +163,17 @@ class Engine:
             tenant: The client, "" if there is only one. Each gets a share of slots, queue and
                 memory; none may have more waiting requests than it leaves places free.
 
+        Returns:
+            Generation: Of the request, to wait for or to cancel; the engine goes on writing it.
+
         Raises:
             InputError: The prompt does not fit, or grammar, tokens or drafters are not valid.
             CapacityError: The queue is full.
             QuotaError: The tenant has used up its share of the queue or of drafters.
             StateError: The engine is closed or has failed.
+
+        Cost: a sampler, which reads the prompt for its penalties; a grammar is parsed here. Nothing
+        is decoded.
         """
         self._check_open(tenant)
         self._check_request(request)
@@ -239,6 +247,8 @@ class Engine:
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Run requests to their end in the calling thread, one per slot at a time.
 
+        Not beside an EngineThread, whose steps these would be: use submit there.
+
         Raises:
             As submit; the requests before it are cancelled then.
         """
@@ -310,7 +320,7 @@ class Engine:
         return tuple(map(slot_info, self._slots))
 
     def stats(self) -> EngineStats:
-        """Return the counters; the engine keeps updating them."""
+        """Return the counters: the engine's own object, which goes on changing."""
         self._stats.num_rollback_failures = self._stepper.sequences.num_failures
         return self._stats
 
