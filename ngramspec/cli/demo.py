@@ -57,7 +57,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
            help="Run only this task (repeatable)."),
     option("Options", "--drafter", "--spec-type", "drafters", multiple=True, metavar="LIST",
            shell_complete=in_list(*DRAFTER_NAMES),
-           help="Run only this drafter or comma-separated chain (repeatable)."),
+           help="Run only this drafter or comma-separated list of drafters (repeatable)."),
     option("Options", "--repeats", type=click.IntRange(1, 100), default=5,
            help="Timed runs per task and drafter."),
     option("Options", "-n", "--max-tokens", type=click.IntRange(2, 1024), default=256,

@@ -307,7 +307,7 @@ class Engine:
         self.refuse()
         error = BackendError(f"the engine has failed: {type(failure).__name__}: {failure}")
         waiting = [ticket.generation for ticket in self._queue.take_all()]
-        running = [slot.generation for slot in self._slots]
+        running = [slot.generation for slot in self._slots] + [self._stepper.starting]
         finished = self._stats.finished
         for made in (*waiting, *running):
             if made is not None and made.finish_reason is None:

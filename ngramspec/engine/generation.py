@@ -134,8 +134,8 @@ class Generation:
     def finish(self, reason: FinishReason, error: Exception | None = None) -> None:
         """Mark it finished; for the engine."""
         self.error = error
-        self.finish_reason = reason  # what others wait for comes last
         self.timings.finished = time.perf_counter()
+        self.finish_reason = reason  # what others wait for comes last
         on_finish, self.on_finish = self.on_finish, lambda: None
         on_finish()
         self._finished.set()

@@ -15,6 +15,7 @@ from ngramspec._native.engine.slot import Slot
 from ngramspec._native.policy.arbiter import Arbiter, Asked
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.engine.sources.draft_model import count_right
 from ngramspec.engine.sources.source import Chain, DraftSource
 from ngramspec.errors import InputError
 
@@ -96,11 +97,10 @@ class Offers:
     Args:
         chain: Cleans drafts and shuts out sources that fail.
         policy: Chooses the drafts and their lengths.
-        capacity: Most tokens in one decode, >= 1.
     """
 
-    def __init__(self, chain: Chain, policy: AutoPolicy, capacity: int) -> None:
-        self._chain, self._policy, self._capacity = chain, policy, capacity
+    def __init__(self, chain: Chain, policy: AutoPolicy) -> None:
+        self._chain, self._policy = chain, policy
         self._arbiter = Arbiter(policy)
         self._prices: dict[str, Price] = {}
         self._made: dict[int, list[Offer]] = {}  # by slot, of this step
@@ -341,7 +341,9 @@ class Offers:
             index = 0 if one else self._policy.best(of_slot, batch_tokens, decoding, streak)
             best.append(made[index])
             chains.append(of_slot[index])
-        lengths = self._policy.choose_many(chains, self._capacity, batch_tokens, decoding, streaks)
+        lengths = self._policy.choose_many(
+            chains, proposer.capacity, batch_tokens, decoding, streaks, proposer.teaches
+        )
         for (slot, made), chosen, wanted in zip(offers, best, lengths, strict=True):
             length = wanted if wanted >= slot.min_draft else 0
             owner = _first_with(made, chosen.draft[:length])
@@ -364,9 +366,7 @@ def _judged(offer: Offer, emitted: TokenIds) -> tuple[int, int]:
     if emitted.size <= first or not np.array_equal(emitted[:first], offer.before):
         return 0, 0
     here = emitted[first:]
-    known = min(offer.draft.size, here.size)
-    differs = offer.draft[:known] != here[:known]
-    return int(differs.argmax()) if differs.any() else known, known
+    return count_right(offer.draft, here), min(offer.draft.size, here.size)
 
 
 def _first_with(offers: Sequence[Offer], tokens: TokenIds) -> Offer:

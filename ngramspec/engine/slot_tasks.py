@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from ngramspec._native.engine.slot import Slot
@@ -20,8 +22,9 @@ class SlotTasks:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards _waiting
+        self._lock = threading.Lock()  # guards both
         self._waiting: list[Task] = []
+        self._running: list[Task] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -38,18 +41,32 @@ class SlotTasks:
         with self._lock:
             ready = [task for task in self._waiting if slots[task[0]].generation is None]
             self._waiting = [task for task in self._waiting if task not in ready]
+            self._running = ready
         for slot, work, future in ready:
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(work(slots[slot]))
-            except Exception as error:
-                future.set_exception(error)
+            with suppress(InvalidStateError):  # `fail` has ended it
+                if future.set_running_or_notify_cancel():
+                    _run(future, partial(work, slots[slot]))
+        with self._lock:
+            self._running = []
 
     def fail(self, error: Exception) -> None:
-        """End all waiting work with an error."""
+        """End all work with an error, also what another thread is at: it may never end."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
+            running, self._running = self._running, []
+        for _, _, future in running:
+            with suppress(InvalidStateError):  # it has just ended
+                future.set_exception(error)
         for _, _, future in waiting:
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
+
+
+def _run(future: Future[Any], work: Callable[[], Any]) -> None:
+    """Do a piece of work; its result or error goes to the future."""
+    try:
+        made = work()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(made)

@@ -78,21 +78,20 @@ class Stepper:
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity, target.max_outputs)
         self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind, max_branches)
-        self._offers = Offers(chain, policy, capacity) if isinstance(policy, AutoPolicy) else None
+        self._offers = Offers(chain, policy) if isinstance(policy, AutoPolicy) else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
         self._crowded = False  # the last decode had no room for its drafts: the next goes without
         self._full: list[Slot] = []  # whose context is full: shifted before the next decode
         self.tasks = SlotTasks()
+        self.starting: Generation | None = None  # neither in the queue nor on a slot
         self._look = False  # a running request may have been cancelled
 
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
         queue, plan = self._queue, self._plan
-        if len(self.tasks):
-            self.tasks.run(self._slots)
-        if self._look or queue.cancelled or plan.needs_schedule(len(queue) > 0):
+        if self._look or len(self.tasks) or queue.cancelled or plan.needs_schedule(len(queue) > 0):
             self._schedule()
         if self._full:
             self._shift()
@@ -127,7 +126,7 @@ class Stepper:
         slot.used = self._uses
 
     def _schedule(self) -> None:
-        """End cancelled and overdue requests, give free slots to waiting ones."""
+        """End cancelled and overdue requests, give free slots to work on them, then to requests."""
         self._look = False
         now = time.perf_counter()
         for slot in self._slots:
@@ -140,6 +139,7 @@ class Stepper:
                 self._end(slot, "length")
         for ticket in self._queue.take_cancelled():
             self._emission.end(ticket.generation, ticket.on_chunk, "cancelled")
+        self.tasks.run(self._slots)
         while idle := [slot for slot in self._slots if slot.generation is None]:
             running = [s.generation for s in self._slots if s.generation is not None]
             adapters = running[0].request.adapters if running else None
@@ -153,10 +153,12 @@ class Stepper:
         running = [s.id for s in self._slots if s.generation is not None]
         neighbours = running if self._target.contiguous else ()
         slot, kept = choose_slot(idle, ticket.generation.request, neighbours)
+        self.starting = ticket.generation
         try:
             self._begin(ticket, slot, kept)
         except Exception as error:
             self._fail(slot, ticket.generation, ticket.on_chunk, error)
+        self.starting = None
 
     def _begin(self, ticket: Ticket, slot: Slot, kept: int) -> None:
         """Start a request on a slot, which keeps what the cache holds of its prompt."""

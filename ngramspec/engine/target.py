@@ -48,7 +48,7 @@ class Target(Protocol):
         """Compute a batch; `rows` then shows the logits of its outputs, in order.
 
         Raises:
-            BackendError: It failed; no sequence of the batch has changed.
+            BackendError: It failed; sequences of the batch have not changed, or are empty now.
             CapacityError: The cache has no room for it; nothing has changed.
         """
 

@@ -62,6 +62,23 @@ def test_drafts_of_all_slots_fit_the_batch(timed: Timed) -> None:
     assert np.mean(target.batches) > 8
 
 
+@pytest.mark.parametrize("length", range(LENGTH, LENGTH + 500, 63))
+def test_drafts_go_on_while_a_long_prompt_is_read(timed: Timed, length: int) -> None:
+    """A prompt that fills every pass makes room for what pays, whatever was to be tried out next."""
+    target = timed("h100-8b", sequences=2, max_batch=64, context_size=4000)
+    engine = Engine(target, "suffix", slots=2, policy=AutoPolicy(costs=PROFILES["h100-8b"]))
+    first = engine.submit(Request(prompt_ids=int32([3, 5, 7]), max_tokens=1000))
+    while len(first.token_ids) < length:
+        engine.step()
+    second = engine.submit(Request(prompt_ids=int32([9] * 1000), max_tokens=1))
+    before, steps = len(first.token_ids), 0
+    while not second.finish_reason:
+        engine.step()
+        steps += 1
+    assert len(first.token_ids) - before > 4 * steps
+    assert steps < 1.4 * 1000 / 64
+
+
 def test_fixed_and_no_drafts_are_obeyed(timed: Timed) -> None:
     for policy, most in ((AutoPolicy(fixed=3), 3), (AutoPolicy(0), 0)):
         target = timed(sequences=1, period=5)

@@ -121,6 +121,19 @@ def test_nothing_is_drafted_at_the_end_of_the_context() -> None:
         drafts.end(0)
 
 
+def test_a_text_that_did_not_fit_is_left_to_others_after_a_shift_too() -> None:
+    """What came after the full context is missing in the middle then."""
+    drafts, model = make(n_max=3, context_size=64)
+    drafts.begin(0, int32(list(range(1, 11))))
+    for token in range(11, 97):
+        drafts.accept(0, int32([token]), 0)
+    drafts.shift(0, 0, 63)
+    drafts.accept(0, int32([5]), 0)
+    assert drafts.propose([0], [3])[0].size == 0
+    drafts.begin(0, int32([1, 2, 3]))
+    assert drafts.propose([0], [3])[0].tolist() == model.expected([1, 2, 3], 3)
+
+
 def test_slots_at_different_places_share_decodes() -> None:
     drafts, model = make(sequences=3)
     prompts = {0: [1], 1: [5] * 20, 2: [7, 8, 9]}

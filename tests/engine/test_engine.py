@@ -361,3 +361,11 @@ def test_an_own_drafter_takes_no_names_of_others() -> None:
     for wanted in (Speculation(types=("suffix",)), Speculation(params={"suffix": {"alpha": 1}})):
         with pytest.raises(InputError, match="an engine with a drafter of its own"):
             engine.submit(Request(prompt_ids=int32([1, 2]), speculation=wanted))
+
+
+def test_an_idle_slot_keeps_nothing_of_its_last_request() -> None:
+    """A sampler may hold a grammar of megabytes."""
+    engine = Engine(FakeTarget(), None)
+    engine.generate([request(1, 2, max_tokens=3)])
+    (slot,) = engine._slots
+    assert (slot.generation, slot.sampler, slot.transcript, slot.timings) == (None,) * 4

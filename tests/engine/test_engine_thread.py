@@ -16,6 +16,25 @@ from ngramspec.errors import BackendError, StateError
 SECONDS = 60  # nothing here takes long; this only ends a test that hangs
 
 
+class HungTarget(FakeTarget):
+    """A target one of whose methods hangs, from a moment on, until it is let go."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.method = method
+        self.hangs, self.go = threading.Event(), threading.Event()
+
+    def hang(self) -> None:
+        inner = getattr(self, self.method)
+
+        def wait(*given: Any) -> Any:
+            self.hangs.set()
+            assert self.go.wait(SECONDS)
+            return inner(*given)
+
+        setattr(self, self.method, wait)
+
+
 class SlowTarget(FakeTarget):
     """A target whose decodes take a while, or wait until they are let go."""
 
@@ -273,3 +292,29 @@ def test_an_idle_engine_shows_that_its_thread_lives() -> None:
             while thread.engine.beats == beats:
                 assert time.monotonic() < end
                 time.sleep(0.01)
+
+
+def test_a_request_that_is_being_started_fails_with_the_engine() -> None:
+    target = HungTarget("truncate")
+    with EngineThread(Engine(target, None)) as thread:
+        assert thread.engine.submit(request()).wait(SECONDS)
+        target.hang()
+        made = thread.engine.submit(request(2))
+        assert target.hangs.wait(SECONDS)
+        thread.engine.abandon(RuntimeError("it hangs"))
+        assert made.wait(SECONDS)
+        assert made.finish_reason == "error"
+        target.go.set()
+
+
+def test_work_on_slots_that_is_under_way_fails_with_the_engine() -> None:
+    target = HungTarget("dump")
+    with EngineThread(Engine(target, None, slots=2)) as thread:
+        assert thread.engine.submit(request(slot=0)).wait(SECONDS)
+        target.hang()
+        works = [thread.engine.save_slot(0), thread.engine.save_slot(0)]
+        assert target.hangs.wait(SECONDS)
+        thread.engine.abandon(RuntimeError("it hangs"))
+        for work in works:
+            assert isinstance(work.exception(SECONDS), BackendError)
+        target.go.set()

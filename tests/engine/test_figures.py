@@ -65,6 +65,9 @@ def test_two_engines_share_no_counters() -> None:
 
 def test_timings_are_never_negative() -> None:
     timings = Timings()
+    timings.finished = 5.0  # without a slot
+    assert timings.prompt_seconds == 0.0
+    timings.finished = 0.0
     timings.submitted, timings.started = 1.0, 2.0
     assert (timings.prompt_seconds, timings.decode_seconds) == (0.0, 0.0)
     timings.finished = 5.0  # without a token

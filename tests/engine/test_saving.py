@@ -85,6 +85,21 @@ def test_work_waits_for_its_slot_and_comes_before_waiting_requests() -> None:
     assert waiting.finish_reason == "length"
 
 
+def test_work_comes_before_waiting_requests_where_one_is_cancelled_too() -> None:
+    engine = Engine(FakeTarget(), None)
+    running = engine.submit(request(5, 20, 1))
+    engine.step()
+    engine.step()
+    saving = engine.save_slot(0)
+    engine.submit(request(5, 20, 2))
+    running.cancel()
+    engine.step()
+    assert saving.result(0).tokens.tolist() == [
+        *running.request.prompt_ids.tolist(),
+        *running.token_ids[:-1],
+    ]
+
+
 def test_work_that_nobody_waits_for_is_dropped() -> None:
     engine = Engine(FakeTarget(), None)
     engine.generate([request(5, 5)])

@@ -39,13 +39,14 @@ class _Sequence:
     sent: How many tokens of the draft are verified.
     pays: Tells from the claims so far whether another token is worth its time; None = all are.
     foreign: Some of them are not in the model's vocabulary, so it cannot read them.
+    torn: The model's context could not take all of the text, so what comes later has a gap before.
     saved, num_saved: The state after the first tokens of the text, where tokens cannot be taken
         back; 0 = none.
     """
 
     __slots__ = (
         "ahead", "claims", "draft", "foreign", "length", "namespace", "num_past", "num_saved",
-        "p_min", "pays", "saved", "sent", "tokens",
+        "p_min", "pays", "saved", "sent", "tokens", "torn",
     )  # fmt: skip
 
     def __init__(self, context_size: int, p_min: float) -> None:
@@ -54,7 +55,7 @@ class _Sequence:
         self.length = self.ahead = self.sent = 0
         self.num_past = self.num_saved = 0
         self.saved: Any = None
-        self.foreign = False
+        self.foreign = self.torn = False
         self.namespace = ""
         self.draft: list[int] = []
         self.claims: list[float] = []
@@ -134,11 +135,10 @@ class DraftModel:
         """Start a request; the model reads the prompt at the first proposal."""
         seq = self._sequences[slot]
         size = min(int(token_ids.size), seq.tokens.size)
-        count = min(seq.num_past, seq.length, size)  # drafted tokens may follow
-        differs = seq.tokens[:count] != token_ids[:count]
-        kept = int(differs.argmax()) if differs.any() else count
+        known = seq.tokens[: min(seq.num_past, seq.length)]  # drafted tokens may follow
+        kept = count_right(known, token_ids[:size])
         seq.tokens[:size] = token_ids[:size]
-        seq.length = size
+        seq.length, seq.torn = size, size < token_ids.size
         seq.foreign = bool((token_ids >= self._target.vocab_size).any())
         self._drop(seq)
         self._cut(slot, min(kept, size - 1))
@@ -221,7 +221,7 @@ class DraftModel:
         """Discard what the target's context has discarded; what cannot be shifted is read again."""
         seq = self._sequences[slot]
         end = first + count
-        if seq.length < end:  # a smaller context, which is full: there are no drafts in it
+        if seq.torn or seq.length < end:  # a smaller context, which was full: it does not draft
             return
         kept = seq.num_past - count if seq.num_past > end else min(seq.num_past, first)
         if seq.num_past > end and (
@@ -269,6 +269,7 @@ class DraftModel:
         seq = self._sequences[slot]
         kept = min(seq.num_past, first + count_right(self._guessed(seq, first), token_ids))
         room = max(min(int(token_ids.size), seq.tokens.size - first), 0)
+        seq.torn = room < token_ids.size or (seq.torn and first >= seq.length)
         seq.tokens[first : first + room] = token_ids[:room]
         seq.length = min(first, seq.tokens.size) + room
         self._drop(seq)
@@ -287,7 +288,9 @@ class DraftModel:
         foreign = seq.foreign or bool(
             (seq.tokens[seq.length : seq.length + seq.ahead] >= self._target.vocab_size).any()
         )
-        return not foreign and seq.length + seq.ahead + self._n_max <= seq.tokens.size
+        return (
+            not foreign and not seq.torn and seq.length + seq.ahead + self._n_max <= seq.tokens.size
+        )
 
     def _unread(self, slot: int) -> int:
         """Return how many tokens the model has to read before it drafts."""

@@ -101,7 +101,9 @@ cdef class Timings:
 
     @property
     def prompt_seconds(self):
-        """Return the time from the slot to the first token."""
+        """Return the time from the slot to the first token, 0.0 if it never had one."""
+        if not self.started:
+            return 0.0
         return max(0.0, (self.first_token or self.finished) - self.started)
 
     @property

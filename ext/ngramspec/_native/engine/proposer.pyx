@@ -114,6 +114,16 @@ cdef class Proposer:
             limit = slot.min_draft
         return min(limit, room)
 
+    @property
+    def teaches(self):
+        """Return whether the policy learns what the pass takes: no slot reads its prompt, or its text again."""
+        return self.bare == self.decoding
+
+    @property
+    def capacity(self):
+        """Return the most tokens that the pass can hold, where prompts make room for drafts."""
+        return self.bare + self.plan.room_for_drafts()
+
     def batch_tokens(self):
         """Return how many tokens the pass holds now, drafts included."""
         cdef Py_ssize_t total = self.bare
@@ -156,7 +166,8 @@ cdef class Proposer:
         cdef Slot slot
         if self.auto is not None:
             self.auto.reserve(len(asked))
-            self.auto.choose_all(self.offers, len(asked), self.bare, self.decoding, self.plan.capacity)
+            self.auto.choose_all(self.offers, len(asked), self.bare, self.decoding, self.capacity,
+                                 self.teaches)
         for slot in asked:
             if self.offers[i].chosen < slot.min_draft:
                 self.offers[i].chosen = 0

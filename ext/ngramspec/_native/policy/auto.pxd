@@ -81,7 +81,7 @@ cdef class AutoPolicy:
     cdef void choose_one(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef int reserve(self, Py_ssize_t n) except -1
     cdef void choose_all(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                         Py_ssize_t capacity) noexcept nogil
+                         Py_ssize_t capacity, bint teaches) noexcept nogil
     cdef void solve(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef double net_of(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil

@@ -448,7 +448,8 @@ cdef class AutoPolicy:
         self.choose_one(&c, batch_tokens, decoding)
         return made[:c.chosen].copy()
 
-    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0, streaks=None):
+    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0, streaks=None,
+                    bint teaches=True):
         """Return how many tokens of each slot's candidate draft to send, a list.
 
         Slots choose in turn, given what the others chose, those with the surest first token first; the
@@ -460,6 +461,7 @@ cdef class AutoPolicy:
             batch_tokens: Tokens of the pass without drafts, raised to `decoding` if smaller.
             decoding: Slots that share the pass, raised to the number of chains if smaller.
             streaks: One per chain, as in `choose`; None = drafts of all may add anything.
+            teaches: `step` or `observe` will tell what the pass takes. Otherwise nothing is tried out.
 
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
@@ -478,7 +480,7 @@ cdef class AutoPolicy:
         check_batch(batch_tokens, decoding)
         described = OfferList(self.calibrations, chains, streaks)
         self.reserve(n)
-        self.choose_all(described.items, n, batch_tokens, decoding, capacity)
+        self.choose_all(described.items, n, batch_tokens, decoding, capacity, teaches)
         return [described.items[i].chosen for i in range(n)]
 
     def best(self, chains, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, streak=None):
@@ -639,7 +641,7 @@ cdef class AutoPolicy:
         return self._chooser.reserve(n)
 
     cdef void choose_all(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                         Py_ssize_t capacity) noexcept nogil:
+                         Py_ssize_t capacity, bint teaches) noexcept nogil:
         """Set `chosen` of all candidates of a pass. Call `reserve` first."""
         cdef PassC step
         cdef OfferC* c
@@ -650,12 +652,12 @@ cdef class AutoPolicy:
                 left -= offers[i].chosen
             return
         step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
-        if self.probes(batch_tokens, decoding):
+        if teaches and self.probes(batch_tokens, decoding):
             for i in range(n):
                 offers[i].chosen = 0
             return
         self._chooser.many(offers, n, &step, capacity)
-        if self.explores():
+        if teaches and self.explores():
             for i in range(n):
                 left -= offers[i].chosen
             c = &offers[offers[0].turn]  # the surest
