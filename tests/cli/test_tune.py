@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
@@ -18,6 +19,7 @@ from helpers.recordings import TRACES
 from ngramspec.cli.serve import serve
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.models import embedded_model
+from ngramspec.recordings import RecordedRequest
 from ngramspec.recordings.traces import token_lines
 
 SQL = TRACES / "structured.spider_sql.txt.xz"
@@ -178,6 +180,41 @@ def test_costs_that_were_saved_for_the_model(
     assert (found["costs"]["name"], found["costs"]["file"]) == ("mine", str(path))
     assert f"--model {embedded_model()} " in found["recommended"]["serve"]
     assert made(run(*arguments, "-t", "3", *H100))["costs"]["profile"] == "h100-8b"
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("sizes", "measured"),
+    [
+        ((12, 12, 2), [8, 108, 9, 109, 10, 110, 11, 111]),  # the last set holds nothing out
+        ((2, 3), [0, 100, 1, 101, 102]),  # and here none does
+    ],
+)
+def test_measured_are_held_out_requests_of_each_set_in_turn(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, ...],
+    measured: list[int],
+) -> None:
+    pytest.importorskip("llama_cpp", reason="the model is llama.cpp's")
+    from ngramspec.bench.tune.measured import Measured
+
+    given: list[int] = []
+
+    def watched(target: Any, requests: Any, *_: Any, **__: Any) -> Measured:
+        given.extend(int(one.prompt[0]) for one in requests)
+        return Measured(len(requests), ())
+
+    monkeypatch.setattr("ngramspec.bench.tune.measured.measure", watched)
+    paths = [tmp_path / f"{number}.txt" for number in range(len(sizes))]
+    output = np.arange(500, 520, dtype=np.int32)
+    for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        prompts = [np.array([100 * number + i, 7, 8], np.int32) for i in range(size)]
+        path.write_text("".join(token_lines([RecordedRequest(p, output) for p in prompts])))
+    result = run(*paths, *H100, "--measure", "--json")
+    assert result.exit_code == 0, result.output
+    assert given == measured
 
 
 @pytest.mark.usefixtures("few")

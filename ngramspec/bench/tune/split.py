@@ -42,6 +42,12 @@ class Split:
         """Requests that are held out, 0 if there were too few."""
         return sum(len(part.held_out) for part in self.parts)
 
+    @property
+    def judged_on(self) -> list[tuple[RecordedRequest, ...]]:
+        """By set, what is held out; the requests to choose on only where no set holds any out."""
+        held_out = bool(self.num_held_out)
+        return [part.held_out if held_out else part.chosen_on for part in self.parts]
+
     def sample(self, count: int) -> list[list[RecordedRequest]]:
         """Return `count` requests to choose on, by set, in order; a larger sample has them too.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from ngramspec.bench.tune.measured import Measured
     from ngramspec.bench.tune.result import SearchPlan, Tuned
     from ngramspec.bench.tune.trial import Trial
+    from ngramspec.recordings import RecordedRequest
     from ngramspec.recordings.traces import Loaded, Trace
 
 COSTS, SEARCH, AFTER = "Costs", "Search", "Statistics file and measurement"
@@ -235,19 +237,20 @@ def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
     from ngramspec.adapters.llama_cpp.saved_costs import known_costs
     from ngramspec.bench.tune.measured import measure, num_answers
 
-    parts, trial = found.plan.parts.parts, found.trial
-    requests = [one for part in parts for one in (part.held_out or part.chosen_on)]
+    trial = found.trial
     files: dict[str, dict[str, Any]] = {}
     if trial is not None and trial.path is not None:
         files[trial.best_with.reader] = {"static": trial.path}
     with open_model(values) as model:
         most = model.n_ctx_train - ROOM
-        fitting = [
-            one
-            for one in requests
-            if len(one.prompt) + len(one.output) <= most
-            and max(one.prompt.max(), one.output.max()) < model.vocab_size
-        ][:MEASURED]
+
+        def fits(one: RecordedRequest) -> bool:
+            largest = max(one.prompt.max(), one.output.max())
+            return len(one.prompt) + len(one.output) <= most and bool(largest < model.vocab_size)
+
+        sets = [filter(fits, requests) for requests in found.plan.parts.judged_on]
+        turns = itertools.zip_longest(*sets)  # one of each set, so that none fills the places
+        fitting = [one for turn in turns for one in turn if one is not None][:MEASURED]
         if not fitting:
             raise InputError("--measure: no request fits the model: name its own with --model")
         size = max(len(one.prompt) + len(one.output) for one in fitting) + ROOM
