@@ -62,6 +62,9 @@ def test_every_round_begins_with_another_mode() -> None:
     assert "".join(order) == "abcbcacababc"
     assert [list(found) for found in made] == [list("abc")] * 4
     assert len(steps) == 12
+    order.clear()
+    run_in_turns("abc", 2, lambda mode: order.append(mode), first=5)
+    assert "".join(order) == "cababc"
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,7 @@ class Bench:
         repeats: int,
         sampling: Sampling,
         advance: Callable[[], object] = lambda: None,
+        first: int = 0,
     ) -> tuple[PromptOutcome, ...]:
         """Run one prompt in all modes, in turns.
 
@@ -371,13 +372,16 @@ class Bench:
             repeats: Runs of each mode.
             sampling: With a seed, which all runs use.
             advance: Called after each run.
+            first: As for run_in_turns.
 
         Raises:
             InputError: The prompt does not fit.
             BackendError: The target fails.
         """
         request = Request(prompt_ids=prompt_ids, max_tokens=max_tokens, sampling=sampling)
-        rounds = run_in_turns(self._modes, repeats, lambda mode: self._run(mode, request), advance)
+        rounds = run_in_turns(
+            self._modes, repeats, lambda mode: self._run(mode, request), advance, first
+        )
         by_mode = {mode: tuple(made[mode] for made in rounds) for mode in self._modes}
         return tuple(
             PromptOutcome(mode, by_mode[mode], by_mode[self._modes[0]]) for mode in self._modes

@@ -14,6 +14,7 @@ def run_in_turns(
     rounds: int,
     run: Callable[[Mode], Run],
     advance: Callable[[], object] = lambda: None,
+    first: int = 0,
 ) -> list[dict[Mode, Run]]:
     """Run every mode once per round, so that drift of the machine affects all of them.
 
@@ -24,15 +25,16 @@ def run_in_turns(
         rounds: Runs of each.
         run: Does one run.
         advance: Called after each.
+        first: Which mode begins the first round; counted on after the last one.
 
     Returns:
         The runs of each round by mode, in the order of `modes`.
     """
     made = []
-    for number in range(rounds):
-        first = number % len(modes)
+    for number in range(first, first + rounds):
+        start = number % len(modes)
         found = {}
-        for mode in (*modes[first:], *modes[:first]):
+        for mode in (*modes[start:], *modes[:start]):
             found[mode] = run(mode)
             advance()
         made.append({mode: found[mode] for mode in modes})

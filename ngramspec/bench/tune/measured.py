@@ -1,7 +1,8 @@
 """Measured: held-out requests on the model: without drafts, with the default, and as advised.
 
 As in a server that has just started: each way of drafting keeps what it learns from one request to
-the next, and the ways take turns on every request. Each round starts afresh.
+the next, and the ways take turns on every request, each time another one first. Each round starts
+afresh.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def measure(
     """
     sampling = Sampling(temperature=0.0)
     rounds: list[list[tuple[PromptOutcome, ...]]] = []
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         bench = Bench(target, _modes(advised, files), max_draft=LONGEST, costs=costs)
         bench.warm_up(np.resize(requests[0].prompt, WARM_UP).astype(np.int32), sampling)
         rounds.append(
@@ -102,8 +103,9 @@ def measure(
                     repeats=1,
                     sampling=sampling,
                     advance=advance,
+                    first=number + place,
                 )
-                for request in requests
+                for place, request in enumerate(requests)
             ]
         )
     kept = [
