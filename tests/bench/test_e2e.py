@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -296,6 +297,19 @@ def test_a_draft_model_from_the_command_line(run: Run, prompt: Path) -> None:
     )
     refused = run("--prompts", prompt, *QUICK, *modes)
     assert_one_error(refused, "needs a draft model", 2)
+
+
+def test_the_table_shows_what_a_draft_model_drafted(
+    run: Run, prompt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    mode = ("--drafter", "draft-simple:policy=fixed", "-md", embedded_model())
+    result = run("--prompts", prompt, "--prompts", prompt, *QUICK, *mode)
+    assert result.exit_code == 0, result.output
+    rows = [line for line in result.stdout.splitlines() if "draft-simple" in line]
+    assert [bool(re.search(r" \d+/\d+ ", row)) for row in rows] == [True] * 3
+    assert all(re.search(r" \d+\.\d+ +(yes|no: \d+)$", row.rstrip()) for row in rows[:2])
+    assert re.search(r" \d/2$", rows[2].rstrip())
 
 
 def test_the_models_own_heads(run: Run, prompt: Path, tmp_path: Path) -> None:

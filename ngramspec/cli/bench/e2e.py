@@ -219,7 +219,7 @@ def _as_json(values: Mapping[str, Any], found: Sequence[PromptResult]) -> dict[s
 
 def _show(values: Mapping[str, Any], found: Sequence[PromptResult]) -> None:
     """Print a row for each prompt and drafter, and for each drafter over all prompts."""
-    from ngramspec.bench.e2e.bench import PLAIN, totals
+    from ngramspec.bench.e2e.bench import totals
 
     console = plain_console()
     table = make_table(COLUMNS, text=COLUMNS[:2])
@@ -228,11 +228,12 @@ def _show(values: Mapping[str, Any], found: Sequence[PromptResult]) -> None:
             table.add_row("" if number else result.name, *_cells(outcome))
         table.add_section()
     rows = totals(found)
-    for number, row in enumerate(rows if len(found) > 1 else ()):
-        rest = (f"{row.accepted}/{row.drafted}", "", f"{row.same}/{row.texts}")
-        is_plain = row.drafter == PLAIN
-        cells = (row.drafter, f"{row.tokens_per_second:.1f}", _ratio(row.ratio, is_plain))
-        table.add_row("" if number else "all", *cells, *(() if is_plain else rest))
+    if len(found) > 1:
+        for outcome, row in zip(found[0].outcomes, rows, strict=True):
+            drafts = outcome.mode.drafts
+            rest = (f"{row.accepted}/{row.drafted}", "", f"{row.same}/{row.texts}")
+            cells = (row.drafter, f"{row.tokens_per_second:.1f}", _ratio(row.ratio, drafts))
+            table.add_row("" if drafts else "all", *cells, *(rest if drafts else ()))
     console.print(table)
     console.print(NOTE, style="dim")
     if any(row.same < row.texts for row in rows) and not values["exact"]:
@@ -240,15 +241,15 @@ def _show(values: Mapping[str, Any], found: Sequence[PromptResult]) -> None:
 
 
 def _cells(outcome: PromptOutcome) -> Iterator[str | Text]:
-    is_plain, difference = not outcome.mode.names, outcome.difference
+    drafts, difference = outcome.mode.drafts, outcome.difference
     yield outcome.mode.spec
     yield f"{outcome.tokens_per_second:.1f}"
-    yield _ratio(outcome.ratio, is_plain)
-    if not is_plain:
+    yield _ratio(outcome.ratio, drafts)
+    if drafts:
         yield f"{outcome.accepted}/{outcome.drafted}"
         yield f"{outcome.mean_accepted_length:.2f}"
         yield "yes" if difference is None else f"no: {difference + 1}"
 
 
-def _ratio(ratio: float | None, is_plain: bool) -> str | Text:
-    return "-" if ratio is None else speedup_cell(ratio, is_plain)
+def _ratio(ratio: float | None, drafts: bool) -> str | Text:
+    return "-" if ratio is None else speedup_cell(ratio, not drafts)
