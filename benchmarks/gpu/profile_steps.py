@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from ngramspec.bench.e2e.rounds import run_in_turns
 from ngramspec.errors import InputError
 from replay_loop import Replay, Run
 from replay_modes import DEFAULT, Mode, parse_modes
@@ -95,14 +96,13 @@ def measure(
     replay: Replay, policies: dict[Mode, Any], rounds: int, most: int, rows: int
 ) -> dict[Mode, list[Run]]:
     """Return the runs of every mode, after one each to warm up."""
-    runs: dict[Mode, list[Run]] = {mode: [] for mode in policies}
-    for number in range(rounds + 1):
-        for mode, policy in policies.items():
-            made = replay.run(mode, policy, most)
-            if number:
-                runs[mode].append(made)
-            print(f"batch {rows}: round {number} {mode.name}", file=sys.stderr, flush=True)
-    return runs
+
+    def run(mode: Mode) -> Run:
+        print(f"batch {rows}: {mode.name}", file=sys.stderr, flush=True)
+        return replay.run(mode, policies[mode], most)
+
+    made = run_in_turns(list(policies), rounds + 1, run)[1:]
+    return {mode: [found[mode] for found in made] for mode in policies}
 
 
 def main() -> None:

@@ -310,6 +310,24 @@ def test_the_profile_runs_small(tmp_path: Path) -> None:
     assert {"propose", "launch", "wait", "accept"} <= spans
 
 
+def test_no_mode_of_the_profile_is_always_first(packed: Any) -> None:
+    from profile_steps import measure
+    from replay_modes import parse_modes
+
+    ran: list[str] = []
+
+    class Watched:
+        def run(self, mode: Any, policy: Any, most: int) -> int:
+            ran.append(mode.name)
+            return len(ran)
+
+    plain, gate = parse_modes(["suffix:gate"])
+    replay: Any = Watched()
+    found = measure(replay, {plain: None, gate: None}, 2, 5, 1)
+    assert ran == ["none", "suffix:gate", "suffix:gate", "none", "none", "suffix:gate"]
+    assert found == {plain: [4, 5], gate: [3, 6]}  # without the first round
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
