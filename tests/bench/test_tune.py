@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers.planted import PLANTED, few_candidates, noise, planted, trace
 from ngramspec.bench.replay.tally import ReplayTally, total_of
 from ngramspec.bench.tune.candidates import DEFAULT, LLAMA_SERVER, Candidate, grid
+from ngramspec.bench.tune.memo import Memo
 from ngramspec.bench.tune.search import FINALISTS, Tuning, count_replays, plan_rounds, tune
 from ngramspec.bench.tune.split import LEAST, Split, split
 from ngramspec.costs import PROFILES
@@ -212,6 +215,21 @@ def test_what_llama_server_can_do(
     spec: str, params: dict[str, int], adaptive: bool, expected: bool
 ) -> None:
     assert Candidate(spec, params, adaptive).for_llama_server is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("__version__", "0.0.9"), ("confidence_weights", lambda: np.ones(9))]
+)
+def test_replays_of_other_drafters_are_not_taken_for_those_of_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, other: object
+) -> None:
+    def key() -> str:
+        return Memo(tmp_path / "state").key(DEFAULT, H100, planted(2))
+
+    known = key()
+    assert key() == known
+    monkeypatch.setattr(f"ngramspec.bench.tune.memo.{name}", other)
+    assert key() != known
 
 
 def test_tallies_add_up() -> None:

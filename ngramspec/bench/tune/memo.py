@@ -8,10 +8,12 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ngramspec._version import __version__
 from ngramspec.bench.replay.tally import ReplayTally, read_tally
 from ngramspec.bench.tune.candidates import Candidate
 from ngramspec.costs import CostTable
 from ngramspec.errors import FormatError
+from ngramspec.models import confidence_weights
 from ngramspec.recordings import RecordedRequest
 
 FORMAT = "ngramspec-tune"
@@ -19,6 +21,8 @@ FORMAT = "ngramspec-tune"
 
 class Memo:
     """Replays by candidate, costs and tokens; each is a line of the file as soon as it is known.
+
+    Those of another version or of other weights, whose drafters may draft otherwise, are not used.
 
     Args:
         path: Created, or read and extended. None = nothing is kept.
@@ -30,6 +34,7 @@ class Memo:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
+        self._drafters = __version__.encode() + confidence_weights().tobytes()
         self._known: dict[str, ReplayTally] = {}
         self._digests: dict[int, bytes] = {}
         self._requests: list[Sequence[RecordedRequest]] = []  # keeps the ids in _digests valid
@@ -45,7 +50,8 @@ class Memo:
         """Return what names a replay."""
         if self._path is None:
             return ""
-        made = hashlib.sha256(f"{candidate.name}\n{costs.costs}\n".encode())
+        made = hashlib.sha256(self._drafters)
+        made.update(f"{candidate.name}\n{costs.costs}\n".encode())
         for group in groups:
             made.update(b"group")
             for digest in self._digests_of(group):
