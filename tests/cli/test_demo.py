@@ -85,6 +85,21 @@ def test_view_in_colour(spawn: Any) -> None:
     assert "«" in marked.stdout
 
 
+def test_lengths_are_fixed_only_where_all_drafters_have_settings() -> None:
+    pytest.importorskip("llama_cpp", reason="the model is llama.cpp's")
+    from ngramspec.bench.e2e.demo import open_benches
+
+    policies = {
+        "suffix": "auto",
+        "suffix,ngram-mod": "auto",
+        "recycle": "auto",
+        "ngram-mod": "fixed",
+        "ngram-cache,ngram-simple": "fixed",
+    }
+    with open_benches(list(policies), exact=True) as benches:
+        assert {mode.spec: mode.policy for mode in benches.modes[1:]} == policies
+
+
 def test_bit_exact_setting_can_be_timed(invoke: Any) -> None:
     result = invoke(*QUICK, "--drafter", "ngram-cache", "--exact", "--json")
     made = json.loads(result.stdout)

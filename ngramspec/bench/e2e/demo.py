@@ -313,8 +313,9 @@ def settings_of(spec: str) -> dict[str, dict[str, Any]]:
 
 
 def _mode(spec: str) -> Mode:
-    policy = "auto" if spec == DRAFTERS[-1] else "fixed"  # the settings are for fixed lengths
-    return Mode(spec, parse_names(spec, "priority"), settings_of(spec), policy)
+    names = parse_names(spec, "priority")
+    policy = "fixed" if SETTINGS.keys() >= set(names) else "auto"  # they are for fixed lengths
+    return Mode(spec, names, settings_of(spec), policy)
 
 
 def _difference(
