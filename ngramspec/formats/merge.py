@@ -106,14 +106,17 @@ def _merged_about(
         pruned += about.get("pruned", ()) if flat else ()
     if not any(parts):
         return None
-    made: dict[str, Any] = {
-        "merged": sorted(parts, key=lambda part: json.dumps(part, sort_keys=True))
-    }
+    made: dict[str, Any] = {"merged": sorted(parts, key=_by_json)}
+    pruned.sort(key=_by_json)
     if min_count > 1 or max_bytes is not None:
         pruned.append({"min_count": min_count, "max_bytes": max_bytes})
     if pruned:
         made["pruned"] = [one for i, one in enumerate(pruned) if one not in pruned[:i]]
     return made
+
+
+def _by_json(part: Any) -> str:
+    return json.dumps(part, sort_keys=True)
 
 
 def _merge_pools(

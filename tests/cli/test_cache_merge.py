@@ -78,6 +78,16 @@ def test_merging_again_and_again_with_bounds_keeps_the_provenance_flat(cache: An
     assert about["pruned"] == bounds
 
 
+def test_the_order_of_files_that_were_merged_with_bounds_does_not_matter(cache: Any) -> None:
+    names = ("two.ngc", "three.ngc")
+    for name, least in zip(names, "23", strict=True):
+        cache("merge", "a.ngc", "b.ngc", "-o", name, "--min-count", least)
+    for bounds in ((), ("--min-count", "4")):
+        cache("merge", *names, "-o", "m.ngc", *bounds)
+        cache("merge", *names[::-1], "-o", "again.ngc", *bounds)
+        assert Path("again.ngc").read_bytes() == Path("m.ngc").read_bytes()
+
+
 def test_merge_of_different_tokenizers(invoke: Any, cache: Any) -> None:
     result = invoke("cache", "merge", "a.ngc", "other.ngc", "-o", "m.ngc")
     message = "other.ngc was made with another tokenizer than a.ngc: counts of different tokens"
