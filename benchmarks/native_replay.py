@@ -5,9 +5,8 @@ their begin, draft and accept calls from outside. Runs alternate; figures are me
 
     python benchmarks/native_replay.py --llamacpp PATH_OF_REPLAY_PROGRAM [--json OUT]
 
-The replay program is any build that reads "prompt_len ids..." lines on standard input and prints a
-JSON summary with begin_us_per_session, draft_us_per_step, accept_us_per_draft, sessions, steps,
-drafts and tokens on standard error. Without --llamacpp its columns are left out.
+benchmarks/README.md says what the replay program must read and print. Without --llamacpp its
+columns are left out.
 """
 
 from __future__ import annotations
@@ -22,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec import DRAFTER_NAMES, create_drafter
+from ngramspec.drafters.names import FROM_LOGITS
 from ngramspec.recordings import RecordedRequest
 from traces import requests_of, trace_names, trace_text
 
 DEMANDING = ("agentic.tau2_tools", "agentic.tau_airline_4trials", "code_edit.aider_swebench")
 
+KINDS = [name for name in DRAFTER_NAMES if name not in FROM_LOGITS]  # recorded requests have none
 OURS_ALONE = ("suffix",)  # llama.cpp has none of them
 
 
@@ -57,7 +58,7 @@ def run_theirs(program: str, kind: str, text: bytes) -> dict[str, float]:
     )
     return {
         "us_per_token": spent / summary["tokens"],
-        "mean_accepted_length": summary["mat"],
+        "mean_accepted_length": summary["tokens"] / summary["steps"],
     }
 
 
@@ -123,12 +124,12 @@ def main() -> None:
     parser.add_argument(
         "--llamacpp", metavar="PROGRAM", help="llama.cpp's drafters as a replay program"
     )
-    parser.add_argument("--drafter", action="append", choices=DRAFTER_NAMES, help="default: all")
+    parser.add_argument("--drafter", action="append", choices=KINDS, help="default: all")
     parser.add_argument("--set", action="append", choices=trace_names(), help="default: all sets")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    kinds = options.drafter or list(DRAFTER_NAMES)
+    kinds = options.drafter or KINDS
     result = measure(kinds, options.set or trace_names(), options.llamacpp, options.repeats)
     for kind, mean in (result["geometric_mean_ratio"] or {}).items():
         print(

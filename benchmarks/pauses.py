@@ -24,10 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec import DRAFTER_NAMES, NgramCache, create_drafter
+from ngramspec.drafters.names import FROM_LOGITS
 from traces import requests_of, trace_names
 
 DYNAMIC = "ngram-cache, dynamic"
-NAMES = [*DRAFTER_NAMES, DYNAMIC]
+# Recorded text has no logits, without which those left out draft nothing.
+NAMES = [*(name for name in DRAFTER_NAMES if name not in FROM_LOGITS), DYNAMIC]
 CALLS = ("propose", "accept")
 QUANTILES = {"p50": 50, "p99": 99, "p99.9": 99.9, "max": 100}
 MAX_DRAFT = 16

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.programs import write_program
 from helpers.recordings import BENCHMARK_DATA
 from helpers.replays import tokens
 from ngramspec.bench.peers import ORACLE, ORACLE_OF, PEERS, PeerMissing, open_peer
@@ -158,12 +159,6 @@ def test_peers_run_in_another_process(trace_of: Callable[..., Trace]) -> None:
     assert set(runs.missing) | set(runs.tallies[SET]) - {ORACLE} == set(PEERS)
     assert len(seen) == 5 * len(set(runs.tallies[SET]) - {ORACLE})
     assert "no program" in runs.missing["llamacpp-ngram-mod"]
-
-
-def write_program(path: Path, body: str) -> Path:
-    path.write_text(f"#!{sys.executable}\nimport json, sys\n{body}\n")
-    path.chmod(0o755)
-    return path
 
 
 def test_the_process_that_fails_is_named(trace_of: Callable[..., Trace], tmp_path: Path) -> None:

@@ -17,9 +17,7 @@ def replay_compiled(program: Path, kind: str, tokens: Path, *, cold: bool = Fals
     """Replay a set through one of llama.cpp's drafters.
 
     Args:
-        program: Called as `PROGRAM KIND 1 [fresh=1]` with token lines on stdin. Prints a line per
-            step, whose part before " :" ends with the number of accepted tokens and whose part
-            after it is the draft, and on stderr the summary that benchmarks/README.md describes.
+        program: Reads and prints what "The replay program" in benchmarks/README.md describes.
         kind: Such as "ngram-mod".
         tokens: The set, as NAME.txt.
         cold: Ask for a fresh drafter for every request.
