@@ -6,10 +6,11 @@
 TEXT is one file; MODEL a model that llama-lookup-create can load (weights included). FOLDER holds
 llama-lookup-create and llama-lookup-merge, of the version that the installed llama-cpp-python has.
 PROGRAM is called as `PROGRAM load SLOTS FILE`, loads a lookup cache, copies it once per slot as
-llama-server does, and prints {"load_s", "copies_s", "peak_rss_mb"}; without it loading is left out.
+llama-server does, and prints {"load_s", "copies_s", "peak_rss_mb"}, the last one being VmHWM of
+/proc/self/status in MiB; without it loading is left out.
 
 Both count 2-grams of the same text. Runs alternate, every one in a process of its own; figures are
-medians.
+medians. Memory is the peak of the whole process, code and interpreter included, on both sides.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import sys
 import tempfile
@@ -67,20 +67,22 @@ def worker_load(slots: str, path: str) -> Figures:
     from ngramspec import create_drafter
 
     create_drafter("ngram-cache", slots=int(slots))
-    before = resident_mb()
     start = time.perf_counter()
     drafter = create_drafter("ngram-cache", slots=int(slots), static=path)
     seconds = time.perf_counter() - start
     for slot in range(int(slots)):
         drafter.begin(slot, [1, 2, 3])
         drafter.propose(slot, 8)
-    return {"seconds": seconds, "more_mb": resident_mb() - before}
+    return {"seconds": seconds}
 
 
-def resident_mb() -> float:
-    """Return the memory of this process that is in use now, mapped files included."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6
+def peak_mb() -> float:
+    """Return the most memory that this process has had, mapped files included.
+
+    What `run` reports is never less than the memory of the process that starts it.
+    """
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def worker_tokenise(model: str, text: str, output: str) -> Figures:
@@ -107,7 +109,7 @@ WORKERS: dict[str, Callable[..., Figures]] = {
 def ours(*arguments: str) -> Figures:
     """Run a worker in a process of its own."""
     ran = run([sys.executable, __file__, "--worker", *arguments])
-    return {**json.loads(ran.stdout), "wall": ran.seconds, "peak_mb": ran.peak_mb}
+    return {**json.loads(ran.stdout), "wall": ran.seconds}
 
 
 def medians(runs: list[Figures]) -> Figures:
@@ -214,7 +216,7 @@ def table(figures: dict[str, Any]) -> list[str]:
         theirs, own = figures.get(f"theirs load {slots}"), figures[f"ours load {slots}"]
         if theirs:
             rows.append((f"load for {slots} slots, s", theirs["seconds"], own["seconds"]))
-            rows.append((f"memory for {slots} slots, MB", theirs["peak_mb"], own["more_mb"]))
+            rows.append((f"memory for {slots} slots, MB", theirs["peak_mb"], own["peak_mb"]))
     lines = [
         f"{tokens:.0f} tokens; {build['ngrams']:.0f} 2-grams, {build['pairs']:.0f} pairs; our "
         f"tokenising alone takes {tokenising:.2f} s on one core, "
@@ -229,7 +231,8 @@ def table(figures: dict[str, Any]) -> list[str]:
 def main() -> None:
     """Parse the arguments, measure, print."""
     if sys.argv[1:2] == ["--worker"]:
-        print(json.dumps(WORKERS[sys.argv[2]](*sys.argv[3:])))
+        figures = WORKERS[sys.argv[2]](*sys.argv[3:])
+        print(json.dumps({**figures, "peak_mb": peak_mb()}))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("text")
