@@ -42,7 +42,8 @@ class Looks:
 
     def some(self, every: int, first: int) -> Looks:
         """Return one position of every few."""
-        return Looks(self.positions[:, first::every], self.places[:, first::every])
+        positions, places = self.positions[:, first::every], self.places[:, first::every]
+        return Looks(positions.contiguous(), places.contiguous())
 
 
 @dataclass(frozen=True)

@@ -136,21 +136,20 @@ class Block(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], -1, self.config.head_width).transpose(1, 2)
 
-    def compared(self, inner: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries and keys of normalised states [batch, length, width]."""
-        query = rotate(self._heads(self.attn_q(inner)), cos, sin)
-        return query, rotate(self._heads(self.attn_k(inner)), cos, sin)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the layer on [batch, length, width]; attention is causal.
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Run the layer on [batch, length, width]; attention is causal."""
+        Returns the states, and the queries and keys that were compared.
+        """
         inner = self.attn_norm(x)
-        query, key = self.compared(inner, cos, sin)
+        query = rotate(self._heads(self.attn_q(inner)), cos, sin)
+        key = rotate(self._heads(self.attn_k(inner)), cos, sin)
         mixed = attention(query, key, self._heads(self.attn_v(inner)).to(query.dtype))
         x = x + self.attn_output(mixed.transpose(1, 2).flatten(2))
         inner = self.ffn_norm(x)
         gated: Tensor = F.silu(self.ffn_gate(inner)) * self.ffn_up(inner)
         down: Tensor = self.ffn_down(gated)
-        return x + down
+        return x + down, query, key
 
 
 class TinyLlama(nn.Module):
@@ -173,17 +172,17 @@ class TinyLlama(nn.Module):
             if weight.ndim == 2:
                 nn.init.normal_(weight, std=0.02)
 
-    def hidden(self, tokens: Tensor, inputs: list[Tensor] | None = None) -> Tensor:
+    def hidden(self, tokens: Tensor, compared: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
         """Return the last normalised states of [batch, length] token ids.
 
-        inputs: Takes what each layer is given, if wanted.
+        compared: Takes each layer's queries and keys, if wanted.
         """
         length = tokens.shape[1]
         x = self.token_embd(tokens)
         for block in self.blk:
-            if inputs is not None:
-                inputs.append(x)
-            x = block(x, self.cos[:length], self.sin[:length])
+            x, query, key = block(x, self.cos[:length], self.sin[:length])
+            if compared is not None:
+                compared.append((query, key))
         normed: Tensor = self.output_norm(x)
         return normed
 

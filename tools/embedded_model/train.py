@@ -145,26 +145,20 @@ def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]
     Both are computed under bfloat16.
     """
     tokens, targets = batch.tokens.to(device), batch.targets.to(device)
-    inputs: list[Tensor] = []
+    compared: list[tuple[Tensor, Tensor]] = []
     with torch.autocast(torch.device(device).type, torch.bfloat16):
-        hidden = model.hidden(tokens, inputs)
+        hidden = model.hidden(tokens, compared)
         wanted = targets >= 0
         logits = model.logits(hidden[wanted])
-        length = tokens.shape[1]
         first = int(torch.randint(EVERY, ()))
         looks = {
             kind: all_of if kind not in MANY else all_of.some(EVERY, first)
             for kind, all_of in batch.looks.items()
         }
         looking = [
-            look_loss(
-                *block.compared(block.attn_norm(x), model.cos[:length], model.sin[:length]),
-                taught,
-                looks[taught.kind],
-            )
+            look_loss(*compared[taught.layer], taught, looks[taught.kind])
             for taught in TAUGHT
-            if taught.layer < len(model.blk)
-            for block, x in ((model.blk[taught.layer], inputs[taught.layer]),)
+            if taught.layer < len(compared)
         ]
     return F.cross_entropy(logits.float(), targets[wanted]), torch.stack(looking)
 
