@@ -64,7 +64,7 @@ def test_drafts_of_all_slots_fit_the_batch(timed: Timed) -> None:
 
 @pytest.mark.parametrize("length", range(LENGTH, LENGTH + 500, 63))
 def test_drafts_go_on_while_a_long_prompt_is_read(timed: Timed, length: int) -> None:
-    """A prompt that fills every pass makes room for what pays, whatever was to be tried out next."""
+    """A prompt that fills every pass makes room for what pays, whatever is to be tried out next."""
     target = timed("h100-8b", sequences=2, max_batch=64, context_size=4000)
     engine = Engine(target, "suffix", slots=2, policy=AutoPolicy(costs=PROFILES["h100-8b"]))
     first = engine.submit(Request(prompt_ids=int32([3, 5, 7]), max_tokens=1000))
