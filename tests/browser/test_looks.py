@@ -238,6 +238,21 @@ def test_escape_closes_a_side_and_leaves_the_answer_alone(server: Server, pages:
     stop.wait_for(state="hidden")
 
 
+def test_a_chat_is_uncovered_when_it_is_chosen(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url, **PHONE)
+    answers_with(page, "fine")
+    send(page, "hello")
+    finished(page)
+    chats = page.get_by_role("button", name="Chats", exact=True)
+    link = page.get_by_role("link", name="hello")
+    for choice in (page.get_by_role("button", name="New chat"), link, link):  # at last the open one
+        chats.click()
+        assert chats.get_attribute("aria-expanded") == "true"
+        choice.click()
+        page.locator("#scrim").wait_for(state="hidden", timeout=5000)
+        assert chats.get_attribute("aria-expanded") == "false"
+
+
 def test_paper_shows_the_chat_alone(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     send(page, REPEAT)

@@ -4,6 +4,7 @@ import { exported, imported, newChat } from "./chats.js";
 import { showContext } from "./composer.js";
 import { abandon, complain, isRunning, openChat, revive, show, whenChatChanges } from "./conversation.js";
 import { $, confirm, download, iconButton, make } from "./dom.js";
+import { close } from "./frame.js";
 import * as store from "./store.js";
 
 const open = new Map(); // chats that were opened, as answers may still come in for them
@@ -70,7 +71,7 @@ function openOne(chat) {
   open.set(chat.id, chat);
   show(chat);
   showContext();
-  document.body.classList.remove("chats-over");
+  close();
   list();
 }
 
@@ -88,7 +89,7 @@ async function list() {
   if (state === listed) return;
   listed = state;
   const rows = heads.map(({ id, title }) => {
-    const link = make("a.chat-name", { href: `#${id}`, title, "aria-current": id === current && "page" }, title);
+    const link = make("a.chat-name", { href: `#${id}`, title, onclick: close, "aria-current": id === current && "page" }, title);
     const row = make("li", {}, link,
       iconButton("edit", `Rename ${title}`, () => rename(id, title, row)),
       iconButton("export", `Export ${title}`, async () => save([await store.load(id)], "chat")),

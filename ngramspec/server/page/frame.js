@@ -28,7 +28,7 @@ function toggle(side) {
 }
 
 /** Close what stands above the chat; return whether something did. */
-function close() {
+export function close() {
   const over = !$("scrim").hidden;
   for (const side of Object.keys(SIDES)) document.body.classList.remove(`${side}-over`);
   apply();
