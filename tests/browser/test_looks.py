@@ -208,6 +208,20 @@ def test_the_keyboard_reaches_everything(server: Server, pages: Pages) -> None:
     assert page.evaluate("document.activeElement.id") == "open-settings"
 
 
+def test_the_skip_link_leaves_the_chat_open(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    send(page, "hello")
+    finished(page)
+    until(page, "() => location.hash")
+    address = page.evaluate("location.href")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    until(page, "() => document.activeElement.id === 'prompt'")
+    assert page.evaluate("location.href") == address
+    assert page.locator(".message").count() == 2
+
+
 def test_the_sides_stay_away_if_closed(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     for name, place in (("Speed", "#panel"), ("Chats", "#chats")):

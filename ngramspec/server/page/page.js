@@ -22,10 +22,17 @@ startComposer();
 startLive();
 showExamples();
 document.addEventListener("keydown", keys);
+document.querySelector(".skip").addEventListener("click", skip);
 whenKnown(({ model_alias: name }) => ($("model").textContent = name));
 await startChats();
 $("prompt").focus();
 connect();
+
+/** Go to the message field without the link's address, which would name another chat. */
+function skip(event) {
+  event.preventDefault();
+  $("prompt").focus();
+}
 
 function keys(event) {
   const free = !document.querySelector("dialog[open]");
