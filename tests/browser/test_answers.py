@@ -259,6 +259,52 @@ def test_a_message_is_edited(server: Server, pages: Pages) -> None:
     page.get_by_text("changed").wait_for()
 
 
+def test_an_edited_message_waits_for_the_answer_that_comes_in(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "answer")
+    send(page, "one")
+    finished(page)
+    act(page, "Edit", 0)
+    field = page.get_by_label("Text of the message")
+    field.fill("changed")
+    page.unroute_all()
+    page.route("**/v1/chat/completions", lambda route: None)  # never answered
+    send(page, "two")
+    form = page.locator(".edit")
+    form.get_by_role("button", name="Send").click()
+    assert form.count() == 1
+    assert field.input_value() == "changed"
+    for place in (form, page.get_by_role("status")):
+        assert "An answer is coming in." in place.inner_text()
+    page.get_by_role("button", name="Stop").click()
+    page.locator("#send").wait_for()
+    page.unroute_all()
+    answers_with(page, "another")
+    form.get_by_role("button", name="Send").click()
+    page.get_by_text("another").wait_for()
+    assert "changed" in page.locator(".message.user").inner_text()
+
+
+def test_a_message_being_edited_stays_when_an_answer_above_is_changed(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "answer\n\nof two parts")
+    for number, text in enumerate(("one", "two"), 1):
+        send(page, text)
+        finished(page, number)
+    act(page, "Edit", 2)
+    page.get_by_label("Text of the message").fill("begun")
+    act(page, "Edit", 1)
+    form = page.locator(".edit").first
+    form.get_by_label("Text of the message").fill("changed")
+    form.get_by_role("button", name="Save").click()
+    page.get_by_text("changed").wait_for()
+    assert page.locator(".edit textarea").count() == 1
+    assert page.locator(".edit textarea").input_value() == "begun"
+    assert page.locator(".message").nth(1).locator(".text").inner_text() == "changed"
+
+
 def test_an_answer_is_compared_with_one_without_drafts(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     bodies = bodies_of(page)

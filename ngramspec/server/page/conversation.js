@@ -167,19 +167,27 @@ function putBack(messages) {
 /** Let the user change a message, or go on with a text that it was changed to. */
 async function edit(message, begun = message.content) {
   if (isRunning()) return;
-  const index = chat.messages.indexOf(message);
-  const after = chat.messages.length - index - 1;
+  const after = chat.messages.length - chat.messages.indexOf(message) - 1;
   const own = chat;
   const asks = message.role === "user";
   const words = asks && after ? `Sending it replaces the ${countOf(after)} below.` : "";
-  const text = await views.get(message).edited(words, begun);
-  if (text === null || chat !== own || isRunning() || !text.trim()) return;
-  const changed = { ...message, content: text };
-  for (const name of ["runs", "facts", "samples", "other"]) delete changed[name];
-  const before = cut(index);
-  putBack(asks ? [changed] : [changed, ...before.slice(1)]);
-  if (!asks) keep(chat);
-  else if (!(await answer(before)) && chat === own) await edit(message, text);
+  const obstacle = () => (isRunning() ? "An answer is coming in. Try again when it is complete." : "");
+  const text = await views.get(message).edited(words, begun, obstacle);
+  if (text === null || chat !== own || !text.trim()) return;
+  if (!asks) return change(message, text);
+  const before = cut(chat.messages.indexOf(message));
+  putBack([{ ...message, content: text }]);
+  if (!(await answer(before)) && chat === own) await edit(message, text);
+}
+
+/** Change the text of an answer where it is; what was measured is of the old one. */
+function change(message, text) {
+  message.content = text;
+  for (const name of ["runs", "facts", "samples", "other"]) delete message[name];
+  views.get(message).begin(); // forgets the old text
+  views.get(message).end();
+  refresh();
+  keep(chat);
 }
 
 const countOf = (messages) => (messages === 1 ? "message" : `${messages} messages`);

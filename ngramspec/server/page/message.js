@@ -128,8 +128,11 @@ export class MessageView {
     return view;
   }
 
-  /** Let the user change the text, or one that was changed before; resolves to the new one, or null. */
-  edited(words, text = this.message.content) {
+  /**
+   * Let the user change the text, or one that was changed before; resolves to the new one, or null.
+   * obstacle: Returns words that say why no text can be taken now, or none.
+   */
+  edited(words, text, obstacle) {
     const area = make("textarea", { "aria-label": "Text of the message", rows: 3 });
     area.value = text;
     return new Promise((resolve) => {
@@ -137,8 +140,15 @@ export class MessageView {
         form.replaceWith(this.#text);
         resolve(value);
       };
-      const form = make("form.edit", { onsubmit: (event) => (event.preventDefault(), done(area.value)) }, area,
-        make("p.note", {}, words),
+      const note = make("p.note", {}, words);
+      const submit = (event) => {
+        event.preventDefault();
+        const why = obstacle();
+        if (!why) return done(area.value);
+        $("status").textContent = why;
+        note.textContent = `${why} ${words}`;
+      };
+      const form = make("form.edit", { onsubmit: submit }, area, note,
         make("div.dialog-row", {},
           make("button.quiet", { type: "button", onclick: () => done(null) }, "Cancel"),
           make("button.main", { type: "submit" }, this.message.role === "user" ? "Send" : "Save")));
