@@ -36,6 +36,16 @@ def live(server: Server) -> dict[str, Any]:
     return json.loads(server.get("/v1/ngramspec/live"))
 
 
+def calls(page: Any, **functions: str) -> None:
+    """Let the page get an answer that calls functions with these arguments."""
+    made = [
+        {"index": index, "id": f"c{index}", "function": {"name": name, "arguments": values}}
+        for index, (name, values) in enumerate(functions.items())
+    ]
+    body = events({"choices": [{"delta": {"tool_calls": made}}]}, last(9, "tool_calls"))
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+
+
 def act(page: Any, name: str, index: int = -1) -> None:
     """Press a button below the last message that has it, or another one."""
     page.locator(f"#messages button[aria-label^='{name}']").nth(index).click()
@@ -395,9 +405,7 @@ def test_reasoning_is_folded(server: Server, pages: Pages) -> None:
 def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     function = {"name": "weather", "arguments": '{"city": "Ulm", "days": 2}'}
-    call = {"index": 0, "id": "c1", "function": function}
-    body = events({"choices": [{"delta": {"tool_calls": [call]}}]}, last(9, "tool_calls"))
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    calls(page, weather=function["arguments"])
     page.get_by_role("button", name="Settings").click()
     tools = [{"type": "function", "function": {"name": "weather"}}]
     page.get_by_label("Further fields").fill(json.dumps({"tools": tools}))
@@ -416,17 +424,12 @@ def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) 
     page.get_by_text("It rains.").wait_for()
     said = bodies[1]["messages"]
     assert said[1]["tool_calls"][0]["function"] == function
-    assert said[2] == {"role": "tool", "content": "rain", "tool_call_id": "c1", "name": "weather"}
+    assert said[2] == {"role": "tool", "content": "rain", "tool_call_id": "c0", "name": "weather"}
 
 
 def test_results_being_typed_stay_when_another_is_given(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
-    calls = [
-        {"index": index, "id": f"c{index}", "function": {"name": name, "arguments": "{}"}}
-        for index, name in enumerate(("weather", "news"))
-    ]
-    body = events({"choices": [{"delta": {"tool_calls": calls}}]}, last(9, "tool_calls"))
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    calls(page, weather="{}", news="{}")
     send(page, "What is new?")
     finished(page)
     page.get_by_label("Result of weather").fill("rain")
@@ -435,6 +438,35 @@ def test_results_being_typed_stay_when_another_is_given(server: Server, pages: P
     page.locator(".message.tool", has_text="rain").wait_for()
     assert page.get_by_label("Result of weather").count() == 0
     assert page.get_by_label("Result of news").input_value() == "nothing so far"
+
+
+@pytest.mark.parametrize("whole", [[], [{"name": "news", "arguments": "{}"}]], ids=["one", "two"])
+def test_a_call_that_is_cut_off_is_not_sent_again(
+    server: Server, pages: Pages, whole: list[dict[str, str]]
+) -> None:
+    page = pages.open(server.url)
+    functions = [*whole, {"name": "weather", "arguments": '{"city": "U'}]
+    made = [{"index": i, "id": f"c{i}", "function": one} for i, one in enumerate(functions)]
+    delta = {"content": "Let me see.", "tool_calls": made}
+    body = f"data: {json.dumps({'choices': [{'delta': delta}]})}\n\n"  # and no end
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    send(page, "What is new?")
+    finished(page)
+    assert "connection to the server was lost" in page.locator("#notice").inner_text()
+    assert page.get_by_role("button", name="Continue").count() == 0
+    assert page.get_by_label("Result of weather").count() == 0
+    page.unroute_all()
+    bodies = bodies_of(page)
+    if whole:
+        page.get_by_label("Result of news").fill("none")
+        page.get_by_role("button", name="Give result").click()
+    else:
+        send(page, "And now?")
+    finished(page, 2)
+    assert page.locator("#notice").is_hidden()  # the server takes it
+    said = bodies[0]["messages"][1]
+    assert said["content"] == "Let me see."
+    assert [one["function"] for one in said.get("tool_calls", [])] == whole
 
 
 def test_texts_are_copied(server: Server, pages: Pages) -> None:

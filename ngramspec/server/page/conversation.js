@@ -5,7 +5,7 @@ import { titleOf } from "./chats.js";
 import { connect } from "./connection.js";
 import { $, confirm, make } from "./dom.js";
 import { MessageView, comparable } from "./message.js";
-import { choices, request } from "./request.js";
+import { choices, isWhole, request } from "./request.js";
 import { Refused, Unreachable, stream } from "./server.js";
 import { openSettings, settings } from "./settings.js";
 import { drawSpeed } from "./speed.js";
@@ -213,7 +213,7 @@ async function giveResult(message, call, text) {
   chat.messages.push(said);
   add(said).show();
   views.get(message).end();
-  if (message.calls.every((one) => one.result)) await answer();
+  if (message.calls.filter(isWhole).every((one) => one.result)) await answer();
   else keep(chat);
 }
 

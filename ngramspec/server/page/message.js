@@ -2,7 +2,7 @@
 
 import { $, copy, icon, iconButton, make, number, percent } from "./dom.js";
 import { Flow, showPlain } from "./markdown.js";
-import { textOf } from "./request.js";
+import { isWhole, textOf } from "./request.js";
 
 // Browser and model may share a machine, so rendering gets little of it.
 const PAUSE = 50; // ms between two renderings of an answer that comes in
@@ -110,7 +110,7 @@ export class MessageView {
     if (message.role !== "tool") buttons.push(button("edit", "Edit", edit));
     if (message.role === "assistant") {
       buttons.push(button("retry", "Answer again", again));
-      if (message.ended in CUT) buttons.push(button("continue", "Continue", proceed));
+      if (message.ended in CUT && !message.calls?.length) buttons.push(button("continue", "Continue", proceed));
       const label = message.drafted ? "Compare: answer again without drafts" : "Compare: answer again with drafts";
       if (comparable(message)) buttons.push(button("compare", label, compare));
     }
@@ -184,7 +184,7 @@ export class MessageView {
 
   #call(call, growing) {
     const rows = [make("p.call-name", {}, icon("settings"), "Calls ", make("code", {}, call.name)), values(call.arguments)];
-    if (!growing && !call.result && this.#actions?.result) {
+    if (!growing && !call.result && isWhole(call) && this.#actions?.result) {
       const options = { rows: 2, "aria-label": `Result of ${call.name}`, placeholder: "Result" };
       const area = this.#areas.get(call) ?? make("textarea", options);
       this.#areas.set(call, area);

@@ -29,14 +29,25 @@ export function textOf({ content, attachments = [] }) {
   return [content, ...files].filter(Boolean).join("\n\n");
 }
 
+/** Return whether a call can be sent: the server refuses arguments of which the end is missing. */
+export function isWhole(call) {
+  try {
+    JSON.parse(call.arguments || "{}");
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 function sent(message) {
   const { role, content, reasoning, calls } = message;
   if (role === "user") return { role, content: textOf(message) };
   if (role === "tool") return { role, content, tool_call_id: message.call, name: message.name };
   const made = { role, content };
   if (reasoning) made.reasoning_content = reasoning;
-  if (calls?.length) {
-    made.tool_calls = calls.map(({ id, name, arguments: values }) => ({
+  const whole = calls?.filter(isWhole);
+  if (whole?.length) {
+    made.tool_calls = whole.map(({ id, name, arguments: values }) => ({
       id,
       type: "function",
       function: { name, arguments: values },
