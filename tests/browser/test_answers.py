@@ -177,6 +177,36 @@ def test_a_stopped_answer_is_continued(server: Server, pages: Pages) -> None:
     assert page.locator(".message").count() == 2
 
 
+def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    body = events(told("One, ", True), last(2, "length"))
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    send(page, "Count")
+    finished(page)
+    act(page, "Compare")
+    other = page.locator(".facts.other", has_text="the same text")
+    other.wait_for()
+    page.locator("#drafts summary").click()
+    page.get_by_label("Off").check()
+    page.keyboard.press("Escape")
+    page.unroute_all()
+    page.route("**/v1/chat/completions", lambda route: route.abort())
+    act(page, "Continue")
+    page.locator("#notice", has_text="does not answer").wait_for()
+    facts = page.locator(".facts:not(.other)").inner_text()
+    assert "2 tokens" in facts
+    assert "50 % from drafts" in facts
+    assert other.is_visible()
+    assert page.locator("#speed svg .line").count() == 2
+    page.unroute_all()
+    answers_with(page, "two.")
+    act(page, "Continue")
+    page.get_by_text("One, two.").wait_for()
+    finished(page)
+    assert "no drafts" in page.locator(".facts").inner_text()  # the other one is of another text
+    pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
+
+
 def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     answers_with(page, "first")

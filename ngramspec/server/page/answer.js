@@ -5,14 +5,17 @@ const INTERVALS = 48; // of the speed of an answer
 const LEAST = 8; // tokens in one of them
 
 /**
- * An answer while it comes in.
+ * An answer while it comes in, or more of one.
  *
  * Its message has content, reasoning, calls; runs: lengths of text, by turns chosen by the model
  * and drafted; samples: pairs of tokens and milliseconds so far; facts: counts of the whole.
+ * given: Members that it gets with the first event; until then it keeps what it had.
  */
 export class Answer {
-  constructor(message) {
+  constructor(message, given = {}) {
     this.message = message;
+    this.given = given;
+    this.facts = null; // nothing is measured yet
     this.steps = 0;
     this.accepted = 0;
     this.samples = [[0, 0]];
@@ -22,6 +25,7 @@ export class Answer {
 
   /** Take an event. */
   take({ speculative, timings, choices }) {
+    Object.assign(this.message, this.given);
     const [choice] = choices ?? [];
     if (speculative) {
       this.steps += 1;
@@ -39,12 +43,11 @@ export class Answer {
     }
   }
 
-  /** Write what was measured into the message. */
+  /** Write what was measured into the message, if anything was. */
   finish() {
-    if (this.message.facts) {
-      Object.assign(this.message.facts, { steps: this.steps, accepted: this.accepted });
-      this.message.samples = thinned(this.samples);
-    }
+    if (!this.facts) return;
+    Object.assign(this.facts, { steps: this.steps, accepted: this.accepted });
+    this.message.samples = thinned(this.samples);
   }
 
   #append(field, runs, text) {
@@ -65,7 +68,7 @@ export class Answer {
   #measure(timings) {
     const { predicted_n: tokens, predicted_ms: ms } = timings;
     if (tokens > this.samples.at(-1)[0]) this.samples.push([tokens, ms]);
-    this.message.facts = {
+    this.facts = this.message.facts = {
       tokens,
       ms,
       speed: timings.predicted_per_second,

@@ -229,10 +229,10 @@ async function answer(replaced = [], begun = null) {
   const asked = choices();
   const message = begun ?? { role: "assistant", content: "" };
   const [path, body] = request(own.messages, asked);
-  Object.assign(message, { asked, drafted: asked.speculative.enabled !== false, ended: "" });
-  delete message.other;
-  if (begun) message.continued = true;
-  else {
+  const drafted = asked.speculative.enabled !== false;
+  const made = new Answer(message, { asked, drafted, other: undefined, continued: Boolean(begun) });
+  message.ended = "";
+  if (!begun) {
     own.messages.push(message);
     add(message);
   }
@@ -244,7 +244,7 @@ async function answer(replaced = [], begun = null) {
   refresh();
   toEnd();
   $("status").textContent = "Receiving the answer.";
-  const failed = await receive(own, message, path, body, control.signal);
+  const failed = await receive(own, made, path, body, control.signal);
   running.delete(own.id);
   const some = Boolean(message.content || message.reasoning || message.calls);
   const missed = failed ? !leaving : message.ended === "stopped" && replaced.length > 0;
@@ -264,8 +264,8 @@ async function answer(replaced = [], begun = null) {
 }
 
 /** Receive an answer and show it; return the error that ended it, if there was one. */
-async function receive(own, message, path, body, signal, view = () => views.get(message)) {
-  const made = new Answer(message);
+async function receive(own, made, path, body, signal, view = () => views.get(made.message)) {
+  const { message } = made;
   let [saved, drawn] = [performance.now(), performance.now()];
   let error = null;
   try {
@@ -330,7 +330,7 @@ async function compare(message, own = chat) {
   redraw(own, message);
   const shown = views.get(message)?.again(other); // it costs the browser as much as the first one did
   shown?.begin();
-  const error = await receive(own, other, path, body, control.signal, () => shown);
+  const error = await receive(own, new Answer(other), path, body, control.signal, () => shown);
   shown?.end();
   shown?.element.remove();
   running.delete(own.id);
