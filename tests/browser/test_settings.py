@@ -46,6 +46,43 @@ def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> Non
     assert "stop" not in bodies[1]
 
 
+def test_tabs_leave_each_others_settings_alone(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    other = page.context.new_page()
+    other.goto(server.url)
+    seen = "wanted => localStorage.getItem('ngramspec.settings')?.includes(wanted)"
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Temperature").fill("0.3")
+    until(other, seen, '"0.3"')
+    other.get_by_role("button", name="Mark accepted words").click()
+    other.get_by_role("button", name="Speed", exact=True).click()
+    other.get_by_role("button", name="Settings").click()
+    other.get_by_label("Top-k").fill("7")
+    until(page, seen, '"7"')
+    page.reload()
+    other.reload()
+    for one in (page, other):
+        assert one.locator("#temperature").input_value() == "0.3"
+        assert one.locator("#top_k").input_value() == "7"
+        assert one.locator("#marks").get_attribute("aria-pressed") == "false"
+        assert not one.locator("#panel").is_visible()
+
+
+def test_what_another_tab_sets_holds_at_once(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    other = page.context.new_page()
+    other.goto(server.url)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Temperature").fill("0.3")
+    page.get_by_label("Answer everything twice").check()
+    until(other, "() => document.getElementById('compare').checked")
+    bodies = bodies_of(other)
+    answers_with(other, "fine")
+    send(other, "hello")
+    finished(other)
+    assert bodies[0]["temperature"] == 0.3
+
+
 def test_the_server_takes_what_the_page_sends(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     page.get_by_role("button", name="Settings").click()

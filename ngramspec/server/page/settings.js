@@ -6,17 +6,18 @@ import { key } from "./server.js";
 
 const NAME = "ngramspec.settings";
 const NUMBERS = ["temperature", "top_k", "top_p", "min_p", "repeat_penalty", "max_tokens", "seed"];
+const FIELDS = [...NUMBERS, "system", "extra", "compare"]; // of the dialog
 const DEFAULTS = { system: "", extra: "", compare: false, marks: true, drafts: "", chats: true, panel: true };
 // Fields of requests that are the page's own.
 const OWN = ["messages", "prompt", "stream", "n", "speculative", "timings_per_token"];
 
 export const settings = { ...DEFAULTS, ...stored() };
 
-/** Change some settings and keep them. */
+/** Change some settings and keep them, beside what other tabs have changed. */
 export function change(values) {
   Object.assign(settings, values);
   try {
-    localStorage.setItem(NAME, JSON.stringify(settings));
+    localStorage.setItem(NAME, JSON.stringify({ ...stored(), ...values }));
   } catch {
     // no room, or not allowed: they hold until the page is closed
   }
@@ -41,8 +42,8 @@ export function openSettings(field) {
 
 /** Fill the dialog and keep what is changed in it. */
 export function startSettings() {
-  for (const id of [...NUMBERS, "system", "extra"]) $(id).value = settings[id] ?? "";
-  $("compare").checked = settings.compare;
+  fill();
+  addEventListener("storage", takeOver);
   $("open-settings").addEventListener("click", () => openSettings());
   $("settings").addEventListener("input", keep);
   $("settings").addEventListener("close", () => {
@@ -51,20 +52,38 @@ export function startSettings() {
     connect();
   });
   whenKnown(showDefaults);
-  keep();
 }
 
-function keep() {
-  const values = { system: $("system").value, extra: $("extra").value, compare: $("compare").checked };
-  for (const id of NUMBERS) values[id] = $(id).value;
-  const wrong = parsed(values.extra) === null;
-  const own = wrong ? [] : Object.keys(parsed(values.extra)).filter((name) => OWN.includes(name));
+function fill() {
+  for (const id of FIELDS) {
+    if (id === "compare") $(id).checked = settings.compare;
+    else $(id).value = settings[id] ?? "";
+  }
+  check();
+}
+
+/** Take over what another tab has changed in its dialog; marks and sides stay as they are here. */
+function takeOver() {
+  const now = { ...DEFAULTS, ...stored() };
+  for (const id of FIELDS) settings[id] = now[id];
+  fill();
+}
+
+function keep({ target: { id, value, checked } }) {
+  if (FIELDS.includes(id)) change({ [id]: id === "compare" ? checked : value }); // not the key
+  check();
+}
+
+/** Tell what of the further fields is not sent. */
+function check() {
+  const { extra } = settings;
+  const wrong = parsed(extra) === null;
+  const own = wrong ? [] : Object.keys(parsed(extra)).filter((name) => OWN.includes(name));
   const words = wrong
     ? 'This is not a JSON object such as {"stop": ["END"]}, so it is not sent.'
     : `The page sets ${own.join(", ")} itself, so it is not sent.`;
   $("extra-error").hidden = !wrong && !own.length;
   $("extra-error").textContent = wrong || own.length ? words : "";
-  change(values);
 }
 
 /** Return the object that a text describes; null: it is none. */
