@@ -470,6 +470,34 @@ def test_results_being_typed_stay_when_another_is_given(server: Server, pages: P
     assert page.get_by_label("Result of news").input_value() == "nothing so far"
 
 
+def test_a_result_that_is_not_answered_can_be_given_again(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    calls(page, weather="{}")
+    send(page, "Weather?")
+    finished(page)
+    field = page.get_by_label("Result of weather")
+    give = page.get_by_role("button", name="Give result")
+    field.fill("rain")
+    page.unroute_all()
+    page.route("**/v1/chat/completions", lambda route: route.abort())
+    give.click()
+    page.locator("#notice", has_text="does not answer").wait_for()
+    until(page, "() => !document.querySelector('.message.tool')")
+    assert field.input_value() == "rain"
+    other = page.context.new_page()
+    other.goto(page.url)
+    assert other.get_by_label("Result of weather").input_value() == "rain"
+    bodies = bodies_of(page)
+    page.unroute_all()
+    answers_with(page, "It rains.")
+    give.click()
+    page.get_by_text("It rains.").wait_for()
+    assert [one["role"] for one in bodies[0]["messages"]] == ["user", "assistant", "tool"]
+    assert field.count() == 0
+    other.get_by_text("It rains.").wait_for()  # nothing was written there
+    pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
+
+
 @pytest.mark.parametrize("whole", [[], [{"name": "news", "arguments": "{}"}]], ids=["one", "two"])
 def test_a_call_that_is_cut_off_is_not_sent_again(
     server: Server, pages: Pages, whole: list[dict[str, str]]

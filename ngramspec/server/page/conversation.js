@@ -164,6 +164,14 @@ function putBack(messages) {
   }
 }
 
+/** Take a message away from a chat, which may be open. */
+function takeAway(own, message) {
+  own.messages.splice(own.messages.indexOf(message), 1);
+  if (chat !== own) return;
+  views.get(message)?.element.remove();
+  views.delete(message);
+}
+
 /** Let the user change a message, or go on with a text that it was changed to. */
 async function edit(message, begun = message.content) {
   if (isRunning()) return;
@@ -206,15 +214,23 @@ async function proceed(message) {
   await answer([], message);
 }
 
+/** Take a result of a call; once all are there, ask for the answer. A result that is not answered can be given again. */
 async function giveResult(message, call, text) {
   if (isRunning()) return;
+  const own = chat;
   call.result = true;
   const said = { role: "tool", call: call.id, name: call.name, content: text };
   chat.messages.push(said);
   add(said).show();
   views.get(message).end();
-  if (message.calls.filter(isWhole).every((one) => one.result)) await answer();
-  else keep(chat);
+  const all = message.calls.filter(isWhole).every((one) => one.result);
+  if (all) {
+    if (await answer()) return;
+    Object.assign(call, { result: false, begun: text });
+    takeAway(own, said);
+    if (chat === own) views.get(message).end();
+  }
+  keep(own);
 }
 
 // -- answers -------------------------------------------------------------------------------------
@@ -296,11 +312,9 @@ async function receive(own, made, path, body, signal, view = () => views.get(mad
  * question stays where it is if the next one has been begun.
  */
 function takeBack(own, message, replaced) {
-  own.messages.splice(own.messages.indexOf(message), 1);
+  takeAway(own, message);
   const question = own.messages.at(-1);
   if (chat === own) {
-    views.get(message)?.element.remove();
-    views.delete(message);
     if (replaced.length && replaced[0].role === "assistant") putBack(replaced);
     else if (replaced.length) {
       cut(own.messages.length - 1);

@@ -186,7 +186,7 @@ export class MessageView {
     const rows = [make("p.call-name", {}, icon("settings"), "Calls ", make("code", {}, call.name)), values(call.arguments)];
     if (!growing && !call.result && isWhole(call) && this.#actions?.result) {
       const options = { rows: 2, "aria-label": `Result of ${call.name}`, placeholder: "Result" };
-      const area = this.#areas.get(call) ?? make("textarea", options);
+      const area = this.#areas.get(call) ?? make("textarea", options, call.begun ?? "");
       this.#areas.set(call, area);
       const send = () => area.value.trim() && this.#actions.result(this.message, call, area.value);
       rows.push(make("div.result-row", {}, area, make("button.quiet", { type: "button", onclick: send }, "Give result")));
