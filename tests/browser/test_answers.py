@@ -470,6 +470,30 @@ def test_results_being_typed_stay_when_another_is_given(server: Server, pages: P
     assert page.get_by_label("Result of news").input_value() == "nothing so far"
 
 
+def test_a_chat_that_has_gone_on_takes_no_results(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    calls(page, weather="{}")
+    send(page, "Weather?")
+    finished(page)
+    field = page.get_by_label("Result of weather")
+    field.fill("ra")
+    page.unroute_all()
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=503, json={}))
+    send(page, "Never mind.")
+    page.locator("#notice", has_text="status 503").wait_for()
+    assert field.is_visible()  # the message was taken back
+    page.unroute_all()
+    answers_with(page, "fine")
+    send(page, "Never mind.")
+    finished(page, 2)
+    assert not field.is_visible()
+    other = page.context.new_page()  # which is followed, as nothing is being written
+    other.goto(page.url)
+    answers_with(other, "good")
+    send(other, "And now?")
+    page.get_by_text("good").wait_for()
+
+
 def test_a_result_that_is_not_answered_can_be_given_again(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     calls(page, weather="{}")

@@ -62,7 +62,8 @@ async function changed({ id, gone = false }) {
 /** Show what another tab has made of the open chat: not what still comes in there, and nothing over what is written here. */
 async function takeOver(id) {
   const chat = await store.load(id);
-  const writing = [...$("messages").querySelectorAll("textarea")].some((area) => area.value !== area.defaultValue);
+  const written = (area) => area.value !== area.defaultValue && area.checkVisibility();
+  const writing = [...$("messages").querySelectorAll("textarea")].some(written);
   if (chat && id === openChat().id && !isRunning(id) && !writing && chat.messages.at(-1)?.ended !== "") openOne(chat);
 }
 
