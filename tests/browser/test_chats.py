@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import Pages, Server, answers_with, bodies_of, finished, send, until
+from helpers.browser import (
+    Pages,
+    Server,
+    answers_with,
+    bodies_of,
+    events,
+    finished,
+    last,
+    send,
+    told,
+    until,
+)
 
 SLOW = """() => {
     // lets an answer arrive in two pieces, the second one when the test says so
@@ -104,7 +115,9 @@ def test_a_chat_is_renamed_and_deleted(server: Server, pages: Pages) -> None:
 
 def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_path: Path) -> None:
     page = pages.open(server.url)
-    answers_with(page, "One ", "two.")
+    thoughts = (told("Hm, ", reasoning_content="Hm, "), told("so.", True, reasoning_content="so."))
+    body = events(*thoughts, told("One "), told("two.", True), last())
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     new_chat(page, "question")
     page.get_by_role("button", name="Export all").is_enabled()
     with page.expect_download() as started:
@@ -112,8 +125,8 @@ def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_pat
     path = tmp_path / "chats.json"
     started.value.save_as(path)
     assert started.value.suggested_filename.startswith("ngramspec-chats-")
-    told = json.loads(path.read_text())
-    assert [message["content"] for message in told["chats"][0]["messages"]] == [
+    saved = json.loads(path.read_text())
+    assert [message["content"] for message in saved["chats"][0]["messages"]] == [
         "question",
         "One two.",
     ]
@@ -123,7 +136,7 @@ def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_pat
     until(page, "() => document.querySelectorAll('.chat-name').length === 0")
     take_file(page, path)
     page.get_by_text("One two.").wait_for()
-    assert page.locator(".assistant .accepted").inner_text() == "two."
+    assert page.locator(".assistant .accepted").all_text_contents() == ["so.", "two."]
     assert names(page) == ["question"]
     take_file(page, path)  # again: a second chat, nothing is overwritten
     until(page, "() => document.querySelectorAll('.chat-name').length === 2")

@@ -53,10 +53,11 @@ function isMessage(message) {
 }
 
 /** Return a message with what has the right shape of it. */
-function cleaned({ role, content = "", reasoning, runs, calls, attachments, facts, samples, other, ended, call, name, drafted, asked, continued }) {
+function cleaned({ role, content = "", reasoning, runs, reasoningRuns, calls, attachments, facts, samples, other, ended, call, name, drafted, asked, continued }) {
   const made = { role, content };
   if (reasoning) made.reasoning = reasoning;
   if (numbers(runs)) made.runs = runs;
+  if (numbers(reasoningRuns)) made.reasoningRuns = reasoningRuns;
   if (Array.isArray(calls)) made.calls = calls.filter((one) => isText(one?.name, one?.arguments));
   if (Array.isArray(attachments)) made.attachments = attachments.filter((one) => isText(one?.name, one?.text));
   if (isFacts(facts)) made.facts = facts;
