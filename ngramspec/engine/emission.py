@@ -48,7 +48,7 @@ class Emission:
         made, on_chunk = slot.generation, slot.on_chunk
         assert made is not None
         reason, count, error = REASONS[slot.ending], slot.num_added, None
-        if slot.ending == IMPOSSIBLE and slot.sampler.problem:
+        if slot.ending == IMPOSSIBLE and slot.sampler is not None and slot.sampler.problem:
             reason, error = "error", InputError(slot.sampler.problem)
         with_logprobs = made.request.logprobs is not None
         emitted = slot.emitted[:count].tolist() if on_chunk or with_logprobs else ()

@@ -342,7 +342,7 @@ class Offers:
             best.append(made[index])
             chains.append(of_slot[index])
         lengths = self._policy.choose_many(
-            chains, proposer.capacity, batch_tokens, decoding, streaks, proposer.teaches
+            chains, proposer.capacity, batch_tokens, decoding, streaks
         )
         for (slot, made), chosen, wanted in zip(offers, best, lengths, strict=True):
             length = wanted if wanted >= slot.min_draft else 0

@@ -18,7 +18,7 @@ Task = tuple[int, Callable[[Slot], Any], "Future[Any]"]  # slot, work, where its
 class SlotTasks:
     """Work that waits until its slot is idle. It comes before requests that wait for the slot.
 
-    Thread-safety: `put` and len from any thread, the rest from the engine's.
+    Thread-safety: `put`, `fail` and len from any thread, `run` from the engine's.
     """
 
     def __init__(self) -> None:
@@ -42,9 +42,12 @@ class SlotTasks:
             ready = [task for task in self._waiting if slots[task[0]].generation is None]
             self._waiting = [task for task in self._waiting if task not in ready]
             self._running = ready
-        for slot, work, future in ready:
-            with suppress(InvalidStateError):  # `fail` has ended it
-                if future.set_running_or_notify_cancel():
+        for task in ready:
+            slot, work, future = task
+            with self._lock:  # what `fail` has ended is no longer there
+                begun = task in self._running and future.set_running_or_notify_cancel()
+            if begun:
+                with suppress(InvalidStateError):  # `fail` has ended it meanwhile
                     _run(future, partial(work, slots[slot]))
         with self._lock:
             self._running = []

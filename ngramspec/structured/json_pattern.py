@@ -33,7 +33,7 @@ CATEGORIES: dict[str, tuple[Range, ...]] = {
     "CATEGORY_WORD": ((48, 57), (65, 90), (95, 95), (97, 122)),
     "CATEGORY_SPACE": ((9, 13), (32, 32)),
 }
-# Other white space, which \s matches for JavaScript or Python: left out where that is excluded.
+# White space for JavaScript or Python, but not always for both: neither \s nor \S writes it.
 SPACES: tuple[Range, ...] = (
     (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
     (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF),
@@ -137,8 +137,9 @@ class _Pattern:
     def _in(self, members: Sequence[Node]) -> Regular:
         negated = bool(members) and str(members[0][0]) == "NEGATE"
         ranges: list[Range] = []
-        if negated and any(str(value) == "CATEGORY_SPACE" for _, value in members):
-            ranges += SPACES
+        named = {str(value) for op, value in members if str(op) == "CATEGORY"}
+        if not negated and {"CATEGORY_SPACE", "CATEGORY_NOT_SPACE"} <= named:
+            ranges += SPACES  # which are one or the other
         for op, value in members[1:] if negated else members:
             kind = str(op)
             if kind == "LITERAL":
@@ -146,7 +147,7 @@ class _Pattern:
             elif kind == "RANGE":
                 ranges.append((value[0], value[1]))
             else:
-                ranges += _category(str(value))
+                ranges += _category(str(value), negated)
         return self._chars(without(WRITABLE, ranges) if negated else ranges)
 
     def _chars(self, ranges: Sequence[Range]) -> Regular:
@@ -159,11 +160,15 @@ class _Pattern:
         return GrammarError(f"no grammar can express {what} in the pattern {self._pattern!r:.80}")
 
 
-def _category(name: str) -> Sequence[Range]:
+def _category(name: str, negated: bool) -> Sequence[Range]:
+    """Return the characters of a category, or all that may be in it where the class is negated."""
+    if name == "CATEGORY_SPACE":
+        return (*CATEGORIES[name], *SPACES) if negated else CATEGORIES[name]
     if name in CATEGORIES:
         return CATEGORIES[name]
     excluded = CATEGORIES[name.replace("_NOT", "")]
-    return without(WRITABLE, (*excluded, *SPACES) if name == "CATEGORY_NOT_SPACE" else excluded)
+    unsure = SPACES if name == "CATEGORY_NOT_SPACE" and not negated else ()
+    return without(WRITABLE, (*excluded, *unsure))
 
 
 def _branches(node: Node) -> list[list[Node]]:

@@ -307,14 +307,20 @@ def test_a_request_that_is_being_started_fails_with_the_engine() -> None:
         target.go.set()
 
 
-def test_work_on_slots_that_is_under_way_fails_with_the_engine() -> None:
+def test_work_on_slots_that_is_under_way_fails_with_the_engine(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     target = HungTarget("dump")
     with EngineThread(Engine(target, None, slots=2)) as thread:
         assert thread.engine.submit(request(slot=0)).wait(SECONDS)
         target.hang()
-        works = [thread.engine.save_slot(0), thread.engine.save_slot(0)]
+        busy = thread.engine.submit(request(2, 100, slot=0))
+        works = [thread.engine.save_slot(0) for _ in range(3)]  # together once it is idle
+        busy.cancel()
         assert target.hangs.wait(SECONDS)
         thread.engine.abandon(RuntimeError("it hangs"))
         for work in works:
             assert isinstance(work.exception(SECONDS), BackendError)
         target.go.set()
+    assert [record.message for record in caplog.records if record.levelname == "CRITICAL"] == []
+    assert not any("a step of the engine failed" in record.message for record in caplog.records)

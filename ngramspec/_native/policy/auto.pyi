@@ -59,7 +59,6 @@ class AutoPolicy:
         batch_tokens: int = 0,
         decoding: int = 0,
         streaks: Sequence[int | None] | None = None,
-        teaches: bool = True,
     ) -> list[int]: ...
     def best(
         self,

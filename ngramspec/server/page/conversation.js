@@ -166,7 +166,9 @@ function putBack(messages) {
 
 /** Take a message away from a chat, which may be open. */
 function takeAway(own, message) {
-  own.messages.splice(own.messages.indexOf(message), 1);
+  const index = own.messages.indexOf(message);
+  if (index < 0) return; // it was taken away with others
+  own.messages.splice(index, 1);
   if (chat !== own) return;
   views.get(message)?.element.remove();
   views.delete(message);

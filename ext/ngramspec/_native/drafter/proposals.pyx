@@ -110,7 +110,7 @@ cdef void proposals_choose(ProposalsC* p, AutoPolicy judge) noexcept nogil:
         ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
         driver_shorten(d, p.slots[i], 0)  # a slot may be named twice: what it drafted first is not sent
         offer_best(d, judge, p.slots[i], &ask, &p.offers[i])
-    judge.choose_all(p.offers, n, n, n, n * (1 + d.max_draft), True)
+    judge.choose_all(p.offers, n, n, n, n * (1 + d.max_draft))
     for i in range(n):
         _write_row(d, p.slots[i], p.offers[i].chosen, p, i)
 

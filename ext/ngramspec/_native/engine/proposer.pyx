@@ -115,11 +115,6 @@ cdef class Proposer:
         return min(limit, room)
 
     @property
-    def teaches(self):
-        """Return whether the policy learns what the pass takes: no slot reads its prompt, or its text again."""
-        return self.bare == self.decoding
-
-    @property
     def capacity(self):
         """Return the most tokens that the pass can hold, where prompts make room for drafts."""
         return self.bare + self.plan.room_for_drafts()
@@ -166,8 +161,7 @@ cdef class Proposer:
         cdef Slot slot
         if self.auto is not None:
             self.auto.reserve(len(asked))
-            self.auto.choose_all(self.offers, len(asked), self.bare, self.decoding, self.capacity,
-                                 self.teaches)
+            self.auto.choose_all(self.offers, len(asked), self.bare, self.decoding, self.capacity)
         for slot in asked:
             if self.offers[i].chosen < slot.min_draft:
                 self.offers[i].chosen = 0
@@ -196,11 +190,15 @@ cdef class Proposer:
         slot.num_guessed = slot.num_own = n
 
     cdef int count_tokens(self) except -1:
-        """Set what the pass holds without drafts."""
+        """Set what the pass holds without drafts, and tell the policy whether it will learn from the pass.
+
+        It will not if a slot reads its prompt, or its text again.
+        """
         cdef Slot slot
         self.bare = self.decoding = 0
         for slot in self.plan.work:
             self.bare += slot.count
             self.decoding += slot.decoding
         self.decoding = max(self.decoding, <Py_ssize_t>1)
+        self.auto.teaches = self.bare == self.decoding
         return 0

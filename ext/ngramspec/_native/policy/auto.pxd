@@ -74,6 +74,7 @@ cdef class AutoPolicy:
     cdef Chooser _chooser
     cdef RateC _lately               # the text that is said now
     cdef RateC _usual                # all kinds of text that come
+    cdef bint teaches                # the pass under way will be learnt from; else nothing is tried out in it
     cdef bint _exploring             # the pass under way is of a size that was never tried
     cdef double _lost                # recent cost of such passes beyond what they emitted, in passes over one token
     cdef Py_ssize_t _steps
@@ -81,7 +82,7 @@ cdef class AutoPolicy:
     cdef void choose_one(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef int reserve(self, Py_ssize_t n) except -1
     cdef void choose_all(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                         Py_ssize_t capacity, bint teaches) noexcept nogil
+                         Py_ssize_t capacity) noexcept nogil
     cdef void solve(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef double net_of(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil

@@ -366,6 +366,7 @@ cdef class AutoPolicy:
             raise InputError(f"fixed must be in 0..{max_draft} (max_draft), got {fixed}")
         self._max_draft = max_draft
         self._fixed = -1 if fixed is None else fixed
+        self.teaches = True
         self._costs = PassCosts(costs)
         self._lately = self._usual = RateC(1.0, 1.0)
         self.calibrations = Calibrations()
@@ -448,8 +449,7 @@ cdef class AutoPolicy:
         self.choose_one(&c, batch_tokens, decoding)
         return made[:c.chosen].copy()
 
-    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0, streaks=None,
-                    bint teaches=True):
+    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0, streaks=None):
         """Return how many tokens of each slot's candidate draft to send, a list.
 
         Slots choose in turn, given what the others chose, those with the surest first token first; the
@@ -461,7 +461,6 @@ cdef class AutoPolicy:
             batch_tokens: Tokens of the pass without drafts, raised to `decoding` if smaller.
             decoding: Slots that share the pass, raised to the number of chains if smaller.
             streaks: One per chain, as in `choose`; None = drafts of all may add anything.
-            teaches: `step` or `observe` will tell what the pass takes. Otherwise nothing is tried out.
 
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
@@ -480,7 +479,7 @@ cdef class AutoPolicy:
         check_batch(batch_tokens, decoding)
         described = OfferList(self.calibrations, chains, streaks)
         self.reserve(n)
-        self.choose_all(described.items, n, batch_tokens, decoding, capacity, teaches)
+        self.choose_all(described.items, n, batch_tokens, decoding, capacity)
         return [described.items[i].chosen for i in range(n)]
 
     def best(self, chains, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, streak=None):
@@ -641,7 +640,7 @@ cdef class AutoPolicy:
         return self._chooser.reserve(n)
 
     cdef void choose_all(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
-                         Py_ssize_t capacity, bint teaches) noexcept nogil:
+                         Py_ssize_t capacity) noexcept nogil:
         """Set `chosen` of all candidates of a pass. Call `reserve` first."""
         cdef PassC step
         cdef OfferC* c
@@ -652,12 +651,12 @@ cdef class AutoPolicy:
                 left -= offers[i].chosen
             return
         step.batch_tokens, step.decoding, step.rate = batch_tokens, decoding, self.speed()
-        if teaches and self.probes(batch_tokens, decoding):
+        if self.probes(batch_tokens, decoding):
             for i in range(n):
                 offers[i].chosen = 0
             return
         self._chooser.many(offers, n, &step, capacity)
-        if teaches and self.explores():
+        if self.explores():
             for i in range(n):
                 left -= offers[i].chosen
             c = &offers[offers[0].turn]  # the surest
@@ -666,7 +665,7 @@ cdef class AutoPolicy:
     cdef bint explores(self) noexcept nogil:
         """Whether this pass may be of a size that was never tried."""
         self._exploring = False
-        return (self._fixed < 0 and self._costs.timed and self._lost < STAKE
+        return (self.teaches and self._fixed < 0 and self._costs.timed and self._lost < STAKE
                 and self._steps % PROBE_EVERY == PROBE_EVERY // 2)
 
     cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil:
@@ -681,7 +680,7 @@ cdef class AutoPolicy:
         Where drafts bring little, that cost must be known better.
         """
         cdef double known
-        if bare > MOST_TOKENS or not self._costs.timed or self._steps % PROBE_EVERY != PROBE_EVERY - 1:
+        if not self.teaches or bare > MOST_TOKENS or not self._costs.timed or self._steps % PROBE_EVERY != PROBE_EVERY - 1:
             return False
         known = self._costs.weight[bare]
         return known < PROBES or (
