@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 
 from helpers.command import ROOT, Process
 from helpers.serving import wait_until
+from ngramspec.server.http.shutdown import HANDLED, Shutdown, _listen
 
 Spawn = Callable[..., Process]
 LONG = {"prompt": "x", "n_predict": -1, "ignore_eos": True, "cache_prompt": False}
@@ -213,3 +216,25 @@ def test_signals_are_handled_while_the_main_thread_hangs() -> None:
             assert process.wait(30) == 130
         finally:
             process.kill()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no SIGUSR1")
+def test_the_end_begins_without_memory_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the watchdog nor a report that cannot start keeps SIGTERM from ending the server."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    stopped = threading.Event()
+    read, write = os.pipe()
+    listening = threading.Thread(target=_listen, args=(read, stopped.set, fail))
+    with Shutdown() as ending:
+        listening.start()
+        monkeypatch.setattr(threading.Thread, "start", fail)
+        monkeypatch.setattr(faulthandler, "dump_traceback_later", fail)
+        ending.part("a test", 1000)
+        os.write(write, bytes([signal.SIGUSR1 | HANDLED, signal.SIGTERM]))
+        assert stopped.wait(60)
+    os.close(write)
+    listening.join()
+    os.close(read)

@@ -80,7 +80,8 @@ class Shutdown:
     def part(self, what: str, seconds: float) -> None:
         """Begin a part of the shutdown: if no other begins within the time, the process exits."""
         self._parts.put((what, time.monotonic() + seconds))
-        faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=_stderr())
+        with contextlib.suppress(RuntimeError):  # no memory for its thread: `_watch` is left
+            faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=_stderr())
 
     def hang(self, what: str) -> None:
         """Note that something hangs, so that `leave` must end the process."""
@@ -118,12 +119,13 @@ def _listen(read: int, stop: Callable[[], None], report: Callable[[], None]) -> 
     main thread that hangs runs no handler, and some event loops take over the wakeup descriptor.
     """
     seen, known, began = [0, 0], 0, 0.0
-    while True:
-        byte = os.read(read, 1)[0]
+    while data := os.read(read, 1):
+        byte = data[0]
         name, handled = signal.Signals(byte & ~HANDLED).name, byte >= HANDLED
         if name not in STOPS:
             if handled:
-                threading.Thread(target=report, name="ngramspec-report", daemon=True).start()
+                with contextlib.suppress(RuntimeError):  # no memory for it
+                    threading.Thread(target=report, name="ngramspec-report", daemon=True).start()
             continue
         seen[handled] += 1
         if seen[handled] <= known:

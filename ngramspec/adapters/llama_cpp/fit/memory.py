@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 KIB = 1024
+THREADS = 96 << 20  # bytes of address space, mostly unused: stacks of a dozen threads
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,14 @@ def host_space(root: Path = Path("/")) -> HostSpace | None:
 
 
 def _address_space() -> int | None:
-    """Return the bytes that this process can still map, None = no limit."""
+    """Return the bytes that this process can still map beside its threads, None = no limit."""
     import resource  # only where proc is
 
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most == resource.RLIM_INFINITY:
         return None
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    return max(0, most - pages * resource.getpagesize())
+    return max(0, most - pages * resource.getpagesize() - THREADS)
 
 
 def _groups(root: Path) -> Iterator[tuple[Path, _Names]]:
