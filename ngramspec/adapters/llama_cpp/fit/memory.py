@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 KIB = 1024
+M_ARENA_MAX = -8  # glibc's malloc.h
 THREADS = 96 << 20  # bytes of address space, mostly unused: stacks of a dozen threads
 
 
@@ -74,12 +77,18 @@ def host_space(root: Path = Path("/")) -> HostSpace | None:
 
 
 def _address_space() -> int | None:
-    """Return the bytes that this process can still map beside its threads, None = no limit."""
+    """Return the bytes that this process can still map beside its threads, None = no limit.
+
+    Under a limit threads begin to share one heap: glibc reserves 64 MiB for each other, and would
+    do so until no thread can start.
+    """
     import resource  # only where proc is
 
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most == resource.RLIM_INFINITY:
         return None
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return max(0, most - pages * resource.getpagesize() - THREADS)
 
