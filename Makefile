@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 SOAK_SECONDS ?= 1800  # for each of two soaks
 # What the sanitizers run over; `make asan ASAN_TESTS=tests/engine` for less.
-ASAN_TESTS ?= tests/native tests/structured tests/drafters tests/formats tests/verify tests/threads tests/compat tests/engine tests/server
+ASAN_TESTS ?= tests/native tests/structured tests/drafters tests/formats tests/verify tests/threads tests/adapters/arctic tests/engine tests/server
 TSAN_TESTS ?= tests/threads tests/native/drafter/test_batch_threads.py tests/engine tests/server
 COMMA := ,
 # GCC drops what llama.cpp's AMX kernels load their tiles with, and they crash (llama.cpp issue 20824).
@@ -117,7 +117,7 @@ engines: $(TORCH_STAMP)
 		unzip -qo $$name-*.whl '*.py' '*.cpp' '*.h' '*.dist-info/*' -d $$name || test $$? -eq 11; done
 	rm build/engines/*.whl
 	VLLM_SOURCES=build/engines/vllm SGLANG_SOURCES=build/engines/sglang $(BIN)/python -m pytest \
-		tests/adapters tests/compat tests/bench/test_gpu_replay.py tests/verify/test_arrays.py \
+		tests/adapters tests/bench/test_gpu_replay.py tests/verify/test_arrays.py \
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
 docs: $(INSTALLED)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.compat.arctic import SuffixDecodingCache
+from ngramspec.adapters.arctic.cache import SuffixDecodingCache
 from ngramspec.recordings import RecordedRequest
 from traces import requests_of, trace_names
 

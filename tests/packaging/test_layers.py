@@ -37,7 +37,6 @@ LEVELS = {
     "engine": 4,
     "build": 4,
     "adapters": 5,
-    "compat": 5,
     "llm": 6,
     "bench": 6,
     "server": 7,
@@ -113,7 +112,7 @@ def test_only_what_serves_a_host_knows_its_native_modules() -> None:
     hosts = "ngramspec._native.hosts"
     knowing = {path for path in FILES if any(name.startswith(hosts) for name in imports(path))}
     folders = {path.relative_to(PACKAGE).parts[0] for path in knowing}
-    assert folders == {"adapters", "compat", "tokenizers"}
+    assert folders == {"adapters", "tokenizers"}
 
 
 # Folder of bench -> level, the same way.

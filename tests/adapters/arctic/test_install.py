@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ngramspec.compat.arctic import SuffixDecodingCache
-from ngramspec.compat.arctic_install import MODULE, PACKAGE, install, plugin, uninstall
+from ngramspec.adapters.arctic.cache import SuffixDecodingCache
+from ngramspec.adapters.arctic.install import MODULE, PACKAGE, install, plugin, uninstall
 from ngramspec.errors import InputError
 
 CAPACITY = 224 * 40  # tokens of 40 blocks

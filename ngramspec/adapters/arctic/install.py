@@ -13,8 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ClassVar
 
-from ngramspec.compat.arctic import SuffixDecodingCache
-from ngramspec.compat.arctic_draft import SuffixDecodingDraft
+from ngramspec.adapters.arctic.cache import SuffixDecodingCache
+from ngramspec.adapters.arctic.draft import SuffixDecodingDraft
 from ngramspec.drafters.names import nearest
 from ngramspec.errors import InputError
 

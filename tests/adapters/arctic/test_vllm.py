@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec.compat.arctic import SuffixDecodingCache
-from ngramspec.compat.arctic_install import install, uninstall
+from ngramspec.adapters.arctic.cache import SuffixDecodingCache
+from ngramspec.adapters.arctic.install import install, uninstall
 
 SOURCES = "VLLM_SOURCES"  # names a folder with an unpacked vllm wheel, or an installed one's
 PROPOSER = "vllm/v1/spec_decode/suffix_decoding.py"

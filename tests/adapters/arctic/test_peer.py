@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from helpers.machines import SETTINGS
 from helpers.recordings import TRACES
-from ngramspec.compat.arctic import SuffixDecodingCache
-from ngramspec.compat.arctic_draft import SuffixDecodingDraft
+from ngramspec.adapters.arctic.cache import SuffixDecodingCache
+from ngramspec.adapters.arctic.draft import SuffixDecodingDraft
 from ngramspec.recordings.traces import load_trace
 
 theirs: Any = pytest.importorskip(

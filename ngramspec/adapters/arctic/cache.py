@@ -2,7 +2,8 @@
 
 Interface: arctic-inference 0.3.0, arctic_inference.suffix_decoding. It is implemented by a slot per
 request and one SuffixPool of requests' texts, instead of suffix trees. docs/how-to/integrations.md
-lists the differences; `ngramspec.compat.arctic_install.install` puts it where engines look for it.
+lists the differences; `install` (ngramspec.adapters.arctic.install) puts it where engines look for
+it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.hosts.arctic import ArcticRequest
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec._native.suffix.pool import SuffixPool
-from ngramspec.compat.arctic_draft import SuffixDecodingDraft, TokenIds
+from ngramspec.adapters.arctic.draft import SuffixDecodingDraft, TokenIds
 from ngramspec.drafters.config import MAX_SUFFIX_DRAFT as LONGEST
 from ngramspec.drafters.config import SuffixConfig
 from ngramspec.drafters.slot_pool import SlotLease, SlotPool

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ngramspec.compat.arctic_install import install, uninstall
+from ngramspec.adapters.arctic.install import install, uninstall
 
 DEPTH, MOST = 24, 6
 ANSWER = [*range(20, 60), 3, *range(20, 60), 4, *range(30, 50)]

@@ -10,8 +10,8 @@ import pytest
 
 from helpers.replays import tokens
 from ngramspec import SuffixPool
-from ngramspec.compat.arctic import SuffixDecodingCache
-from ngramspec.compat.arctic_draft import SuffixDecodingDraft
+from ngramspec.adapters.arctic.cache import SuffixDecodingCache
+from ngramspec.adapters.arctic.draft import SuffixDecodingDraft
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import Origin
 from ngramspec.formats.suffix_file import write_suffix_index

@@ -1,1 +1,0 @@
-"""Interfaces of other projects, implemented by our drafters; no host is imported here."""
