@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
 from ngramspec.adapters.llama_cpp.exact import open_tested
 from ngramspec.adapters.llama_cpp.fit import Limits, trained_context
 from ngramspec.adapters.llama_cpp.fit import fit as fit_to_memory
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings, open_second
+from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
-from ngramspec.adapters.llama_cpp.saved_costs import known_costs
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.drafters.names import nearest, parse_names
@@ -40,7 +40,7 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
+from ngramspec.engine.policy import USUAL, DraftPolicy
 from ngramspec.errors import InputError, StateError
 from ngramspec.models import embedded_model
 from ngramspec.structured.json_schema import schema_grammar
@@ -201,13 +201,10 @@ class LLM:
                 if exact
                 else LlamaTarget(self.model, fitted.settings)
             )
+            named = (policy,) if isinstance(policy, str) and drafts else ()
+            setup = set_up_drafts(self.target, fitted.draft, stack, named, calibrate=calibrate)
             if isinstance(policy, str):
-                costs = None
-                if policy == "auto" and drafts:
-                    costs = known_costs(self.target, calibrate)
-                longest = USUAL if max_draft is None else max_draft
-                policy = make_policy(policy, longest, costs, self.target.max_rollback)
-            small = open_second(fitted.draft, self.target, stack) if fitted.draft else None
+                policy = setup.policy(policy, USUAL if max_draft is None else max_draft)
             self.engine = Engine(
                 self.target,
                 drafter,
@@ -217,7 +214,7 @@ class LLM:
                 max_queue=MAX_QUEUE,
                 exact=exact,
                 order=order,
-                draft_model=small,
+                draft_model=setup.second,
                 min_draft=min_draft,
                 context_shift=context_shift,
                 tree=tree,

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from ngramspec.adapters.llama_cpp import saved_costs
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.placement import Placement
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Request
@@ -85,8 +87,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
             fitted = serve_run.fit_target(options, small)
             model = stack.enter_context(serve_run.open_model(options, fitted))
             target = stack.enter_context(serve_run.open_target(options, model, fitted))
-            opened, _ = serve_run.open_small(fitted.draft, target, stack, None)
-            engine = serve_run.open_engine(options, choice, target, stack, opened)
+            engine, _ = serve_run.open_engine(options, choice, target, stack, stack, fitted.draft)
             prompt = model.tokenize_prompt(PROMPT)
             (made,) = engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
             assert made.error is None
@@ -235,6 +236,39 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
     result = invoke(*asked, "-md", str(heads))
     assert result.exit_code == 1
     assert "heads.gguf is an MTP assistant" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "serve -c 512 -np 1 --spec-type suffix,draft-mtp --calibrate 30",
+        "generate -p abcd -n 4 --spec-type suffix,draft-mtp --calibrate 30",
+        "bench e2e --repeats 1 -n 4 --drafter suffix,draft-mtp",
+    ],
+)
+@pytest.mark.usefixtures("serving")
+def test_costs_are_measured_before_heads_follow(
+    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Passes that heads follow take longer, and costs are kept for runs without heads."""
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    mtp_models.glm4moe(tmp_path / "model.gguf")
+    (tmp_path / "prompt.txt").write_text("abcd")
+    events: list[str] = []
+    follow = LlamaTarget.follow
+
+    def noted(target: LlamaTarget, follower: Any, states_of: Any = None) -> None:
+        events.append("rest" if follower is None else "follow")
+        follow(target, follower, states_of)
+
+    monkeypatch.setattr(LlamaTarget, "follow", noted)
+    monkeypatch.setattr(saved_costs, "SECONDS", 30.0)  # for bench e2e, which has no --calibrate
+    monkeypatch.setattr(saved_costs, "calibrate_within", lambda *_: events.append("measure"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    prompts = ["--prompts", str(tmp_path / "prompt.txt")] if line.startswith("bench") else []
+    result = invoke(*line.split(), "-m", str(tmp_path / "model.gguf"), "-t", "1", *prompts)
+    assert result.exit_code == 0, result.output
+    assert events[:2] == ["measure", "follow"]
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
             fitted = serve_run.fit_target(options, small)
             model = stack.enter_context(serve_run.open_model(options, fitted))
             target = stack.enter_context(serve_run.open_target(options, model, fitted))
-            opened, _ = serve_run.open_small(fitted.draft, target, stack, None)
-            engine = serve_run.open_engine(options, choice, target, stack, opened)
+            engine, _ = serve_run.open_engine(options, choice, target, stack, stack, fitted.draft)
             prompt = model.tokenize_prompt("import os")
             sampling = defaults["sampling"]
             request = Request(

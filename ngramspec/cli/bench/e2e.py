@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.adapters.llama_cpp.target import LlamaTarget
+    from ngramspec.adapters.llama_cpp.mtp import SecondSettings
     from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, PromptResult
     from ngramspec.bench.e2e.tasks import Task
-    from ngramspec.engine import DraftModel, MtpHeads
     from ngramspec.engine.request import TokenIds
 
 PROMPTS, DRAFTS, MEASURE = "Prompts", "Drafts", "Measurement"
@@ -114,7 +113,7 @@ def e2e(**values: Any) -> None:
     in the same round. Every run has a fresh drafter: nothing is learned from the run before, which
     had the same prompt. Times do not include the prompt.
     """
-    from ngramspec.adapters.llama_cpp.saved_costs import known_costs
+    from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
     from ngramspec.bench.e2e.bench import Bench, tokenize_tasks
     from ngramspec.bench.e2e.tasks import TASKS, load_tasks
 
@@ -133,32 +132,31 @@ def e2e(**values: Any) -> None:
         prompts = tokenize_tasks(model, tasks, values["chat"])
         room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
         size = int(min(room + 1, model.n_ctx_train))
-        with open_target({**values, "ctx_size": size}, model) as target:
-            costs = known_costs(target) if "auto" in policies else None
-            chosen = (values["policy"], values["max_draft"], costs, values["spec_tree"])
-            with contextlib.ExitStack() as stack:
-                bench = Bench(target, modes, *chosen, _small(values, heads, target, stack))
-                found = list(_results(values, model, bench, tasks, prompts, len(modes)))
+        with (
+            open_target({**values, "ctx_size": size}, model) as target,
+            contextlib.ExitStack() as stack,
+        ):
+            setup = set_up_drafts(target, _small(values, heads), stack, policies)
+            chosen = (values["policy"], values["max_draft"], setup.costs, values["spec_tree"])
+            bench = Bench(target, modes, *chosen, setup.second)
+            found = list(_results(values, model, bench, tasks, prompts, len(modes)))
     if values["as_json"]:
         print_json(_as_json(values, found))
     else:
         _show(values, found)
 
 
-def _small(
-    values: Mapping[str, Any], heads: bool, target: LlamaTarget, stack: contextlib.ExitStack
-) -> DraftModel | MtpHeads | None:
-    """Return the draft model or the MTP heads, which the stack closes; None if there are none."""
+def _small(values: Mapping[str, Any], heads: bool) -> SecondSettings | None:
+    """Return the settings of the draft model or the MTP heads; None if there are none."""
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-    from ngramspec.adapters.llama_cpp.mtp import MtpSettings, open_second
+    from ngramspec.adapters.llama_cpp.mtp import MtpSettings
 
     path = values["model_draft"]
     if heads:
-        return open_second(MtpSettings(path=path), target, stack)
+        return MtpSettings(path=path)
     if path is None:
         return None
-    settings = DraftModelSettings(path=path, replace=values["spec_replace"])
-    return open_second(settings, target, stack)
+    return DraftModelSettings(path=path, replace=values["spec_replace"])
 
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:

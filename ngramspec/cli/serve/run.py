@@ -13,9 +13,10 @@ from typing import Any
 import click
 
 from ngramspec.adapters.llama_cpp.chat.builtin import builtin_names
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings, open_second
-from ngramspec.adapters.llama_cpp.saved_costs import known_costs
+from ngramspec.adapters.llama_cpp.mtp import SecondSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafting import drafting_line
@@ -30,10 +31,8 @@ from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import fit_target, open_model, open_target
 from ngramspec.drafters.statistics import open_shared
-from ngramspec.engine import DraftModel, Engine, EngineThread, MtpHeads
-from ngramspec.engine.policy import make_policy
-from ngramspec.errors import BackendError, FormatError, InputError
-from ngramspec.ollama.store import StoredModel
+from ngramspec.engine import Engine, EngineThread
+from ngramspec.errors import InputError
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
@@ -97,8 +96,8 @@ def run(
         model = models.enter_context(open_model(options, fitted))
         target = models.enter_context(open_target(options, model, fitted))
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        opened, notes = open_small(fitted.draft or small, target, models, options["recipe"].stored)
-        engine = open_engine(options, choice, target, saves, opened)
+        small = fitted.draft or small
+        engine, notes = open_engine(options, choice, target, models, saves, small)
         name, *aliases = model_names(options, model)
         recorder = open_recorder(
             options,
@@ -218,69 +217,57 @@ def _reporting(engine: Engine, seconds: float) -> Iterator[None]:
             thread.join(REPORT_SECONDS)
 
 
-def open_small(
-    small: SecondSettings | None,
-    target: LlamaTarget,
-    models: contextlib.ExitStack,
-    stored: StoredModel | None,
-) -> tuple[DraftModel | MtpHeads | None, tuple[str, ...]]:
-    """Return the draft model or MTP heads, if there are some, and notes why they are not used.
-
-    One that a user named must work. One that came with a model of Ollama's store need not: it may
-    be of a kind that only Ollama itself can use.
-
-    Args:
-        small: Its settings.
-        target: The model.
-        models: Closes the draft model.
-        stored: The model in the store.
-
-    Raises:
-        As open_second, for what the user named.
-    """
-    if small is None:
-        return None, ()
-    try:
-        with contextlib.ExitStack() as stack:
-            made = open_second(small, target, stack)
-            models.enter_context(stack.pop_all())
-        return made, ()
-    except (BackendError, FormatError, InputError, OSError) as error:
-        if isinstance(small, MtpSettings) or stored is None or stored.draft != Path(small.path):
-            raise
-        return None, (f"the draft model that came with {stored.name.short()} is not used: {error}",)
-
-
 def open_engine(
     options: Mapping[str, Any],
     choice: DraftChoice,
     target: LlamaTarget,
+    models: contextlib.ExitStack,
     saves: contextlib.ExitStack,
-    small: DraftModel | MtpHeads | None = None,
-) -> Engine:
-    """Return the engine with its drafters.
+    small: SecondSettings | None = None,
+) -> tuple[Engine, tuple[str, ...]]:
+    """Return the engine with its drafters, and notes on what does not draft and why.
+
+    A draft model that a user named must work. One that came with a model of Ollama's store need
+    not: it may be of a kind that only Ollama itself can use.
 
     Args:
         options: Those of `serve`.
         choice: The drafters.
-        target: The model.
+        target: The model; idle.
+        models: Closes the draft model or MTP heads.
         saves: Saves what drafters learn.
         small: The draft model or MTP heads.
 
     Raises:
         InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
         BackendError: As Engine.
+        As open_second, for a draft model or MTP heads that the user named.
     """
-    costs = None
-    if choice.policy == "auto" and (choice.names or small):
-        costs = known_costs(target, choice.calibrate)
-    return Engine(
+    stored = options["recipe"].stored
+    came_along = (
+        isinstance(small, DraftModelSettings)
+        and stored is not None
+        and stored.draft == Path(small.path)
+    )
+    setup = set_up_drafts(
+        target,
+        small,
+        models,
+        (choice.policy,) if choice.names or small else (),
+        calibrate=choice.calibrate,
+        optional=came_along,
+    )
+    notes: tuple[str, ...] = ()
+    if setup.refusal is not None:
+        name = stored.name.short()
+        notes = (f"the draft model that came with {name} is not used: {setup.refusal}",)
+    engine = Engine(
         target,
         choice.names or None,
         slots=options["parallel"],
         params=open_shared(choice.parameters(target.model.path), saves),
-        draft_model=small,
-        policy=make_policy(choice.policy, choice.max_draft, costs, target.max_rollback),
+        draft_model=setup.second,
+        policy=setup.policy(choice.policy, choice.max_draft),
         max_queue=options["max_queue"],
         exact=options["exact"],
         kept_bytes=options["kept_memory"],
@@ -289,6 +276,7 @@ def open_engine(
         context_shift=options["context_shift"],
         tree=choice.tree,
     )
+    return engine, notes
 
 
 def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:

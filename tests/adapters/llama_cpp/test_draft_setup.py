@@ -1,0 +1,126 @@
+"""Costs, second source and policy of a target, in the order in which they may be opened."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
+
+from ngramspec.adapters.llama_cpp import saved_costs
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup, set_up_drafts
+from ngramspec.adapters.llama_cpp.loading import Loading
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.mtp import MtpSettings
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.costs import CostTable
+from ngramspec.engine import AutoPolicy, FixedLength, MtpHeads
+from ngramspec.engine.calibration import Calibration
+from ngramspec.engine.policy import Gate
+from ngramspec.errors import BackendError, FormatError, InputError
+from ngramspec.models import embedded_model
+
+MEASURED = Calibration({1: (0.001,), 8: (0.002,)}, 0, True)
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[LlamaTarget]:
+    with (
+        LlamaModel(embedded_model()) as model,
+        LlamaTarget(model, threads=1, context_size=256) as opened,
+    ):
+        yield opened
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Let measuring take no time; return whether somebody followed the target, each time."""
+    seen: list[bool] = []
+
+    def calibrate(target: LlamaTarget, seconds: float) -> Calibration:
+        seen.append(target._follower is not None)
+        return MEASURED
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(saved_costs, "calibrate_within", calibrate)
+    return seen
+
+
+def test_costs_are_of_passes_that_no_heads_follow(tmp_path: Path, measured: list[bool]) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    mtp_models.glm4moe(tmp_path / "model.gguf")
+    with contextlib.ExitStack() as stack:
+        loaded = LlamaModel(tmp_path / "model.gguf", loading=Loading(mtp=True))
+        model = stack.enter_context(loaded)
+        target = stack.enter_context(LlamaTarget(model, context_size=256, threads=1))
+        setup = set_up_drafts(target, MtpSettings(), stack, ["auto"], calibrate=30)
+        assert measured == [False]
+        assert isinstance(setup.second, MtpHeads)
+        assert target._follower is setup.second
+        assert setup.costs == MEASURED.table("model")
+    assert target.closed
+
+
+def test_only_the_policy_auto_asks_for_costs(target: LlamaTarget, measured: list[bool]) -> None:
+    with contextlib.ExitStack() as stack:
+        for policies in ((), ("fixed", "gate")):
+            setup = set_up_drafts(target, None, stack, policies, calibrate=30)
+            assert setup == DraftSetup(None, None, None, target.max_rollback)
+        assert not measured
+        setup = set_up_drafts(target, None, stack, ("fixed", "auto"), calibrate=30)
+        assert setup.costs is not None
+        assert len(measured) == 1
+
+
+def test_a_policy_knows_the_target() -> None:
+    costs = CostTable(((1, 1.0), (8, 2.0)), "some")
+    assert isinstance(DraftSetup(costs, None, None, None).policy("auto", 8), AutoPolicy)
+    assert isinstance(DraftSetup(costs, None, None, 4).policy("auto", 8), Gate)
+    assert isinstance(DraftSetup(None, None, None, None).policy("fixed", 8), FixedLength)
+    with pytest.raises(InputError, match="policy must be one of"):
+        DraftSetup(None, None, None, None).policy("none", 8)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [(b"GGUF of another kind", FormatError), (None, FileNotFoundError)],
+)
+def test_a_second_source_must_open_unless_it_is_optional(
+    target: LlamaTarget, tmp_path: Path, data: bytes | None, error: type[Exception]
+) -> None:
+    path = tmp_path / "small.gguf"
+    if data is not None:
+        path.write_bytes(data)
+    settings = DraftModelSettings(path=path)
+    with contextlib.ExitStack() as stack:
+        with pytest.raises(error):
+            set_up_drafts(target, settings, stack)
+        setup = set_up_drafts(target, settings, stack, optional=True)
+        assert setup.second is None
+        assert isinstance(setup.refusal, error)
+
+
+def test_what_was_opened_of_a_source_that_is_left_out_is_closed(
+    target: LlamaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    mtp_models.gemma4_assistant(tmp_path / "heads.gguf")
+    closed: list[str] = []
+    close = LlamaModel.close
+
+    def noted(model: LlamaModel) -> Any:
+        closed.append(model.path.name)
+        return close(model)
+
+    monkeypatch.setattr(LlamaModel, "close", noted)
+    with contextlib.ExitStack() as stack:
+        settings = DraftModelSettings(path=tmp_path / "heads.gguf")
+        setup = set_up_drafts(target, settings, stack, optional=True)
+        assert isinstance(setup.refusal, BackendError)
+        assert "is an MTP assistant" in str(setup.refusal)
+        assert closed == ["heads.gguf"]
