@@ -29,7 +29,7 @@ from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, nearest, parse_names
 from ngramspec.drafters.statistics import open_shared
 from ngramspec.engine import (
     Chunk,
@@ -40,7 +40,7 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.policy import USUAL, DraftPolicy
+from ngramspec.engine.policy import DraftPolicy
 from ngramspec.errors import InputError, StateError
 from ngramspec.models import embedded_model
 from ngramspec.structured.json_schema import schema_grammar
@@ -204,7 +204,8 @@ class LLM:
             named = (policy,) if isinstance(policy, str) and drafts else ()
             setup = set_up_drafts(self.target, fitted.draft, stack, named, calibrate=calibrate)
             if isinstance(policy, str):
-                policy = setup.policy(policy, USUAL if max_draft is None else max_draft)
+                longest = DEFAULT_MAX_DRAFT if max_draft is None else max_draft
+                policy = setup.policy(policy, longest)
             self.engine = Engine(
                 self.target,
                 drafter,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.placement import Placement
     from ngramspec.adapters.llama_cpp.settings import ContextSettings
 
-USUAL = "cpu"
+DEFAULT_PROFILE = "cpu"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ def choose_costs(file: Path | None = None, profile: str | None = None) -> Costs:
         return Costs(load_costs(file), None, file, "given")
     if profile is not None:
         return Costs(PROFILES[profile], profile, None, "given")
-    return Costs(PROFILES[USUAL], USUAL, None, "neither --profile nor --costs nor --model given")
+    reason = "neither --profile nor --costs nor --model given"
+    return Costs(PROFILES[DEFAULT_PROFILE], DEFAULT_PROFILE, None, reason)
 
 
 def saved_costs(
@@ -85,4 +86,4 @@ def saved_costs(
             f"nothing saved for {model.path.name} in this setting; "
             f"`ngramspec bench calibrate --model {model.path}` measures it"
         )
-        return Costs(PROFILES[USUAL], USUAL, None, reason)
+        return Costs(PROFILES[DEFAULT_PROFILE], DEFAULT_PROFILE, None, reason)

@@ -12,7 +12,7 @@ import click
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, NumberRange, option, options
 from ngramspec.drafters.config import option_flag, options_of
-from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES, parse_names
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES, POLICY_NAMES, parse_names
 from ngramspec.tokenizers import fingerprint_of
 
 SECTION = "Drafts"
@@ -20,7 +20,6 @@ PARAMETERS = "Drafter parameters"
 DEFAULT_SPEC = "suffix"
 SPEC_DEFAULT = "ngram-mod"  # of llama-server's --spec-default
 NO_DRAFTS = "none"
-LONGEST = 64  # with the token before it, more than --exact ever sends
 # Options for whichever drafters --spec-type names, and the parameters that they set.
 OF_ALL = {
     "spec_ngram_size_n": ("size_n", "n_match"),
@@ -86,7 +85,7 @@ class DraftChoice:
     @property
     def max_draft(self) -> int:
         """Return the longest draft of any drafter."""
-        return LONGEST if self.draft_max is None else self.draft_max
+        return DEFAULT_MAX_DRAFT if self.draft_max is None else self.draft_max
 
     def parameters(self, model: Path) -> dict[str, dict[str, Any]]:
         """Return the parameters by drafter, with files and the model's tokenizer to check them by.
@@ -152,7 +151,7 @@ def drafter_options() -> Decorator:
         option(SECTION, "--draft-max", "--draft", "--draft-n", "--draft-n-max", "--max-draft",
                "draft_max", env="DRAFT_MAX", type=AT_LEAST_1,
                help="Longest draft of any drafter, in tokens; for ngram-mod also its n-max."
-               f"  [default: {LONGEST}]"),
+               f"  [default: {DEFAULT_MAX_DRAFT}]"),
         option(SECTION, "--draft-min", "--draft-n-min", "draft_min", env="DRAFT_MIN", type=COUNT,
                help="Shortest draft of any drafter, in tokens; for ngram-mod also its n-min."
                "  [default: 0]"),
@@ -208,7 +207,7 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
     names = _names(spec, order, needed)
     shared = {key: values.pop(key) for key in OF_ALL}
     draft_max, draft_min = values.pop("draft_max"), values.pop("draft_min")
-    longest = LONGEST if draft_max is None else draft_max
+    longest = DEFAULT_MAX_DRAFT if draft_max is None else draft_max
     if draft_min is not None and draft_min > longest:
         raise click.UsageError(
             f"--draft-min {draft_min} is above --draft-max {longest}: no draft would be sent"

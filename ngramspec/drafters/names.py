@@ -19,6 +19,8 @@ DRAFTER_NAMES = (
 WITH_TREES = ("suffix", "recycle")  # whose drafts can have branches
 FROM_LOGITS = ("recycle",)  # those that draft nothing unless they are shown the target's logits
 POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
+# Longest draft in tokens. With the token before it, that is more than exact settings ever send.
+DEFAULT_MAX_DRAFT = 64
 MAX_SHOWN = 80  # characters of an unknown name in a message
 
 

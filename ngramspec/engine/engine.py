@@ -15,12 +15,12 @@ from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Pieces, Slot, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.drafters.names import DRAFTER_NAMES, WITH_TREES
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES, WITH_TREES
 from ngramspec.engine.branches import AUTO, most_branches
 from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
 from ngramspec.engine.gains import seconds_saved
 from ngramspec.engine.generation import Generation
-from ngramspec.engine.policy import USUAL, DraftPolicy, make_policy
+from ngramspec.engine.policy import DraftPolicy, make_policy
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
 from ngramspec.engine.saving import Saving
@@ -119,7 +119,7 @@ class Engine:
         self._chain = Chain(_draftable(target.vocab_size, ends))
         if policy is None or isinstance(policy, str):
             name = "auto" if policy is None else policy
-            policy = make_policy(name, USUAL, max_rollback=target.max_rollback)
+            policy = make_policy(name, DEFAULT_MAX_DRAFT, max_rollback=target.max_rollback)
         self._policy = policy
         self._branches, self._unbranched = most_branches(tree, target, policy)
         # Before it learns: a few passes on a busy machine tell little.
@@ -349,7 +349,7 @@ class Engine:
         if given is None:
             return None
         unknown = DraftModelInfo(
-            name=given.name, path="", nbytes=0, n_max=USUAL, n_min=0, p_min=0.0
+            name=given.name, path="", nbytes=0, n_max=DEFAULT_MAX_DRAFT, n_min=0, p_min=0.0
         )
         return getattr(given, "info", unknown)
 
@@ -362,7 +362,7 @@ class Engine:
         longest = self.drafters.max_draft
         if own is not None:
             found[own.name] = int(getattr(own.drafter, "nbytes", 0))
-            longest = int(getattr(own.drafter, "max_draft", USUAL))
+            longest = int(getattr(own.drafter, "max_draft", DEFAULT_MAX_DRAFT))
         small = self.draft_model
         longest = max(longest, 0 if small is None else small.n_max)
         longest, notes = self._longest_draft(longest)

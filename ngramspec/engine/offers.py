@@ -23,7 +23,7 @@ Claims = npt.NDArray[np.float32]
 # Tokens drafted, and right ones, that a source without claims is assumed to start with.
 KNOWN, RIGHT = 2.0, 1.5
 MEMORY = 64.0  # weight of the past tokens of such a source, at most
-LONGEST = 1024
+MOST_DRAFTED = 1024  # tokens that a source is asked for, as in arbiter.pyx
 TIMED = 0.1  # weight of the latest call in what the drafts of a source take
 FIRST_PRICE = 0.5  # of a token of a source whose calls were not timed yet, in passes over one
 NO_CLAIMS: Claims = np.empty(0, dtype=np.float32)
@@ -228,7 +228,7 @@ class Offers:
         asked = self._arbiter.ask(
             slot.id,
             source.name,
-            min(getattr(source, "max_draft", LONGEST), LONGEST),
+            min(getattr(source, "max_draft", MOST_DRAFTED), MOST_DRAFTED),
             proposer.limit(slot, source.name),
             "" if free is None else free.name,
             NO_CLAIMS if free is None else free.claims,

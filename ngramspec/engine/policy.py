@@ -11,8 +11,6 @@ from ngramspec.drafters.config import MAX_CHOSEN
 from ngramspec.drafters.names import POLICY_NAMES
 from ngramspec.errors import InputError
 
-USUAL = 64  # longest draft by default
-
 
 class DraftPolicy(Protocol):
     """Limits the length of each draft, and learns from the outcome.

@@ -26,7 +26,7 @@ from ngramspec.formats.container import (
 KIND = "suffix"
 BORDER = -1  # after each text
 MOST_TOKENS = (1 << 29) - 2  # of a file, with the borders; as in suffix_image.pyx
-SHORTEST, LONGEST = 1, 16  # tokens of a context
+LEAST_CONTEXT, MOST_CONTEXT = 1, 16  # tokens, as in lines.pxd
 FILL = 12  # words of a line that are expected to be in use
 LINE_BYTES = 64
 WINDOW = 1024  # tokens that are kept or left out together when a file has to be small
@@ -141,7 +141,8 @@ def write_suffix_index(
         used = _write_lines(writer, image, num_lines, num_parts)
         vocab_size = origin.vocab_size or image.largest_token + 1
         header = Header(
-            KIND, origin.fingerprint, vocab_size, SHORTEST, LONGEST, used, image.num_tokens
+            KIND, origin.fingerprint, vocab_size, LEAST_CONTEXT, MOST_CONTEXT, used,
+            image.num_tokens,
         )  # fmt: skip
         writer.finish(header)
     return header

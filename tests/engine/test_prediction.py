@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage
 from helpers.machines import SETTINGS
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine import Engine, FixedLength, Generation, Request
-from ngramspec.engine.sources.prediction import LONGEST, MATCH, PredictionSource
+from ngramspec.engine.sources.prediction import MATCH, PredictionSource
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -90,10 +91,10 @@ def test_a_right_prediction_makes_the_answer_take_few_steps() -> None:
     target = FakeTarget(period=0, context_size=900, max_batch=128)
     prompt = [5, 6, 7]
     expected = target.expected(prompt, 500)
-    engine = Engine(target, None, policy=FixedLength(LONGEST))
+    engine = Engine(target, None, policy=FixedLength(DEFAULT_MAX_DRAFT))
     made = answer(engine, prompt, expected, 500)
     assert made.token_ids == expected
-    assert engine.stats().num_steps <= 2 + 500 // LONGEST
+    assert engine.stats().num_steps <= 2 + 500 // DEFAULT_MAX_DRAFT
     assert made.timings.num_prediction_accepted == engine.stats().num_accepted_tokens >= 490
     assert made.timings.num_prediction_rejected == 0
     assert sum(made.accepted) == made.timings.num_prediction_accepted
@@ -133,7 +134,7 @@ def test_a_wrong_prediction_costs_little() -> None:
 
 def test_an_answer_that_repeats_itself_is_no_prediction() -> None:
     target = FakeTarget(period=7, context_size=900, max_batch=128)
-    engine = Engine(target, None, policy=FixedLength(LONGEST))
+    engine = Engine(target, None, policy=FixedLength(DEFAULT_MAX_DRAFT))
     made = answer(engine, [5, 6, 7], [90, 91, 92, 93, 94], 200)
     assert made.token_ids == target.expected([5, 6, 7], 200)
     assert made.timings.num_prediction_accepted == 0
@@ -149,7 +150,7 @@ def test_right_tokens_behind_a_stop_text_are_none_of_the_answer() -> None:
         prediction_ids=int32(expected),
         stop=(stop,),
     )
-    engine = Engine(target, None, policy=FixedLength(LONGEST))
+    engine = Engine(target, None, policy=FixedLength(DEFAULT_MAX_DRAFT))
     (made,) = engine.generate([request])
     timings = made.timings
     assert made.finish_reason == "stop"

@@ -16,8 +16,7 @@ from ngramspec._native.hosts.arctic import ArcticRequest
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.adapters.arctic.draft import SuffixDecodingDraft, TokenIds
-from ngramspec.drafters.config import MAX_SUFFIX_DRAFT as LONGEST
-from ngramspec.drafters.config import SuffixConfig
+from ngramspec.drafters.config import MAX_SUFFIX_DRAFT, SuffixConfig
 from ngramspec.drafters.slot_pool import SlotLease, SlotPool
 from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
@@ -242,7 +241,9 @@ class SuffixDecodingCache:
     def _make(self, slots: int, prompts: bool) -> Drafter:
         # The caller bounds each draft, so the source does not.
         weights = confidence_weights()
-        source = SuffixSource(slots, self._pool, LONGEST, 0.0, prompts, weights, self._index)
+        source = SuffixSource(
+            slots, self._pool, MAX_SUFFIX_DRAFT, 0.0, prompts, weights, self._index
+        )
         drafter = Drafter([source], slots, MAX_HISTORY)
         self._sources[drafter] = source
         return drafter

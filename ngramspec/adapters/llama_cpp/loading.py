@@ -20,7 +20,7 @@ MODES = {  # llama.cpp's words, and its names for them
     "dio": "DIRECT_IO",
 }
 LAZY_MODES = ("auto", "on", "off")
-LONGEST = 127  # bytes of a key or a text in llama_model_kv_override
+TEXT_BYTES = 127  # of a key or a text in llama_model_kv_override
 MOST_INTEGER = 1 << 63
 Value = bool | int | float | str
 
@@ -60,9 +60,11 @@ class Loading:
                 raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         for key, value in self.metadata.items():
             texts = [key, value] if isinstance(value, str) else [key]
-            long = next((text for text in texts if len(text.encode()) > LONGEST), None)
+            long = next((text for text in texts if len(text.encode()) > TEXT_BYTES), None)
             if long is not None or not key:
-                raise InputError(f"metadata: keys and texts have 1..{LONGEST} bytes, got {long!r}")
+                raise InputError(
+                    f"metadata: keys and texts have 1..{TEXT_BYTES} bytes, got {long!r}"
+                )
             if isinstance(value, int) and not -MOST_INTEGER <= value < MOST_INTEGER:
                 raise InputError(f"metadata: {key} must fit in 64 bits, got {value}")
 

@@ -15,7 +15,7 @@ from ngramspec.errors import BackendError, InputError
 from ngramspec.tokenizers.gguf import check_gguf
 from ngramspec.tokenizers.llama_library import Handle, Library, reasons
 
-LONGEST = 1 << 12  # bytes of a text in an adapter's metadata that are read
+TEXT_BYTES = 1 << 12  # of a text in an adapter's metadata that are read
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def apply_adapters(lib: Any, context: Any, known: Sequence[LoraAdapter], wanted:
 
 
 def _text(lib: Any, address: Any, key: str) -> str:
-    buffer = ctypes.create_string_buffer(LONGEST)
-    if lib.llama_adapter_meta_val_str(address, key.encode(), buffer, LONGEST) < 0:
+    buffer = ctypes.create_string_buffer(TEXT_BYTES)
+    if lib.llama_adapter_meta_val_str(address, key.encode(), buffer, TEXT_BYTES) < 0:
         return ""
     return buffer.value.decode("utf-8", "replace")

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from ngramspec.adapters.llama_cpp.rope import Rope, apply_rope
 from ngramspec.adapters.llama_cpp.threads import ThreadPlan
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.branches import OFF, USUAL_BRANCHES
 from ngramspec.errors import BackendError, InputError
 from ngramspec.tokenizers.llama_library import Library
@@ -17,7 +18,7 @@ CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq
 MAX_SEQUENCES = 256
 MAX_BRANCHES = 31
 PAGE = 256  # llama.cpp rounds contexts up to a multiple of it
-SNAPSHOTS = 64  # of small states; a draft of this length can be taken back
+SNAPSHOTS = DEFAULT_MAX_DRAFT  # of small states; a draft of this length can be taken back
 SMALL_STATE = 1 << 20  # bytes of a state that is small
 FEW_SNAPSHOTS = 16  # of large states: each one makes every decode slower
 SNAPSHOT_BYTES = 256 << 20  # that all snapshots together may take, or a quarter of the weights

@@ -12,7 +12,7 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS, MAX_CHOSEN, check_int
-from ngramspec.drafters.names import parse_names
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, parse_names
 from ngramspec.engine.sources.drafters import add_stats
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
@@ -45,7 +45,7 @@ class NgramSpeculator:
         self,
         spec: str | Iterable[str] = "suffix",
         *,
-        max_draft: int = 64,
+        max_draft: int = DEFAULT_MAX_DRAFT,
         policy: str | AutoPolicy = "auto",
         params: Mapping[str, Mapping[str, Any]] | None = None,
         **shared: Any,
@@ -134,7 +134,7 @@ class NgramSpeculator:
 class GivenDrafter:
     """A Drafter of the caller's, lent to one call at a time."""
 
-    def __init__(self, drafter: Drafter, max_draft: int = 64) -> None:
+    def __init__(self, drafter: Drafter, max_draft: int = DEFAULT_MAX_DRAFT) -> None:
         self._drafter, self.max_draft = drafter, max_draft
 
     @contextmanager

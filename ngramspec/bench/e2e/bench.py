@@ -18,7 +18,7 @@ from ngramspec.bench.replay.subjects import parse_spec
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import parse_names
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, parse_names
 from ngramspec.engine import DraftModel, Engine, Generation, MtpHeads, Request, Sampling
 from ngramspec.engine.branches import AUTO, OFF
 from ngramspec.engine.policy import make_policy
@@ -323,7 +323,7 @@ class Bench:
         target: Target,
         modes: Sequence[Mode],
         policy: str = "auto",
-        max_draft: int = 64,
+        max_draft: int = DEFAULT_MAX_DRAFT,
         costs: CostTable | None = None,
         tree: int | str = AUTO,
         small: DraftModel | MtpHeads | None = None,

@@ -19,10 +19,10 @@ from ngramspec.bench.replay.subjects import AUTO, parse_spec
 from ngramspec.bench.replay.walk import right_prefix
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.errors import InputError
 from ngramspec.recordings.traces import Trace
 
-LONGEST = 64  # of our drafts
 MOST_TOKENS = 1023
 NOTHING = Asked(0, 0, False)
 NONE: Tokens = np.empty(0, np.int32)
@@ -123,7 +123,9 @@ def arbitrate(
     """
     lengths = [_lengths(trace, i, source) for i in range(len(trace.requests))]
     single = profile.cost(1)
-    costs = [profile.cost(size) / single for size in range(1, LONGEST + source.tokens + 2)]
+    costs = [
+        profile.cost(size) / single for size in range(1, DEFAULT_MAX_DRAFT + source.tokens + 2)
+    ]
     walks = [
         _Walk(trace, lengths, source, profile, costs, choice) for choice in (None, "policy", "best")
     ]
@@ -194,7 +196,7 @@ class _Walk:
     ) -> None:
         self._trace, self._lengths, self._source = trace, lengths, source
         self._costs, self._choice = costs, choice
-        self._policy = AutoPolicy(LONGEST, profile)
+        self._policy = AutoPolicy(DEFAULT_MAX_DRAFT, profile)
         self._drafter = self._make_drafter()
         self._arbiter = Arbiter(self._policy)
         unit = profile.cost(1)
@@ -221,10 +223,10 @@ class _Walk:
         done, length, streak = 1, len(output), 0
         while done < length:
             room = length - done
-            draft = drafter.propose(0, min(room + 1, LONGEST))
+            draft = drafter.propose(0, min(room + 1, DEFAULT_MAX_DRAFT))
             claims = drafter.confidence(0)
             ours = right_prefix(draft[:room], output, done)
-            most = min(room, LONGEST)
+            most = min(room, DEFAULT_MAX_DRAFT)
             chosen = self._policy.choose(0, AUTO, claims, most, streak=streak) if len(draft) else 0
             asked = self._ask(claims, chosen, ours, known[done], room)
             own, right, drafted, theirs = chosen, min(ours, chosen), chosen, 0
@@ -296,7 +298,7 @@ class _TreeWalk(_Walk):
         done, length = 1, len(output)
         while done < length:
             text = output[done:]
-            room = min(len(text), LONGEST)
+            room = min(len(text), DEFAULT_MAX_DRAFT)
             tokens, parents, _ = drafter.propose_tree(0, room, self._branches, self._branches)
             own, asked = len(tokens), self._wish(parents, room)
             theirs, kept, after = NONE, own, NONE

@@ -15,7 +15,7 @@ from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.bench.replay.player import Draft, FixedSubject, Player, Subject
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.drafters import create_drafter
-from ngramspec.drafters.names import parse_names
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, parse_names
 from ngramspec.errors import InputError
 
 DEFAULT: tuple[str, ...] = ("auto",)
@@ -95,7 +95,7 @@ class DrafterPlayer:
 def _auto(given: Mapping[str, Any], profile: CostTable) -> DrafterPlayer:
     params, tree = _split(given)
     pool = SuffixPool(params["capacity"]) if "capacity" in params else SuffixPool()
-    policy = AutoPolicy(params.get("max_draft", 64), profile)
+    policy = AutoPolicy(params.get("max_draft", DEFAULT_MAX_DRAFT), profile)
     drafter = create_drafter(AUTO, **{**params, "pool": pool}, policy=policy)
     return DrafterPlayer(drafter, pool, tree=tree)
 

@@ -13,7 +13,7 @@ from ngramspec.bench.replay.subjects import AUTO, DrafterPlayer
 from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import DRAFTER_NAMES, FROM_LOGITS
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES, FROM_LOGITS
 
 MAPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
 MOD, CACHE = "ngram-mod", "ngram-cache"
@@ -27,7 +27,6 @@ LLAMA_SERVER = {
 }
 KEYS = (3, 4, 6, 8, 12, 16, 24)
 LENGTHS = (4, 8, 16, 32, 48, 64)
-LONGEST = 64  # for lengths that a policy chooses
 MATCHES = (6, 8, 12, 16, 24, 32)
 # Of ngram-mod: tokens in a row that the pool must know, longest draft.
 RUNS = ((1, 8), (1, 16), (2, 32), (4, 64), (8, 16), (8, 64), (16, 32), (16, 64), (48, 64))
@@ -106,7 +105,7 @@ class Candidate:
 
         files: Further parameters by drafter: statistics that they read.
         """
-        policy = AutoPolicy(LONGEST, profile) if self.adaptive else None
+        policy = AutoPolicy(DEFAULT_MAX_DRAFT, profile) if self.adaptive else None
         drafter = create_drafter(self.spec, policy=policy, params=files, **self.params)
         return DrafterPlayer(drafter)
 
@@ -143,8 +142,10 @@ def _default(drafter: str, key: str) -> Any:
 def _auto_sizes() -> Iterator[tuple[str, Sizes]]:
     """Yield sizes for drafts that a policy shortens: the lengths are upper bounds."""
     for spec in MAPS:
-        yield from ((spec, {"size_n": n, "size_m": LONGEST}) for n in KEYS)
-        yield from ((spec, {"size_n": n, "size_m": LONGEST, "min_hits": 2}) for n in KEYS[:4])
+        yield from ((spec, {"size_n": n, "size_m": DEFAULT_MAX_DRAFT}) for n in KEYS)
+        yield from (
+            (spec, {"size_n": n, "size_m": DEFAULT_MAX_DRAFT, "min_hits": 2}) for n in KEYS[:4]
+        )
     for n_match, (n_min, n_max) in product(MATCHES, AUTO_RUNS):
         yield MOD, {"n_match": n_match, "n_min": n_min, "n_max": n_max}
     for n_draft, ngram_min in product((8, 16, 32), (1, 2)):

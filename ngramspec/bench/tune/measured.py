@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ngramspec.costs import CostTable
     from ngramspec.engine.target import Target
 
-LONGEST = 64  # tokens of a draft, as `serve` has it
 ROUNDS = 3
 WARM_UP = 16  # tokens
 ADVISED = "recommended"
@@ -93,7 +92,7 @@ def measure(
     sampling = Sampling(temperature=0.0)
     rounds: list[list[tuple[PromptOutcome, ...]]] = []
     for number in range(ROUNDS):
-        bench = Bench(target, _modes(advised, files), max_draft=LONGEST, costs=costs)
+        bench = Bench(target, _modes(advised, files), costs=costs)
         bench.warm_up(np.resize(requests[0].prompt, WARM_UP).astype(np.int32), sampling)
         rounds.append(
             [

@@ -28,7 +28,7 @@ from ngramspec.cli.options import (
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, open_model, open_target, running
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -92,7 +92,8 @@ docs/explanation/exactness.md explains why."""
     replace_option(DRAFTS),
     policy_option(" NAME:policy=... sets it for one drafter."),
     tree_option(),
-    option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=64, help="Longest draft, in tokens."),
+    option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=DEFAULT_MAX_DRAFT,
+           help="Longest draft, in tokens."),
     option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,
            help="Timed runs of each prompt with each drafter."),
     option(MEASURE, "-n", "--n-predict", type=click.IntRange(2), default=128,

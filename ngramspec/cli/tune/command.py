@@ -48,6 +48,7 @@ from ngramspec.cli.target import (
     running,
 )
 from ngramspec.costs import PROFILES
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.errors import InputError, NgramspecError
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 
 COSTS, SEARCH, AFTER = "Costs", "Search", "Statistics file and measurement"
 MEASURED = 12  # held-out requests that --measure answers
-ROOM = 64  # tokens for a draft
 EPILOG = f"""\b
 Examples:
   ngramspec serve --model model.gguf --record requests.jsonl    # then, some days later:
@@ -242,7 +242,8 @@ def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
     if trial is not None and trial.path is not None:
         files[trial.best_with.reader] = {"static": trial.path}
     with open_model(values) as model:
-        most = model.n_ctx_train - ROOM
+        room = DEFAULT_MAX_DRAFT  # tokens for a draft
+        most = model.n_ctx_train - room
 
         def fits(one: RecordedRequest) -> bool:
             largest = max(one.prompt.max(), one.output.max())
@@ -253,7 +254,7 @@ def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
         fitting = [one for turn in turns for one in turn if one is not None][:MEASURED]
         if not fitting:
             raise InputError("--measure: no request fits the model: name its own with --model")
-        size = max(len(one.prompt) + len(one.output) for one in fitting) + ROOM
+        size = max(len(one.prompt) + len(one.output) for one in fitting) + room
         total = len(fitting) * num_answers(found.advised, files)
         with (
             open_target({**values, "ctx_size": size, "exact": False}, model) as target,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ngramspec.drafters import create_drafter
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.request import NO_TOKENS, TokenIds
 from ngramspec.stats import SourceStats
 
 MATCH = 3  # tokens that must agree to find the place in the prediction
-LONGEST = 64
 BORDER = np.array([0x3FFFFFFF], dtype=np.int32)  # no token: drafts are cut before it
 
 
@@ -31,7 +31,9 @@ class PredictionSource:
     name = "prediction"
 
     def __init__(self, slots: int) -> None:
-        self._drafter = create_drafter("ngram-simple", slots=slots, size_n=MATCH, size_m=LONGEST)
+        self._drafter = create_drafter(
+            "ngram-simple", slots=slots, size_n=MATCH, size_m=DEFAULT_MAX_DRAFT
+        )
         self._predictions: dict[int, TokenIds] = {}
         self._lengths: dict[int, int] = {}  # of what each slot's answer is looked for in
         self._newest: dict[int, TokenIds] = {}  # the last tokens of each slot's text

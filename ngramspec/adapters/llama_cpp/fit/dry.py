@@ -18,7 +18,7 @@ from ngramspec.adapters.llama_cpp.mtp import count_heads, heads_params
 from ngramspec.adapters.llama_cpp.nextn import staging_of
 from ngramspec.adapters.llama_cpp.placement import Placement, gpus, place, stays_on_host
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
-from ngramspec.engine.policy import USUAL
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.sources.mtp import FEW
 from ngramspec.errors import FormatError
 from ngramspec.tokenizers.gguf import check_gguf, read_metadata, read_tensors
@@ -32,7 +32,7 @@ CONTEXT = ".context_length"  # after the architecture
 SMALLEST = 256  # tokens; the smallest context that llama.cpp makes
 MOST_PLANNED = 1 << 21  # tokens of a cache that llama.cpp is asked about
 HEAD_ROWS = FEW + 1  # rows that MTP heads ask for, for each slot
-DRAFT_ROWS = USUAL + 1  # rows of logits that a slot asks for: a draft and the token before it
+DRAFT_ROWS = DEFAULT_MAX_DRAFT + 1  # rows of logits of a slot: a draft and the token before it
 _LAYER = "blk."
 
 
