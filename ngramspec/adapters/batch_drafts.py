@@ -8,7 +8,8 @@ import numpy as np
 
 from ngramspec._native.core.lists import lists_of
 from ngramspec._native.drafter.drafter import Drafter
-from ngramspec.adapters.rows import RowSlots, TokenIds
+from ngramspec.adapters.rows import RowSlots
+from ngramspec.arrays import TokenIds
 
 
 class BatchDrafts:

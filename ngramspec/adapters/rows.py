@@ -6,13 +6,12 @@ import logging
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import InputError
 
 log = logging.getLogger(__name__)
-TokenIds = npt.NDArray[np.int32]
 _NONE = np.int32(-1)
 
 

@@ -32,9 +32,9 @@ from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.mtp import SecondSettings
+    from ngramspec.arrays import TokenIds
     from ngramspec.bench.e2e.difference import Difference
     from ngramspec.engine import Generation
-    from ngramspec.engine.request import TokenIds
     from ngramspec.llm import LLM
 
 EPILOG = """\b

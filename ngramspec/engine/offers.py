@@ -14,7 +14,8 @@ from ngramspec._native.engine.proposer import Proposer
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.policy.arbiter import Arbiter, Asked
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.arrays import TokenIds
+from ngramspec.engine.request import NO_TOKENS
 from ngramspec.engine.sources.draft_model import count_right
 from ngramspec.engine.sources.source import Chain, DraftSource
 from ngramspec.errors import InputError

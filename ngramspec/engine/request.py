@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.sampling import Sampling, is_int
 from ngramspec.errors import InputError
 
-TokenIds = npt.NDArray[np.int32]
 Adapters = tuple[tuple[int, float], ...]  # numbers of adapters and their scales
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
 MAX_LOGPROBS = 1000

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from ngramspec.recordings.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.tokenizers import Tokenizer
 
 START, END = "<|im_start|>", "<|im_end|>"

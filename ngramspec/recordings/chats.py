@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec.arrays import TokenIds
 from ngramspec.recordings.chatml import ChatMl, Message
 from ngramspec.recordings.lines import Bad, BadLineError, Line, parse
-from ngramspec.recordings.request import RecordedRequest, TokenIds
+from ngramspec.recordings.request import RecordedRequest
 from ngramspec.tokenizers import Tokenizer
 
 CONVERSATIONS = ("messages", "conversations", "conversation")

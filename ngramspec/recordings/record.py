@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeGuard
 
-from ngramspec.recordings.request import TokenIds
+from ngramspec.arrays import TokenIds
 
 FORMAT, VERSION = "ngramspec-requests", 1
 IDS_AT_A_TIME = 2048  # that are written as text before other threads have their turn

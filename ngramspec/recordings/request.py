@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-TokenIds = npt.NDArray[np.int32]
+from ngramspec.arrays import TokenIds
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import FormatError, NgramspecError, VocabMismatchError
 from ngramspec.recordings.chatml import ChatMl, Message
 from ngramspec.recordings.lines import CUT, Bad, BadLineError, Line, parse
 from ngramspec.recordings.record import MAX_TOKEN, VERSION, is_head
-from ngramspec.recordings.request import RecordedRequest, TokenIds
+from ngramspec.recordings.request import RecordedRequest
 from ngramspec.recordings.sessions import MOST_TEXTS, MOST_TOKENS
 from ngramspec.tokenizers import Fingerprint, Tokenizer
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ngramspec.arrays import TokenIds
 from ngramspec.recordings.record import Place
-from ngramspec.recordings.request import TokenIds
 
 MOST_TEXTS = 256
 MOST_TOKENS = 1 << 22  # of all texts that are remembered, 16 MiB

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import FormatError, InputError
 from ngramspec.recordings.record import Head, is_head, record_line
-from ngramspec.recordings.request import TokenIds
 from ngramspec.recordings.sessions import Sessions
 
 try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
 from ngramspec.ollama.recipe import Recipe

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import BackendError, StateError
 from ngramspec.extras import not_installed
 from ngramspec.tokenizers.fingerprint import fingerprint_of
-from ngramspec.tokenizers.tokenizer import TokenIds, checked_ids
+from ngramspec.tokenizers.tokenizer import checked_ids
 
 
 class HfTokenizer:

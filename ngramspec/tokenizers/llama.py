@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import StateError
 from ngramspec.tokenizers.fingerprint import WORD_PIECE, fingerprint_of_tokens, read_gguf_tokens
 from ngramspec.tokenizers.llama_library import Handle, caught_log, load_library, load_model
 from ngramspec.tokenizers.llama_vocabulary import Vocabulary, check_vocabulary
-from ngramspec.tokenizers.tokenizer import TokenIds
 
 
 class LlamaTokenizer:

@@ -19,9 +19,10 @@ import numpy as np
 
 from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec._native.hosts import llama as native_llama
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import BackendError, FormatError, StateError
 from ngramspec.tokenizers.llama_library import Library
-from ngramspec.tokenizers.tokenizer import TokenIds, checked_ids
+from ngramspec.tokenizers.tokenizer import checked_ids
 
 MAX_RUN = 4 << 10  # characters that are all white space, or none of them
 ALL_BYTES = 256

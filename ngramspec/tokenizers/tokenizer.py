@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import InputError
 from ngramspec.tokenizers.fingerprint import Fingerprint
-
-TokenIds: TypeAlias = npt.NDArray[np.int32]
 
 
 class Tokenizer(Protocol):

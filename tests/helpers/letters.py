@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ngramspec.recordings.request import TokenIds
+from ngramspec.arrays import TokenIds
 
 
 class Letters:

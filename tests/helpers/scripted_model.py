@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from helpers.fake_target import FakeTarget
+from ngramspec.arrays import TokenIds
 from ngramspec.engine import Sampling
-from ngramspec.engine.request import TokenIds
 
 ANSWER = "\nassistant:"
 END = 256

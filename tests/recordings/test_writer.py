@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import FormatError, InputError
 from ngramspec.recordings import RecordedRequest
 from ngramspec.recordings.formats import recognise
 from ngramspec.recordings.lines import Bad
 from ngramspec.recordings.read import Recording
 from ngramspec.recordings.record import Head
-from ngramspec.recordings.request import TokenIds
 from ngramspec.recordings.sessions import LEAST_KEPT, Sessions, num_common
 from ngramspec.recordings.writer import LEAST_BYTES, RecordFile, TooLongError
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import ollama
 import openai
 import pytest
@@ -18,6 +17,7 @@ from helpers.serving import PATIENCE, Serving, serving, wait_until
 from ngramspec.adapters.llama_cpp.embeddings import Embedder
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
+from ngramspec.arrays import Vectors
 from ngramspec.errors import BackendError, CapacityError, QuotaError
 from ngramspec.server.embeddings import queue as queues
 from ngramspec.server.embeddings.queue import EmbeddingQueue
@@ -26,7 +26,6 @@ from ngramspec.server.errors import ApiError
 SETTINGS = ContextSettings(context_size=2048, n_ubatch=128, threads=1)
 TEXT = "I believe the meaning of life is"
 ROUTES = ("/v1/embeddings", "/embeddings", "/embedding", "/api/embed", "/api/embeddings")
-Vectors = npt.NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-TokenIds = npt.NDArray[np.int32]
+from ngramspec.arrays import TokenIds
+
 Logits = npt.NDArray[np.float32]
 
 

@@ -23,7 +23,6 @@ import numpy as np
 
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
-from ngramspec.adapters.llama_cpp.batch import TokenIds
 from ngramspec.adapters.llama_cpp.counters import DraftCounters
 from ngramspec.adapters.llama_cpp.guard import guard_new_hosts
 from ngramspec.adapters.llama_cpp.host import Host
@@ -31,6 +30,7 @@ from ngramspec.adapters.llama_cpp.observer import Observer
 from ngramspec.adapters.llama_cpp.rounds import RoundClock
 from ngramspec.adapters.llama_cpp.statistics import mismatch, stated_fingerprints
 from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
+from ngramspec.arrays import TokenIds
 from ngramspec.drafters.config import MAX_CHOSEN
 from ngramspec.errors import InputError, NgramspecError, StateError
 

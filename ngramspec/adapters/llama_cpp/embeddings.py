@@ -8,23 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec.adapters.llama_cpp.contexts import make_context
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, context_params
 from ngramspec.adapters.llama_cpp.target import OK
+from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.tokenizers.llama_library import Handle, reasons
-from ngramspec.tokenizers.tokenizer import TokenIds
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 POOLINGS = ("none", "mean", "cls", "last")
 SEQUENCES = 32  # texts in one decode
-Vectors = npt.NDArray[np.float32]
 
 
 class Embedder:

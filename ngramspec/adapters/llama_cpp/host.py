@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ngramspec._native.core.flags import leading_flagged
-from ngramspec.adapters.llama_cpp.batch import LastBatch, TokenIds
+from ngramspec.adapters.llama_cpp.batch import LastBatch
+from ngramspec.arrays import TokenIds
 
 MAX_FRAMES = 10
 UNKNOWN, GOES_ON, ENDS = 0, 1, 2

@@ -16,6 +16,7 @@ from ngramspec.adapters.llama_cpp.loading import Loading, apply_loading
 from ngramspec.adapters.llama_cpp.lora import load_adapters
 from ngramspec.adapters.llama_cpp.placement import Placement, place
 from ngramspec.adapters.llama_cpp.states import measure_state
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import InputError, StateError
 from ngramspec.tokenizers.fingerprint import read_gguf_tokens
 from ngramspec.tokenizers.gguf import check_gguf
@@ -25,7 +26,6 @@ from ngramspec.tokenizers.llama_library import (
     load_model,
 )
 from ngramspec.tokenizers.llama_vocabulary import Vocabulary, check_vocabulary
-from ngramspec.tokenizers.tokenizer import TokenIds
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.adapters.llama_cpp.batch import TokenIds
 from ngramspec.adapters.llama_cpp.streams import Stream
+from ngramspec.arrays import TokenIds
 
 MOST_ROWS = 16  # of a pass, as the engine shows
 

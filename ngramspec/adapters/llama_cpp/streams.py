@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.batch import TokenIds
 from ngramspec.adapters.llama_cpp.host import Host, find_llama
+from ngramspec.arrays import TokenIds
 
 TAIL = 16
 

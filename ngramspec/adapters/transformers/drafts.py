@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec.arrays import TokenIds
 
 log = logging.getLogger(__name__)
-TokenIds = npt.NDArray[np.int32]
 
 
 class Drafts:

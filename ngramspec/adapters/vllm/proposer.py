@@ -10,10 +10,10 @@ import numpy as np
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.batch_drafts import BatchDrafts
-from ngramspec.adapters.rows import TokenIds
 from ngramspec.adapters.vllm.clock import StepClock
 from ngramspec.adapters.vllm.counters import SourceCounters, log
 from ngramspec.adapters.vllm.settings import ProposerSettings, read_settings
+from ngramspec.arrays import TokenIds
 from ngramspec.drafters import create_drafter
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ngramspec.adapters.batch_drafts import BatchDrafts
-from ngramspec.adapters.rows import TokenIds
 from ngramspec.adapters.vllm.clock import StepClock
 from ngramspec.adapters.vllm.counters import SourceCounters, log
 from ngramspec.adapters.vllm.proposer import counts_of, make_drafter, make_drafts, policies_of
 from ngramspec.adapters.vllm.request_options import DEFAULT, held_options
 from ngramspec.adapters.vllm.settings import read_settings
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.sources.drafters import add_stats
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.stats import SourceStats

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.arrays import TokenIds
 from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
 from ngramspec.bench.e2e.tasks import Task
 from ngramspec.bench.replay.subjects import parse_spec
@@ -22,7 +23,6 @@ from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, parse_names
 from ngramspec.engine import DraftModel, Engine, Generation, MtpHeads, Request, Sampling
 from ngramspec.engine.branches import AUTO, OFF
 from ngramspec.engine.policy import make_policy
-from ngramspec.engine.request import TokenIds
 from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
 

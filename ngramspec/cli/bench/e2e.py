@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.adapters.llama_cpp.mtp import SecondSettings
+    from ngramspec.arrays import TokenIds
     from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, PromptResult
     from ngramspec.bench.e2e.tasks import Task
-    from ngramspec.engine.request import TokenIds
 
 PROMPTS, DRAFTS, MEASURE = "Prompts", "Drafts", "Measurement"
 EPILOG = """\b

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.sources.mtp import MtpHeads, States, Text
 from ngramspec.errors import CapacityError
 

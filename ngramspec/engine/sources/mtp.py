@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.drafting import DraftModelInfo
-from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.engine.request import NO_TOKENS
 from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
 from ngramspec.engine.sources.draft_model import Pays, count_right, likeliest
 from ngramspec.errors import InputError

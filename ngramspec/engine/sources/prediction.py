@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec.arrays import TokenIds
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
-from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.engine.request import NO_TOKENS
 from ngramspec.stats import SourceStats
 
 MATCH = 3  # tokens that must agree to find the place in the prediction

@@ -11,7 +11,8 @@ import numpy as np
 from ngramspec._native.core.flags import leading_flagged
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.engine.slot import Slot
-from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.arrays import TokenIds
+from ngramspec.engine.request import NO_TOKENS
 from ngramspec.errors import InputError
 from ngramspec.stats import SourceStats
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Protocol
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import InputError
 
 BLANK = b" \t\n\r\x0b\x0c"

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.arrays import TokenIds
+from ngramspec.engine.request import NO_TOKENS
 from ngramspec.engine.sources.draft_counts import LATEST, followed
 from ngramspec.engine.sources.draft_model import DraftModel, count_right
 from ngramspec.engine.sources.spelling import MOST_CONTEXT

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.sources.spelling import BLANK, Exchange, Speller, whole
 from ngramspec.errors import BackendError
 

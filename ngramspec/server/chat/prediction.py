@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ngramspec.engine.request import NO_TOKENS, TokenIds
+from ngramspec.arrays import TokenIds
+from ngramspec.engine.request import NO_TOKENS
 from ngramspec.server.chat.messages import text_of
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel

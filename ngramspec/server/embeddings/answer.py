@@ -8,10 +8,9 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.errors import NgramspecError
 from ngramspec.server.embeddings.queue import EmbeddingQueue
-from ngramspec.server.embeddings.vectors import Vectors
 from ngramspec.server.errors import api_error
 from ngramspec.server.model import ServedModel
 from ngramspec.server.service import json_response, service_of

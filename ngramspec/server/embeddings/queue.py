@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 from starlette.types import Receive
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.errors import CapacityError, QuotaError, StateError
 from ngramspec.server.bridge.preparation import TENANTS_SHARE, until_gone
 from ngramspec.server.errors import ApiError
@@ -23,7 +21,6 @@ from ngramspec.server.model import Embedder
 
 MOST_WAITING = 64  # requests, the running ones included
 CLOSE_SECONDS = 10.0
-Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(eq=False)

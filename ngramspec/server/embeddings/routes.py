@@ -10,12 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.server.embeddings.answer import answer
 from ngramspec.server.embeddings.bodies import EmbeddingsBody
 from ngramspec.server.embeddings.texts import embedder_of, texts_of
 from ngramspec.server.embeddings.vectors import (
-    Vectors,
     check_dimensions,
     check_norm,
     in_base64,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.server.errors import ApiError, bad_request, not_supported
 from ngramspec.server.model import Embedder, ServedModel
 from ngramspec.server.request.prompts import is_list, least_tokens, texts_in, tokenize_mixed

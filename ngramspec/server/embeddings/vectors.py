@@ -6,11 +6,10 @@ import base64
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramspec.arrays import Vectors
 from ngramspec.server.errors import bad_request
 
-Vectors = npt.NDArray[np.float32]
 EUCLIDEAN = 2
 _NORMS = (-1, 100)  # llama-server's embd_normalize, of which all above 2 are p-norms
 

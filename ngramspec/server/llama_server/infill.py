@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.server.errors import bad_request
 from ngramspec.server.llama_server.bodies import NativeBody
 from ngramspec.server.model import ServedModel

@@ -7,15 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.server.embeddings.texts import check_size, embedder_of
-from ngramspec.server.embeddings.vectors import (
-    EUCLIDEAN,
-    Vectors,
-    check_dimensions,
-    normalized,
-    plain,
-)
+from ngramspec.server.embeddings.vectors import EUCLIDEAN, check_dimensions, normalized, plain
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import EmbedBody, OldEmbedBody

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.errors import FormatError
 from ngramspec.gotemplate import Limits
 from ngramspec.server.chat.calls import call_format_of

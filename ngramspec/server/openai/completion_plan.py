@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ngramspec.engine.request import Request, TokenIds
+from ngramspec.arrays import TokenIds
+from ngramspec.engine.request import Request
 from ngramspec.server.chat.prediction import prediction_of
 from ngramspec.server.chat.reasoning.budget import budgets_of_texts
 from ngramspec.server.errors import bad_request, not_supported

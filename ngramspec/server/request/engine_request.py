@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import (
     MAX_COUNT,
@@ -13,7 +14,6 @@ from ngramspec.engine.request import (
     Adapters,
     Request,
     Speculation,
-    TokenIds,
 )
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel

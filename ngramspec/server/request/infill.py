@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.server.model import ServedModel
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.engine.request import TokenIds
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.sampling import is_int
 from ngramspec.server.errors import bad_request, not_supported, too_long
 from ngramspec.server.model import ServedModel

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ngramspec.arrays import TokenIds
 from ngramspec.engine.reasoning import ReasoningBudget
-from ngramspec.engine.request import TokenIds
 from ngramspec.server.chat.reasoning import reasoning_format_of
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
