@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from ngramspec._native.engine.decode import Rows
 from ngramspec._native.engine.figures import EngineStats
-from ngramspec._native.engine.slot import END_TOKEN, FULL, GOES_ON, IMPOSSIBLE, STOP_TEXT, Slot
+from ngramspec._native.engine.slot import Slot
+from ngramspec._native.engine.transcript import END_TOKEN, FULL, GOES_ON, IMPOSSIBLE, STOP_TEXT
 from ngramspec.engine.generation import Chunk, FinishReason, Generation, Progress, TokenLogprob
 from ngramspec.engine.queue import OnChunk
 from ngramspec.errors import InputError

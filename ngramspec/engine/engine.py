@@ -13,7 +13,8 @@ import numpy as np
 from ngramspec._native.engine.decode import Sampler
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.reasoning import ReasoningSampler
-from ngramspec._native.engine.slot import Pieces, Slot, Transcript
+from ngramspec._native.engine.slot import Slot
+from ngramspec._native.engine.transcript import Pieces, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES, WITH_TREES
 from ngramspec.engine.branches import AUTO, most_branches

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ngramspec._native.engine.figures import Timings
-from ngramspec._native.engine.slot import Pieces, Transcript
+from ngramspec._native.engine.transcript import Pieces, Transcript
 from ngramspec.engine.request import Request
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]

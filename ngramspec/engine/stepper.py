@@ -315,7 +315,7 @@ class Stepper:
             ]
             self._chain.accept(slot, untaught, slot.emitted, credits)
         self._emission.emit(slot)
-        slot.clear_draft()
+        slot.forget_draft()
         if slot.generation is not None and slot.length >= slot.size:
             self._full.append(slot)
 

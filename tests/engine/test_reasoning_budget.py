@@ -15,7 +15,7 @@ from helpers.fake_target import FakeTarget, Garbage, Oracle
 from helpers.machines import SETTINGS
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
 from ngramspec._native.engine.reasoning import ReasoningSampler
-from ngramspec._native.engine.slot import Pieces
+from ngramspec._native.engine.transcript import Pieces
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine, FixedLength, ReasoningBudget, Request, Sampling, Speculation

@@ -94,7 +94,7 @@ def test_sharing_equals_handing_out_one_by_one(wanted: list[int], room: int) -> 
 def test_decoding_slots_come_first_and_prompts_get_the_rest() -> None:
     slots = [slot(0), slot(1, 50, decoding=False), slot(2), slot(3, 9, decoding=False, used=-1)]
     plan = planned(slots, 32)
-    assert [(one.id, one.count, one.output) for one in plan.members] == [
+    assert [(one.id, one.count, ends(one)) for one in plan.members] == [
         (0, 1, True),
         (2, 1, True),
         (3, 9, True),  # it came before slot 1
@@ -131,12 +131,17 @@ def test_plans_equal_the_slow_twin_and_fit(wanted: list[tuple[int, bool, int]], 
     check_batch(batch, slots)
 
 
+def ends(one: Slot) -> bool:
+    """Return whether all that the target has not seen is in the decode, so that a token follows."""
+    return one.count == one.length - one.num_past
+
+
 def check_batch(batch: Batch, slots: list[Slot]) -> None:
     """The batch holds what the plan says by slot, and rows where a token is to be chosen."""
     rows = [list(row) for row in zip(*(part.tolist() for part in batch.arrays()), strict=True)]
     expected, outputs = [], 0
     for one in slots:
-        whole = one.count == one.num_pending
+        whole = ends(one)
         assert one.first_row == (outputs if whole else -1)
         for at in range(100, 100 + one.count):
             expected.append([at, at, one.id, whole and at == 99 + one.count])
@@ -182,7 +187,7 @@ def test_the_latest_prompt_is_cut_first() -> None:
     plan.fill(Batch(25))
     assert counts(plan) == {0: 1, 1: 8, 2: 8, 3: 2}  # three quarters of the batch are theirs
     assert slots[0].draft.size == 6
-    assert [one.output for one in plan.members] == [True, True, True, False]
+    assert [ends(one) for one in plan.members] == [True, True, True, False]
 
 
 def test_a_decode_moves_the_slots_on() -> None:

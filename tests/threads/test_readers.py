@@ -16,8 +16,7 @@ def test_a_transcript_is_read_while_it_grows() -> None:
     printed = finished("""
         import threading
         import numpy as np
-        from ngramspec._native.engine.slot import Pieces
-        from ngramspec._native.engine.slot import Transcript
+        from ngramspec._native.engine.transcript import Pieces, Transcript
 
         LENGTH, MORE = 600_000, 300
         pieces = Pieces([b"ab", b"\\xe2\\x82", b"\\xac"])

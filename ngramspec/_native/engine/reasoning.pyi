@@ -6,7 +6,7 @@ import numpy.typing as npt
 from typing_extensions import Self
 
 from ngramspec._native.engine.decode import Sampler
-from ngramspec._native.engine.slot import Pieces
+from ngramspec._native.engine.transcript import Pieces
 
 @final
 class ReasoningSampler(Sampler):

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
-from ngramspec._native.engine.slot import END_TOKEN, FULL, GOES_ON, STOP_TEXT, Pieces, Transcript
+from ngramspec._native.engine.transcript import (
+    END_TOKEN,
+    FULL,
+    GOES_ON,
+    STOP_TEXT,
+    Pieces,
+    Transcript,
+)
 from ngramspec.errors import InputError
 from reference.text_stream import Span, TextStream
 

@@ -2,7 +2,7 @@
 # BudgetC: how much of its reasoning a request has left, and what ends it.
 from ngramspec._native.core.types cimport int64_t, token_t
 from ngramspec._native.engine.decode cimport Sampler, SamplerC
-from ngramspec._native.engine.slot cimport Pieces
+from ngramspec._native.engine.transcript cimport Pieces
 
 cdef struct MarkC:
     char* text

@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.types cimport int32_t, token_t, uint8_t
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, only_candidate
-from ngramspec._native.engine.slot cimport Pieces
+from ngramspec._native.engine.transcript cimport Pieces
 
 from ngramspec.errors import InputError
 

@@ -1,61 +1,10 @@
-# Pieces: the text of every token of a vocabulary, in one block.
-# TranscriptC: what one request has emitted: tokens, and their text up to a stop text.
 # Slot: a place of the engine that runs one request at a time.
-cimport cython
-
-from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t, uint8_t
+from ngramspec._native.core.types cimport int32_t, int64_t, token_t
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.engine.decode cimport CandidateC, Sampler
 from ngramspec._native.engine.figures cimport Timings
+from ngramspec._native.engine.transcript cimport Transcript
 from ngramspec._native.engine.tree cimport TreePlaceC
-
-cdef class Pieces:
-    cdef char* text           # UTF-8, one token after the other
-    cdef int64_t* starts      # num_tokens + 1 offsets in text, ascending
-    cdef uint8_t* ends        # 1 = the token ends a generation
-    cdef readonly Py_ssize_t num_tokens
-
-# Why an answer ends.
-cdef enum Ending:
-    ENDING_NONE = 0
-    ENDING_TOKEN = 1       # an end token
-    ENDING_STOP = 2        # a stop text
-    ENDING_FULL = 3        # max_tokens reached, or the context is full
-    ENDING_IMPOSSIBLE = 4  # no token is possible
-
-cdef struct TranscriptC:
-    token_t* tokens        # `len` of `room`
-    uint8_t* accepted      # per token: a draft had guessed it
-    int64_t* text_ends     # per token: bytes of text up to and including it
-    Py_ssize_t len
-    Py_ssize_t room
-    Py_ssize_t max_tokens  # >= 0
-    char* text             # UTF-8, cut before the stop text that was found
-    int64_t text_len
-    int64_t text_room
-    int64_t taken          # bytes that were handed out; whole characters
-    int64_t longest_stop   # bytes, 0 = there are no stop texts
-    Py_ssize_t stop        # index of the stop text that was found, -1 = none
-    int64_t min_indent     # white space that each line after the first begins with; 0 = any
-    int64_t line           # where the newest line begins whose indent is not known yet, -1 = none
-
-# A stretch of text whose tokens were all drafted, or all not.
-cdef struct SpanC:
-    int64_t end            # bytes of text before what follows it
-    bint accepted
-
-cdef class Transcript:
-    cdef TranscriptC c
-    cdef Pieces _pieces
-    cdef tuple _stops           # bytes
-    cdef cython.pymutex _lock   # guards c; no Python code runs while it is held
-    cdef int add_tokens(self, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except -1
-    cdef int64_t _size(self, token_t token) noexcept nogil
-    cdef int _add(self, token_t token, bint accepted)
-    cdef bint _find_stop(self, int64_t before)
-    cdef bint _check_indent(self, int64_t before) noexcept
-    cdef int64_t _open(self)
-    cdef Py_ssize_t _spans(self, Py_ssize_t first, int64_t start, int64_t end, SpanC* out) noexcept
 
 cdef class Slot:
     cdef readonly Py_ssize_t id
@@ -118,7 +67,7 @@ cdef class Slot:
     cdef readonly bint begun             # its first tokens: the sources have not seen the prompt
     cdef readonly bint taught            # the sources have learnt of num_out tokens
 
-    cdef void forget_draft(self)
+    cpdef void forget_draft(self)
     cdef Py_ssize_t places(self) noexcept nogil
     cdef int reserve_candidates(self) except -1
     cdef Py_ssize_t draft_room(self, Py_ssize_t capacity, Py_ssize_t outputs)

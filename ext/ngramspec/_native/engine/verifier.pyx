@@ -14,7 +14,8 @@ from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.gate cimport policy_record
 from ngramspec._native.engine.observation cimport slot_observe
 from ngramspec._native.engine.plan cimport Plan
-from ngramspec._native.engine.slot cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Slot, Transcript
+from ngramspec._native.engine.slot cimport Slot
+from ngramspec._native.engine.transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Transcript
 from ngramspec._native.engine.tree cimport branch_of
 from ngramspec._native.engine.verify cimport next_row, verify_rows
 from ngramspec._native.policy.auto cimport AutoPolicy
