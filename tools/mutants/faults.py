@@ -289,7 +289,7 @@ FAULTS = (
           "above = row_of[parents[i]] if parents[i] >= 0 else 0", "above = next_row - 1", ("tests/native/hosts/test_sglang.py", "tests/adapters/sglang/test_corpus.py")),
     Fault("a batch of slots is not shortened to what pays", NATIVE + "drafter/proposals.pyx",
           "    driver_shorten(d, slot, chosen)\n    p.lens", "    p.lens", ("tests/native/drafter/test_offers.py", "tests/engine/test_offers.py", "tests/native/engine/test_batch.py")),
-    Fault("a draft may add anything to a pass at any time", NATIVE + "policy/auto.pyx",
+    Fault("a draft may add anything to a pass at any time", NATIVE + "policy/chooser.pyx",
           "if net > best and cost <= dearest:", "if net > best:", ("tests/native/drafter/test_offers.py",)),
     Fault("a wrong draft costs no trust", NATIVE + "drafter/commit.pyx",
           "s.streak = s.streak + n if right else 0", "s.streak = s.streak + n", ("tests/native/drafter/test_offers.py",)),

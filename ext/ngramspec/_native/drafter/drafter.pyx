@@ -28,7 +28,8 @@ from ngramspec._native.drafter.proposals cimport (
     ProposalsC, proposals_choose, proposals_draft, proposals_free, proposals_prepare,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
-from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
+from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.chooser cimport OfferC
 from ngramspec._native.policy.costs cimport CalibrationC
 
 import numpy as np

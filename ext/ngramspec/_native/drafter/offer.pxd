@@ -1,7 +1,8 @@
 # Offer: a draft for a slot, the best that its sources have.
 from ngramspec._native.core.types cimport uint8_t
 from ngramspec._native.drafter.driver cimport DriverC
-from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
+from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.chooser cimport OfferC
 
 # A request for a draft.
 cdef struct AskC:

@@ -2,7 +2,8 @@
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t
 from ngramspec._native.drafter.lanes cimport LanesC
 from ngramspec._native.drafter.offer cimport AskC
-from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
+from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.chooser cimport OfferC
 
 # A batch to draft for.
 cdef struct ProposalsC:

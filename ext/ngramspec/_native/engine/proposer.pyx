@@ -13,7 +13,8 @@ from ngramspec._native.engine.gate cimport Gate, policy_limit
 from ngramspec._native.engine.plan cimport Plan
 from ngramspec._native.engine.slot cimport Slot
 from ngramspec._native.engine.tree cimport MOST_BRANCHES
-from ngramspec._native.policy.auto cimport AutoPolicy, OfferC
+from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.chooser cimport OfferC
 
 from ngramspec.errors import InputError
 

@@ -15,7 +15,7 @@ from ngramspec._native.drafter.commit cimport commit_tokens
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose_tree, driver_shorten
 from ngramspec._native.drafter.offer cimport AskC, offer_draft
-from ngramspec._native.policy.auto cimport OfferC
+from ngramspec._native.policy.chooser cimport OfferC
 
 import numpy as np
 

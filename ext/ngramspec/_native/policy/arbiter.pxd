@@ -1,6 +1,7 @@
 # Arbiter: whether to ask a draft source that takes time, and for how many tokens.
 from ngramspec._native.core.types cimport int32_t
-from ngramspec._native.policy.auto cimport AutoPolicy, PassC
+from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.chooser cimport PassC
 from ngramspec._native.policy.costs cimport CalibrationC
 from ngramspec._native.policy.mixtures cimport Mixer
 from ngramspec._native.policy.trees cimport TreeC

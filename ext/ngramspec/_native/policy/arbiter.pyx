@@ -15,7 +15,8 @@ from libc.string cimport memset
 
 from ngramspec._native.core.arguments cimport parents_view, probabilities_view
 from ngramspec._native.core.types cimport int32_t
-from ngramspec._native.policy.auto cimport AutoPolicy, Chooser, OfferC, PassC
+from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.chooser cimport Chooser, OfferC, PassC
 from ngramspec._native.policy.costs cimport CalibrationC, calibration_apply
 from ngramspec._native.policy.mixtures cimport Mixer
 from ngramspec._native.policy.trees cimport TreeC, TreeValues

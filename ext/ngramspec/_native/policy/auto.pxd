@@ -1,66 +1,6 @@
-# Candidate: a draft that could be sent, and how many of its tokens are worth sending.
 # AutoPolicy: draft lengths from what tokens are worth and what passes cost.
-from ngramspec._native.policy.costs cimport CalibrationC, Calibrations, PassCosts
-from ngramspec._native.policy.trees cimport TreeC, TreeValues
-
-cdef struct OfferC:
-    const float* p                     # n claims: the probability that token i is right if all before it are
-    TreeC tree                         # its tokens, which may be put into another order; no tokens = a chain
-    Py_ssize_t n
-    Py_ssize_t room                    # most tokens that the slot may draft
-    Py_ssize_t streak                  # its newest tokens in a row that drafts had right; -1 = its draft may cost anything
-    const CalibrationC* calibration    # of its source; NULL = claims are taken as they are
-    Py_ssize_t chosen                  # set: tokens to send
-    double gain                        # set: tokens gained over no draft, before costs
-    double first                       # many: calibrated probability of the first token, -1 = nothing can be sent
-    Py_ssize_t turn                    # many: entry i is the index of the i-th candidate to choose
-    Py_ssize_t kept                    # many: `chosen` of the best choice so far
-    double* worth                      # many: by drafted tokens, before costs; valid if solved >= 0
-    Py_ssize_t solved                  # many: tokens that `worth` covers
-
-# A pass: its tokens without drafts, the slots that share it, and the tokens emitted per unit of time.
-cdef struct PassC:
-    Py_ssize_t batch_tokens
-    Py_ssize_t decoding
-    double rate
-
-cdef class Chooser:
-    cdef Py_ssize_t max_draft
-    cdef PassCosts costs
-    cdef double* p          # calibrated probabilities of one chain
-    cdef double* worth      # by drafted tokens, before costs
-    cdef double* price      # of the pass, in tokens, by drafted tokens
-    cdef double* best       # what a text that ends before token i of a chain is worth more than a pass without drafts
-    cdef double* memory     # holds these four
-    cdef TreeValues trees
-    cdef double* worths     # many: `worth` of all candidates
-    cdef Py_ssize_t num_worths
-    cdef Py_ssize_t width(self) noexcept nogil
-    cdef int reserve(self, Py_ssize_t n) except -1
-    cdef void one(self, OfferC* c, const PassC* step) noexcept nogil
-    cdef void many(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil
-    cdef double take_turns(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
-                           bint whole) noexcept nogil
-    cdef void in_turn(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept nogil
-    cdef Py_ssize_t solve(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
-                          double* worth) noexcept nogil
-    cdef void value(self, Py_ssize_t n, double* worth) noexcept nogil
-    cdef const float* least_of(self, Py_ssize_t base, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil
-    cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, double* worth) noexcept nogil
-    cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
-                        Py_ssize_t base) noexcept nogil
-    cdef double dearest(self, const OfferC* c, Py_ssize_t base) noexcept nogil
-    cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil
-    cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil
-    cdef bint may_pay(self, double first, Py_ssize_t n) noexcept nogil
-    cdef double first_of(self, const OfferC* c) noexcept nogil
-
-# A list of (source, confidence, room) as native candidates.
-cdef class OfferList:
-    cdef OfferC* items
-    cdef Py_ssize_t count
-    cdef list views         # keeps the claims alive
-
+from ngramspec._native.policy.chooser cimport Chooser, OfferC
+from ngramspec._native.policy.costs cimport Calibrations, PassCosts
 
 # Emitted tokens of all slots and what they took, in passes over one token; earlier ones count less.
 cdef struct RateC:

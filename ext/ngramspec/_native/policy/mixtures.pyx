@@ -14,7 +14,8 @@ from libc.stdlib cimport calloc, free as release
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, probabilities_view, tokens_release, tokens_view
 from ngramspec._native.core.types cimport int32_t, token_t
-from ngramspec._native.policy.auto cimport AutoPolicy, Chooser, PassC
+from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.chooser cimport Chooser, PassC
 from ngramspec._native.policy.costs cimport calibration_apply
 from ngramspec._native.policy.trees cimport TreeC, TreeValues
 
