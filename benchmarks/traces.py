@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.recordings import RecordedRequest
-from ngramspec.recordings.traces import Cut, load_trace
+from ngramspec.recordings.traces import Cut, load_traces
 
 FOLDER = Path(__file__).parent / "data" / "traces"
 Tokens = npt.NDArray[np.int32]
@@ -41,4 +41,5 @@ def recorded_rows(rows: int, size: int) -> Tokens:
 def requests_of(name: str) -> list[RecordedRequest]:
     """Return the requests of a set, whole, in their recorded order."""
     whole = Cut(max_prompt=0, max_output=0)
-    return list(load_trace(FOLDER / f"{name}.txt.xz", cut=whole).requests)
+    (made,) = load_traces([FOLDER / f"{name}.txt.xz"], cut=whole)
+    return list(made.requests)

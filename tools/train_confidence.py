@@ -27,7 +27,7 @@ from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.bench.replay.subjects import DrafterPlayer
 from ngramspec.bench.replay.walk import walk
 from ngramspec.costs import PROFILES
-from ngramspec.recordings.traces import Trace, find_traces, load_trace
+from ngramspec.recordings.traces import Trace, find_traces, load_traces
 
 FEATURES, HIDDEN = 34, 32
 PEERS = Path(__file__).parents[1] / "benchmarks" / "data" / "peers.json"
@@ -160,7 +160,7 @@ def main() -> None:
     if OUTPUT.exists() and np.load(OUTPUT).shape == start.shape:
         start = np.load(OUTPUT)
     OUTPUT.parent.mkdir(exist_ok=True)
-    traces = [load_trace(path) for path in find_traces([options.traces])]
+    traces = load_traces(find_traces([options.traces]))
     sets = {trace.name: collect(trace, start, rng) for trace in traces}
     print("rows", sum(len(y) for _, y in sets.values()))
     if options.leave_one_out:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.errors import InputError
-from ngramspec.recordings.traces import Cut, find_traces, load_trace
+from ngramspec.recordings.traces import Cut, find_traces, load_traces
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 Tokens = npt.NDArray[np.int32]
@@ -56,8 +56,8 @@ def load_texts(sets: Sequence[str], count: int, max_prompt: int, max_output: int
 
 def _of_set(name: str, count: int, max_prompt: int, max_output: int) -> list[Text]:
     cut = Cut(0, max_prompt, max_output)
-    requests = load_trace(TRACES / f"{name}.txt.xz", cut=cut).requests
-    long = (one for one in requests if len(one.output) >= min(16, max_output))
+    (made,) = load_traces([TRACES / f"{name}.txt.xz"], cut=cut)
+    long = (one for one in made.requests if len(one.output) >= min(16, max_output))
     return [
         Text(np.concatenate([one.prompt, one.output]), len(one.prompt))
         for one in islice(long, count)

@@ -140,27 +140,6 @@ def set_name(path: Path) -> str:
     return next((name.removesuffix(end) for end in ENDINGS if name.endswith(end)), name)
 
 
-def load_trace(path: Path, tokenizer: Tokenizer | None = None, cut: Cut | None = None) -> Trace:
-    """Read a set, whatever the keys; the first wrong line ends it.
-
-    Args:
-        path: A file of any format of `recordings.formats`.
-        tokenizer: The target's, for text.
-        cut: What to keep of it.
-
-    Raises:
-        InputError: Text without a tokenizer.
-        FormatError: The file is damaged or not a trace; the message names the line.
-        BackendError: The tokenizer refuses a text.
-        OSError: It cannot be read.
-    """
-    opener = None if tokenizer is None else lambda: tokenizer
-    kept = (cut or Cut()).apply(Recording(recognise(path), opener))
-    if not kept:
-        raise FormatError(f"{path}: {NOTHING}")
-    return Trace(set_name(path), kept)
-
-
 def load_traces(
     paths: Sequence[Path],
     tokenizer_file: str | os.PathLike[str] | None = None,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from helpers.recordings import TRACES
-from ngramspec.recordings.traces import Cut, Trace, load_trace
+from helpers.recordings import TRACES, load_trace
+from ngramspec.recordings.traces import Cut, Trace
 
 
 @pytest.fixture

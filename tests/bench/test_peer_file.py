@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from helpers.recordings import BENCHMARK_DATA, TRACES, trace_names
+from helpers.recordings import BENCHMARK_DATA, TRACES, load_trace, trace_names
 from helpers.replays import request
 from ngramspec.bench.peers import ORACLE, ORACLE_OF, PEERS
 from ngramspec.bench.peers.file import load_peers, save_peers
 from ngramspec.bench.replay.tally import ReplayTally
 from ngramspec.costs import PROFILES
 from ngramspec.errors import FormatError
-from ngramspec.recordings.traces import Trace, load_trace
+from ngramspec.recordings.traces import Trace
 
 TALLY = ReplayTally(1, (0, 0, 1, 1), (0, 0, 2), 5, 6, None)
 TRACE = Trace("a", (request([1, 2], [3, 4]),))

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from helpers.paths import BENCHMARK_DATA
+from helpers.recordings import load_trace
 from helpers.replays import tokens
 from ngramspec.bench.replay.player import Player
 from ngramspec.bench.replay.subjects import DEFAULT, subject
 from ngramspec.bench.replay.walk import walk
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
-from ngramspec.recordings.traces import Cut, load_trace
+from ngramspec.recordings.traces import Cut
 
 
 def opened(spec: str) -> Player:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from helpers.paths import BENCHMARK_DATA, GOLDEN_DATA
+from ngramspec.recordings.traces import Cut, Trace, load_files
+from ngramspec.tokenizers import Tokenizer
 
 TRACES = BENCHMARK_DATA / "traces"
 
@@ -51,6 +53,13 @@ class Recording:
         """The tokens that really followed."""
         prompt, output = self.sessions[step.session]
         return output[step.history_len - len(prompt) + 1 :]
+
+
+def load_trace(path: Path, tokenizer: Tokenizer | None = None, cut: Cut | None = None) -> Trace:
+    """The only set of a file."""
+    (loaded,) = load_files([path], None if tokenizer is None else lambda: tokenizer, cut)
+    (made,) = loaded.sets
+    return made
 
 
 def read_recording(name: str) -> Recording:

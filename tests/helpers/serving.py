@@ -97,7 +97,7 @@ class Serving:
 
     def wait_idle(self) -> None:
         """Wait until no slot works; fail after PATIENCE."""
-        wait_until(lambda: not (self.engine.busy or self.busy_slots() or self.bridge.num_open))
+        wait_until(lambda: not (self.engine.busy or self.busy_slots() or self.bridge._answers))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

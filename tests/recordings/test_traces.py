@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from helpers.letters import Letters
+from helpers.recordings import load_trace
 from helpers.replays import request
 from ngramspec.errors import FormatError, InputError
-from ngramspec.recordings.traces import Cut, Trace, find_traces, load_trace, token_lines
+from ngramspec.recordings.traces import Cut, Trace, find_traces, token_lines
 
 LINES = "2 11 12 13 14 15\n\n1 21 22 23\n"
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from helpers.backends import Native, Reference
-from helpers.recordings import BENCHMARK_DATA, TRACES, trace_names
-from ngramspec.recordings.traces import Cut, load_trace
+from helpers.recordings import BENCHMARK_DATA, TRACES, load_trace, trace_names
+from ngramspec.recordings.traces import Cut
 from reference.source import common_prefix
 
 DRAFTERS = ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]

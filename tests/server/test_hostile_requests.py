@@ -465,7 +465,7 @@ def test_nothing_is_submitted_for_a_client_that_left_while_its_request_was_prepa
         client.close()
         assert begun == [1]
         preparation = server.bridge._preparation
-        wait_until(lambda: server.bridge.num_open == 0)
+        wait_until(lambda: not server.bridge._answers)
         time.sleep(0.1)  # the connection's end comes some moments after the client's
         go.set()
         wait_until(lambda: not preparation._running)
@@ -516,7 +516,7 @@ def test_an_answer_whose_events_cannot_be_made_does_not_run_on(
     monkeypatch.setattr(llama_routes, "NativeEvents", failing)
     body = {"prompt": "def area(", "n_predict": 2000, "ignore_eos": True, "stream": True}
     assert server.post("/completion", **body).status_code == 500
-    wait_until(lambda: server.bridge.num_open == 0)
+    wait_until(lambda: not server.bridge._answers)
     server.wait_idle()
     assert server.engine.stats().finished["cancelled"] >= 1
 

@@ -72,11 +72,6 @@ class Bridge:
         self._closing = False
         self.watch = EngineWatch(engine, settings.stall_timeout)
 
-    @property
-    def num_open(self) -> int:
-        """Return the number of open answers."""
-        return len(self._answers)
-
     async def open(
         self, prepare: Callable[[], P], receive: Receive, size: int, tenant: str = ""
     ) -> tuple[P, Answer]:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from helpers.machines import SETTINGS
-from helpers.recordings import TRACES
+from helpers.recordings import TRACES, load_trace
 from ngramspec.adapters.arctic.cache import SuffixDecodingCache
 from ngramspec.adapters.arctic.draft import SuffixDecodingDraft
-from ngramspec.recordings.traces import load_trace
 
 theirs: Any = pytest.importorskip(
     "arctic_inference.suffix_decoding", reason="the peer is arctic-inference"

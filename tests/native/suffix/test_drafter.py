@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from helpers.backends import int32
-from helpers.recordings import TRACES
+from helpers.recordings import TRACES, load_trace
 from ngramspec import SuffixPool, create_drafter
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec.errors import InputError
 from ngramspec.models import confidence_weights
-from ngramspec.recordings.traces import load_trace
 
 
 def words(seed: int, length: int = 200) -> np.ndarray:
