@@ -36,7 +36,7 @@ from ngramspec.server.openai.chat_events import ChatEvents
 from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.completion_events import CompletionEvents
 from ngramspec.server.openai.completion_plan import CompletionPlan
-from ngramspec.server.response.sse import Events, EventStream
+from ngramspec.server.reply.sse import Events, EventStream
 from ngramspec.server.responses.events import ResponseEvents
 from ngramspec.server.responses.plan import ResponsePlan
 from ngramspec.server.responses.tools import ResponseTools

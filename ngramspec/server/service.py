@@ -17,8 +17,8 @@ from ngramspec.errors import InputError
 from ngramspec.server.bridge.bridge import Bridge, RequestPlan
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
+from ngramspec.server.reply.sse import Events, EventStream, finished
 from ngramspec.server.request.bodies import read
-from ngramspec.server.response.sse import Events, EventStream, finished
 from ngramspec.server.settings import ServerSettings
 
 if TYPE_CHECKING:

@@ -143,9 +143,9 @@ def test_what_drafts_knows_of_the_engine_only_what_it_drafts_for() -> None:
 
 
 PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}
-SHARED = {"bridge", "chat", "embeddings", "http", "request", "response"}
+SHARED = {"bridge", "chat", "embeddings", "http", "reply", "request"}
 # What protocols share, from the bottom up.
-SHARED_LEVELS = {"bridge": 0, "request": 1, "response": 1, "chat": 2}
+SHARED_LEVELS = {"bridge": 0, "request": 1, "reply": 1, "chat": 2}
 SERVER = sorted((PACKAGE / "server").rglob("*.py"))
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ngramspec.engine import TokenLogprob
 from ngramspec.server.model import ServedModel
-from ngramspec.server.response.logprobs import LogprobFormat
+from ngramspec.server.reply.logprobs import LogprobFormat
 
 
 def test_minus_infinity_is_a_number_in_every_format() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from helpers.serving import Serving
 from ngramspec.engine import Sampling, TokenLogprob
+from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.sampling import ANY_SEED, sampling_of, with_seed
-from ngramspec.server.response.logprobs import LogprobFormat
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from ngramspec.server.anthropic.plan import MessagePlan
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.errors import ANTHROPIC_PREFIX, ApiError
 from ngramspec.server.model import ServedModel
-from ngramspec.server.response.sse import SSE, json_text, named_event
-from ngramspec.server.response.timings import optional_members
+from ngramspec.server.reply.sse import SSE, json_text, named_event
+from ngramspec.server.reply.timings import optional_members
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation

@@ -9,10 +9,10 @@ from ngramspec.server.bridge.answer import Item
 from ngramspec.server.errors import ApiError
 from ngramspec.server.llama_server.plan import NativePlan
 from ngramspec.server.model import ServedModel
-from ngramspec.server.response.logprobs import LogprobFormat
-from ngramspec.server.response.native import native_object
-from ngramspec.server.response.sse import SSE, SSE_PING, json_event, json_text
-from ngramspec.server.response.timings import optional_members
+from ngramspec.server.reply.logprobs import LogprobFormat
+from ngramspec.server.reply.native import native_object
+from ngramspec.server.reply.sse import SSE, SSE_PING, json_event, json_text
+from ngramspec.server.reply.timings import optional_members
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation

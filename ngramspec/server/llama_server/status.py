@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ngramspec._version import __version__
 from ngramspec.server.errors import ApiError, not_supported
 from ngramspec.server.model import ServedModel
-from ngramspec.server.response.native import sampling_settings
+from ngramspec.server.reply.native import sampling_settings
 from ngramspec.server.service import Service, json_response, routes, service_of
 
 

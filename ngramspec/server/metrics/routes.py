@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from ngramspec.server.errors import not_supported
 from ngramspec.server.metrics.collector import EngineCollector
-from ngramspec.server.metrics.recorder import RecorderCollector
+from ngramspec.server.metrics.recorded import RecorderCollector
 from ngramspec.server.service import routes
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from ngramspec.server.chat.parser import read_message
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.plan import OllamaPlan
+from ngramspec.server.reply.logprobs import LogprobFormat
+from ngramspec.server.reply.sse import json_text
+from ngramspec.server.reply.timings import optional_members
 from ngramspec.server.request.bodies import finite_json
-from ngramspec.server.response.logprobs import LogprobFormat
-from ngramspec.server.response.sse import json_text
-from ngramspec.server.response.timings import optional_members
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation

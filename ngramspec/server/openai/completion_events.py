@@ -9,9 +9,9 @@ from ngramspec.server.bridge.answer import Item
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.completion_plan import CompletionPlan
 from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose_of
-from ngramspec.server.response.logprobs import LogprobFormat
-from ngramspec.server.response.sse import json_event, json_text
-from ngramspec.server.response.timings import optional_members, timings_of
+from ngramspec.server.reply.logprobs import LogprobFormat
+from ngramspec.server.reply.sse import json_event, json_text
+from ngramspec.server.reply.timings import optional_members, timings_of
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation

@@ -13,9 +13,9 @@ from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.completion_plan import CompletionPlan
-from ngramspec.server.response.native import native_object
-from ngramspec.server.response.sse import SSE, SSE_DONE, SSE_PING, json_event
-from ngramspec.server.response.timings import timings_of
+from ngramspec.server.reply.native import native_object
+from ngramspec.server.reply.sse import SSE, SSE_DONE, SSE_PING, json_event
+from ngramspec.server.reply.timings import timings_of
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.server.model import ServedModel
-from ngramspec.server.response.logprobs import LogprobFormat
-from ngramspec.server.response.timings import timings_of
+from ngramspec.server.reply.logprobs import LogprobFormat
+from ngramspec.server.reply.timings import timings_of
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation, Request, Sampling

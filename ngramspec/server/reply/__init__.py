@@ -1,0 +1,1 @@
+"""What goes back to a client, of all protocols: streams, timings, log-probabilities."""

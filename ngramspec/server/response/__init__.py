@@ -1,1 +1,0 @@
-"""Responses of all protocols: streams, timings, log-probabilities."""
