@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ngramspec.errors import CapacityError, StateError
-from ngramspec.server.bridge.preparation import THREADS, ClientGone, Preparation
+from ngramspec.server.bridge.preparation import THREADS, Preparation
+from ngramspec.server.http.client_gone import ClientGone
 
 
 def test_work_that_fails_after_its_client_left_is_not_logged(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ngramspec.errors import NgramspecError
 from ngramspec.server.bridge.answer import Answer
-from ngramspec.server.bridge.preparation import ClientGone, Preparation
+from ngramspec.server.bridge.preparation import Preparation
 from ngramspec.server.bridge.watch import EngineWatch
 from ngramspec.server.errors import ApiError, api_error, bad_request
+from ngramspec.server.http.client_gone import ClientGone
 
 if TYPE_CHECKING:
     from starlette.types import Receive
@@ -114,13 +115,12 @@ class Bridge:
         """Run work() in a thread and return its result; arguments as for Preparation.run.
 
         Raises:
-            ApiError: The work failed, there is no room for it, or the client left.
+            ApiError: The work failed, or there is no room for it.
+            ClientGone: The client left.
         """
         run = self._preparation.run
         try:
             return await run(work, size=size, tenant=tenant, receive=receive, abandon=abandon)
-        except ClientGone as error:
-            raise ApiError(499, "the client disconnected") from error
         except NgramspecError as error:
             raise api_error(error, self._settings.retry_after) from error
         except RecursionError as error:
@@ -138,7 +138,7 @@ class Bridge:
         """Forget an answer; cancel what still runs of it."""
         self._answers.discard(answer)
         if not answer.ended:
-            answer.cancel(ApiError(499, "the client disconnected"))
+            answer.cancel(ClientGone())
 
     def refuse(self) -> None:
         """Take no more requests."""

@@ -7,7 +7,6 @@ and by the caps on its fields. This module bounds how many bodies are processed 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -17,6 +16,7 @@ from starlette.types import Receive
 
 from ngramspec.errors import CapacityError, StateError
 from ngramspec.server.bridge.fair_threads import FairThreads
+from ngramspec.server.http.client_gone import unless_gone
 
 THREADS = 4
 MOST = 256  # bodies that are prepared or wait to be
@@ -25,10 +25,6 @@ QUICK_SECONDS = 0.05  # most preparations end within it; the client is watched o
 LAST_SECONDS = 10.0  # how long `finish` waits
 
 T = TypeVar("T")
-
-
-class ClientGone(Exception):
-    """The client left while its request was prepared."""
 
 
 class Preparation:
@@ -78,11 +74,9 @@ class Preparation:
         try:
             await asyncio.wait((waiting,), timeout=QUICK_SECONDS)
             if not waiting.done():
-                await _until_done_or_gone(waiting, receive)
+                await unless_gone(asyncio.wait((waiting,)), receive)
             if waiting.cancelled():
                 raise StateError("the server is closing")
-            if not waiting.done():
-                raise ClientGone
             return waiting.result()
         finally:
             if not waiting.done():
@@ -137,22 +131,3 @@ class Preparation:
         with self._lock:
             running = list(self._running)
         return not wait(running, LAST_SECONDS).not_done
-
-
-async def until_gone(receive: Receive) -> None:
-    """Return when the client has closed its connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _until_done_or_gone(waiting: asyncio.Future[T], receive: Receive | None) -> None:
-    if receive is None:
-        await asyncio.wait((waiting,))
-        return
-    watch = asyncio.ensure_future(until_gone(receive))
-    try:
-        await asyncio.wait((waiting, watch), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watch

@@ -15,8 +15,8 @@ from starlette.types import Receive
 
 from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.errors import CapacityError, QuotaError, StateError
-from ngramspec.server.bridge.preparation import TENANTS_SHARE, until_gone
-from ngramspec.server.errors import ApiError
+from ngramspec.server.bridge.preparation import TENANTS_SHARE
+from ngramspec.server.http.client_gone import unless_gone
 from ngramspec.server.model import Embedder
 
 MOST_WAITING = 64  # requests, the running ones included
@@ -67,7 +67,7 @@ class EmbeddingQueue:
             tenant: Who asks; with one, it may not have all places.
 
         Raises:
-            ApiError: The client left.
+            ClientGone: The client left.
             CapacityError: Too many requests wait.
             QuotaError: Too many of this tenant's do.
             StateError: It is closed.
@@ -77,19 +77,10 @@ class EmbeddingQueue:
             return []
         job = _Job(deque(texts), tenant)
         self._add(job)
-        waiting = asyncio.ensure_future(asyncio.wrap_future(job.done))
-        watch = asyncio.ensure_future(until_gone(receive))
         try:
-            await asyncio.wait((waiting, watch), return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                raise ApiError(499, "the client disconnected")
-            return waiting.result()
+            return await unless_gone(asyncio.wrap_future(job.done), receive)
         finally:
             self._forget(job)
-            waiting.cancel()
-            watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watch
 
     @property
     def num_waiting(self) -> int:

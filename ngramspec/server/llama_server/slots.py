@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import time
@@ -16,8 +15,8 @@ from starlette.responses import Response
 
 from ngramspec.engine import SavedSlot, SlotInfo, read_slot, write_slot
 from ngramspec.errors import FormatError, NgramspecError
-from ngramspec.server.bridge.preparation import until_gone
 from ngramspec.server.errors import ApiError, api_error, bad_request, not_supported
+from ngramspec.server.http.client_gone import unless_gone
 from ngramspec.server.llama_server.bodies import SlotBody
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
@@ -116,30 +115,18 @@ async def _done(request: Request, service: Service, work: Awaitable[T]) -> T:
     """Return what came of work on a slot; give it up if the client leaves, or it takes too long.
 
     Raises:
-        ApiError: It failed or was given up.
+        ApiError: It failed, or took too long.
+        ClientGone: The client left.
     """
     settings = service.settings
-    waiting = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(until_gone(request.receive))
     try:
-        await asyncio.wait(
-            (waiting, watch),
-            timeout=settings.queue_timeout,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if waiting.done():
-            return waiting.result()
-        if watch.done():
-            raise ApiError(499, "the client disconnected")
+        return await unless_gone(work, request.receive, settings.queue_timeout)
+    except asyncio.TimeoutError as error:
         message = f"the slot was not idle for {settings.queue_timeout:g} seconds"
-        raise ApiError(503, message, code="server_overloaded", retry_after=settings.retry_after)
+        after = settings.retry_after
+        raise ApiError(503, message, code="server_overloaded", retry_after=after) from error
     except NgramspecError as error:
         raise api_error(error, settings.retry_after) from error
-    finally:
-        waiting.cancel()
-        watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watch
 
 
 async def _on_disk(action: str, path: Path, work: Callable[[], T]) -> T:

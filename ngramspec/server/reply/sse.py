@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ngramspec.server.bridge.answer import Answer, Item
 from ngramspec.server.bridge.bridge import Bridge
-from ngramspec.server.bridge.preparation import until_gone
 from ngramspec.server.errors import INTERNAL, ApiError
+from ngramspec.server.http.client_gone import ClientGone, unless_gone
 from ngramspec.server.http.connections import dropper
 
 if TYPE_CHECKING:
@@ -74,19 +74,12 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write until the answer is complete or the client disconnects."""
-        answer = self._answer
-        answer.drop = dropper(scope)
-        run = asyncio.create_task(self._run(scope, receive, send))
-        watch = asyncio.create_task(until_gone(receive))
+        self._answer.drop = dropper(scope)
         try:
-            await asyncio.wait((run, watch), return_when=asyncio.FIRST_COMPLETED)
-            if not run.done():
-                answer.cancel(ApiError(499, "the client disconnected"))
-            await run
+            with contextlib.suppress(ClientGone):
+                await unless_gone(self._run(scope, receive, send), receive)
         finally:
-            watch.cancel()
-            run.cancel()
-            self._bridge.close(answer)
+            self._bridge.close(self._answer)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer, events = self._answer, self._events
@@ -136,16 +129,10 @@ async def finished(bridge: Bridge, answer: Answer, receive: Receive) -> list[Gen
     """Wait for all of an answer that is not streamed; cancel it if the client disconnects.
 
     Raises:
-        ApiError: A generation failed, or the client disconnected.
+        ApiError: A generation failed.
+        ClientGone: The client left.
     """
-    run = asyncio.create_task(answer.finish())
-    watch = asyncio.create_task(until_gone(receive))
     try:
-        await asyncio.wait((run, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not run.done():
-            answer.cancel(ApiError(499, "the client disconnected"))
-        return await run
+        return await unless_gone(answer.finish(), receive)
     finally:
-        watch.cancel()
-        run.cancel()
         bridge.close(answer)

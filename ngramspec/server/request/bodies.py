@@ -16,6 +16,7 @@ from ngramspec.engine.reasoning import MAX_MARKS
 from ngramspec.engine.request import MAX_STOPS
 from ngramspec.engine.sampling import MAX_BIASES, MAX_BREAKERS
 from ngramspec.server.errors import ApiError, bad_request
+from ngramspec.server.http.client_gone import ClientGone
 
 Prompt = str | list[Any] | dict[str, Any]  # what prompts_of reads
 Biases = dict[str, float | bool] | list[list[Any]]
@@ -113,14 +114,15 @@ async def read(request: Request, seconds: float = 60.0) -> bytes:
     """Return the body of a request.
 
     Raises:
-        ApiError: The client left before its end, or takes longer than `seconds`.
+        ApiError: It takes longer than `seconds`.
+        ClientGone: The client left before its end.
     """
     try:
         return await asyncio.wait_for(request.body(), seconds)
     except asyncio.TimeoutError as error:
         raise ApiError(408, f"the body did not arrive within {seconds:g} seconds") from error
     except ClientDisconnect as error:
-        raise ApiError(499, "the client disconnected") from error
+        raise ClientGone from error
 
 
 def parse_json(raw: bytes) -> Any:
