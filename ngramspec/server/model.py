@@ -33,7 +33,9 @@ class ChatModel(Protocol):
     Several threads use it at once. Nothing here changes while it is served.
     """
 
-    path: Path  # its file, which Ollama's routes name
+    path: Path  # its file, which Ollama's routes name; it need not be there any more
+    file_size: int  # bytes of the file when it was read
+    file_time_ns: int  # when it had been written, nanoseconds since 1970
     metadata: dict[str, str]  # as in a GGUF file, without arrays
     description: str
     file_type: int  # llama.cpp's number for how weights are quantized

@@ -48,7 +48,7 @@ class ScriptedTarget(FakeTarget):
 class ScriptedModel:
     """Implements ngramspec.server.ChatModel; the template only tells its formats."""
 
-    path = Path("scripted.bin")
+    path, file_size, file_time_ns = Path("scripted.bin"), 1, 10**18
     description, file_type, file_type_name, n_gpu_layers = "a script", 0, "F32", 0
     num_params, size_bytes, n_ctx_train, vocab_size = 1, 1, 2048, 257
     add_bos = False

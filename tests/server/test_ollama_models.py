@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import httpx
 import ollama
 import pytest
 
-from helpers.serving import Serving
+from helpers.serving import Serving, serving
 from ngramspec._version import __version__
+from ngramspec.models import embedded_model
 from ngramspec.ollama import parse_modelfile
 from ngramspec.ollama.recipe import Recipe
 from ngramspec.server.ollama.info import human_number
@@ -41,6 +46,36 @@ def test_the_served_model_is_listed(server: Serving, client: ollama.Client) -> N
     assert raw["capabilities"] == ["completion"]
     assert raw["details"]["context_length"] == 2048
     assert raw["details"]["embedding_length"] == 256
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced"])
+def test_a_model_is_told_as_it_was_read_whatever_becomes_of_its_file(
+    tmp_path: Path, what: str
+) -> None:
+    file = tmp_path / "mine.gguf"
+    shutil.copyfile(embedded_model(), file)
+    size, written = file.stat().st_size, file.stat().st_mtime
+
+    def told() -> list[Any]:
+        asked = (
+            client.get("/api/tags"),
+            client.get("/api/ps"),
+            client.post("/api/show", json=tiny),
+        )
+        assert [one.status_code for one in asked] == [200] * 3
+        return [one.json() for one in asked]
+
+    with serving(file, slots=1, exact=False) as server:
+        client, tiny = server.client, {"model": "tiny"}
+        before = told()
+        file.unlink()
+        if what == "replaced":
+            file.write_bytes(b"another")
+        assert told() == before
+    (listed,) = before[0]["models"]
+    assert listed["size"] == size
+    moment = datetime.fromisoformat(listed["modified_at"].replace("Z", "+00:00"))
+    assert moment.timestamp() == pytest.approx(written)
 
 
 def test_the_served_model_is_loaded_for_good(client: ollama.Client) -> None:

@@ -77,6 +77,8 @@ class LlamaModel:
         placement, loading = placement or Placement(), loading or Loading()
         check_gguf(self.path)
         check_vocabulary(self.path, *read_gguf_tokens(self.path))
+        state = self.path.stat()  # as it is read; it may be moved or deleted later
+        self.file_size, self.file_time_ns = state.st_size, state.st_mtime_ns
         self.library = load_library()
         lib = self.library.lib
         catch_log(lib)

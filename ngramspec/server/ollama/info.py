@@ -97,7 +97,7 @@ def _drafts(served: ServedModel) -> tuple[str, ...]:
 
 def _entry(served: ServedModel) -> dict[str, Any]:
     name, stored = listed_name(served), served.recipe.stored
-    size = served.model.path.stat().st_size if stored is None else stored.size
+    size = served.model.file_size if stored is None else stored.size
     return {
         "name": name,
         "model": name,
@@ -113,16 +113,16 @@ def _modified(served: ServedModel) -> datetime:
     stored = served.recipe.stored
     if stored is not None:
         return stored.modified
-    return datetime.fromtimestamp(served.model.path.stat().st_mtime, timezone.utc)
+    return datetime.fromtimestamp(served.model.file_time_ns / 1e9, timezone.utc)
 
 
 def _digest(served: ServedModel) -> str:
-    """Return the manifest's digest, or for a plain file one that changes when the file does."""
-    stored, path = served.recipe.stored, served.model.path
+    """Return the manifest's digest, or for a plain file one of its name, size and date."""
+    stored, model = served.recipe.stored, served.model
     if stored is not None:
         return stored.digest
-    state = path.stat()
-    return hashlib.sha256(f"{path.name}:{state.st_size}:{state.st_mtime_ns}".encode()).hexdigest()
+    facts = f"{model.path.name}:{model.file_size}:{model.file_time_ns}"
+    return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def _details(served: ServedModel) -> dict[str, Any]:
