@@ -96,8 +96,18 @@ def test_nothing_but_the_pages_files_is_sent(engine: Engine, path: str) -> None:
 
 def test_without_the_page_there_is_none_of_it(engine: Engine) -> None:
     client = client_of(engine, page=False)
-    for path in (*ASSETS, LIVE):
+    for path in {*ASSETS, LIVE} - {"/"}:
         assert client.get(path).status_code == 404
+
+
+def test_without_the_page_a_server_is_still_found(engine: Engine) -> None:
+    client = client_of(engine, page=False, api_keys=("secret",))
+    told = client.get("/")
+    assert (told.status_code, told.text) == (200, "ngramspec is running")
+    assert told.headers["content-type"] == "text/plain; charset=utf-8"
+    asked = client.head("/")
+    assert (asked.status_code, asked.content) == (200, b"")
+    assert asked.headers["content-length"] == told.headers["content-length"]
 
 
 def test_the_page_refers_to_its_own_files_only(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""The routes of the page at /: its files, and the figures of its live panel."""
+"""The routes of the page at /: its files, and the figures of its live panel; or a line of text."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 # Path -> file. No path needs a key: the page asks for the key.
 ASSETS = page_assets()
+RUNNING = "ngramspec is running"
 
 
 def page_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
-    """Return the routes of the page and of its figures."""
+    """Return the routes of the page and of its figures; without the page / is a line of text."""
     if not settings.page:
-        return []
+        return routes(_running, "/")
     made = [route for path, one in ASSETS.items() for route in routes(_answer(one), path)]
 
     async def live(request: Request) -> Response:
@@ -36,6 +37,11 @@ def page_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
         return json_response(await asyncio.to_thread(engine_counters, served.engine))
 
     return [*made, *routes(live, "/v1/ngramspec/live")]
+
+
+async def _running(request: Request) -> Response:
+    """Tell that there is a server: Ollama's command line sends HEAD / before anything else."""
+    return Response(RUNNING, media_type="text/plain")
 
 
 def _answer(asset: Asset) -> Callable[[Request], Awaitable[Response]]:
