@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngramspec.server.chat.delta import Delta
-from ngramspec.server.request.bodies import finite_json
+from ngramspec.server.request.finite_json import finite_json
 
 Event = dict[str, Any]
 # Kind of a piece -> type of its block, of its events, and the member that holds the text.

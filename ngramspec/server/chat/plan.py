@@ -16,7 +16,7 @@ from ngramspec.server.chat.reasoning.budget import budget_tokens
 from ngramspec.server.chat.tools import Tools, tools_of
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
-from ngramspec.server.request.engine_request import check_request, make_requests
+from ngramspec.server.request.engine_request import check_choices, make_requests
 from ngramspec.server.request.prompts import check_length, check_text
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
@@ -67,7 +67,7 @@ def plan_conversation(
         ApiError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
-    check_request(body, settings, choices)
+    check_choices(settings, choices)
     tools = tools_of(chat)
     budget = budget_tokens(body, served)
     text = prompt_text(chat, budget, served, tools)

@@ -13,7 +13,7 @@ from ngramspec.server.llama_server.bodies import NativeBody
 from ngramspec.server.llama_server.infill import infill_prompt
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.request.engine_request import check_request, make_requests
+from ngramspec.server.request.engine_request import check_choices, make_requests
 from ngramspec.server.request.grammar import grammar_of
 from ngramspec.server.request.infill import missing_tokens
 from ngramspec.server.request.prompts import check_length, is_list, prompts_of
@@ -45,7 +45,7 @@ def plan_native(
     """
     body = parse(raw, NativeBody)
     choices = next((number for number in (body.n_cmpl, body.n) if number is not None), 1)
-    check_request(body, settings, choices)
+    check_choices(settings, choices)
     prompts = _prompts(body, served, settings, settings.max_generations // choices, infill)
     for prompt_ids in prompts:
         check_length(prompt_ids, served, settings, "prompt")

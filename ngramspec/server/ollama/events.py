@@ -16,7 +16,7 @@ from ngramspec.server.ollama.plan import OllamaPlan
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_text
 from ngramspec.server.reply.timings import optional_members
-from ngramspec.server.request.bodies import finite_json
+from ngramspec.server.request.finite_json import finite_json
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation

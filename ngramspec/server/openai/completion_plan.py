@@ -13,7 +13,7 @@ from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.bodies import CompletionBody, schema_of
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.request.engine_request import check_request, make_requests
+from ngramspec.server.request.engine_request import check_choices, make_requests
 from ngramspec.server.request.grammar import grammar_of
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
 from ngramspec.server.request.prompts import check_length, check_text, prompts_of
@@ -50,7 +50,7 @@ def plan_completion(
         raise not_supported("best_of is not supported: it must equal n", "best_of")
     if body.echo and (body.logprobs or body.n_probs):
         raise not_supported("echo cannot be used with logprobs", "echo")
-    check_request(body, settings, choices)
+    check_choices(settings, choices)
     prompts = _prompts(body, served, settings, settings.max_generations // choices)
     for prompt_ids in prompts:
         check_length(prompt_ids, served, settings, "prompt")

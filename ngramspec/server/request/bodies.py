@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect, Request
 
@@ -17,6 +22,8 @@ from ngramspec.engine.request import MAX_STOPS
 from ngramspec.engine.sampling import MAX_BIASES, MAX_BREAKERS
 from ngramspec.server.errors import ApiError, bad_request
 from ngramspec.server.http.client_gone import ClientGone
+from ngramspec.server.request.finite_json import finite_json
+from ngramspec.server.request.other_servers import own_fields
 
 Prompt = str | list[Any] | dict[str, Any]  # what prompts_of reads
 Biases = dict[str, float | bool] | list[list[Any]]
@@ -106,6 +113,12 @@ class SamplingBody(Body):
     reasoning_budget_end_tag: str | None = None
     reasoning_budget_end_tags: Annotated[list[str], at_most(MAX_MARKS)] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _own_fields(cls, members: Any) -> Any:
+        """Take or refuse the fields of other servers."""
+        return own_fields(members, cls.model_fields) if isinstance(members, dict) else members
+
 
 B = TypeVar("B", bound=Body)
 
@@ -137,32 +150,11 @@ def parse_json(raw: bytes) -> Any:
         raise bad_request(f"the body is not JSON: {error}") from error
 
 
-def finite_json(raw: bytes | str) -> Any:
-    """Return the value of JSON without NaN and numbers that are infinite to us.
-
-    Raises:
-        ValueError: It is not JSON, or holds such a number.
-        RecursionError: It is too deep.
-    """
-    return json.loads(raw, parse_constant=_refuse, parse_float=_finite)
-
-
-def _finite(digits: str) -> float:
-    made = float(digits)
-    if math.isinf(made):
-        _refuse(digits)
-    return made
-
-
-def _refuse(number: str) -> NoReturn:
-    raise ValueError(f"{number:.40} is no finite number")
-
-
 def parse(raw: bytes, model: type[B]) -> B:
     """Return the fields of a JSON body, whatever its Content-Type says.
 
     Raises:
-        ApiError: It is not a JSON object, or a field has the wrong type.
+        ApiError: It is not a JSON object, a field has the wrong type, or cannot be followed.
     """
     data = parse_json(raw)
     if not isinstance(data, dict):

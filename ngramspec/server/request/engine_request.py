@@ -15,7 +15,7 @@ from ngramspec.engine.request import (
     Request,
     Speculation,
 )
-from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.sampling import sampling_of, stops_of, with_seed
@@ -24,11 +24,6 @@ from ngramspec.server.settings import ServerSettings
 
 # Log-probabilities of all tokens of a response; as JSON each takes some 100 bytes, as objects 500.
 MAX_REPORTED = 1 << 18
-# Fields of llama-server that would change the answer and that this server cannot follow.
-UNSUPPORTED_FIELDS = (
-    "n_cache_reuse", "grammar_lazy", "grammar_triggers", "backend_sampling",
-    "post_sampling_probs",  # but by bodies that have it as a field
-)  # fmt: skip
 
 
 def make_requests(
@@ -94,22 +89,15 @@ def make_requests(
     ]
 
 
-def check_request(body: SamplingBody, settings: ServerSettings, choices: int) -> None:
-    """Refuse, before any work, unsupported fields and too many choices.
+def check_choices(settings: ServerSettings, choices: int) -> None:
+    """Refuse, before any work, too many choices.
 
     Raises:
-        ApiError: An unsupported field is set, or choices is out of bounds.
+        ApiError: They are out of bounds.
     """
     most = settings.max_generations
     if not 1 <= choices <= most:
         raise bad_request(f"a request must have 1..{most} generations, got {choices}", "n")
-    extra = body.model_extra or {}
-    for name in UNSUPPORTED_FIELDS:
-        if extra.get(name):
-            raise not_supported(f"{name} is not supported by this server", name)
-    target = extra.get("adaptive_target")
-    if isinstance(target, (int, float)) and target >= 0:
-        raise not_supported("adaptive_target is not supported by this server", "adaptive_target")
 
 
 def _reported(wanted: int, field: str, reported: int, generations: int, served: ServedModel) -> int:

@@ -1,0 +1,28 @@
+"""JSON as this server takes it: without NaN, and without numbers that are infinite to us."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+
+def finite_json(raw: bytes | str) -> Any:
+    """Return the value of JSON without NaN and numbers that are infinite to us.
+
+    Raises:
+        ValueError: It is not JSON, or holds such a number.
+        RecursionError: It is too deep.
+    """
+    return json.loads(raw, parse_constant=_refuse, parse_float=_finite)
+
+
+def _finite(digits: str) -> float:
+    made = float(digits)
+    if math.isinf(made):
+        _refuse(digits)
+    return made
+
+
+def _refuse(number: str) -> NoReturn:
+    raise ValueError(f"{number:.40} is no finite number")

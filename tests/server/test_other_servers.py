@@ -1,0 +1,270 @@
+"""Fields of other servers that change an answer: taken under our names, or refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from helpers.paths import ROOT
+from helpers.scripted_serving import serving_script
+from helpers.serving import CHAT, Serving
+from ngramspec.server.anthropic.bodies import MessagesBody
+from ngramspec.server.errors import ApiError
+from ngramspec.server.llama_server.bodies import NativeBody
+from ngramspec.server.openai.bodies import ChatBody, CompletionBody
+from ngramspec.server.request.bodies import SamplingBody, parse
+from ngramspec.server.request.other_servers import MAX_CHOICES, REFUSED, TAKEN
+from ngramspec.server.responses.bodies import ResponsesBody
+from ngramspec.structured.json_schema import ANY_OBJECT
+
+BODIES: dict[type[SamplingBody], dict[str, Any]] = {
+    ChatBody: {"messages": []},
+    CompletionBody: {"prompt": "x"},
+    NativeBody: {"prompt": "x"},
+    MessagesBody: {"messages": []},
+    ResponsesBody: {"input": "x"},
+}
+SCHEMA = {"type": "integer"}
+# Field -> what changes the answer, and what does not. null never does.
+VALUES: dict[str, tuple[list[Any], list[Any]]] = {
+    "adaptive_target": ([0, 0.5], [-1, -0.5]),
+    "allowed_token_ids": ([[1]], [[]]),
+    "backend_sampling": ([True], [False]),
+    "bad_words": ([["x"]], [[]]),
+    "best_of": ([2], [1, 0]),
+    "chat_template": (["{{ x }}"], [""]),
+    "custom_logit_processor": (["x"], [""]),
+    "do_sample": ([False], [True]),
+    "documents": ([[{"text": "x"}]], [[]]),
+    "echo": ([True], [False]),
+    "grammar_lazy": ([True], [False]),
+    "grammar_triggers": ([[{"type": "word"}]], [[]]),
+    "guided_regex": (["a+"], [""]),
+    "guided_whitespace_pattern": ([" ?"], [""]),
+    "guideline": (["Be brief."], [""]),
+    "include_stop_str_in_output": ([True], [False]),
+    "logits_processors": ([["x"]], [[]]),
+    "lora_path": (["x"], [""]),
+    "min_tokens": ([5], [0]),
+    "n_cache_reuse": ([256], [0]),
+    "no_repeat_ngram_size": ([3], [0]),
+    "no_stop_trim": ([True], [False]),
+    "post_sampling_probs": ([True], [False]),
+    "prompt_embeds": (["x"], [""]),
+    "regex": (["a+"], [""]),
+    "repetition_detection": ([{"max_pattern_size": 3}], [{}]),
+    "response_format": ([{"type": "json_object"}], [{"type": "text"}, {}]),
+    "separate_reasoning": ([False], [True]),
+    "skip_special_tokens": ([False], [True]),
+    "stop_regex": (["a+", ["a+"]], ["", []]),
+    "stop_token_ids": ([[5]], [[]]),
+    "structural_tag": (["{}"], [""]),
+    "tool_prompt": (["Tools:"], [""]),
+    "truncate_prompt_tokens": ([10, -1], [0]),
+    "use_beam_search": ([True], [False]),
+    "watermarking": ([True], [False]),
+}
+
+
+def read(kind: type[SamplingBody] = ChatBody, **members: Any) -> SamplingBody:
+    return parse(json.dumps({**BODIES[kind], **members}).encode(), kind)
+
+
+def refused(kind: type[SamplingBody] = ChatBody, **members: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        read(kind, **members)
+    assert caught.value.status == 400
+    return caught.value
+
+
+def given(body: SamplingBody, kind: type[SamplingBody] = ChatBody) -> dict[str, Any]:
+    """Return the fields that a body has beside those of every such body."""
+    return {k: v for k, v in body.model_dump(exclude_unset=True).items() if k not in BODIES[kind]}
+
+
+def test_each_field_is_tested_and_documented() -> None:
+    assert set(VALUES) == set(REFUSED)
+    told = (ROOT / "docs" / "reference" / "server" / "answers.md").read_text()
+    for name in (*REFUSED, *TAKEN):
+        assert f"`{name}" in told, name
+
+
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("name", VALUES)
+def test_what_changes_the_answer_is_refused_by_its_name(
+    kind: type[SamplingBody], name: str
+) -> None:
+    changing, neutral = VALUES[name]
+    for value in [None, *neutral]:
+        read(kind, **{name: value})
+    for value in changing:
+        if name in kind.model_fields:
+            assert getattr(read(kind, **{name: value}), name) == value
+            continue
+        error = refused(kind, **{name: value})
+        assert (error.param, error.code) == (name, "not_supported")
+        assert error.message.startswith(f"{name} is not supported by this server")
+        assert error.message.endswith(REFUSED[name])
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_forms_of_the_answer_are_taken(kind: type[SamplingBody]) -> None:
+    grammar = 'root ::= "a"+'
+    choice = 'root ::= "no" | "ye" ("p" | "s")\n'
+    for members, expected in [
+        ({"guided_json": SCHEMA}, {"json_schema": SCHEMA}),
+        ({"guided_json": json.dumps(SCHEMA)}, {"json_schema": SCHEMA}),
+        ({"structured_outputs": {"json": SCHEMA, "regex": None}}, {"json_schema": SCHEMA}),
+        ({"structured_outputs": {"json_object": True}}, {"json_schema": ANY_OBJECT}),
+        ({"guided_grammar": grammar}, {"grammar": grammar}),
+        ({"ebnf": grammar}, {"grammar": grammar}),
+        ({"structured_outputs": {"grammar": grammar}}, {"grammar": grammar}),
+        ({"guided_choice": ["yes", "no", "yep"]}, {"grammar": choice}),
+        ({"structured_outputs": {"choice": ["yes", "no", "yep"]}}, {"grammar": choice}),
+    ]:
+        assert given(read(kind, **members), kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("guided_json", [None, ""]),
+        ("guided_grammar", [None, ""]),
+        ("ebnf", [None, ""]),
+        ("guided_choice", [None, []]),
+        ("structured_outputs", [None, {}, {"json": None, "json_object": False, "regex": ""}]),
+        ("repetition_penalty", [None, 0]),
+        ("thinking_token_budget", [None, -1]),
+    ],
+)
+def test_values_that_say_nothing_change_nothing(name: str, values: list[Any]) -> None:
+    for value in values:
+        assert given(read(**{name: value})) == {}
+
+
+@pytest.mark.parametrize(
+    ("members", "param", "words"),
+    [
+        ({"guided_json": "{"}, "guided_json", "guided_json is no JSON: "),
+        ({"guided_json": "[" * 100_000}, "guided_json", "guided_json is no JSON: "),
+        ({"guided_json": '{"minimum": 1e999}'}, "guided_json", "1e999 is no finite number"),
+        ({"guided_json": [SCHEMA]}, "guided_json", "must be a JSON schema"),
+        ({"guided_grammar": 5}, "guided_grammar", "must be a grammar in GBNF"),
+        ({"guided_choice": "yes"}, "guided_choice", "must be a list of texts"),
+        ({"guided_choice": [1]}, "guided_choice", "must be a list of texts"),
+        ({"guided_choice": ["x" * (MAX_CHOICES + 1)]}, "guided_choice", "at most 1048576"),
+        ({"structured_outputs": 5}, "structured_outputs", "must be an object"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs.regex", "use json, choice"),
+        ({"structured_outputs": {"choice": 5}}, "structured_outputs.choice", "list of texts"),
+        ({"structured_outputs": {"json": SCHEMA, "choice": ["a"]}}, "structured_outputs",
+         "must have one of json, json_object, choice, grammar"),
+        ({"repetition_penalty": "1.1"}, "repetition_penalty", "must be a number"),
+        ({"repetition_penalty": True}, "repetition_penalty", "must be a number"),
+        ({"thinking_token_budget": -2}, "thinking_token_budget", "must be an integer"),
+        ({"thinking_token_budget": 0.5}, "thinking_token_budget", "must be an integer"),
+    ],
+)  # fmt: skip
+def test_values_of_another_kind_are_refused(
+    members: dict[str, Any], param: str, words: str
+) -> None:
+    error = refused(**members)
+    assert error.param == param
+    assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        (ChatBody, {"response_format": {"type": "json_object"}}),
+        (NativeBody, {"json_schema": {}}),
+        (NativeBody, {"grammar": "root ::= [a]"}),
+        (ChatBody, {"guided_choice": ["a"]}),
+        (ResponsesBody, {"text": {"format": {"type": "json_object"}}}),
+        (MessagesBody, {"output_format": {"type": "json_schema", "schema": {}}}),
+        (MessagesBody, {"output_config": {"format": {"type": "json_schema", "schema": {}}}}),
+    ],
+)
+def test_an_answer_has_one_form(kind: type[SamplingBody], other: dict[str, Any]) -> None:
+    error = refused(kind, guided_json=SCHEMA, **other)
+    assert "exclude one another: give one of them" in error.message
+    assert "guided_json" in error.message
+
+
+def test_other_forms_that_say_nothing_are_no_second_form() -> None:
+    read(guided_json=SCHEMA, response_format={"type": "text"}, grammar="", json_schema=None)
+    read(ResponsesBody, guided_json=SCHEMA, text={"format": {"type": "text"}})
+    read(MessagesBody, guided_json=SCHEMA, output_config={"effort": "low"})
+
+
+def test_a_repetition_penalty_is_of_the_whole_context() -> None:
+    expected = {"repeat_penalty": 1.2, "repeat_last_n": -1}
+    assert given(read(repetition_penalty=1.2)) == expected
+    with_the_same = read(repetition_penalty=1.2, repeat_last_n=-1, frequency_penalty=0)
+    assert given(with_the_same) == {**expected, "frequency_penalty": 0}
+    # 1 is no penalty, whatever the server's own one is
+    assert given(read(repetition_penalty=1.0)) == {"repeat_penalty": 1.0}
+    # clients that write both names mean llama-server's
+    both = {"repeat_penalty": 1.2, "repeat_last_n": 64}
+    assert given(read(repetition_penalty=1.2, **both)) == both
+    assert given(read(repetition_penalty=1, **both)) == both
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"repeat_penalty": 1.3},
+        {"repeat_last_n": 64},
+        {"repeat_last_n": 0},
+        {"frequency_penalty": -1},
+        {"presence_penalty": 0.5},
+    ],
+)
+def test_a_repetition_penalty_beside_what_it_would_change_is_refused(other: Any) -> None:
+    error = refused(repetition_penalty=1.2, **other)
+    assert error.param == "repetition_penalty"
+    assert next(iter(other)) in error.message
+
+
+def test_a_budget_of_thoughts_has_two_names() -> None:
+    assert given(read(thinking_token_budget=0)) == {"reasoning_budget_tokens": 0}
+    same = read(thinking_token_budget=7, reasoning_budget_tokens=7)
+    assert given(same) == {"reasoning_budget_tokens": 7}
+    error = refused(thinking_token_budget=7, reasoning_budget_tokens=8)
+    assert error.message == (
+        "thinking_token_budget and reasoning_budget_tokens differ: give one of them"
+    )
+
+
+ROUTES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": CHAT},
+    "/v1/completions": {"prompt": "x"},
+    "/completion": {"prompt": "x"},
+    "/v1/messages": {"messages": CHAT, "max_tokens": 32},
+    "/v1/responses": {"input": "x"},
+}
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_routes_refuse_and_take_them(server: Serving, path: str) -> None:
+    made = server.post(path, **ROUTES[path], stop_token_ids=[5])
+    assert made.status_code == 400
+    assert "stop_token_ids is not supported by this server: use stop" in made.text
+    made = server.post(path, **ROUTES[path], guided_choice=["seven"], stop_token_ids=[])
+    assert made.status_code == 200, made.text
+    assert "seven" in made.text
+
+
+def test_penalties_and_schemas_reach_the_sampler() -> None:
+    with serving_script("7") as client:
+        asked = {"prompt": "x", "repetition_penalty": 1.5, "guided_json": SCHEMA}
+        told = client.post("/completion", json=asked).json()["generation_settings"]
+    assert (told["repeat_penalty"], told["repeat_last_n"]) == (1.5, -1)
+    assert "integer" in told["grammar"]
+
+
+def test_ollamas_routes_ignore_them_as_ollama_does(server: Serving) -> None:
+    asked = {"model": "tiny", "prompt": "x", "stream": False, "min_tokens": 5}
+    options = {"num_predict": 1, "stop_token_ids": [5]}
+    assert server.post("/api/generate", **asked, options=options).status_code == 200
