@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ngramspec.server.anthropic.content import Content, Event
 from ngramspec.server.anthropic.plan import MessagePlan
 from ngramspec.server.bridge.answer import Item
+from ngramspec.server.chat.parser import ChatParser
+from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.errors import ANTHROPIC_PREFIX, ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import SSE, json_text, named_event
@@ -25,14 +27,14 @@ def message_json(
     plan: MessagePlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
     """Return the message object."""
-    made, content = generations[0], Content()
-    for delta in plan.format.parser().feed(made.text, last=True):
+    made, content, parser = generations[0], Content(), plan.format.parser()
+    for delta in parser.feed(made.text, last=True):
         content.add(delta)
     return {
         **_head(served),
         "content": content.json(),
         **_stop(plan, served, made, content.calls),
-        "usage": _usage(made, made.num_tokens),
+        "usage": _last_usage(served, parser, made),
     }
 
 
@@ -102,7 +104,7 @@ class MessageEvents:
             made = chunk.generation
             events += self._content.close()
             stop = _stop(self._plan, self._served, made, self._content.calls)
-            usage = _usage(made, made.num_tokens)
+            usage = _last_usage(self._served, self._parser, made)
             events.append({"type": "message_delta", "delta": stop, "usage": usage})
         extras = optional_members(chunk, *self._members)
         if extras and not events and (chunk.token_ids or chunk.progress is not None):
@@ -129,6 +131,13 @@ def _stop(plan: MessagePlan, served: ServedModel, made: Generation, calls: bool)
     else:
         reason = "tool_use" if calls else "end_turn"
     return {"stop_reason": reason, "stop_sequence": found}
+
+
+def _last_usage(served: ServedModel, parser: ChatParser, made: Generation) -> dict[str, Any]:
+    """Return the usage at the end, with the tokens of reasoning."""
+    thinking = reasoning_tokens(made, parser.thoughts, served.model)
+    details = {"thinking_tokens": thinking}
+    return {**_usage(made, made.num_tokens), "output_tokens_details": details}
 
 
 def _usage(made: Generation, num_tokens: int) -> dict[str, int]:

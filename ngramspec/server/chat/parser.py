@@ -26,6 +26,7 @@ class ChatParser:
 
     parses_reasoning: Reasoning is told from content.
     plain: All further text is content.
+    thoughts: Where reasoning stood in the answer, marks included: from a character up to another.
 
     Cost: linear in the answer, however it is cut.
     """
@@ -40,6 +41,7 @@ class ChatParser:
         start: str = "",
     ) -> None:
         self.num_calls = 0  # complete calls
+        self.thoughts: list[tuple[int, int]] = []
         self.tools = tools
         self.parses_reasoning = reasoning is not None
         self.plain = False
@@ -87,6 +89,10 @@ class ChatParser:
         """Add a piece of reasoning; whitespace at its end waits for more."""
         self._add_trimmed("reasoning", text)
 
+    def reasoned(self, start: int, end: int) -> None:
+        """Note where reasoning stood in the answer."""
+        self.thoughts.append((start, end))
+
     def begin(self, name: str, call_id: str = "") -> None:
         """Begin a call: what was read so far is not content any more."""
         assert self._format is not None
@@ -119,7 +125,7 @@ class ChatParser:
             begun = begun or (yield from self._opens(self._reasoning))
         try:
             if self._reasoning is not None and begun:
-                yield from self._read_reasoning(self._reasoning)
+                yield from self._read_reasoning(self._reasoning, 0)
             yield from self._read_content()
         except _EnoughError:
             self._space.clear()
@@ -143,8 +149,8 @@ class ChatParser:
             self._text.give_back()
         return False
 
-    def _read_reasoning(self, reasoning: ReasoningFormat) -> Read[None]:
-        """Read reasoning after its open mark, up to the answer."""
+    def _read_reasoning(self, reasoning: ReasoningFormat, start: int) -> Read[None]:
+        """Read reasoning after its open mark, which is at `start`, up to the answer."""
         self._space.clear()
         yield from self._text.space()
         marks = self._marks_in_reasoning()
@@ -152,7 +158,10 @@ class ChatParser:
         stops = Stops((*ends, *marks))
         while True:
             mark = yield from self._text.until(stops, self.reasoning)
+            beyond = len(mark) if mark in marks else 0  # a call's mark is no reasoning
+            self.reasoned(start, self._text.position - beyond)
             if mark in marks and not (yield from self._read_calls(mark)):
+                self.thoughts.pop()
                 self.reasoning(mark)
                 continue
             self._space.clear()
@@ -175,7 +184,7 @@ class ChatParser:
             if not mark:
                 return
             if again and mark == again.open:
-                yield from self._read_reasoning(again)
+                yield from self._read_reasoning(again, self._text.position - len(mark))
             elif mark in marks and not (yield from self._read_calls(mark)):
                 self.content(mark)
 

@@ -54,14 +54,21 @@ class Text:
         self.ended = False
         self.num_given_back = 0
         self._held = ""
+        self._before = 0  # characters before those that are held
         self._at = 0
         self._kept: list[str] | None = None  # what was read since keep(), up to the last feed()
         self._kept_at = 0  # where the rest of that begins in what is held
+
+    @property
+    def position(self) -> int:
+        """Return how many characters of the answer were read."""
+        return self._before + self._at
 
     def feed(self, piece: str, last: bool = False) -> None:
         """Add the next piece."""
         if self._kept is not None:
             self._kept.append(self._held[self._kept_at : self._at])
+        self._before += self._at
         self._held = self._held[self._at :] + piece
         self._at = self._kept_at = 0
         self.ended = last
@@ -80,6 +87,7 @@ class Text:
         before = "".join(self._kept)
         self.num_given_back += len(before) + self._at - self._kept_at
         if before:
+            self._before += self._kept_at - len(before)
             self._held, self._kept_at = before + self._held[self._kept_at :], 0
         self._at, self._kept = self._kept_at, None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.chat.delta import Delta, custom_call
 from ngramspec.server.chat.parser import read_message
+from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose_of
@@ -24,9 +25,11 @@ def chat_json(
 ) -> dict[str, Any]:
     """Return the chat.completion object."""
     logprobs = LogprobFormat(served, plan.requests[0].post_sampling_probs)
-    choices = []
+    choices, reasoning = [], 0
     for index, made in enumerate(generations):
-        message = read_message(plan.format.parser(), made.text)
+        parser = plan.format.parser()
+        message = read_message(parser, made.text)
+        reasoning += reasoning_tokens(made, parser.thoughts, served.model)
         reason = "tool_calls" if message.calls and made.finish_reason == "stop" else None
         choice: dict[str, Any] = {
             "index": index,
@@ -40,7 +43,7 @@ def chat_json(
     return {
         **head(served, "chat.completion"),
         "choices": choices,
-        "usage": usage_of(generations, len(generations)),
+        "usage": usage_of(generations, len(generations), reasoning),
         "timings": timings_of(generations),
         **verbose_of(plan, served, generations),
     }
@@ -54,6 +57,7 @@ class ChatEvents(OpenAIEvents):
     ) -> None:
         count = len(generations)
         super().__init__(plan, served, generations, "chat.completion.chunk", count)
+        self._model = served.model
         self._parsers = [plan.format.parser() for _ in range(count)]
         self._format = LogprobFormat(served, plan.requests[0].post_sampling_probs)
         self._logprobs: list[list[TokenLogprob]] = [[] for _ in range(count)]  # not yet sent
@@ -80,6 +84,11 @@ class ChatEvents(OpenAIEvents):
             else:
                 self._encode_slowly(parts, index, chunk)
         return b"".join(parts)
+
+    def reasoning_tokens(self) -> int:
+        """Return how many tokens of the finished generations are reasoning."""
+        pairs = zip(self._generations, self._parsers, strict=True)
+        return sum(reasoning_tokens(made, one.thoughts, self._model) for made, one in pairs)
 
     def _encode_slowly(self, parts: list[bytes], index: int, chunk: Chunk) -> None:
         """Add the events of a chunk that is more than a piece of text."""

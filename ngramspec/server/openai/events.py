@@ -67,9 +67,13 @@ class OpenAIEvents:
         """Return the usage, if requested, and the end mark."""
         if not self._with_usage:
             return SSE_DONE
-        usage = usage_of(self._generations, self._choices)
+        usage = usage_of(self._generations, self._choices, self.reasoning_tokens())
         whole = {**self._common, "choices": [], "usage": usage}
         return json_event({**whole, "timings": timings_of(self._generations)}) + SSE_DONE
+
+    def reasoning_tokens(self) -> int:
+        """Return how many tokens of the finished generations are reasoning."""
+        return 0
 
     def error(self, error: ApiError) -> bytes:
         """Return an error event in OpenAI's shape."""
@@ -100,12 +104,15 @@ def verbose_of(
     return {"__verbose": made}
 
 
-def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, Any]:
+def usage_of(
+    generations: Sequence[Generation], choices: int = 1, reasoning: int = 0
+) -> dict[str, Any]:
     """Return OpenAI's usage.
 
     Args:
         generations: All generations of the response.
         choices: Number of consecutive generations that belong to one prompt, which counts once.
+        reasoning: How many of all their tokens are reasoning.
     """
     firsts = [made.timings for made in generations[::choices]]
     prompt = sum(t.num_prompt for t in firsts)
@@ -118,6 +125,7 @@ def usage_of(generations: Sequence[Generation], choices: int = 1) -> dict[str, A
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(t.num_cached for t in firsts)},
         "completion_tokens_details": {
+            "reasoning_tokens": reasoning,
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": rejected,
         },

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.server.bridge.answer import Item
+from ngramspec.server.chat.parser import ChatParser
+from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.logprobs import LogprobFormat
@@ -27,8 +29,8 @@ def response_json(
 ) -> dict[str, Any]:
     """Return the response object."""
     made = generations[0]
-    output = Output(plan.tools, plan.summarizes)
-    for delta in plan.format.parser().feed(made.text, last=True):
+    output, parser = Output(plan.tools, plan.summarizes), plan.format.parser()
+    for delta in parser.feed(made.text, last=True):
         output.add(delta)
     output.close(_status(made))
     if made.request.logprobs is not None:
@@ -36,7 +38,7 @@ def response_json(
         for item in output.items:
             if isinstance(item, Message):
                 item.logprobs, logprobs = logprobs, []
-    whole = _ended(_head(plan, served), plan, served, output, made)
+    whole = _ended(_head(plan, served), output, made, _usage(plan, served, parser, made))
     return {**whole, "timings": timings_of(generations)}
 
 
@@ -99,7 +101,8 @@ class ResponseEvents:
         """Return the last event, which has the whole response."""
         made = self._generation
         kind = "completed" if _status(made) == "completed" else "incomplete"
-        whole = _ended(self._response, self._plan, self._served, self._output, made)
+        usage = _usage(self._plan, self._served, self._parser, made)
+        whole = _ended(self._response, self._output, made, usage)
         event = {"type": f"response.{kind}", "response": whole, **self._extras}
         return self._write({**event, "timings": timings_of([made])})
 
@@ -199,7 +202,7 @@ def _head(plan: ResponsePlan, served: ServedModel) -> dict[str, Any]:
 
 
 def _ended(
-    head: dict[str, Any], plan: ResponsePlan, served: ServedModel, output: Output, made: Generation
+    head: dict[str, Any], output: Output, made: Generation, usage: dict[str, Any]
 ) -> dict[str, Any]:
     """Return a response that has ended."""
     status = _status(made)
@@ -210,17 +213,15 @@ def _ended(
         "status": status,
         "incomplete_details": cut if status == "incomplete" else None,
         "output": output.json(),
-        "usage": _usage(plan, served, output, made),
+        "usage": usage,
     }
 
 
 def _usage(
-    plan: ResponsePlan, served: ServedModel, output: Output, made: Generation
+    plan: ResponsePlan, served: ServedModel, parser: ChatParser, made: Generation
 ) -> dict[str, Any]:
-    times, reasoning = made.timings, output.reasoning()
-    details = {"reasoning_tokens": 0}
-    if reasoning:
-        details["reasoning_tokens"] = int(served.model.tokenize(reasoning, add_special=False).size)
+    times = made.timings
+    details = {"reasoning_tokens": reasoning_tokens(made, parser.thoughts, served.model)}
     if plan.predicts:
         details["accepted_prediction_tokens"] = times.num_prediction_accepted
         details["rejected_prediction_tokens"] = times.num_prediction_rejected

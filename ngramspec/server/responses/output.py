@@ -260,10 +260,6 @@ class Output:
         """Return all items."""
         return [item.json() for item in self.items]
 
-    def reasoning(self) -> str:
-        """Return all reasoning."""
-        return "".join(item.text for item in self.items if isinstance(item, Reasoning))
-
     def _new(self, delta: Delta) -> Item:
         index = len(self.items)
         if delta.kind == "content":

@@ -46,6 +46,9 @@ class AnswerSink(Protocol):
     def reasoning(self, text: str) -> None:
         """Add a piece of reasoning."""
 
+    def reasoned(self, start: int, end: int) -> None:
+        """Note where reasoning stood, its marks included: positions of the text."""
+
     def begin(self, name: str, call_id: str = "") -> None:
         """Begin a call; "" makes a new id. What was read so far is not content any more."""
 

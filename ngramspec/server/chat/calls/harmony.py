@@ -50,6 +50,7 @@ class HarmonyCalls(CallFormat):
         if mark.text in (MESSAGE, *ENDS):
             return
         header = "" if mark.inside else mark.text
+        start = text.position - len(header)
         header += yield from text.match(HEADER, MOST_HEADER)
         if not (yield from text.passes(MESSAGE)):
             if text.is_cut(MESSAGE) or text.is_cut(END):
@@ -67,6 +68,7 @@ class HarmonyCalls(CallFormat):
         elif channel.startswith("analysis"):
             if sink.parses_reasoning:
                 yield from text.until(MESSAGE_ENDS, sink.reasoning)
+                sink.reasoned(start, text.position)
             else:
                 sink.content(header + MESSAGE)
                 sink.content((yield from text.until(MESSAGE_ENDS, sink.content)))

@@ -54,6 +54,7 @@ class MuseCalls(TaggedCalls):
         """Read a header, and the message if it is no content."""
         if mark.text in ENDS:
             return
+        start = text.position - len("" if mark.inside else mark.text)
         header = yield from text.match(HEADER, MOST_HEADER)
         if not (yield from text.passes(MESSAGE)):
             if text.is_cut(MESSAGE):
@@ -64,6 +65,7 @@ class MuseCalls(TaggedCalls):
         if recipient == SELF:
             if sink.parses_reasoning:
                 yield from text.until(MESSAGE_ENDS, sink.reasoning)
+                sink.reasoned(start, text.position)
             else:
                 sink.content((yield from text.until(MESSAGE_ENDS, sink.content)) and "\n")
         elif recipient not in ("", USER) and (yield from tags(text, self.start + self.open)):

@@ -1,0 +1,180 @@
+"""How many tokens of an answer are reasoning: by place in the text, and in every API's usage."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from helpers.scripted_serving import serving_script
+from helpers.serving import CODE, Serving
+from ngramspec.server.chat.format import chat_format
+from ngramspec.server.chat.parser import ChatParser
+from ngramspec.server.chat.thoughts import reasoning_tokens
+from ngramspec.server.chat.tools import Tool, Tools
+
+NOW = Tools((Tool("now", {}, {}),))
+QWEN = "<tool_call> <function= <parameter= <think>"
+CALL = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
+GPT_OSS, MUSE = "<|channel|> <|message|>", "<atem:function_calls> <|eom|>"
+# template, end of the prompt, and the answer, with [[ ]] around its reasoning
+ANSWERS = [
+    ("<think>", "", "[[<think>\na</b> c\n</think>]]\n\nx "),
+    ("<think>", "", "[[\n<think>a</think>]]x"),
+    ("<think>", "<think>\n", "[[a\n</think>]]\n\nx"),
+    ("<think>", "<think>\n", "[[\n\n</think>]]\n\nx"),
+    ("<think>", "<think>\n", "[[never ended]]"),
+    ("<think>", "<think>\n\n</think>\n\n", "x"),
+    ("<think>", "", "</think>x"),
+    ("<think>", "", "<thin"),
+    ("<think>", "", "x <think>y</think>"),
+    ("", "", "\U0001f600"),
+    ("<think>", "", "[[<think>\u00e9\U0001f600</think>]]\u00e9"),
+    ("<|channel>thought", "",
+     "[[<|channel>thought\na<channel|>]]x[[<|channel>thought\nb<channel|>]]y"),
+    ("<|START_THINKING|> <|START_TEXT|>", "<|START_THINKING|>", "[[a<|START_TEXT|>]]x"),
+    (QWEN, "<think>\n", f"[[I look: <tool_call> or not.\n]]{CALL}"),
+    (QWEN, "", f"[[<think>\nI look.</think>]]\n{CALL} {CALL}"),
+    (GPT_OSS, "<|start|>assistant",
+     "[[<|channel|>analysis<|message|>Hm.<|end|>]]<|start|>assistant<|channel|>final<|message|>x"),
+    (GPT_OSS, "<|start|>assistant",
+     "[[<|channel|>analysis<|message|>a<|end|>]][[<|start|>assistant<|channel|>analysis<|message|>b<|end|>]]"
+     "<|start|>assistant<|channel|>final<|message|>x"),
+    (MUSE, "<|start|>assistant",
+     " [[to=self<|message|>Hm.<|eom|>]]<|start|>assistant to=user<|message|>x<|eot|>"),
+]  # fmt: skip
+
+
+def marked(parser: ChatParser, answer: str) -> str:
+    """Return an answer with [[ ]] around what a parser took for reasoning."""
+    made, at = "", 0
+    for start, end in parser.thoughts:
+        assert at <= start <= end
+        made, at = f"{made}{answer[at:start]}[[{answer[start:end]}]]", end
+    return made + answer[at:]
+
+
+@pytest.mark.parametrize(("template", "prompt", "expected"), ANSWERS)
+def test_a_parser_tells_where_the_reasoning_stood(
+    template: str, prompt: str, expected: str
+) -> None:
+    answer = expected.replace("[[", "").replace("]]", "")
+    format = chat_format(template, prompt, NOW, parses_reasoning=True)
+    pieces = [[answer[:cut], answer[cut:]] for cut in range(len(answer))]
+    for cut in [*pieces, list(answer)]:
+        parser = format.parser()
+        for piece in cut:
+            parser.feed(piece)
+        parser.feed("", last=True)
+        assert marked(parser, answer) == expected
+
+
+def test_where_reasoning_is_not_told_apart_there_is_none() -> None:
+    parser = chat_format("<think>", "").parser()
+    parser.feed("<think>a</think>x", last=True)
+    assert parser.thoughts == []
+
+
+def counted(tokens: list[bytes], thoughts: list[tuple[int, int]]) -> int:
+    text = b"".join(tokens).decode()
+    request = SimpleNamespace(special=True)
+    made: Any = SimpleNamespace(text=text, token_ids=list(range(len(tokens))), request=request)
+    model: Any = SimpleNamespace(piece=lambda token, special: tokens[token] if special else b"")
+    return reasoning_tokens(made, thoughts, model)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "thoughts", "expected"),
+    [
+        ([b"<think>", b"a", b"</think>", b"x"], [(0, 16)], 3),
+        ([b"<think>", b"a", b"</thi", b"nk>\n\nx", b"y"], [(0, 16)], 4),  # one holds the answer too
+        ([b"<think>a</think>xy"], [(0, 16)], 1),
+        ([b"<think>", b"a"], [(0, 8)], 2),
+        ([b"a"], [], 0),
+        ([b"x", b"<a>", b"b", b"y", b"<a>", b"c"], [(1, 5), (6, 10)], 4),
+        ([b"x<a>b", b"y", b"<a>c"], [(1, 5), (6, 10)], 2),
+        ([b"x<a>by<a>c", b"z"], [(1, 5), (6, 10)], 1),  # counts once
+        ([b"<a>", b"\xf0\x9f", b"\x98\x80", b"</a>", b"x"], [(0, 8)], 4),
+        ([b"<a>", b"", b"b", b"</a>", b"", b"x"], [(0, 8)], 4),  # one without a text is among them
+    ],
+)
+def test_tokens_count_up_to_the_one_that_holds_the_closing_mark(
+    tokens: list[bytes], thoughts: list[tuple[int, int]], expected: int
+) -> None:
+    assert counted(tokens, thoughts) == expected
+
+
+# -- in every API's usage ------------------------------------------------------------------------
+
+THOUGHT = "<think>Well.</think>"  # the scripted model's tokens are bytes
+SCRIPT = f"{THOUGHT}Yes."
+SAID = [{"role": "user", "content": "?"}]
+ROUTES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": SAID},
+    "/v1/responses": {"input": "?"},
+    "/v1/messages": {"messages": SAID},
+}
+NAMES = {
+    "/v1/chat/completions": ("completion_tokens_details", "reasoning_tokens", "completion_tokens"),
+    "/v1/responses": ("output_tokens_details", "reasoning_tokens", "output_tokens"),
+    "/v1/messages": ("output_tokens_details", "thinking_tokens", "output_tokens"),
+}
+
+
+def usages(client: TestClient, path: str, **body: Any) -> list[dict[str, Any]]:
+    """Return the usage of an answer, and that at the end of a stream."""
+    asked = {**ROUTES[path], **body}
+    whole = client.post(path, json=asked).json()["usage"]
+    streamed = {**asked, "stream": True, "stream_options": {"include_usage": True}}
+    lines = client.post(path, json=streamed).text.splitlines()
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    found = [event.get("response", event).get("usage") for event in events]
+    return [whole, [one for one in found if one][-1]]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_usage_tells_of_the_reasoning(path: str) -> None:
+    details, name, total = NAMES[path]
+    with serving_script(SCRIPT) as client:
+        for usage in usages(client, path):
+            assert usage[details][name] == len(THOUGHT)
+            assert usage[total] == len(SCRIPT)
+    with serving_script("Yes.") as client:
+        for usage in usages(client, path):
+            assert usage[details][name] == 0
+
+
+def test_the_reasoning_of_all_choices_is_summed() -> None:
+    with serving_script(SCRIPT) as client:
+        for usage in usages(client, "/v1/chat/completions", n=2):
+            assert usage["completion_tokens_details"]["reasoning_tokens"] == 2 * len(THOUGHT)
+
+
+def test_reasoning_that_stays_in_the_answer_is_not_counted() -> None:
+    with serving_script(SCRIPT) as client:
+        for usage in usages(client, "/v1/chat/completions", reasoning_format="none"):
+            assert usage["completion_tokens_details"]["reasoning_tokens"] == 0
+
+
+def test_no_text_is_tokenized_for_the_usage(
+    server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```"
+    texts: list[str] = []
+    tokenize = type(server.served.model).tokenize
+
+    def noted(model: Any, text: str, **settings: Any) -> Any:
+        texts.append(text)
+        return tokenize(model, text, **settings)
+
+    monkeypatch.setattr(type(server.served.model), "tokenize", noted)
+    body = {"input": asked, "temperature": 0, "max_output_tokens": 150}
+    made = server.post("/v1/responses", **body).json()
+    thought = made["output"][0]["content"][0]["text"]
+    ids = server.post("/tokenize", content=thought).json()["tokens"]
+    # and the marks, with the white space around them
+    assert len(ids) < made["usage"]["output_tokens_details"]["reasoning_tokens"] <= len(ids) + 12
+    assert [text for text in texts if text == thought] == [thought]  # that of /tokenize
