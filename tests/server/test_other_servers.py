@@ -113,7 +113,7 @@ def test_what_changes_the_answer_is_refused_by_its_name(
 def test_forms_of_the_answer_are_taken(kind: type[SamplingBody]) -> None:
     grammar = 'root ::= "a"+'
     choice = 'root ::= "no" | "ye" ("p" | "s")\n'
-    for members, expected in [
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"guided_json": SCHEMA}, {"json_schema": SCHEMA}),
         ({"guided_json": json.dumps(SCHEMA)}, {"json_schema": SCHEMA}),
         ({"structured_outputs": {"json": SCHEMA, "regex": None}}, {"json_schema": SCHEMA}),
@@ -123,7 +123,8 @@ def test_forms_of_the_answer_are_taken(kind: type[SamplingBody]) -> None:
         ({"structured_outputs": {"grammar": grammar}}, {"grammar": grammar}),
         ({"guided_choice": ["yes", "no", "yep"]}, {"grammar": choice}),
         ({"structured_outputs": {"choice": ["yes", "no", "yep"]}}, {"grammar": choice}),
-    ]:
+    ]
+    for members, expected in cases:
         assert given(read(kind, **members), kind) == expected
 
 
@@ -206,7 +207,7 @@ def test_a_repetition_penalty_is_of_the_whole_context() -> None:
     # 1 is no penalty, whatever the server's own one is
     assert given(read(repetition_penalty=1.0)) == {"repeat_penalty": 1.0}
     # clients that write both names mean llama-server's
-    both = {"repeat_penalty": 1.2, "repeat_last_n": 64}
+    both: dict[str, Any] = {"repeat_penalty": 1.2, "repeat_last_n": 64}
     assert given(read(repetition_penalty=1.2, **both)) == both
     assert given(read(repetition_penalty=1, **both)) == both
 
