@@ -24,10 +24,10 @@ NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null 
 LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
-QUICK := $(addprefix tests/,native drafters formats grammar structured verify test_tree.py threads golden replay corpus recordings tokenizers gotemplate ollama \
+QUICK := $(addprefix tests/,native drafters formats grammar structured chat verify test_tree.py threads golden replay corpus recordings tokenizers gotemplate ollama \
 	models packaging/test_layers.py packaging/test_imports.py engine test_llm.py \
 	$(addprefix adapters/llama_cpp/test_,chain_sampler.py chain_sampler_rules.py model.py settings.py) \
-	$(addprefix server/test_,response_formats.py parsers.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
+	$(addprefix server/test_,response_formats.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
 SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost) \
 	native/policy/test_speed_up formats/test_saving
 TORCH_STAMP := $(VENV)/.torch

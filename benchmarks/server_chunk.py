@@ -23,13 +23,13 @@ import h11
 import numpy as np
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
+from ngramspec.chat.format import chat_format
 from ngramspec.engine import Chunk, Engine, Generation, Request
 from ngramspec.server import ServedModel, ServerSettings
 from ngramspec.server.anthropic.events import MessageEvents
 from ngramspec.server.anthropic.plan import MessagePlan
 from ngramspec.server.bridge.answer import Answer
 from ngramspec.server.bridge.bridge import Bridge
-from ngramspec.server.chat.format import chat_format
 from ngramspec.server.llama_server.events import NativeEvents
 from ngramspec.server.llama_server.plan import NativePlan
 from ngramspec.server.openai.chat_events import ChatEvents

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from ngramspec.chat.errors import ChatError
 from ngramspec.errors import CapacityError, InputError, NgramspecError, QuotaError, StateError
 from ngramspec.structured import GrammarError
 
@@ -113,6 +114,9 @@ def api_error(error: Exception, retry_after: int = 1) -> ApiError:
     """Return the ApiError for any exception."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, ChatError):
+        field = error.field
+        return (bad_request if error.supported else not_supported)(error.message, field)
     text = " ".join(str(error).split())
     if isinstance(error, GrammarError):
         return ApiError(400, text, param=error.field)

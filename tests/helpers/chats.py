@@ -8,7 +8,6 @@ from ngramspec.errors import InputError
 from ngramspec.server import ServedModel
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.prompt import chat_text
-from ngramspec.server.chat.tools import tools_of
 from ngramspec.server.errors import ApiError
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -229,6 +228,6 @@ def our_answer(body: dict[str, Any], served: ServedModel) -> str | None:
     """Return the prompt that our server makes of a body, None if it refuses it."""
     try:
         chat = Conversation.model_validate(body)
-        return chat_text(chat, served, tools_of(chat))
+        return chat_text(chat, served, chat.callable_tools())
     except (ApiError, InputError):
         return None

@@ -231,6 +231,15 @@ def test_what_cannot_be_done_is_refused(server: Serving, fields: dict[str, objec
     assert str(caught.value.param).startswith(next(iter(fields.get("extra", fields))))  # type: ignore[call-overload]
 
 
+def test_a_part_that_is_no_text_is_told_apart_from_a_wrong_one(server: Serving) -> None:
+    for kind, code in (("image_url", "not_supported"), ("text", None)):
+        parts = [{"type": kind}]
+        with pytest.raises(openai.BadRequestError) as caught:
+            server.chat(messages=[{"role": "user", "content": parts}], max_tokens=2)
+        assert caught.value.param == "messages[0].content[0]"
+        assert caught.value.code == code
+
+
 def test_values_beyond_their_bounds_are_the_nearest(server: Serving) -> None:
     def text(**fields: Any) -> str | None:
         made = server.chat(messages=OPEN, max_tokens=16, seed=3, **fields)

@@ -15,21 +15,20 @@ import pytest
 from starlette.testclient import TestClient
 
 from helpers.scripted_model import ScriptedModel, ScriptedTarget
-from ngramspec.engine import Engine, EngineThread
-from ngramspec.server import ChatModel, ServedModel, create_app
-from ngramspec.server.chat.calls import CALL_FORMATS
-from ngramspec.server.chat.calls.format import (
+from ngramspec.chat.calls import CALL_FORMATS
+from ngramspec.chat.calls.format import (
     AnswerSink,
     CallFormat,
     Mark,
     NotACallError,
     closing,
 )
-from ngramspec.server.chat.format import chat_format
-from ngramspec.server.chat.reasoning import REASONING_FORMATS
-from ngramspec.server.chat.reasoning.format import ReasoningFormat
-from ngramspec.server.chat.text import Read, Stops, Text
-from ngramspec.server.chat.tools import Tool, Tools
+from ngramspec.chat.reasoning import REASONING_FORMATS
+from ngramspec.chat.reasoning.format import ReasoningFormat
+from ngramspec.chat.text import Read, Stops, Text
+from ngramspec.chat.tools import Tools
+from ngramspec.engine import Engine, EngineThread
+from ngramspec.server import ChatModel, ServedModel, create_app
 from ngramspec.structured.gbnf import Rules, literal
 
 TEMPLATE = "{{ tools }} <tool_call><function=name>"
@@ -228,23 +227,6 @@ def test_an_answer_that_follows_a_schema_is_no_call_of_another_family() -> None:
     with serving(script, '{{ tools }} "parameters"') as (client, _):
         calls = streamed(client, tools=[TOOL], response_format=asked)[1]
         assert [name for name, _ in calls] == ["get_time"]
-
-
-def test_control_tokens_are_shown_where_marks_are_among_them() -> None:
-    tools = Tools((Tool("f", {}, {}),))
-    shown = [
-        (HARMONY, True, True),
-        ("<tool_call> <think>", False, False),
-        ("[TOOL_CALLS]", False, True),
-        ('<|python_tag|> "parameters"', False, True),
-        ("<tool_call> <|python_tag|>", False, True),  # a format that others write too
-        ("[THINK] [TOOL_CALLS] [ARGS]", True, True),
-        ("'<|tool_call>call:' <|channel>thought", True, True),
-        ("", False, False),
-    ]
-    for template, always, with_tools in shown:
-        assert chat_format(template, "").shows_special == always, template
-        assert chat_format(template, "", tools).shows_special == with_tools, template
 
 
 def test_every_protocol_answers_for_any_model() -> None:

@@ -11,8 +11,6 @@ import pytest
 
 from helpers.serving import CHAT, Serving
 from helpers.written_calls import FAMILIES
-from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.chat.tools import tools_of
 
 WEATHER = {
     "type": "function",
@@ -70,17 +68,6 @@ def test_a_forced_call_follows_its_schema(server: Serving, choice: Any) -> None:
     assert message.content is None
     assert len(message.tool_calls) == 1
     check_weather(message.tool_calls[0])
-
-
-def test_only_allowed_tools_may_be_called() -> None:
-    def chosen(choice: Any, *tools: Any) -> tuple[list[str], bool]:
-        made = tools_of(Conversation(messages=[], tools=list(tools), tool_choice=choice))
-        return [tool.name for tool in made.tools], made.required
-
-    patch = {"type": "custom", "custom": {"name": "patch"}}
-    assert chosen(allowed("auto", ONE), *TOOLS) == (["get_weather"], False)
-    assert chosen(allowed("required", CLOCK, ONE), *TOOLS) == (["get_weather", "get_time"], True)
-    assert chosen(allowed("auto", patch, ONE), patch, CLOCK) == (["patch"], False)
 
 
 def test_a_required_call_is_one_of_the_tools(server: Serving) -> None:

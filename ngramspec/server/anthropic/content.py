@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngramspec.server.chat.delta import Delta
+from ngramspec.chat.delta import Delta
 from ngramspec.server.request.finite_json import finite_json
 
 Event = dict[str, Any]

@@ -1,1 +1,1 @@
-"""Chats: messages, templates, reasoning and tool calls, independent of the protocol."""
+"""Chats of any protocol: from the body of a request to the engine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
+from ngramspec.chat.tools import Tools, tools_of
 from ngramspec.server.request.bodies import MAX_TOOLS, Body, Objects, at_most
 
 
@@ -19,3 +20,11 @@ class Conversation(Body):
     add_generation_prompt: bool | None = None
     continue_final_message: Any = None  # true, "content" or "reasoning_content"; else false
     reasoning_effort: str | None = None
+
+    def callable_tools(self) -> Tools:
+        """Return the tools that the model may call.
+
+        Raises:
+            ChatError: A tool or the choice of one does not have OpenAI's shape.
+        """
+        return tools_of(self.tools, self.tool_choice, self.parallel_tool_calls)

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ngramspec.chat.format import ChatFormat, chat_format, end_of_reasoning
+from ngramspec.chat.grammar import chat_grammar
+from ngramspec.chat.tools import Tools
 from ngramspec.engine.request import Request
+from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
 from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.chat.format import ChatFormat, chat_format, end_of_reasoning
-from ngramspec.server.chat.grammar import chat_grammar
 from ngramspec.server.chat.prediction import Prediction, prediction_of
 from ngramspec.server.chat.prompt import chat_text, continues_reasoning
-from ngramspec.server.chat.reasoning.budget import budget_tokens
-from ngramspec.server.chat.tools import Tools, tools_of
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.engine_request import check_choices, make_requests
+from ngramspec.server.request.grammar import check_constraint
 from ngramspec.server.request.prompts import check_length, check_text
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
@@ -68,7 +69,7 @@ def plan_conversation(
         InputError: A value is out of its bounds.
     """
     check_choices(settings, choices)
-    tools = tools_of(chat)
+    tools = chat.callable_tools()
     budget = budget_tokens(body, served)
     text = prompt_text(chat, budget, served, tools)
     check_text(text, served, settings, chat.messages_field)
@@ -79,20 +80,21 @@ def plan_conversation(
     template = served.template_for(bool(chat.tools))
     format = chat_format(template, text, tools, parses, begun, schema[0] is not None)
     drafts = speculation_of(body.model_extra, key_id)
+    check_constraint(body, schema[0])
     requests = make_requests(
         body,
         served,
         settings,
         prompts=[prompt_ids],
         choices=choices,
-        grammar=chat_grammar(body, *schema, format, strict),
+        grammar=chat_grammar(body.grammar or "", *schema, format, strict),
         max_tokens=max_tokens,
         logprobs=logprobs,
         post_sampling_probs=post_sampling_probs,
         speculation=drafts.speculation,
         prediction_ids=prediction_of(prediction, served),
         special=format.shows_special,
-        budgets=[format.budget(body, served, budget)],
+        budgets=[budget_of_chat(body, served, budget, format)],
     )
     return ChatPlan(
         requests=requests,
@@ -125,5 +127,5 @@ def count_tokens(chat: Conversation, body: SamplingBody, served: ServedModel) ->
     Raises:
         As prompt_text.
     """
-    text = prompt_text(chat, budget_tokens(body, served), served, tools_of(chat))
+    text = prompt_text(chat, budget_tokens(body, served), served, chat.callable_tools())
     return int(served.model.tokenize_prompt(text).size)

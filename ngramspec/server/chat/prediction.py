@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ngramspec.arrays import TokenIds
+from ngramspec.chat.messages import text_of
 from ngramspec.engine.request import NO_TOKENS
-from ngramspec.server.chat.messages import text_of
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import Body, Objects
@@ -22,7 +22,8 @@ def prediction_of(given: Prediction | None, served: ServedModel) -> TokenIds:
     """Return the tokens of the client's prediction of the answer.
 
     Raises:
-        ApiError: It is not a text, or longer than any answer can be.
+        ApiError: It is of another type, or longer than any answer can be.
+        ChatError: It is not a text.
     """
     if given is None:
         return NO_TOKENS

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from ngramspec.chat.messages import (
+    SYSTEM,
+    Message,
+    for_template,
+    messages_of,
+    text_of,
+    with_objects,
+)
+from ngramspec.chat.tools import Tool, Tools, tools_of
 from ngramspec.errors import FormatError, InputError
 from ngramspec.gotemplate import Limits
 from ngramspec.ollama.chat_template import ChatTemplate, Think
 from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.chat.messages import (
-    SYSTEM,
-    Message,
-    messages_of,
-    text_of,
-    with_objects,
-    without_tools,
-)
-from ngramspec.server.chat.tools import Tool, Tools, tools_of
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 
@@ -33,13 +33,13 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
 
     Raises:
         ApiError: The model has no chat template, or the answer cannot be continued.
+        ChatError: A message does not have OpenAI's shape.
         InputError: The template refuses the messages.
     """
     messages = _messages(chat, served)
     continued = _continued(chat, messages, served)
-    if not (_knows_tools(served) or _knows_calls(served)):
-        messages = without_tools(messages, tools)
-    given = [_described(tool) for tool in _all_tools(chat, tools)] if _knows_tools(served) else []
+    listed = _all_tools(chat, tools) if _knows_tools(served) else None
+    messages, given = for_template(messages, tools, listed, _knows_calls(served))
     variables = _variables(chat, served)
     if served.go_template is None:
         return served.model.render_chat(
@@ -185,21 +185,7 @@ def _all_tools(chat: Conversation, tools: Tools) -> Sequence[Tool]:
     """Return the tools that the prompt describes: all that are given, whichever may be called."""
     if not chat.tools or len(chat.tools) == len(tools.tools):
         return tools.tools
-    return tools_of(Conversation(messages=[], tools=chat.tools)).tools
-
-
-def _described(tool: Tool) -> dict[str, Any]:
-    """Return a tool with the members that templates read."""
-    function = tool.given["function"]
-    told, parameters = function.get("description"), function.get("parameters")
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": told if isinstance(told, str) else "",
-            "parameters": {} if parameters is None else parameters,
-        },
-    }
+    return tools_of(chat.tools).tools
 
 
 def _knows_tools(served: ServedModel) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.request import Request
-from ngramspec.server.chat.reasoning.budget import budgets_of_texts
+from ngramspec.server.chat.budget import budgets_of_texts
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.llama_server.bodies import NativeBody
 from ngramspec.server.llama_server.infill import infill_prompt

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.prompt import chat_text
-from ngramspec.server.chat.tools import tools_of
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.llama_server.bodies import DetokenizeBody, TokenizeBody
 from ngramspec.server.llama_server.events import NativeEvents, native_json
@@ -79,7 +78,7 @@ def _apply(raw: bytes, served: ServedModel) -> dict[str, bool]:
 
 def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:
     chat = parse(raw, Conversation)
-    return {"prompt": chat_text(chat, served, tools_of(chat))}
+    return {"prompt": chat_text(chat, served, chat.callable_tools())}
 
 
 def _tokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from ngramspec.chat.delta import Delta
+from ngramspec.chat.parser import read_message
 from ngramspec.server.bridge.answer import Item
-from ngramspec.server.chat.delta import Delta
-from ngramspec.server.chat.parser import read_message
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.plan import OllamaPlan

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ngramspec.chat.format import ChatFormat
+from ngramspec.chat.grammar import chat_grammar
 from ngramspec.engine.request import MAX_STOPS, Request
 from ngramspec.ollama.parameters import KINDS, OF_LOADING, Parameter, clamp_parameter
-from ngramspec.server.chat.format import ChatFormat
-from ngramspec.server.chat.grammar import chat_grammar
-from ngramspec.server.chat.reasoning.budget import budget_tokens
+from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
@@ -102,12 +102,12 @@ def _filled(
         settings,
         prompts=[prompt.ids],
         choices=1,
-        grammar=chat_grammar(sampling, _schema(body.format), "format", prompt.format),
+        grammar=chat_grammar("", _schema(body.format), "format", prompt.format),
         max_tokens=_max_tokens(options),
         logprobs=("top_logprobs", (body.top_logprobs or 0) if body.logprobs else None),
         speculation=drafts.speculation,
         special=prompt.format.shows_special,
-        budgets=[prompt.format.budget(sampling, served, budget_tokens(sampling, served))],
+        budgets=[budget_of_chat(sampling, served, budget_tokens(sampling, served), prompt.format)],
     )
     return replace(plan, requests=requests, format=prompt.format, spans=drafts.spans)
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ngramspec.arrays import TokenIds
+from ngramspec.chat.calls import call_format_of
+from ngramspec.chat.format import ChatFormat, chat_format
+from ngramspec.chat.reasoning import REASONING_FORMATS
+from ngramspec.chat.tools import Tools, tools_of
 from ngramspec.errors import FormatError
 from ngramspec.gotemplate import Limits
-from ngramspec.server.chat.calls import call_format_of
 from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.chat.format import ChatFormat, chat_format
 from ngramspec.server.chat.prompt import LEVELS, chat_text, parsed_template
-from ngramspec.server.chat.reasoning import REASONING_FORMATS
-from ngramspec.server.chat.tools import Tools, tools_of
 from ngramspec.server.errors import bad_request, too_long
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
@@ -78,7 +78,7 @@ def chat_prompt(body: OllamaChatBody, served: ServedModel) -> OllamaPrompt:
     """
     view = ollama_view(served)
     messages = [_message(message, i) for i, message in enumerate(body.messages or [])]
-    tools = tools_of(Conversation(messages=[], tools=body.tools))
+    tools = tools_of(body.tools)
     think = _think(body, view)
     text, ids = _fitting(messages, body, view, tools, think)
     template = view.template_for(bool(tools))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ngramspec.chat.delta import Delta, custom_call
+from ngramspec.chat.parser import read_message
 from ngramspec.server.bridge.answer import Item
-from ngramspec.server.chat.delta import Delta, custom_call
-from ngramspec.server.chat.parser import read_message
 from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.chat_plan import ChatCompletionPlan

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.request import Request
+from ngramspec.server.chat.budget import budgets_of_texts
 from ngramspec.server.chat.prediction import prediction_of
-from ngramspec.server.chat.reasoning.budget import budgets_of_texts
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.bodies import CompletionBody, schema_of

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ngramspec.chat.parser import ChatParser
 from ngramspec.server.bridge.answer import Item
-from ngramspec.server.chat.parser import ChatParser
 from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel

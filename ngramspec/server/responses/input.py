@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramspec.server.chat.messages import text_of
+from ngramspec.chat.messages import text_of
 from ngramspec.server.chat.turns import Turns
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.responses.tools import full_name
@@ -27,7 +27,7 @@ def messages_of(
         late_system: As Turns takes it.
 
     Raises:
-        ApiError: An item is not valid, or of a type that this server does not take.
+        ApiError, ChatError: An item is not valid, or of a type that this server does not take.
     """
     if given == [] and not instructions:
         raise bad_request("input must not be empty", "input")

@@ -6,8 +6,8 @@ import uuid
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from ngramspec.server.chat.custom_tools import input_of
-from ngramspec.server.chat.delta import Delta
+from ngramspec.chat.custom_tools import input_of
+from ngramspec.chat.delta import Delta
 from ngramspec.server.responses.tools import ResponseTools
 
 Event = dict[str, Any]  # without its number

@@ -1,0 +1,1 @@
+"""How chats are written: messages and tools for a template, reasoning and calls of an answer."""
