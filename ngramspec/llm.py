@@ -29,6 +29,8 @@ from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.chat.format import PLAIN_ANSWER
+from ngramspec.chat.prompt import chat_prompt
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, nearest, parse_names
 from ngramspec.drafters.statistics import open_shared
 from ngramspec.engine import (
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Text = str | Sequence[int] | npt.NDArray[np.integer[Any]]  # one prompt: its text or its token ids
 Messages = Sequence[Mapping[str, Any]]  # one conversation: role and content of each message
+ToolList = Sequence[Mapping[str, Any]]  # in OpenAI's shape
 CONTEXT_SIZE = 4096
 AHEAD = 64  # requests of a list that are queued ahead of the running ones
 MAX_QUEUE = 1 << 16
@@ -284,41 +287,47 @@ class LLM:
 
     @overload
     def chat(
-        self, messages: Messages, *, tools: Sequence[Any] | None = None, **options: Any
+        self, messages: Messages, *, tools: ToolList | None = None, **options: Any
     ) -> Generation: ...
 
     @overload
     def chat(
-        self, messages: Sequence[Messages], *, tools: Sequence[Any] | None = None, **options: Any
+        self, messages: Sequence[Messages], *, tools: ToolList | None = None, **options: Any
     ) -> list[Generation]: ...
 
     def chat(
         self,
         messages: Any,
         *,
-        tools: Sequence[Any] | None = None,
+        tools: ToolList | None = None,
         **options: Any,
     ) -> Generation | list[Generation]:
         """Answer one conversation, or each of a list of them.
 
         Args:
             messages: Mappings with role and content, as in OpenAI's API, or a sequence of such
-                conversations.
-            tools: Tools that the template adds to the prompt.
-            **options: As for generate.
+                conversations. Contents are texts or lists of text parts.
+            tools: Tools in OpenAI's shape, which the prompt tells the model of, by its template or
+                as text where that knows none. Nothing makes it call them as they ask.
+            **options: As for generate. `special` is True where the marks of the model's reasoning
+                and calls are control tokens.
 
         Returns:
-            As generate.
+            As generate, and `message`: the answer in its parts, a ChatMessage with content and
+            reasoning (str) and calls (list of OpenAI's tool calls, arguments as JSON text). `text`
+            is all of it as the model wrote it. With `json_schema` all of it is content.
 
         Raises:
-            As generate; InputError also without a chat template, or when the template refuses.
+            As generate; InputError also without a chat template, when the template refuses, or
+            where messages or tools do not have OpenAI's shape: a ChatError, whose `field` is the
+            place, such as "tools[0]".
         """
         if _is_conversation(messages):
             return self._run_one(lambda: self._chat_request(messages, tools, options))
         return self._run_all(self._chat_request(one, tools, options) for one in messages)
 
     def stream(
-        self, prompt: Text | Messages, *, tools: Sequence[Any] | None = None, **options: Any
+        self, prompt: Text | Messages, *, tools: ToolList | None = None, **options: Any
     ) -> Iterator[Chunk]:
         """Generate and yield text as it comes; closing the iterator ends the request.
 
@@ -329,7 +338,8 @@ class LLM:
 
         Returns:
             An iterator of Chunk: text, token_ids, which pieces of the text came from drafts, and in
-            the last one the finish_reason. `chunk.generation` is the whole Generation.
+            the last one the finish_reason. `chunk.generation` is the whole Generation; after the
+            last chunk of a conversation it has its `message`, as chat returns it.
 
         Raises:
             As generate and chat; the iterator raises failures during generation.
@@ -337,10 +347,10 @@ class LLM:
         chunks: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
         with self._use.begun():
             if _is_conversation(prompt):
-                prompt_ids = self.model.tokenize_chat(cast("Messages", prompt), tools=tools)
+                request = self._chat_request(cast("Messages", prompt), tools, options)
             else:
-                prompt_ids = self._prompt_ids(prompt)
-            made = self.engine.submit(self._request(prompt_ids, options), chunks.put)
+                request = self._request(self._prompt_ids(prompt), options)
+            made = self.engine.submit(request, chunks.put)
         stream = _hand_out(self, made, chunks)
         next(stream)  # enters its try block: from here on, closing it ends the request
         return stream
@@ -365,9 +375,13 @@ class LLM:
         return _as_ids(prompt, "the prompt")
 
     def _chat_request(
-        self, messages: Messages, tools: Sequence[Any] | None, options: Mapping[str, Any]
+        self, messages: Messages, tools: ToolList | None, options: Mapping[str, Any]
     ) -> Request:
-        return self._request(self.model.tokenize_chat(messages, tools=tools), options)
+        prompt = chat_prompt(self.model, messages, tools)
+        follows = options.get("json_schema") is not None  # which leaves no room for marks
+        format = PLAIN_ANSWER if follows else prompt.format
+        own = {"format": format, "special": format.shows_special}
+        return self._request(self.model.tokenize_prompt(prompt.text), {**own, **options})
 
     def _request(self, prompt_ids: npt.NDArray[np.int32], options: Mapping[str, Any]) -> Request:
         """Make a request from options that are fields of Request or Sampling."""

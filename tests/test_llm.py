@@ -19,12 +19,35 @@ from helpers.together import run_together
 from ngramspec import LLM, NgramCache, embedded_model
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.fit import Limits
+from ngramspec.chat.errors import ChatError
+from ngramspec.chat.format import chat_format
+from ngramspec.chat.grammar import chat_grammar
+from ngramspec.chat.reasoning import REASONING_FORMATS
+from ngramspec.chat.reasoning.format import ReasoningFormat
+from ngramspec.chat.tools import tools_of
 from ngramspec.engine import Generation, Request, Sampling, Speculation
 from ngramspec.engine.policy import FixedLength
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 
 CODE = "def area(width, height):\n    return width * height\n"
 CHAT = [{"role": "user", "content": f"Repeat this code:\n\n```python\n{CODE}```"}]
+THINK = [
+    {
+        "role": "user",
+        "content": f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```",
+    }
+]
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Oslo", "Rome"]}},
+            "required": ["city"],
+        },
+    },
+}
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 40}
 
 
@@ -76,6 +99,105 @@ def test_a_stream_hands_out_the_same_text(llm: LLM) -> None:
         assert [chunk.finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
         assert chunks[-1].finish_reason == "stop"
         assert chunks[-1].generation.text == expected.text
+
+
+def test_a_chat_is_told_apart_from_its_reasoning(llm: LLM) -> None:
+    asked: dict[str, Any] = {"temperature": 0, "max_tokens": 150}
+    made = llm.chat(THINK, **asked)
+    message = made.message
+    assert message is not None
+    assert message.reasoning
+    assert made.text.startswith("<think>")
+    assert made.text.split("</think>")[1].strip() == message.content.strip()
+    assert made.text.replace("<think>", "").split("</think>")[0].strip() == message.reasoning
+    assert not message.calls
+    *_, last = llm.stream(THINK, **asked)
+    assert last.generation.message == message
+    plain = llm.chat(CHAT, **GREEDY)
+    assert plain.message is not None
+    assert (plain.message.content, plain.message.reasoning) == (plain.text, "")
+    assert llm.generate("import os", **GREEDY).message is None
+
+
+def test_marks_that_are_control_tokens_are_shown_and_told_apart(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedded model has three control tokens; one of them stands for such a mark here."""
+    mark = "<|im_start|>"
+    marks = ReasoningFormat(open=f"{mark}see", close=mark, signs=(mark,), special=True)
+    monkeypatch.setattr("ngramspec.chat.reasoning.REASONING_FORMATS", [marks, *REASONING_FORMATS])
+    forced: Any = {"grammar": f'root ::= {mark} "see I see." {mark} "Noon."', "max_tokens": 60}
+    for made in (llm.chat(CHAT, **forced), list(llm.stream(CHAT, **forced))[-1].generation):
+        assert made.text == f"{mark}see I see.{mark}Noon."
+        assert made.message is not None
+        assert (made.message.reasoning, made.message.content) == ("I see.", "Noon.")
+    hidden = llm.chat(CHAT, **forced, special=False)
+    assert hidden.text == "see I see.Noon."
+    with_schema = llm.chat(CHAT, json_schema={"enum": ["a", "b"]}, max_tokens=20)
+    assert not with_schema.request.special
+
+
+def test_a_call_of_a_tool_is_told_apart_and_the_chat_goes_on(llm: LLM) -> None:
+    tools = tools_of([WEATHER], "required", parallel=False)
+    grammar = chat_grammar("", None, "json_schema", chat_format("", "", tools))
+    made = llm.chat(CHAT, tools=[WEATHER], grammar=grammar, max_tokens=200, temperature=0)
+    prompt = llm.model.detokenize(made.request.prompt_ids, special=True)
+    assert "You can call these functions" in prompt
+    assert '"name": "get_weather"' in prompt
+    assert made.text.startswith("<tool_call>")
+    message = made.message
+    assert message is not None
+    assert message.content == ""
+    (call,) = message.calls
+    assert call["function"]["name"] == "get_weather"
+    assert json.loads(call["function"]["arguments"])["city"] in ("Oslo", "Rome")
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "Sunny."}
+    more = [*CHAT, message.as_json(), result]
+    again = llm.chat([more], tools=[WEATHER], max_tokens=1)[0]
+    prompt = llm.model.detokenize(again.request.prompt_ids, special=True)
+    assert "<tool_call>\n" in prompt
+    assert "<tool_response>\nSunny.\n</tool_response>" in prompt
+    without = llm.chat(CHAT, grammar=grammar, max_tokens=200, temperature=0).message
+    assert without is not None
+    assert (without.content, without.calls) == (made.text, [])
+
+
+def test_with_a_schema_all_of_a_chats_answer_is_content(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = f"{llm.model.chat_template}<think>\n"
+    monkeypatch.setattr(llm.model, "chat_template", opening)
+    made = llm.chat(CHAT, json_schema={"enum": ["a", "b"]}, max_tokens=20)
+    assert made.message is not None
+    assert made.message.content == made.text in ('"a"', '"b"')
+    free = llm.chat(CHAT, grammar='root ::= "Hm.</think>Noon."', max_tokens=40).message
+    assert free is not None
+    assert (free.reasoning, free.content) == ("Hm.", "Noon.")
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools", "field"),
+    [
+        ([{"role": "user"}], None, "messages[0].content"),
+        ([*CHAT, 5], None, "messages[1]"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], None, "messages[0].content[0]"),
+        (CHAT, [{"type": "retrieval"}], "tools[0]"),
+        (CHAT, [{"type": "function", "function": {}}], "tools[0]"),
+    ],
+)
+def test_messages_and_tools_have_openais_shape(
+    llm: LLM, messages: Any, tools: Any, field: str
+) -> None:
+    asked: tuple[Callable[[], Any], ...] = (
+        lambda: llm.chat(messages, tools=tools),
+        lambda: llm.chat([messages], tools=tools),
+        lambda: llm.stream(messages, tools=tools),
+    )
+    for ask in asked:
+        with pytest.raises(ChatError) as caught:
+            ask()
+        assert isinstance(caught.value, InputError)
+        assert caught.value.field == field
 
 
 def test_time_of_the_taker_of_a_stream_is_not_counted(llm: LLM) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ngramspec.chat.custom_tools import input_of
 from ngramspec.chat.tools import Tools
 
+NO_TOOLS = Tools()
 Kind = Literal["content", "reasoning", "call", "arguments"]
 
 
@@ -23,11 +24,11 @@ class Delta:
 
 @dataclass
 class ChatMessage:
-    """A whole answer."""
+    """An answer in its parts, without the marks between them."""
 
     content: str = ""
-    reasoning: str = ""
-    calls: list[dict[str, Any]] = field(default_factory=list)
+    reasoning: str = ""  # "" for none
+    calls: list[dict[str, Any]] = field(default_factory=list)  # of functions, in OpenAI's shape
 
     def add(self, delta: Delta) -> None:
         """Add the next piece."""
@@ -41,8 +42,11 @@ class ChatMessage:
         else:
             self.calls[delta.index]["function"]["arguments"] += delta.text
 
-    def as_json(self, tools: Tools) -> dict[str, Any]:
-        """Return OpenAI's message, an answer to a chat with some tools."""
+    def as_json(self, tools: Tools = NO_TOOLS) -> dict[str, Any]:
+        """Return OpenAI's message, which a chat goes on with.
+
+        tools: Those of the chat, to tell which calls are of custom tools.
+        """
         made: dict[str, Any] = {"role": "assistant", "content": self.content or None}
         if not self.calls:
             made["content"] = self.content

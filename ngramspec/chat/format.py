@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ngramspec.chat.calls import call_format_of, formats_of
 from ngramspec.chat.calls.format import CallFormat
+from ngramspec.chat.delta import ChatMessage
 from ngramspec.chat.parser import ChatParser
 from ngramspec.chat.reasoning import reasoning_format_of
 from ngramspec.chat.reasoning.format import ReasoningFormat
@@ -41,6 +42,10 @@ class ChatFormat:
             start="" if self.parses_reasoning or self.reasoning.inner else self.begun,
             hidden=self._hidden,
         )
+
+    def message(self, text: str) -> ChatMessage:
+        """Return an answer in its parts; one that was cut short has those that were begun."""
+        return self.parser().message(text)
 
     @property
     def _hidden(self) -> list[str]:
@@ -104,3 +109,6 @@ def chat_format(
 def _occurs(known: CallFormat, own: CallFormat, template: str) -> bool:
     """Return whether a model may write the control tokens of a format."""
     return known is own or any(mark.text in template for mark in known.marks if not mark.inside)
+
+
+PLAIN_ANSWER = chat_format("", "")  # all of it is content

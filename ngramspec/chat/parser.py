@@ -79,6 +79,13 @@ class ChatParser:
         deltas, self._deltas = self._deltas, []
         return deltas
 
+    def message(self, text: str) -> ChatMessage:
+        """Return a whole answer in its parts; one that was cut short has those that were begun."""
+        made = ChatMessage()
+        for delta in self.feed(text, last=True):
+            made.add(delta)
+        return made
+
     # What readers of calls tell.
 
     def content(self, text: str) -> None:
@@ -263,11 +270,3 @@ class ChatParser:
 
 class _EnoughError(Exception):
     """As many calls were read as the request allows."""
-
-
-def read_message(parser: ChatParser, text: str) -> ChatMessage:
-    """Return a whole answer's message."""
-    message = ChatMessage()
-    for delta in parser.feed(text, last=True):
-        message.add(delta)
-    return message

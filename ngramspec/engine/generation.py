@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from ngramspec._native.engine.figures import Timings
 from ngramspec._native.engine.transcript import Pieces, Transcript
+from ngramspec.chat.delta import ChatMessage
 from ngramspec.engine.request import Request
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -78,6 +79,8 @@ class Generation:
         self.on_finish: Callable[[], None] = lambda: None  # gives back what was held for it
         self._cancelled = False
         self._finished = threading.Event()
+        self._reading = threading.Lock()  # guards the next
+        self._message: ChatMessage | None = None  # once it has ended
 
     @property
     def num_tokens(self) -> int:
@@ -110,6 +113,23 @@ class Generation:
     def text(self) -> str:
         """Return the text handed out so far, decoded on each call; without on_chunk, at the end."""
         return self.transcript.text
+
+    @property
+    def message(self) -> ChatMessage | None:
+        """Return the answer of a chat in its parts, None of a request that has no format.
+
+        It is read from the text, once if the generation has finished, else on each call.
+        """
+        if self.request.format is None:
+            return None
+        with self._reading:
+            if self._message is None:
+                finished = self.finish_reason is not None
+                made = self.request.format.message(self.text)
+                if not finished:
+                    return made
+                self._message = made
+            return self._message
 
     @property
     def stop_text(self) -> str:

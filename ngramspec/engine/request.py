@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.arrays import TokenIds
+from ngramspec.chat.format import ChatFormat
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.sampling import Sampling, is_int
 from ngramspec.errors import InputError
@@ -84,6 +85,7 @@ class Request:
     slot: int = -1  # run on this slot only; -1 = any
     progress: bool = False  # hand out a Chunk with the progress after each decode of the prompt
     special: bool = False  # show special tokens in the text
+    format: ChatFormat | None = None  # how a chat's answer is read, for Generation.message
     timeout: float | None = None  # seconds from its start on a slot, then it ends as "length"
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -109,6 +111,8 @@ class Request:
         budget = self.reasoning_budget
         if budget is not None and not isinstance(budget, ReasoningBudget):
             raise InputError(f"reasoning_budget must be a ReasoningBudget, got {budget!r:.80}")
+        if self.format is not None and not isinstance(self.format, ChatFormat):
+            raise InputError(f"format must be a ChatFormat, got {self.format!r:.80}")
         self._check_stop()
         self._check_adapters()
         seconds = self.timeout

@@ -27,7 +27,6 @@ from ngramspec.chat.calls.typed_value import types_of
 from ngramspec.chat.delta import ChatMessage
 from ngramspec.chat.format import ChatFormat, chat_format
 from ngramspec.chat.grammar import chat_grammar
-from ngramspec.chat.parser import read_message
 from ngramspec.chat.reasoning import reasoning_format_of
 from ngramspec.chat.tools import Tool, Tools
 from ngramspec.grammar import read_grammar
@@ -183,7 +182,7 @@ def test_where_an_answer_is_cut_off_makes_no_difference_to_its_pieces(
     )
     text = text[: end % len(text)]
     format = answers(family)
-    whole, cut = read_message(format.parser(), text), read(format, text, cuts)
+    whole, cut = format.message(text), read(format, text, cuts)
     assert (cut.content, cut.reasoning) == (whole.content, whole.reasoning)
     functions = [[made["function"] for made in message.calls] for message in (whole, cut)]
     assert functions[0] == functions[1]
@@ -207,7 +206,7 @@ def test_any_text_is_read_alike_in_any_pieces_and_none_is_lost(
     sample = family.write([("get_weather", {"city": "Rome"}), ("now", {})])
     scraps = [part if isinstance(part, str) else sample[part % len(sample) :][:9] for part in parts]
     text, format = "".join(scraps), answers(family)
-    whole, cut = read_message(format.parser(), text), read(format, text, cuts)
+    whole, cut = format.message(text), read(format, text, cuts)
     assert (cut.content, cut.reasoning) == (whole.content, whole.reasoning)
     assert [c["function"] for c in cut.calls] == [c["function"] for c in whole.calls]
     if not any(mark in text for mark in marks_of(format)) and not whole.calls:

@@ -12,7 +12,6 @@ from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.chat.delta import ChatMessage
 from ngramspec.chat.format import chat_format
 from ngramspec.chat.grammar import chat_grammar
-from ngramspec.chat.parser import read_message
 from ngramspec.chat.tools import Tool, Tools
 from ngramspec.grammar import read_grammar
 from ngramspec.structured.gbnf import Rules
@@ -100,7 +99,7 @@ def test_every_familys_reasoning_is_told_from_its_answer(
     template: str, prompt: str, answer: str, reasoning: str, content: str
 ) -> None:
     format = chat_format(template, prompt, parses_reasoning=True)
-    whole = read_message(format.parser(), answer)
+    whole = format.message(answer)
     assert (whole.reasoning, whole.content) == (reasoning, content)
     parser, message = format.parser(), ChatMessage()
     for char in answer:
@@ -116,19 +115,19 @@ def test_a_call_ends_the_reasoning_of_models_that_forget_its_end() -> None:
     tools = Tools((Tool("now", {}, {}),))
     format = chat_format(template, "<think>\n", tools, parses_reasoning=True)
     call = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
-    message = read_message(format.parser(), f"I look: <tool_call> or not.\n{call}")
+    message = format.message(f"I look: <tool_call> or not.\n{call}")
     assert message.reasoning == "I look: <tool_call> or not."
     assert [made["function"]["name"] for made in message.calls] == ["now"]
     others = chat_format("<tool_call> <think>", "<think>\n", tools, parses_reasoning=True)
     call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-    message = read_message(others.parser(), f"I could {call}.</think>No.")
+    message = others.message(f"I could {call}.</think>No.")
     assert (message.reasoning, message.content) == (f"I could {call}.", "No.")
     assert not message.calls
 
 
 def test_reasoning_that_is_not_told_apart_begins_where_the_prompt_opens_it() -> None:
     format = chat_format("<think>", "assistant<think>\n")
-    message = read_message(format.parser(), "a</think>x")
+    message = format.message("a</think>x")
     assert (message.reasoning, message.content) == ("", "<think>\na</think>x")
 
 

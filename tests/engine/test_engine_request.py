@@ -98,6 +98,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stop": ("a", "")}, "a stop text must not be empty"),
     ({"stop": "ab"}, "stop must be a tuple of texts, got 'ab'"),
     ({"stop": (1,)}, "stop must be a tuple of texts"),
+    ({"format": "json"}, "format must be a ChatFormat, got 'json'"),
     ({"timeout": 0}, "timeout must be above 0 seconds, and finite, got 0"),
     ({"timeout": -1.0}, "timeout must be above 0 seconds"),
     ({"timeout": float("nan")}, "timeout must be above 0 seconds"),

@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.chat.delta import Delta
-from ngramspec.chat.parser import read_message
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
@@ -41,7 +40,7 @@ def ollama_json(
     if not generations:
         return _idle(plan)
     made = generations[0]
-    message = read_message(plan.format.parser(), made.text)
+    message = plan.format.message(made.text)
     calls, loose = read_calls([call["function"] for call in message.calls])
     shown = _shown(plan, message.content + loose, message.reasoning, calls)
     final = {**_head(plan), **shown, **_last(plan, served, made)}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ngramspec.chat.format import ChatFormat
+from ngramspec.chat.format import PLAIN_ANSWER, ChatFormat
 from ngramspec.chat.grammar import chat_grammar
 from ngramspec.engine.request import MAX_STOPS, Request
 from ngramspec.ollama.parameters import KINDS, OF_LOADING, Parameter, clamp_parameter
@@ -15,7 +15,7 @@ from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
-from ngramspec.server.ollama.prompt import PLAIN_ANSWER, OllamaPrompt, chat_prompt, generate_prompt
+from ngramspec.server.ollama.prompt import OllamaPrompt, chat_prompt, generate_prompt
 from ngramspec.server.request.bodies import SamplingBody, parse
 from ngramspec.server.request.engine_request import make_requests
 from ngramspec.server.request.prompts import check_length

@@ -10,7 +10,7 @@ import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.chat.calls import call_format_of
-from ngramspec.chat.format import ChatFormat, chat_format
+from ngramspec.chat.format import PLAIN_ANSWER, ChatFormat, chat_format
 from ngramspec.chat.reasoning import REASONING_FORMATS
 from ngramspec.chat.tools import Tools, tools_of
 from ngramspec.errors import FormatError
@@ -27,7 +27,6 @@ from ngramspec.server.settings import ServerSettings
 PLAIN = "{{ .Prompt }}"  # what Ollama uses if a model has no template at all
 ROLES = ("system", "user", "assistant", "tool")
 NO_TOOLS = Tools()
-PLAIN_ANSWER = chat_format("", "")  # all of it is content
 MAX_TEMPLATE = 1 << 16  # characters of a request's own template; about 50 us per action in it
 
 

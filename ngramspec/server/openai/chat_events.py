@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.chat.delta import Delta, custom_call
-from ngramspec.chat.parser import read_message
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.model import ServedModel
@@ -28,7 +27,7 @@ def chat_json(
     choices, reasoning = [], 0
     for index, made in enumerate(generations):
         parser = plan.format.parser()
-        message = read_message(parser, made.text)
+        message = parser.message(made.text)
         reasoning += reasoning_tokens(made, parser.thoughts, served.model)
         reason = "tool_calls" if message.calls and made.finish_reason == "stop" else None
         choice: dict[str, Any] = {
