@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec._version import __version__
+from ngramspec.cli.answer import AnswerText
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, take_drafts
 from ngramspec.cli.drafts import DraftChoice, drafter_options
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.mtp import SecondSettings
     from ngramspec.arrays import TokenIds
     from ngramspec.bench.e2e.difference import Difference
+    from ngramspec.chat.format import ChatFormat
     from ngramspec.engine import Generation
     from ngramspec.llm import LLM
 
@@ -113,6 +115,10 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
     The text streams to stdout, on a terminal with accepted draft tokens in green; figures go to
     stderr. Drafts change only the speed: with the same seed the text is that of plain decoding, up
     to the rounding of llama.cpp's kernels (--exact avoids that, where a model has such a setting).
+
+    The reasoning of a chat stands between <think> and </think>, whatever marks the model writes.
+    Text that a grammar shapes is printed as it is. With --json `text` is what the model wrote, and
+    `message` a chat's answer in its parts.
     """
     resolve_model(values)
     take_whole(ctx, values)
@@ -131,7 +137,8 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
         told = llm.engine.draft_model
         for note in () if told is None else told.notes:
             click.echo(note, err=True)
-        session = _Session(llm, _prompt_ids(llm, values, prompt), values, grammar)
+        prompt_ids, format = _prompt_of(llm, values, prompt)
+        session = _Session(llm, prompt_ids, values, grammar, None if grammar else format)
         if values["as_json"]:
             for _ in session.stream():
                 pass
@@ -184,35 +191,44 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
     )
 
 
-def _prompt_ids(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
+def _prompt_of(
+    llm: LLM, values: Mapping[str, Any], prompt: str
+) -> tuple[TokenIds, ChatFormat | None]:
     """Return the prompt's tokens, as a chat unless --raw is given or there is no template.
+
+    Of a chat also how its answer is written, else None.
 
     Raises:
         InputError: They do not fit in the context, or there is no template.
     """
-    ids = _tokenized(llm, values, prompt)
+    ids, format = _tokenized(llm, values, prompt)
     size, trained = llm.engine.context_size, llm.model.n_ctx_train
     if ids.size >= size:
         more = f"-c N gives more, up to {trained} if memory allows"
         if size >= trained:
             more = f"the model was trained with {trained}; --rope-scale N and -c N stretch that"
         raise InputError(f"the prompt has {ids.size} tokens, the context {size}: {more}")
-    return ids
+    return ids, format
 
 
-def _tokenized(llm: LLM, values: Mapping[str, Any], prompt: str) -> TokenIds:
+def _tokenized(
+    llm: LLM, values: Mapping[str, Any], prompt: str
+) -> tuple[TokenIds, ChatFormat | None]:
+    from ngramspec.chat.prompt import chat_prompt
+
     template = llm.model.chat_template
     if values["chat"] and not template:
         raise InputError("this model has no chat template: use --raw")
     if not (template if values["chat"] is None else values["chat"]):
-        return llm.model.tokenize_prompt(prompt)
+        return llm.model.tokenize_prompt(prompt), None
     text = values["system"]
     if values["system_prompt_file"] is not None:
         if text is not None:
             raise click.UsageError("give either --system or --system-prompt-file")
         text = read_utf8(values["system_prompt_file"])
     system = [{"role": "system", "content": text}] if text else []
-    return llm.model.tokenize_chat([*system, {"role": "user", "content": prompt}])
+    chat = chat_prompt(llm.model, [*system, {"role": "user", "content": prompt}])
+    return llm.model.tokenize_prompt(chat.text), chat.format
 
 
 def _print_text(session: _Session, no_color: bool) -> None:
@@ -237,10 +253,17 @@ class _Session:
 
     Every run reads the whole prompt. With --compare a run without drafts follows, with the same
     seed.
+
+    format: How the answer to a chat is read; None: it is one text.
     """
 
     def __init__(
-        self, llm: LLM, prompt_ids: TokenIds, values: Mapping[str, Any], grammar: str
+        self,
+        llm: LLM,
+        prompt_ids: TokenIds,
+        values: Mapping[str, Any],
+        grammar: str,
+        format: ChatFormat | None,
     ) -> None:
         seed = random.getrandbits(32) if values["seed"] < 0 else values["seed"]
         names = ("max_tokens", "top_k", "top_p", "min_p", "repeat_penalty")
@@ -250,6 +273,9 @@ class _Session:
         scales = enumerate(scale for _, scale in adapters_of(values))
         self._options["adapters"] = tuple((number, scale) for number, scale in scales if scale)
         self._options["cache_prompt"] = False
+        if format is not None:
+            self._options |= {"format": format, "special": format.shows_special}
+        self._format = format
         self._llm = llm
         self._prompt_ids = prompt_ids
         self._compares = values["compare"]
@@ -260,8 +286,9 @@ class _Session:
         """Generate; yield the text in pieces as it comes."""
         if self._compares:  # the first of two runs must not pay for cold memory
             self._run_plain(max_tokens=1)
+        shown = AnswerText(self._format)
         for chunk in self._llm.stream(self._prompt_ids, **self._options):
-            yield from chunk.spans
+            yield from shown.pieces(chunk.spans, chunk.finish_reason is not None)
             self._run = chunk.generation
         self._draft_seconds = self._llm.engine.stats().draft_seconds
 
@@ -296,6 +323,7 @@ class _Session:
             "model": str(self._llm.model.path),
             "seed": run.seed,
             "text": run.text,
+            **({"message": run.message.as_json()} if run.message else {}),
             "token_ids": run.token_ids,
             "accepted": run.accepted,
             "finish_reason": run.finish_reason,
