@@ -31,6 +31,8 @@ def messages_of(
     Raises:
         ChatError: A message does not have OpenAI's shape, or holds more than text.
     """
+    if not isinstance(given, Sequence):
+        raise ChatError(f"{field} must be a list of messages, got {given!r:.80}", field)
     if not given:
         raise ChatError(f"{field} must not be empty", field)
     made = [_message(message, f"{field}[{i}]") for i, message in enumerate(given)]

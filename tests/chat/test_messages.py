@@ -50,6 +50,7 @@ def broken(call: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("messages", "field", "words"),
     [
+        (5, "messages", "must be a list of messages, got 5"),
         ([], "messages", "must not be empty"),
         ([ASK, 5], "messages[1]", "must be an object, got 5"),
         ([{"role": 7, "content": "x"}], "messages[0]", "role must be a text, got 7"),
