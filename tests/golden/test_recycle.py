@@ -6,6 +6,7 @@ import pytest
 
 from helpers.backends import Backend, Native, Reference
 from helpers.recycle_run import SLOTS, read, run
+from reference.source import widest
 
 
 @pytest.mark.parametrize("backend", [Native(), Reference()], ids=["native", "reference"])
@@ -19,4 +20,5 @@ def test_the_recording_has_trees_right_tokens_and_wrong_ones() -> None:
     trees = [step for step in steps if any(step["parents"].count(p) > 1 for p in step["parents"])]
     drafted = sum(len(step["draft"]) for step in steps)
     assert len(trees) > 50
+    assert all(widest(step["parents"]) <= step["width"] for step in steps)
     assert 0.1 * drafted < sum(step["accepted"] for step in steps) < 0.5 * drafted

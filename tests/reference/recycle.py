@@ -220,7 +220,8 @@ class RecycleSource(Source):
             if depths[depth] == width:
                 leaves = [one for one in leaves if len(one.after.path) != depth]
             if len(tokens) < limit:
-                for one in self.consider(node, history, stem, claims):
+                choices = self.consider(node, history, stem, claims)
+                for one in choices if depths[depth + 1] < width else ():  # else their depth is full
                     self.offer(leaves, one)
         return tokens, parents
 

@@ -94,3 +94,11 @@ def right_path(tree: Tree, committed: list[int]) -> int:
         if path == committed[: len(path)]:
             most = max(most, len(path))
     return most
+
+
+def widest(parents: list[int]) -> int:
+    """The most tokens of a tree at one depth."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+    return max((depths.count(depth) for depth in depths), default=0)

@@ -12,6 +12,7 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from helpers.backends import Backend
 from helpers.machines import SETTINGS, SLOTS, SideBySide
+from reference.source import widest
 
 # In 65,535ths, and such that their logarithms in 32 bits lead back to them.
 LIKELY = st.lists(st.integers(1, 30_000), min_size=8, max_size=8).map(
@@ -47,7 +48,8 @@ class Machine(SideBySide):
         if width == 0 or not self.is_active(slot):
             super().propose(slot, max_tokens)
         else:
-            self.both("propose_tree", slot, max_tokens, width)
+            _, parents = self.both("propose_tree", slot, max_tokens, width)
+            assert widest(parents) <= width
         if self.is_active(slot):
             assert self.native.confidence(slot) == self.reference.confidence(slot)
 

@@ -166,8 +166,11 @@ cdef void _leave(TreeC* t, const RecycleSlotC* s, int depth) noexcept nogil:
 
 
 cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const GivenC* given, int at,
-                    float all_right, bint first) noexcept nogil:
-    """Judge what may come after a node, and offer it: the given draft's tokens as they are, and other successors."""
+                    float all_right, bint first, Py_ssize_t width) noexcept nogil:
+    """Judge what may come after a node: the given draft's tokens as they are, and other successors.
+
+    They are offered where their depth has room; successors are learnt from in any case.
+    """
     cdef const NodeC* node = &s.nodes[at]
     cdef ContextC* context = &s.contexts[at]
     cdef FollowersC* found = &context.found
@@ -205,6 +208,8 @@ cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC
                 p = LEAST if p < LEAST else 1 - LEAST if p > 1 - LEAST else p
                 choices[num] = LeafC(0, p, found.tokens[k], at, OUTSIDE, False)
                 num += 1
+    if t.width[node.depth] >= width:
+        return
     best = 0
     for k in range(1, num):
         if choices[k].p > choices[best].p:
@@ -244,7 +249,7 @@ cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const
     for depth in range(MAX_DRAFT):
         t.width[depth] = 0
     _link(t, given)
-    _consider(c, t, s, h, given, 0, 1, True)
+    _consider(c, t, s, h, given, 0, 1, True, width)
     while t.num_leaves > 0 and n < limit:
         t.num_leaves -= 1
         leaf = t.leaves[t.num_leaves]
@@ -262,7 +267,7 @@ cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const
         if t.width[depth] == width:
             _leave(t, s, depth)
         if n < limit:
-            _consider(c, t, s, h, given, n, leaf.all_right, leaf.first)
+            _consider(c, t, s, h, given, n, leaf.all_right, leaf.first, width)
     return n
 
 
