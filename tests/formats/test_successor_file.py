@@ -144,6 +144,7 @@ ROW = (0xFFFFFFFF, 7, 2 | 1 << 8, 3, 4, 200 << 16 | 300)
         (SHAPE, (*ROW[:2], 3 | 1 << 8, *ROW[3:]), "row 0 is no context"),
         (SHAPE, (*ROW[:2], 2 | 16 << 8, *ROW[3:]), "row 0 is no context"),
         (SHAPE, (*ROW[:3], 1 << 31, *ROW[4:]), "row 0 is no context"),
+        (SHAPE, (*ROW[:4], 3, *ROW[5:]), "row 0 is no context"),
         (SHAPE, (*ROW[:5], 300 << 16 | 200), "row 0 is no context"),
         (SHAPE, (*ROW[:5], 200), "row 0 is no context"),
         (SHAPE, (*ROW[:3], 60, *ROW[4:]), "expected token ids below 50, found 60"),

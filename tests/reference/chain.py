@@ -141,6 +141,9 @@ class ReferenceDrafter:
         texts = self._texts(state) if first is None else self._prefixes(state.history, first)
         if len(tokens) > len(texts):
             raise InputError(f"{len(tokens)} rows for {len(texts)} places")
+        for source in state.sources:
+            if any(len({*row[: source.top]}) < len(row[: source.top]) for row in tokens):
+                raise InputError("a token comes twice in a row")
         for text, row, logs in zip(texts, tokens, logprobs, strict=False):
             for source in state.sources:
                 source.observe(text, row, logs)

@@ -156,6 +156,7 @@ class RecycleSource(Source):
         self.floor = single(min_probability)
         self.key_tokens = key_tokens
         self.pool = pool or SuccessorPool(capacity, top)
+        self.top = self.pool.top
         self.model = model or Claims()
         self.root: Node | None = None  # of the last proposal
         self.base = -1  # length of the history then

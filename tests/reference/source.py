@@ -19,6 +19,7 @@ class Source:
     The driver owns the slot's history (a list of tokens, newest last) and hands it to each call.
     """
 
+    top = 0  # how many of the target's likeliest tokens it takes
     ambiguous = False  # the last proposal rests on a tie that the rules leave open
     claims: (
         tuple[float, ...] | list[float]

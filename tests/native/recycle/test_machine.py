@@ -123,12 +123,13 @@ def test_native_and_reference_agree_on_every_call(name: str) -> None:
 
 def test_both_sides_bound_the_same_calls() -> None:
     machine = Machine()
-    row = ([[1] * 8], [[-1.0] * 8])
+    row = ([[*range(8)]], [[-1.0] * 8])
     assert machine.both("observe_top", 0, *row, None) == "StateError"
     machine.both("begin", 0, [])
     assert machine.both("observe_top", 0, *row, None) == "InputError"
     machine.both("begin", 0, [1, 2, 3])
     assert machine.both("observe_top", 0, *row, None) is None
+    assert machine.both("observe_top", 0, [[1, 2, 1]], [[-1.0] * 3], None) == "InputError"
     assert machine.both("observe_top", 0, *(2 * part for part in row), None) == "InputError"
     for first in (-1, 3, 4):
         assert machine.both("observe_top", 0, *row, first) == "InputError"

@@ -192,6 +192,20 @@ def test_what_a_device_reduced_is_checked() -> None:
             drafter.observe_top(0, ids, np.array([values], np.float32))
 
 
+def test_a_row_with_the_same_token_twice_is_refused() -> None:
+    drafter, pool = begun([1, 2, 3], top=3)
+    ids = np.array([[5, 6, 7, 5], [5, 6, 7, 8], [8, 4, 4, 9]], np.int32)
+    logs = np.full(ids.shape, -1.0, np.float32)
+    with pytest.raises(
+        InputError, match=r"token_ids must differ .*, got 4 at \(2, 1\) and \(2, 2\)"
+    ):
+        drafter.observe_top(0, ids, logs, first=0)
+    assert pool.num_observed == 0
+    drafter.observe_top(0, ids[:2].copy(), logs[:2].copy(), first=0)  # of a row only 3 are taken
+    assert pool.successors([1])[0].tolist() == [5, 6, 7]
+    assert pool.check() == ""
+
+
 def test_sources_without_interest_take_nothing() -> None:
     drafter = create_drafter("ngram-simple")
     drafter.begin(0, [1, 2])

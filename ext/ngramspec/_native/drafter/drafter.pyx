@@ -553,7 +553,8 @@ cdef class Drafter:
         Args:
             slot: A slot with an active request and at least one token.
             token_ids: int32, shape (n, k), C-contiguous: of each row the k likeliest tokens, likeliest first; with
-                torch, `torch.topk(torch.log_softmax(logits, -1), k)` makes both.
+                torch, `torch.topk(torch.log_softmax(logits, -1), k)` makes both. The first `top` of a row are
+                looked at, and must differ.
             logprobs: float32, shape (n, k), C-contiguous: their log-probabilities, none larger than the one before.
             first: As in observe_logits.
 
@@ -567,7 +568,7 @@ cdef class Drafter:
         cdef const float[:, ::1] logs = logits_view(logprobs, "logprobs")
         cdef SlotC* s = self._active(slot, "observe_top")
         cdef Py_ssize_t position = -1 if first is None else first
-        cdef Py_ssize_t most, i, j
+        cdef Py_ssize_t most, i, j, k
         if tokens.shape[0] != logs.shape[0] or tokens.shape[1] != logs.shape[1]:
             raise InputError(f"token_ids and logprobs must have the same shape, got ({tokens.shape[0]}, "
                              f"{tokens.shape[1]}) and ({logs.shape[0]}, {logs.shape[1]})")
@@ -576,6 +577,11 @@ cdef class Drafter:
                 if not logs[i, j] <= (logs[i, j - 1] if j else <float>1e-3):
                     raise InputError(f"logprobs must be at most 0 and fall along each row, got {logs[i, j]} at "
                                      f"({i}, {j})")
+            for j in range(min(tokens.shape[1], self.d.top)):
+                for k in range(j):
+                    if tokens[i, k] == tokens[i, j]:
+                        raise InputError(f"token_ids must differ within a row, got {tokens[i, j]} at ({i}, {k}) and "
+                                         f"({i}, {j})")
         with self._lock:
             most = observation_most(s, first is not None, position)
             if 0 < tokens.shape[0] <= most and tokens.shape[1]:

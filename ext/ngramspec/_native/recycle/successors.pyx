@@ -126,6 +126,16 @@ cdef void _put(SuccessorsC* s, token_t before, token_t last, const FollowersC* s
         ngs_give_way(&s.lock)
 
 
+cdef bint _differ(const token_t* tokens, int n) noexcept nogil:
+    """Whether no token comes twice."""
+    cdef int i, k
+    for i in range(n):
+        for k in range(i):
+            if tokens[k] == tokens[i]:
+                return False
+    return True
+
+
 cdef const char* _check(const SuccessorsC* s) noexcept nogil:
     """Return the first broken invariant, NULL when all hold. The lock is held."""
     cdef const uint32_t* entry = s.words
@@ -143,6 +153,8 @@ cdef const char* _check(const SuccessorsC* s) noexcept nogil:
             if <token_t>entry[LAST] < 0 or <token_t>entry[BEFORE] < NONE_BEFORE or not (
                     s.words <= _set(s, <token_t>entry[BEFORE], <token_t>entry[LAST]) <= entry):
                 return "successors: an entry is not where its context belongs"
+            if not _differ(<const token_t*>(entry + HEAD), <int>n):
+                return "successors: a token comes twice"
             pairs = entry + HEAD + s.top
             for k in range(<int>n):
                 if <token_t>entry[HEAD + k] < 0:
@@ -315,7 +327,7 @@ cdef class SuccessorPool:
                 said.tokens[k] = <token_t>rows[i, HEAD - 1 + k]
                 said.p[k] = <uint16_t>(rows[i, pairs + k // 2] >> 16 * (k & 1))
                 sound = sound and said.tokens[k] >= 0 and said.p[k] > 0 and (k == 0 or said.p[k] <= said.p[k - 1])
-            if not sound:
+            if not sound or not _differ(said.tokens, said.n):
                 raise InputError(f"entries: row {i} is no context with its successors")
             _put(&self.c, <token_t>rows[i, BEFORE - 1], <token_t>rows[i, LAST - 1], &said, used)
 
