@@ -103,6 +103,17 @@ def test_a_tree_has_no_more_branches_than_asked_for(policy: AutoPolicy | None) -
     assert {1, 2, 3} <= seen
 
 
+@pytest.mark.parametrize("most", [1, 2, 30])
+def test_what_was_offered_is_the_tree_with_the_branches_that_were_asked_for(most: int) -> None:
+    drafter, _, _ = forked()
+    _, parents, claims = drafter.propose_tree(0, 16, 8, most)
+    offered = drafter.offered_parents(0)
+    chain = parents.tolist() == list(range(-1, len(parents) - 1))
+    assert chain == (most == 1) == (offered is None)
+    assert offered is None or offered.tolist() == parents.tolist()
+    assert drafter.offered(0).tolist() == claims.tolist()
+
+
 @pytest.mark.parametrize("path", [[], [3], [3, 4, 9], [3, 5, 8]])
 def test_any_path_can_be_accepted_and_counts_as_accepted(path: list[int]) -> None:
     drafter, tokens, _ = forked()

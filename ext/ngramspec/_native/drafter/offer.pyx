@@ -45,6 +45,7 @@ cdef Py_ssize_t offer_first(DriverC* d, Py_ssize_t slot, const AskC* ask) noexce
                          else driver_propose(d, slot, ask.limit))
     if ask.branches and n:
         n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches, s.links + d.num_sources * d.max_draft)
+        s.made[s.owner] = n
     n = _leading_valid(ask, s.draft, n)
     driver_shorten(d, slot, n)
     return n
