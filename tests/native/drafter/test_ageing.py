@@ -119,6 +119,25 @@ def test_a_prompt_far_back_in_the_conversation_is_held_whole() -> None:
         assert drafter.history(0).tolist() == TEXT[length - held : length].tolist()
 
 
+@pytest.mark.parametrize("call", ["accept", "follow", "follow_batch"])
+def test_what_fits_is_kept_however_much_of_it_comes_at_once(call: str) -> None:
+    drafter = create_drafter("ngram-simple,suffix", max_history=BOUND)
+    drafter.begin(0, TEXT[:300])
+    if call == "accept":
+        drafter.accept(0, TEXT[300:BOUND], 0)
+    elif call == "follow":
+        assert drafter.follow(0, TEXT[:BOUND]) == 0
+    else:
+        accepted = np.full(1, -9, np.int32)
+        lengths = np.array([BOUND], np.int32)
+        drafter.follow_batch(np.zeros(1, np.int32), TEXT[None, :BOUND].copy(), lengths, accepted)
+        assert accepted.tolist() == [0]
+    assert drafter.history(0).tolist() == TEXT[:BOUND].tolist()
+    assert drafter.check() == ""
+    drafter.accept(0, TEXT[:1], 0)
+    assert drafter.history(0).tolist() == [*TEXT[BOUND // 2 : BOUND], 0]
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["turn", "accept", "edit", "truncate"]),
@@ -145,7 +164,9 @@ def test_drafts_are_those_of_the_tokens_that_are_held(
         new = np.random.default_rng(seed).integers(0, 6, length, dtype=np.int32)
         if kind == "accept":
             text = np.concatenate([text, new])
+            length = len(drafter.history(0)) + len(new)
             drafter.accept(0, new, 0)
+            assert len(drafter.history(0)) == length or length > BOUND
         elif kind == "truncate":
             text = text[: len(text) - min(length, len(text))]
             drafter.truncate(0, len(text))

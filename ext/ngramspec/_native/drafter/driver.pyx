@@ -418,7 +418,7 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
 
 
 cdef bint driver_stays(const DriverC* d, Py_ssize_t slot, Py_ssize_t n) noexcept nogil:
-    return n <= d.max_history // 2 and d.slots[slot].history.len + n <= d.max_history
+    return d.slots[slot].history.len + n <= d.max_history
 
 
 cdef Status driver_join(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
@@ -427,13 +427,12 @@ cdef Status driver_join(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_s
     cdef SlotC* s = &d.slots[slot]
     cdef SourceCountsC* counts = &d.counts[s.owner]
     cdef Py_ssize_t half = d.max_history // 2
-    cdef Py_ssize_t length = s.history.len + n  # of the history afterwards
+    cdef Py_ssize_t kept = s.history.len, joins = n  # older and new tokens that will be held
+    cdef bint stays = driver_stays(d, slot, n)
     cdef int64_t started = 0
-    if n > half:
-        length = half
-    elif length > d.max_history:
-        length = half + n
-    if length > s.history.len and _reserve(d, slot, length - s.history.len) != STATUS_OK:
+    if not stays:
+        kept, joins = half if n <= half else 0, min(n, half)
+    if kept + joins > s.history.len and _reserve(d, slot, kept + joins - s.history.len) != STATUS_OK:
         return STATUS_NO_MEMORY
     s.timed = s.draft_len > 0 and counts.num_feedbacks % TIMED_EVERY == 0
     if s.timed:
@@ -441,15 +440,11 @@ cdef Status driver_join(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_s
         counts.timed_accepts += 1
     if s.draft_len > 0:
         _feed_back(d, slot, tokens, n, num_accepted)
-    if n > half:
-        _age(d, slot, 0)
-        s.base += n - half
-        tokens += n - half
-        n = half
-    elif s.history.len + n > d.max_history:
-        _age(d, slot, half)
+    if not stays:
+        _age(d, slot, kept)
+        s.base += n - joins
     s.joined_from = s.history.len
-    history_append(&s.history, tokens, n)
+    history_append(&s.history, tokens + n - joins, joins)
     if s.timed:
         counts.accept_ns += ngs_now_ns() - started
     return STATUS_OK
