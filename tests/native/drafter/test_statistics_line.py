@@ -89,3 +89,18 @@ def test_reset_stats_sets_every_count_to_zero(drafter: Any) -> None:
     drafter.reset_stats()
     assert drafter.stats()["ngram-simple"].num_drafts == 0
     assert drafter.stats()["ngram-simple"].propose_calls == 0
+
+
+def test_a_draft_that_was_pending_at_a_reset_does_not_count(drafter: Any) -> None:
+    draft = drafter.propose(0, 5)
+    drafter.reset_stats()
+    drafter.shorten(0, 3)
+    drafter.accept(0, draft[:2], 2)
+    stats = drafter.stats()["ngram-simple"]
+    assert (stats.num_drafts, stats.num_draft_tokens) == (0, 0)
+    assert (stats.accept_calls, stats.num_accepted_drafts, stats.num_accepted_tokens) == (0, 0, 0)
+    draft = drafter.propose(0, 4)
+    drafter.accept(0, draft[:3], 3)
+    stats = drafter.stats()["ngram-simple"]
+    assert (stats.num_drafts, stats.num_draft_tokens) == (1, 4)
+    assert (stats.accept_calls, stats.num_accepted_drafts, stats.num_accepted_tokens) == (1, 1, 3)

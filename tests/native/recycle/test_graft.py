@@ -136,13 +136,19 @@ def propose(drafter: Drafter, most: int, width: int) -> tuple[Tree, list[float]]
     return (tokens, parents), claims
 
 
-def test_it_adds_branches_and_a_longer_end() -> None:
+def grown() -> tuple[Drafter, list[int], list[int]]:
+    """A drafter with a pending tree that recycle grew on ngram-simple's draft."""
     drafter = chain("ngram-simple,recycle")
     drafter.begin(0, [1, 2, 3, 4, 5, 1])
     ids, logs = np.array([[3, 8]], np.int32), np.log(np.array([[0.6, 0.3]], np.float32))
     drafter.observe_top(0, ids, logs, first=1)  # after 2, but ngram-simple knows 3 only
     tokens, parents, _ = drafter.propose_tree(0, 30)
-    paths = nodes(tokens.tolist(), parents.tolist(), [0.0] * len(tokens))
+    return drafter, tokens.tolist(), parents.tolist()
+
+
+def test_it_adds_branches_and_a_longer_end() -> None:
+    drafter, tokens, parents = grown()
+    paths = nodes(tokens, parents, [0.0] * len(tokens))
     assert (2, 3, 4, 5) in paths
     assert (2, 8) in paths
     drafter.accept(0, [2, 8, 9], 2)
@@ -151,6 +157,16 @@ def test_it_adds_branches_and_a_longer_end() -> None:
     assert (simple.num_drafts, simple.accept_calls, simple.accepted_per_position) == (1, 1, (1,))
     assert (recycle.num_drafts, recycle.accept_calls) == (1, 1)
     assert recycle.accepted_per_position == (0, 1)
+
+
+def test_a_draft_that_was_pending_at_a_reset_counts_for_neither_source() -> None:
+    drafter, _, _ = grown()
+    drafter.reset_stats()
+    drafter.shorten(0, 9)
+    drafter.accept(0, [2, 9], 1)
+    for stats in drafter.stats().values():
+        assert (stats.num_drafts, stats.num_draft_tokens) == (0, 0)
+        assert (stats.accept_calls, stats.num_accepted_tokens) == (0, 0)
 
 
 def test_a_chain_goes_on_where_the_other_ends() -> None:

@@ -274,6 +274,8 @@ cdef Py_ssize_t _count_copied(const DriverC* d, const SlotC* s) noexcept nogil:
 cdef void _count_drafted(DriverC* d, const SlotC* s, int64_t sign) noexcept nogil:
     """Add the pending draft to what was drafted, or take it out: copied tokens are the stem's."""
     cdef Py_ssize_t own = s.draft_len - s.num_copied
+    if not s.counted:
+        return
     d.counts[s.owner].num_drafts += sign * (own > 0)
     d.counts[s.owner].num_draft_tokens += sign * own
     if s.num_copied:
@@ -377,6 +379,7 @@ cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t
     s.parents = s.links + source * d.max_draft
     s.draft_len = length
     s.num_copied = _count_copied(d, s)
+    s.counted = True
     _count_drafted(d, s, 1)
 
 
@@ -410,8 +413,9 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
             if at == OUTSIDE:
                 break
             copied += 1
-        _count_accepted(&d.counts[s.stem], 0, copied)
-    if s.num_copied < s.draft_len:
+        if s.counted:
+            _count_accepted(&d.counts[s.stem], 0, copied)
+    if s.counted and s.num_copied < s.draft_len:
         _count_accepted(&d.counts[s.owner], copied, num_accepted)
     c.feedback(c.state, slot, &s.history, right, right < n and _goes_on(s, tokens, n, right))
     s.draft_len = 0
