@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ngramspec import Drafter, HashPool, NgramCache, create_drafter
+from ngramspec._native.cache.records import check_records, entries_of_records
 from ngramspec._native.core.flags import leading_flagged
 from ngramspec._native.map.drafter import SimpleSource
 from ngramspec.errors import FormatError, InputError, NgramspecError, StateError
@@ -240,6 +241,9 @@ def test_a_drafter_checks_its_sources() -> None:
         (lambda: NgramCache().followers([]), "must hold 1..4 tokens, got 0"),
         (lambda: NgramCache().followers([1] * 5), "must hold 1..4 tokens, got 5"),
         (lambda: NgramCache().add_records([1, 2]), "records must be an int32 array"),
+        (lambda: NgramCache().add_records(None), "records must be an int32 array"),
+        (lambda: check_records(None), "records must be an int32 array"),
+        (lambda: entries_of_records(None, 1), "records must be an int32 array"),
     ],
 )
 def test_pools_and_caches_check_their_arguments(call: Callable[[], Any], message: str) -> None:

@@ -302,6 +302,8 @@ cdef (Py_ssize_t, Py_ssize_t) measure_records(object records) except *:
     cdef Py_ssize_t num_adds = 0
     cdef Py_ssize_t num_records = 0
     try:
+        if records is None:  # a view can be None too, without records
+            raise TypeError
         view = records
     except (ValueError, TypeError, BufferError):
         raise InputError(f"records must be an int32 array of shape (m,), got {type(records).__name__} "
