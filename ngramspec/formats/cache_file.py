@@ -135,6 +135,26 @@ def about_of(container: Container) -> dict[str, Any]:
     return dict(about)
 
 
+def origin_kept(container: Container, mine: Origin) -> Origin:
+    """Return what a file states when it is written again: its own, where the caller knows none.
+
+    Args:
+        container: The file, whose tokenizer the caller accepts.
+        mine: Tokenizer and provenance that the caller knows.
+
+    Returns:
+        Origin: Its vocab_size admits all tokens of the file.
+
+    Raises:
+        FormatError: The file's provenance is damaged.
+    """
+    header, vocab_size = container.header, mine.vocab_size
+    if vocab_size or header.fingerprint:
+        vocab_size = max(vocab_size, header.vocab_size)
+    fingerprint = mine.fingerprint or header.fingerprint
+    return Origin(fingerprint, vocab_size, mine.about or about_of(container))
+
+
 def write_cache(
     path: str | os.PathLike[str],
     sources: Mapping[int, EntrySource],

@@ -19,13 +19,13 @@ from ngramspec.formats.cache_file import (
     KIND,
     SIZES,
     Origin,
-    about_of,
     cache_in_memory,
     cache_of,
     check_tokenizer,
+    origin_kept,
     write_cache,
 )
-from ngramspec.formats.container import Container, is_container, open_container
+from ngramspec.formats.container import is_container, open_container
 from ngramspec.formats.entries import ArraySource, Entries, no_entries, read_all
 from ngramspec.formats.llama_lookup import (
     LOOKUP_SUFFIX,
@@ -47,8 +47,9 @@ class DynamicFile:
             exist yet. On a local disk: processes of one host may share it.
         ngram_min, ngram_max, max_ngrams: As for NgramCache. The file keeps the max_ngrams most
             useful n-grams.
-        origin: The tokenizer of the target.
-        any_tokenizer: Accept a file made with another tokenizer.
+        origin: The tokenizer of the target; None = the file goes on stating its own.
+        any_tokenizer: Accept a file made with another tokenizer; it states the target's from the
+            first save on.
         lock_seconds: How long a save waits for another process that is saving, > 0.
 
     Attributes:
@@ -108,6 +109,8 @@ class DynamicFile:
             bool: Whether there was anything to save.
 
         Raises:
+            InputError: A token id was learned that is above 2097151, or that the tokenizer does not
+                have; the file stays as it is.
             FormatError: The file has been damaged meanwhile; it stays as it is.
             TimeoutError: Another process or thread has been saving for lock_seconds.
             OSError: It cannot be written; it stays as it is.
@@ -193,16 +196,9 @@ class DynamicFile:
         container = open_container(self.path, KIND, verify=True)
         fingerprint = container.header.fingerprint
         check_tokenizer(self.path, fingerprint, self._origin.fingerprint, self._any_tokenizer)
-        self._adopt(container)
+        self._origin = origin_kept(container, self._origin)
         cache = cache_of(container)
         return {s: read_all(EntryReader(cache, s)) for s in SIZES if cache.num_ngrams(s)}
-
-    def _adopt(self, container: Container) -> None:
-        """Keep the file's tokenizer and provenance where the caller gave none."""
-        header, mine = container.header, self._origin
-        fingerprint = mine.fingerprint or header.fingerprint
-        vocab_size = mine.vocab_size or (header.vocab_size if header.fingerprint else 0)
-        self._origin = Origin(fingerprint, vocab_size, mine.about or about_of(container))
 
     def _most_useful(self, entries: _BySize) -> _BySize:
         """Return the most useful entries that fit into the file."""

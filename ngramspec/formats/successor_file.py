@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import threading
@@ -16,7 +15,13 @@ from numpy.typing import NDArray
 from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec.errors import FormatError, InputError
 from ngramspec.files import remove_temporaries
-from ngramspec.formats.cache_file import ABOUT, Origin, check_tokenizer
+from ngramspec.formats.cache_file import (
+    ABOUT,
+    Origin,
+    about_bytes,
+    check_tokenizer,
+    origin_kept,
+)
 from ngramspec.formats.container import Container, Header, new_container, open_container
 
 KIND = "successors"
@@ -31,8 +36,13 @@ class SuccessorFile:
         path: The file; it need not exist. Of several processes, the one that saves last wins.
         capacity: Contexts that fit a new pool; a file has its own.
         top: Successors kept of a context, which a file must match.
-        origin: The target's tokenizer.
-        any_tokenizer: Accept a file of another tokenizer.
+        origin: The target's tokenizer; one that states none leaves the file's own in it.
+        any_tokenizer: Accept a file of another tokenizer; it states the target's from the first
+            save on.
+
+    Attributes:
+        pool: The SuccessorPool to draft from and to fill.
+        save_error: Why the latest save failed, "" if it did not.
 
     Raises:
         InputError: The file keeps another number of successors.
@@ -54,9 +64,9 @@ class SuccessorFile:
         self._saving = threading.Lock()
         remove_temporaries(self.path)
         if self.path.exists():
-            self.pool = open_successors(
-                self.path, fingerprint=origin.fingerprint, any_tokenizer=any_tokenizer
-            )
+            container = _accepted(self.path, origin.fingerprint, any_tokenizer)
+            self.pool = pool_of(container)
+            self._origin = origin_kept(container, origin)
             if self.pool.top != top:
                 raise InputError(f"{self.path} keeps {self.pool.top} successors, top is {top}")
         else:
@@ -67,7 +77,10 @@ class SuccessorFile:
         """Save, except in a fork of the process that opened the file. May be called again.
 
         Raises:
+            InputError: A token was observed that the tokenizer does not have; the file is kept.
             OSError: The file cannot be written; an existing one is kept.
+
+        What a failed save did not write stays in the pool for the next one.
         """
         if os.getpid() != self._process:
             return  # before the lock: in a fork nobody may ever release it
@@ -75,7 +88,11 @@ class SuccessorFile:
             observed = self.pool.num_observed
             if observed == self._num_saved:
                 return
-            write_successors(self.path, self.pool, self._origin)
+            try:
+                write_successors(self.path, self.pool, self._origin)
+            except BaseException as error:
+                self.failed(error)
+                raise
             self._num_saved, self.save_error = observed, ""
 
     def failed(self, error: BaseException) -> None:
@@ -101,9 +118,7 @@ def open_successors(
 
     Cost: O(bytes).
     """
-    container = open_container(path, KIND, verify=True)
-    check_tokenizer(container.path, container.header.fingerprint, fingerprint, any_tokenizer)
-    return pool_of(container)
+    return pool_of(_accepted(path, fingerprint, any_tokenizer))
 
 
 def write_successors(path: str | os.PathLike[str], pool: SuccessorPool, origin: Origin) -> Header:
@@ -124,11 +139,10 @@ def write_successors(path: str | os.PathLike[str], pool: SuccessorPool, origin: 
     largest = _largest(entries, pool.top)
     if origin.vocab_size and largest >= origin.vocab_size:
         raise InputError(f"token id {largest} is not below {origin.vocab_size}")
-    about = json.dumps(origin.about, sort_keys=True).encode() if origin.about else b""
     with new_container(path) as writer:
         writer.add("shape", _SHAPE.pack(pool.top, 0, pool.capacity))
-        if about:
-            writer.add(ABOUT, about)
+        if origin.about:
+            writer.add(ABOUT, about_bytes(origin.about))
         writer.add("entries", entries.astype("<u4", copy=False))
         pairs = int((entries[:, 2] & 0xFF).sum())
         header = Header(
@@ -175,6 +189,15 @@ def facts_of(container: Container) -> Mapping[str, Any]:
         "num_pairs": len(entries) - single,
         "num_successors": int((entries[:, 2] & 0xFF).sum()),
     }
+
+
+def _accepted(
+    path: str | os.PathLike[str], fingerprint: bytes | None, any_tokenizer: bool
+) -> Container:
+    """Open a file whose tokenizer is accepted."""
+    container = open_container(path, KIND, verify=True)
+    check_tokenizer(container.path, container.header.fingerprint, fingerprint, any_tokenizer)
+    return container
 
 
 def _shape(container: Container) -> tuple[str, int, int]:

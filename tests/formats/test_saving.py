@@ -17,10 +17,10 @@ import pytest
 
 import reference.statistics as slow
 from helpers.backends import int32
-from helpers.files import finished, leftovers, posix, start, wait_for
+from helpers.files import OTHERS, OURS, finished, leftovers, posix, start, wait_for
 from helpers.statistics_files import counts_of, counts_of_records, entries_of
 from ngramspec import DynamicFile, HashPool, NgramCache, create_drafter, open_cache
-from ngramspec.errors import FormatError
+from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import Origin, about_of, write_cache
 from ngramspec.formats.container import open_container
 from ngramspec.formats.dynamic_file import Autosave
@@ -235,6 +235,28 @@ def test_a_file_goes_on_stating_tokenizer_and_provenance(tmp_path: Path) -> None
     assert container.header.vocab_size == 99
     assert about_of(container) == {"from": "a corpus"}
     assert open_cache(path).followers([1]) == {2: 3}
+
+
+@pytest.mark.parametrize("stated", [Origin(OTHERS, 99), Origin()])
+def test_a_file_of_a_larger_vocabulary_can_be_saved(tmp_path: Path, stated: Origin) -> None:
+    path = tmp_path / "learned.ngc"
+    write_cache(path, {1: ArraySource(entries_of(Counter({(1, 98): 3}), 1))}, stated)
+    file = DynamicFile(path, origin=Origin(OURS, 10), any_tokenizer=True)
+    file.cache.update(int32([5, 6, 7]))
+    assert file.save()
+    header = open_container(path).header
+    assert (header.fingerprint, header.vocab_size) == (OURS, 99)
+    assert open_cache(path).followers([1]) == {98: 3}
+    assert open_cache(path).followers([5]) == {6: 1}
+
+
+def test_a_token_that_the_tokenizer_does_not_have_cannot_be_saved(tmp_path: Path) -> None:
+    file = DynamicFile(tmp_path / "learned.ngc", origin=Origin(OURS, 10))
+    file.cache.update(int32([5, 10]))
+    with pytest.raises(InputError, match="token id 10 is not below vocab_size, 10"):
+        file.save()
+    assert file.save_error.startswith("InputError: ")
+    assert not file.path.exists()
 
 
 def test_a_file_at_its_bound_can_be_loaded_again(tmp_path: Path) -> None:

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.files import finished, is_private
+from helpers.files import OTHERS, finished, is_private
 from helpers.logits import teach
 from helpers.machines import SETTINGS
 from ngramspec import SuccessorPool, create_drafter
 from ngramspec.errors import FormatError, InputError, VocabMismatchError
-from ngramspec.formats.cache_file import Origin
-from ngramspec.formats.container import Header, new_container
+from ngramspec.formats.cache_file import Origin, about_of
+from ngramspec.formats.container import Header, new_container, open_container
 from ngramspec.formats.describe import describe
+from ngramspec.formats.dynamic_file import Autosave
 from ngramspec.formats.statistics import open_statistics
 from ngramspec.formats.successor_file import SuccessorFile, open_successors, write_successors
 
@@ -85,19 +86,78 @@ def test_what_one_run_learned_the_next_one_drafts(tmp_path: Path) -> None:
         assert is_private(path)
 
 
+def observe(file: SuccessorFile) -> None:
+    """Let something be observed: that 41 follows 40, and 42 follows 41."""
+    drafter = create_drafter("recycle", pool=file.pool)
+    drafter.begin(0, [40, 41, 42])
+    teach(drafter)
+
+
 def test_a_file_is_saved_only_if_something_was_observed(tmp_path: Path) -> None:
     file = SuccessorFile(tmp_path / "pool", 64, 8, Origin())
     file.close()
     assert not file.path.exists()
-    drafter = create_drafter("recycle", pool=file.pool)
-    drafter.begin(0, [1, 2, 3])
-    teach(drafter)
+    observe(file)
     file.close()
     before = file.path.stat().st_mtime_ns
     file.close()
     assert file.path.stat().st_mtime_ns == before
     file.failed(OSError("disk"))
     assert file.save_error == "OSError: disk"
+
+
+def test_a_file_goes_on_stating_tokenizer_and_provenance(tmp_path: Path) -> None:
+    path = tmp_path / "pool"
+    write_successors(path, filled([(1, 2)]), KNOWN)
+    file = SuccessorFile(path, 64, 8, Origin())  # whose maker knows nothing of the tokenizer
+    observe(file)
+    file.close()
+    container = open_container(path)
+    assert container.header.fingerprint == KNOWN.fingerprint
+    assert container.header.vocab_size == 1000
+    assert about_of(container) == KNOWN.about
+    assert open_successors(path).successors([40])[0].tolist() == [41]
+
+
+@pytest.mark.parametrize(("stated", "vocab_size"), [(KNOWN, 1000), (Origin(), 36)])
+def test_a_file_of_a_larger_vocabulary_can_be_saved(
+    tmp_path: Path, stated: Origin, vocab_size: int
+) -> None:
+    path = tmp_path / "pool"
+    write_successors(path, filled([(1, 2)]), stated)  # 35 follows 2
+    file = SuccessorFile(path, 64, 8, Origin(OTHERS, 20), any_tokenizer=True)
+    drafter = create_drafter("recycle", pool=file.pool)
+    drafter.begin(0, [5, 6, 7])
+    teach(drafter)
+    file.close()
+    header = open_container(path).header
+    assert (header.fingerprint, header.vocab_size) == (OTHERS, vocab_size)
+    assert 35 in open_successors(path).successors([2])[0]
+    assert open_successors(path).successors([5])[0].tolist() == [6]
+
+
+def test_a_save_that_fails_is_noted_and_tried_again(tmp_path: Path) -> None:
+    file = SuccessorFile(tmp_path / "folder" / "pool", 64, 8, Origin(None, 50))
+    observe(file)
+    with pytest.raises(OSError, match="folder") as caught:
+        file.close()
+    assert file.save_error == f"{type(caught.value).__name__}: {caught.value}"
+    file.path.parent.mkdir()
+    Autosave(file, 300).stop()
+    assert (file.save_error, file.path.exists()) == ("", True)
+
+
+def test_a_token_that_the_tokenizer_does_not_have_cannot_be_saved(tmp_path: Path) -> None:
+    path = tmp_path / "pool"
+    write_successors(path, filled([]), Origin(KNOWN.fingerprint, 42))
+    before = path.read_bytes()
+    file = SuccessorFile(path, 64, 8, Origin())
+    observe(file)
+    for _ in range(2):
+        with pytest.raises(InputError, match="token id 42 is not below 42"):
+            file.close()
+    assert file.save_error == "InputError: token id 42 is not below 42"
+    assert path.read_bytes() == before
 
 
 def test_a_file_of_another_kind_or_target_is_refused(tmp_path: Path) -> None:
