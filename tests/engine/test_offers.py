@@ -235,6 +235,26 @@ def test_a_draft_model_is_asked_where_nothing_else_is_sent(timed: Timed) -> None
     assert engine.source_stats()["draft-simple"].num_accepted_tokens > 0.25 * LENGTH
 
 
+def test_a_draft_model_goes_on_while_a_long_prompt_is_read(timed: Timed) -> None:
+    """A prompt that fills every pass makes room for what pays."""
+    options = {"period": 0, "sequences": 2, "context_size": 4000}
+    target = timed("h100-8b", max_batch=64, **options)
+    drafts = DraftModel(FakeTarget(**options), n_max=6)
+    policy = AutoPolicy(costs=PROFILES["h100-8b"])
+    engine = Engine(target, None, slots=2, draft_model=drafts, policy=policy)
+    first = engine.submit(Request(prompt_ids=PROMPT, max_tokens=1000))
+    while len(first.token_ids) < LENGTH:
+        engine.step()
+    second = engine.submit(Request(prompt_ids=int32([9] * 1000), max_tokens=1))
+    before, steps = len(first.token_ids), 0
+    while not second.finish_reason:
+        engine.step()
+        steps += 1
+    assert len(first.token_ids) - before > 5 * steps
+    assert steps < 1.4 * 1000 / 64
+    assert first.token_ids == target.expected(PROMPT.tolist(), len(first.token_ids))
+
+
 def test_a_draft_model_that_is_never_right_is_seldom_asked(timed: Timed) -> None:
     target, model = timed(period=0), FakeTarget(period=5)
     drafts = DraftModel(model)
