@@ -191,6 +191,7 @@ class Engine:
         try:
             with self._submitting:  # a request put after close would never end
                 self._check_open(tenant)
+                generation.number = self._stats.num_requests
                 self._stats.num_requests += 1
                 self._queue.put(Ticket(generation, sampler, sources, on_chunk))
         except BaseException:
@@ -318,7 +319,7 @@ class Engine:
 
     def slots(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
-        return tuple(map(slot_info, self._slots))
+        return tuple(map(slot_info, self._slots, self._stepper.request_ids))
 
     def stats(self) -> EngineStats:
         """Return the counters: the engine's own object, which goes on changing."""

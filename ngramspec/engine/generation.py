@@ -74,6 +74,7 @@ class Generation:
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None
         self.slot = -1  # -1 while it waits
+        self.number = -1  # requests submitted to its engine before it; -1 = it was not submitted
         self.timings = Timings(num_prompt=int(request.prompt_ids.size))
         self.on_cancel: Callable[[], None] = lambda: None  # the queue's, while it waits
         self.on_finish: Callable[[], None] = lambda: None  # gives back what was held for it

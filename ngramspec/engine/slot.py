@@ -14,7 +14,8 @@ class SlotInfo:
 
     id: int
     state: str  # "idle", "prompt" or "decode"
-    request_id: str  # of the running or the last request
+    request_id: str  # of the running or the last request, "" before the first
+    request_number: int  # how many requests were submitted before the running one; -1 = it is idle
     num_prompt: int
     num_cached: int  # of these found in the cache
     num_tokens: int  # prompt and emitted tokens it holds
@@ -26,15 +27,19 @@ class SlotInfo:
     num_accepted_tokens: int
 
 
-def slot_info(slot: Slot) -> SlotInfo:
-    """Return the current state of a slot."""
+def slot_info(slot: Slot, request_id: str) -> SlotInfo:
+    """Return the current state of a slot.
+
+    request_id: Of the request that was started on it last.
+    """
     made = slot.generation
     state = "idle" if made is None else "decode" if slot.decoding else "prompt"
     timings = None if made is None else made.timings
     return SlotInfo(
         slot.id,
         state,
-        "" if made is None else made.request.id,
+        request_id if made is None else made.request.id,
+        -1 if made is None else made.number,
         slot.num_prompt,
         0 if timings is None else timings.num_cached,
         slot.length,

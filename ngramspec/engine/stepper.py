@@ -86,6 +86,7 @@ class Stepper:
         self._full: list[Slot] = []  # whose context is full: shifted before the next decode
         self.tasks = SlotTasks()
         self.starting: Generation | None = None  # neither in the queue nor on a slot
+        self.request_ids = [""] * len(slots)  # of the running or the last request of each
         self._look = False  # a running request may have been cancelled
 
     def step(self) -> bool:
@@ -181,6 +182,7 @@ class Stepper:
         slot.start(
             made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline, shortest
         )
+        self.request_ids[slot.id] = request.id
         timings.started, timings.num_cached = now, kept
         # An earlier cancel set the queue's flag, which makes the next step schedule as well.
         made.slot, made.on_cancel = slot.id, self._note_cancel

@@ -113,6 +113,7 @@ def test_slots_tell_what_they_do() -> None:
     engine.step()
     info = engine.slots()[0]
     assert (info.state, info.request_id, info.num_past, info.num_emitted) == ("prompt", "me", 8, 0)
+    assert info.request_number == 0
     engine.step()
     engine.step()
     info = engine.slots()[0]
@@ -121,7 +122,13 @@ def test_slots_tell_what_they_do() -> None:
     assert (info.num_draft_tokens, info.num_accepted_tokens) == (3, 3)
     while engine.step():
         pass
-    assert [slot.state for slot in engine.slots()] == ["idle", "idle"]
+    ended = engine.slots()
+    assert [slot.state for slot in ended] == ["idle", "idle"]
+    assert [(slot.request_id, slot.request_number) for slot in ended] == [("me", -1), ("", -1)]
+    made = engine.submit(Request(prompt_ids=int32([5]), max_tokens=2, slot=0, id="you"))
+    engine.step()
+    info = engine.slots()[0]
+    assert (info.request_id, info.request_number, made.number) == ("you", 1, 1)
 
 
 def test_statistics_lines_name_the_sources_that_were_asked() -> None:

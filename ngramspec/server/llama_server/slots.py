@@ -194,7 +194,8 @@ def _name(raw: bytes) -> str:
 def _slot(info: SlotInfo, served: ServedModel) -> dict[str, Any]:
     return {
         "id": info.id,
-        "id_task": info.request_id,
+        "id_task": info.request_number,
+        "request_id": info.request_id,
         "n_ctx": served.engine.context_size,
         "speculative": info.speculative,
         "is_processing": info.state != "idle",
