@@ -229,6 +229,23 @@ def engine() -> list[Json]:
     ]  # fmt: skip
 
 
+def clients() -> list[Json]:
+    """Return panels about what clients were refused, and who left."""
+    return [
+        panel("Errors per second", "short", [
+            (rate("ngramspec:http_errors_total", "code"), "{{code}}"),
+        ], "rate_limit_exceeded: a key's share is used up; server_overloaded: the queue, bodies "
+              "or the wait for a slot; client_left: nobody got it."),
+        panel("Cancelled requests per second", "short", [
+            (rate("ngramspec:cancelled_requests_total", "reason"), "{{reason}}"),
+        ], "client: it left. The others were ended by the server."),
+        panel("Connections", "short", [
+            (f"sum({pick('ngramspec:connections')})", "open"),
+            (rate("ngramspec:dropped_connections_total", "reason"), "{{reason}}: closed/s"),
+        ]),
+    ]  # fmt: skip
+
+
 ROWS = (
     ("At a glance", glance),
     ("Throughput", throughput),
@@ -237,6 +254,7 @@ ROWS = (
     ("Accepted by position", positions),
     ("Pool", pool),
     ("Slots, queue, batch", engine),
+    ("Clients", clients),
 )
 
 

@@ -32,7 +32,7 @@ from ngramspec.server.responses import routes as responses
 from ngramspec.server.service import Service
 from ngramspec.server.settings import ServerSettings
 
-MakeRoutes = Callable[[ServedModel, ServerSettings], Sequence[Route]]
+MakeRoutes = Callable[[Service], Sequence[Route]]
 # A further API adds its routes, or a function that makes them, and its paths that need no key.
 ROUTES: list[Route] = [
     *status.ROUTES,
@@ -89,13 +89,13 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
         if queue is not None:
             await asyncio.to_thread(queue.close)
 
-    made = [route for make in MADE_ROUTES for route in make(served, settings)]
+    made = [route for make in MADE_ROUTES for route in make(service)]
     app = Application(routes=[*ROUTES, *made], lifespan=lifespan)
     app.router.redirect_slashes = not settings.api_prefix  # to a path without the prefix
     app.state.service = service
     app.state.embeddings = queue
-    keys = ApiKeys(settings.api_keys)
-    app.add_middleware(Guard, settings=settings, keys=keys, public=tuple(PUBLIC))
+    keys, traffic = ApiKeys(settings.api_keys), service.bridge.traffic
+    app.add_middleware(Guard, settings=settings, keys=keys, traffic=traffic, public=tuple(PUBLIC))
     if settings.cors_origins:
         app.add_middleware(
             Cors,
@@ -106,5 +106,6 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
             allow_headers=["*"],
         )
     if settings.api_prefix:
-        app.add_middleware(Prefix, prefix=settings.api_prefix)  # outermost: the others see paths
+        # outermost: the others see paths without it
+        app.add_middleware(Prefix, prefix=settings.api_prefix, traffic=traffic)
     return app

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ngramspec.chat.errors import ChatError
 from ngramspec.errors import CapacityError, InputError, NgramspecError, QuotaError, StateError
+from ngramspec.server.request_id import HEADER
 from ngramspec.structured import GrammarError
 
 # llama-server's error types, by status.
@@ -100,9 +101,14 @@ class ApiError(Exception):
         known = {**TYPES, **ANTHROPIC_TYPES}
         return {"type": known.get(self.status, default), "message": message}
 
-    def response(self, path: str) -> Response:
-        """Return the response for a request to the path."""
+    def response(self, path: str, request_id: str = "") -> Response:
+        """Return the response for a request to the path.
+
+        request_id: By which the log names the request, "" = it does not.
+        """
         headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        if request_id:
+            headers[HEADER] = request_id
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         # messages may hold lone surrogates from names that clients sent

@@ -19,6 +19,7 @@ from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import Events, EventStream, finished
 from ngramspec.server.request.bodies import read
+from ngramspec.server.request_id import HEADER
 from ngramspec.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -71,9 +72,15 @@ class Service:
         """
         raw = await self.read(request)
         key_id, tenant = self.namespace_of(request), self.tenant_of(request)
+        state = request.scope["state"]
         made, answer = await self.bridge.open(
-            lambda: plan(raw, self.served, self.settings, key_id), request.receive, len(raw), tenant
+            lambda: plan(raw, self.served, self.settings, key_id),
+            request.receive,
+            len(raw),
+            tenant,
+            state["request_id"],
         )
+        state["request_id"] = answer.request_id  # an error has it as well
         try:
             if made.stream:
                 told = events(made, self.served, answer.generations)
@@ -83,10 +90,14 @@ class Service:
             self.bridge.close(answer)
             raise
         if all(one.logprobs is None for one in made.requests):
-            return json_response(whole(made, self.served, generations))
-        return await self.bridge.finish(  # it may be large
-            lambda: json_response(whole(made, self.served, generations))
-        )
+            response = json_response(whole(made, self.served, generations))
+        else:
+            response = await self.bridge.finish(  # it may be large
+                lambda: json_response(whole(made, self.served, generations))
+            )
+        if answer.request_id:
+            response.headers[HEADER] = answer.request_id
+        return response
 
     async def compute(
         self, request: Request, make: Callable[[bytes, ServedModel], Any]

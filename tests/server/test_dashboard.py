@@ -23,6 +23,8 @@ import ngramspec
 from helpers.fake_target import FakeTarget
 from ngramspec.engine import Engine, Request
 from ngramspec.server.metrics.collector import EngineCollector
+from ngramspec.server.metrics.traffic import TrafficCollector
+from ngramspec.server.traffic import Traffic
 
 PATH = Path(ngramspec.__file__).parent / "server" / "metrics" / "grafana.json"
 METRIC = re.compile(r"\b(?:(?:vllm|llamacpp|ngramspec):|process_)[a-z0-9_]+")
@@ -48,6 +50,7 @@ def scraped() -> dict[str, set[str]]:
     engine.generate([Request(prompt_ids=prompt_ids, max_tokens=60)] * 3)
     registry = CollectorRegistry()
     registry.register(EngineCollector(engine, "tiny"))
+    registry.register(TrafficCollector(Traffic()))
     ProcessCollector(registry=registry)
     found: dict[str, set[str]] = {}
     for family in registry.collect():

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from ngramspec.server import ServerSettings
 from ngramspec.server.http.guard import SMALL_BODY, BodyRoom, Guard, HeldBody
 from ngramspec.server.http.keys import ApiKeys
+from ngramspec.server.traffic import Traffic
 
 
 def guarded(settings: ServerSettings, app: Any) -> Guard:
-    return Guard(app, settings, ApiKeys(()))
+    return Guard(app, settings, ApiKeys(()), Traffic())
 
 
 async def ask(guard: Guard, pieces: Iterable[bytes], path: str = "/completion") -> int:

@@ -138,13 +138,28 @@ def test_props_change_only_when_that_is_allowed(server: Serving, start: Start) -
 
 
 def test_slots_tell_what_they_do(server: Serving) -> None:
-    server.chat(max_tokens=4)
+    made = server.chat(max_tokens=4)
     slots = server.client.get("/slots").json()
     assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
-    assert {slot["is_processing"] for slot in slots} == {False}
+    assert {(slot["is_processing"], slot["id_task"]) for slot in slots} == {(False, -1)}
+    assert made.id.removeprefix("chatcmpl-") in {slot["request_id"] for slot in slots}
     assert any(slot["n_tokens"] for slot in slots)
     assert server.client.get("/slots?fail_on_no_slot=1").status_code == 200
     assert server.client.post("/slots/0?action=save").status_code == 501
+
+
+def test_tasks_of_slots_are_numbers_as_in_llama_server(start: Start) -> None:
+    server = start(slots=1)
+    seen: list[int] = []
+    for _ in range(3):
+        body = {"prompt": "x", "ignore_eos": True, "temperature": 1.2, "stream": True}
+        with server.client.stream("POST", "/completion", json=body) as stream:
+            next(stream.iter_lines())
+            (slot,) = server.client.get("/slots").json()
+            seen.append(slot["id_task"])
+            assert slot["request_id"] == stream.headers["x-request-id"]
+        server.wait_idle()
+    assert seen == [0, 1, 2]
 
 
 def test_slots_are_there_only_when_they_are_exposed(start: Start) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ def message_json(
     for delta in parser.feed(made.text, last=True):
         content.add(delta)
     return {
-        **_head(served),
+        **_head(served, made),
         "content": content.json(),
         **_stop(plan, served, made, content.calls),
         "usage": _last_usage(served, parser, made),
@@ -91,7 +90,8 @@ class MessageEvents:
         self._begun = True
         stop = {"stop_reason": None, "stop_sequence": None}
         usage = _usage(self._generation, 0)
-        message = {**_head(self._served), "content": [], **stop, "usage": usage}
+        head = _head(self._served, self._generation)
+        message = {**head, "content": [], **stop, "usage": usage}
         return named_event({"type": "message_start", "message": message})
 
     def _events(self, chunk: Chunk) -> list[Event]:
@@ -114,9 +114,9 @@ class MessageEvents:
         return events
 
 
-def _head(served: ServedModel) -> dict[str, Any]:
-    made = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant"}
-    return {**made, "model": served.name}
+def _head(served: ServedModel, made: Generation) -> dict[str, Any]:
+    head = {"id": f"msg_{made.request.id}", "type": "message", "role": "assistant"}
+    return {**head, "model": served.name}
 
 
 def _stop(plan: MessagePlan, served: ServedModel, made: Generation, calls: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ngramspec.server.errors import ApiError, api_error
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation
+    from ngramspec.server.traffic import Cause
 
 Item = tuple[int, "Chunk"]  # index of the generation in the answer, and a chunk of it
 
@@ -21,13 +22,17 @@ class Answer:
     Belongs to the event loop.
 
     generations: In the order of the choices; all are there once Bridge.open has returned.
+    name: What the client or a proxy calls its request, "" = nothing.
     failure: The error, None = none; with an error all generations are cancelled.
+    cause: What cancelled them; known before their ends are delivered.
     """
 
-    def __init__(self, *, streamed: bool, max_items: int) -> None:
+    def __init__(self, *, streamed: bool, max_items: int, name: str = "") -> None:
         self.generations: list[Generation] = []
         self.streamed = streamed
+        self.name = name
         self.failure: ApiError | None = None
+        self.cause: Cause = "engine"  # of a cancellation that came from nowhere else
         self.opened = 0.0  # loop time of the start
         self.written = 0.0  # loop time of the last write, or of the start
         self.blocked_since = 0.0  # loop time since a write waits for the client, 0 = none waits
@@ -37,6 +42,11 @@ class Answer:
         self._items: deque[Item] = deque()
         self._num_ended = 0
         self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def request_id(self) -> str:
+        """Return the id of the request, by which client and log know it; "" if nothing runs."""
+        return self.name or (self.generations[0].request.id if self.generations else "")
 
     @property
     def ended(self) -> bool:
@@ -54,21 +64,30 @@ class Answer:
         if reason is not None:
             self._num_ended += 1
             if reason in ("error", "cancelled"):
-                self.cancel(_failure(chunk.generation))
+                cause: Cause = "error" if reason == "error" else self.cause  # of the others' end
+                self.cancel(_failure(chunk.generation), cause)
                 return
         if self.failure is None:
             self._items.append((index, chunk))
             if len(self._items) > self._max_items:
-                self.cancel(ApiError(503, "the client reads too slowly", code="slow_client"))
+                self.cancel_slow()
         self._wake()
 
-    def cancel(self, failure: ApiError) -> None:
-        """Cancel all generations; `take` raises the failure after the chunks that came before."""
+    def cancel(self, failure: ApiError, cause: Cause) -> None:
+        """Cancel all generations; `take` raises the failure after the chunks that came before.
+
+        The first call says why; later ones change nothing.
+        """
+        if self.failure is None:
+            self.failure, self.cause = failure, cause
         for made in self.generations:
             made.cancel()
-        if self.failure is None:
-            self.failure = failure
         self._wake()
+
+    def cancel_slow(self) -> None:
+        """Cancel all generations, as the client reads too slowly."""
+        failure = ApiError(503, "the client reads too slowly", code="slow_client")
+        self.cancel(failure, "slow_client")
 
     def ping(self) -> None:
         """Make a waiting `take` return None."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ngramspec.errors import NgramspecError
 from ngramspec.server.bridge.answer import Answer
+from ngramspec.server.bridge.ended import log_end
 from ngramspec.server.bridge.preparation import Preparation
 from ngramspec.server.bridge.watch import EngineWatch
 from ngramspec.server.errors import ApiError, api_error, bad_request
 from ngramspec.server.http.client_gone import ClientGone
+from ngramspec.server.traffic import Cause, Traffic
 
 if TYPE_CHECKING:
     from starlette.types import Receive
@@ -54,6 +56,8 @@ class Bridge:
         engine: What an EngineThread runs.
         settings: The server's.
         on_end: Called in the event loop with every generation that has ended.
+
+    traffic: Counts what this app's clients were refused, and why requests were cancelled.
     """
 
     def __init__(
@@ -71,10 +75,16 @@ class Bridge:
         self._woken = False
         self._answers: set[Answer] = set()
         self._closing = False
+        self.traffic = Traffic()
         self.watch = EngineWatch(engine, settings.stall_timeout)
 
     async def open(
-        self, prepare: Callable[[], P], receive: Receive, size: int, tenant: str = ""
+        self,
+        prepare: Callable[[], P],
+        receive: Receive,
+        size: int,
+        tenant: str = "",
+        name: str = "",
     ) -> tuple[P, Answer]:
         """Prepare requests and submit them, both in a thread: that can take milliseconds.
 
@@ -83,6 +93,7 @@ class Bridge:
             receive: The connection's; nothing is submitted for a client that has left.
             size: Bytes of the body.
             tenant: Who asks, as for Engine.submit.
+            name: What the client calls its request, for the log.
 
         Raises:
             ApiError: The request is refused; nothing runs.
@@ -92,7 +103,7 @@ class Bridge:
         opening = _Opening(tenant)
         try:
             plan, answer = await self.prepare(
-                lambda: self._open(prepare, arrived, opening),
+                lambda: self._open(prepare, arrived, opening, name),
                 receive,
                 size,
                 tenant,
@@ -138,7 +149,7 @@ class Bridge:
         """Forget an answer; cancel what still runs of it."""
         self._answers.discard(answer)
         if not answer.ended:
-            answer.cancel(ClientGone())
+            answer.cancel(ClientGone(), "client")
 
     def refuse(self) -> None:
         """Take no more requests."""
@@ -151,7 +162,7 @@ class Bridge:
 
     def cancel_all(self) -> None:
         """Cancel all answers, at shutdown."""
-        self._cancel_all(self._closed())
+        self._cancel_all(self._closed(), "shutdown")
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -169,7 +180,7 @@ class Bridge:
     # -- in a worker thread ------------------------------------------------------------------------
 
     def _open(
-        self, prepare: Callable[[], P], arrived: Callable[[], None], opening: _Opening
+        self, prepare: Callable[[], P], arrived: Callable[[], None], opening: _Opening, name: str
     ) -> tuple[P, Answer]:
         try:
             if self._closing:
@@ -178,7 +189,7 @@ class Bridge:
                 raise self._failed()
             plan = prepare()
             most = self._settings.max_buffered_chunks
-            answer = Answer(streamed=plan.stream, max_items=most)
+            answer = Answer(streamed=plan.stream, max_items=most, name=name)
             opening.submit(self._engine, plan.requests, answer, self.receiver)
             return plan, answer
         finally:
@@ -208,7 +219,14 @@ class Bridge:
             answer, index, chunk = arrived.popleft()
             answer.deliver(index, chunk)
             if chunk.finish_reason is not None:
-                self._on_end(chunk.generation)
+                self._note_end(answer, chunk.generation)
+
+    def _note_end(self, answer: Answer, made: Generation) -> None:
+        """Count, log and hand on a generation that has ended."""
+        if made.finish_reason == "cancelled":
+            self.traffic.cancelled[answer.cause] += 1
+        log_end(made, answer)
+        self._on_end(made)
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -217,7 +235,7 @@ class Bridge:
             now = loop.time()
             try:
                 if self.watch.look(now):
-                    self._cancel_all(self._failed())
+                    self._cancel_all(self._failed(), "engine")
                 for answer in list(self._answers):
                     self._check(answer, now)
             except Exception:  # keep watching
@@ -226,18 +244,19 @@ class Bridge:
     def _check(self, answer: Answer, now: float) -> None:
         settings = self._settings
         if answer.blocked_since and now - answer.blocked_since > settings.slow_client_timeout:
-            answer.cancel(ApiError(503, "the client reads too slowly", code="slow_client"))
+            answer.cancel_slow()
             answer.drop()
         if now - answer.opened > settings.queue_timeout and not answer.started:
             message = f"no slot was free for {settings.queue_timeout:g} seconds"
             after = settings.retry_after
-            answer.cancel(ApiError(503, message, code="server_overloaded", retry_after=after))
+            failure = ApiError(503, message, code="server_overloaded", retry_after=after)
+            answer.cancel(failure, "queue_timeout")
         elif answer.streamed and 0 < settings.sse_ping_interval < now - answer.written:
             answer.ping()
 
-    def _cancel_all(self, error: ApiError) -> None:
+    def _cancel_all(self, error: ApiError, cause: Cause) -> None:
         for answer in list(self._answers):
-            answer.cancel(error)
+            answer.cancel(error, cause)
 
     def _failed(self) -> ApiError:
         after = self._settings.retry_after
@@ -274,7 +293,8 @@ class _Opening:
                     raise ClientGone
                 made = engine.submit(request, receiver(answer, index), self._tenant)
                 answer.generations.append(made)
-        except BaseException:
+        except BaseException as error:
+            answer.cause = "client" if isinstance(error, ClientGone) else "error"
             for made in answer.generations:
                 made.cancel()
             raise
@@ -288,5 +308,7 @@ class _Opening:
 def _cancel(future: Future[tuple[P, Answer]]) -> None:
     """Cancel the generations of an answer that nobody takes."""
     if not future.cancelled() and future.exception() is None:
-        for made in future.result()[1].generations:
+        answer = future.result()[1]
+        answer.cause = "client"
+        for made in answer.generations:
             made.cancel()

@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class ClientGone(ApiError):
-    """The client left before it had its answer; the status is only seen in the log of requests."""
+    """The client left before it had its answer; nobody gets it, it is counted and logged."""
 
     def __init__(self) -> None:
-        super().__init__(499, "the client disconnected")
+        super().__init__(499, "the client disconnected", code="client_left")
 
 
 async def until_gone(receive: Receive) -> None:

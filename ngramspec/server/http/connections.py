@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ngramspec.server.errors import ApiError
+from ngramspec.server.traffic import DROPS, Traffic
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -30,13 +32,20 @@ class Connections:
     When there are too many, the one that has waited longest for its client is closed, whether it
     waits for the head of a request, its body or the next request. If none waits for its client, the
     new one is refused.
+
+    traffic: Counts them.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, traffic: Traffic) -> None:
         self.open: set[Connection] = set()
-        self.num_dropped = 0
         self._settings = settings
+        self._traffic = traffic
         self._told = -QUIET_SECONDS
+
+    @property
+    def num_dropped(self) -> int:
+        """Return how many were closed without their client's wish."""
+        return sum(self._traffic.dropped.values())
 
     def protocol(self) -> type[asyncio.Protocol]:
         """Return the class of a connection, for uvicorn's setting `http`."""
@@ -46,14 +55,23 @@ class Connections:
     def add(self, made: Connection) -> None:
         """Add a new connection, or refuse it."""
         self.open.add(made)
+        self._traffic.num_connections = len(self.open)
         living = [one for one in self.open if not one.transport.is_closing()]
         if len(living) <= self._settings.max_connections:
             return
         waiting = [one for one in living if one.waits_for != BUSY and one is not made]
         if waiting:
-            self._drop(min(waiting, key=lambda one: one.since), "there are too many")
+            self.drop(min(waiting, key=lambda one: one.since), "crowded")
         else:
-            made.refuse(ApiError(503, "too many connections", retry_after=1))
+            code = "too_many_connections"
+            error = ApiError(503, "too many connections", code=code, retry_after=1)
+            self._traffic.count_error(error)
+            made.refuse(error)
+
+    def forget(self, one: Connection) -> None:
+        """Take a connection that is closed off the list."""
+        self.open.discard(one)
+        self._traffic.num_connections = len(self.open)
 
     def look(self, now: float) -> None:
         """Close the connections whose clients take too long. Cost: O(connections).
@@ -64,22 +82,25 @@ class Connections:
         for one in list(self.open):
             waited = now - one.since
             if one.waits_for == HEAD and waited > settings.header_timeout:
-                self._drop(one, "the head of its request did not come")
+                self.drop(one, "head")
             elif one.unread_for(now) > settings.slow_client_timeout:
-                self._drop(one, "its client does not read")
+                self.drop(one, "unread")
 
     def drop_unsent(self) -> None:
         """Close the connections whose requests are not complete, at shutdown."""
         for one in list(self.open):
             if one.waits_for == BODY:
-                self._drop(one, "the server closes")
+                self.drop(one, "shutdown")
 
-    def _drop(self, one: Connection, why: str) -> None:
-        self.num_dropped += 1
-        now = asyncio.get_running_loop().time()
-        if now - self._told > QUIET_SECONDS:
-            self._told = now
-            log.warning("a connection is closed: %s; %d so far", why, self.num_dropped)
+    def drop(self, one: Connection, why: str) -> None:
+        """Close a connection at once, without what is still to be sent; why: a key of DROPS."""
+        if not one.dropped:
+            one.dropped = True
+            self._traffic.dropped[why] += 1
+            now = asyncio.get_running_loop().time()
+            if now - self._told > QUIET_SECONDS:
+                self._told = now
+                log.warning("a connection is closed: %s; %d so far", DROPS[why], self.num_dropped)
         one.transport.abort()
 
 
@@ -96,7 +117,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self.app_state = {**self.app_state, DROP: self.transport.abort}
+        drop = functools.partial(self.connections_.drop, self, "unread")
+        self.app_state = {**self.app_state, DROP: drop}
+        self.dropped = False
         self.waits_for = HEAD
         self.since = self.loop.time()  # loop time since when
         self._unsent, self._unsent_since = 0, self.since
@@ -104,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self.connections_.open.discard(self)
+        self.connections_.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ngramspec.server.errors import INTERNAL, ApiError
 from ngramspec.server.http.keys import ApiKeys, presented_key
 from ngramspec.server.http.origins import Origins
+from ngramspec.server.request_id import given_id, new_id
 from ngramspec.server.settings import ServerSettings
+from ngramspec.server.traffic import Traffic
 
 log = logging.getLogger(__name__)
 # Open to everybody, as in llama-server. The page at / asks for the key itself.
@@ -26,6 +27,7 @@ class Guard:
 
     Exceptions become responses here: nothing below raises after it has sent a part of a response.
 
+    traffic: Counts the errors.
     public: Paths that need no key, in addition to PUBLIC.
     """
 
@@ -34,12 +36,14 @@ class Guard:
         app: ASGIApp,
         settings: ServerSettings,
         keys: ApiKeys,
+        traffic: Traffic,
         public: Collection[str] = (),
     ) -> None:
         self._app = app
         self._public = PUBLIC | frozenset(public)
         self._max_body = settings.max_body_bytes
         self._keys = keys
+        self._traffic = traffic
         self._origins = Origins(settings)
         self._room = BodyRoom(max(settings.max_held_bytes, settings.max_body_bytes))
         self._retry_after = settings.retry_after
@@ -50,22 +54,42 @@ class Guard:
             await self._app(scope, receive, send)
             return
         held = HeldBody(self._room)
+        scope.setdefault("state", {}).update(key_id="", request_id="")
         try:
             self._check(scope)
             await self._app(scope, self._counted(receive, held), send)
         except ApiError as error:
-            await error.response(scope["path"])(scope, receive, send)
+            await self._refuse(error, scope, receive, send)
         except HTTPException as error:
-            await _routing_error(error, scope)(scope, receive, send)
+            await self._refuse(_routing_error(error, scope), scope, receive, send, error.headers)
         except Exception:
-            log.exception("%s %r failed", scope["method"], scope["path"])  # it may hold newlines
-            await ApiError(500, INTERNAL).response(scope["path"])(scope, receive, send)
+            state = scope["state"]
+            state["request_id"] = state["request_id"] or new_id()
+            # the path may hold newlines
+            log.exception(
+                "request %s: %s %r failed", state["request_id"], scope["method"], scope["path"]
+            )
+            await self._refuse(ApiError(500, INTERNAL), scope, receive, send)
         finally:
             held.release()
 
+    async def _refuse(
+        self,
+        error: ApiError,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Answer a request with an error, and count it."""
+        self._traffic.count_error(error)
+        response = error.response(scope["path"], scope["state"]["request_id"])
+        response.headers.update(headers or {})
+        await response(scope, receive, send)
+
     def _check(self, scope: Scope) -> None:
-        headers, state = Headers(scope=scope), scope.setdefault("state", {})
-        state["key_id"] = ""
+        headers, state = Headers(scope=scope), scope["state"]
+        state["request_id"] = given_id(headers)
         self._origins.check(scope["method"], headers)
         if self._keys and scope["path"] not in self._public:
             found = self._keys.find(presented_key(headers))
@@ -100,15 +124,11 @@ class Guard:
         )
 
 
-def _routing_error(error: HTTPException, scope: Scope) -> Response:
-    """Return the response for an unknown path or a wrong method, in the API's own shape."""
+def _routing_error(error: HTTPException, scope: Scope) -> ApiError:
+    """Return the error for an unknown path or a wrong method."""
     path, method = scope["path"], scope["method"]
     words = {404: f"there is no {path}", 405: f"{path} does not take {method}"}
-    made = ApiError(error.status_code, words.get(error.status_code, error.detail))
-    response = made.response(path)
-    for name, value in (error.headers or {}).items():
-        response.headers[name] = value
-    return response
+    return ApiError(error.status_code, words.get(error.status_code, error.detail))
 
 
 class BodyRoom:

@@ -59,7 +59,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         service: Service = app.state.service
         settings = service.settings
-        self.connections = Connections(settings)
+        self.connections = Connections(settings, service.bridge.traffic)
         config = uvicorn.Config(
             app,
             host=settings.host,

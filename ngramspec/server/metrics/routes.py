@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -15,33 +14,31 @@ from starlette.routing import Route
 from ngramspec.server.errors import not_supported
 from ngramspec.server.metrics.collector import EngineCollector
 from ngramspec.server.metrics.recorded import RecorderCollector
-from ngramspec.server.service import routes
-
-if TYPE_CHECKING:
-    from ngramspec.server.model import ServedModel
-    from ngramspec.server.settings import ServerSettings
+from ngramspec.server.metrics.traffic import TrafficCollector
+from ngramspec.server.service import Service, routes
 
 OPENMETRICS = "application/openmetrics-text"
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 
 
-def metrics_registry(served: ServedModel) -> CollectorRegistry:
-    """Return a new registry with the metrics of one model and of the process."""
-    registry = CollectorRegistry(auto_describe=False)
+def metrics_registry(service: Service) -> CollectorRegistry:
+    """Return a new registry with the metrics of one app and of the process."""
+    registry, served = CollectorRegistry(auto_describe=False), service.served
     registry.register(EngineCollector(served.engine, served.name))
+    registry.register(TrafficCollector(service.bridge.traffic))
     if served.recorder is not None:
         registry.register(RecorderCollector(served.recorder))
     ProcessCollector(registry=registry)
     return registry
 
 
-def metrics_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
+def metrics_routes(service: Service) -> list[Route]:
     """Return the route of GET /metrics; clients that accept OpenMetrics get that format."""
-    registry = metrics_registry(served)
+    registry = metrics_registry(service)
 
     async def metrics(request: Request) -> Response:
-        if not settings.exposes_metrics:
+        if not service.settings.exposes_metrics:
             raise not_supported(
                 "This server does not support metrics endpoint. Start it with `--metrics`"
             )
@@ -50,7 +47,7 @@ def metrics_routes(served: ServedModel, settings: ServerSettings) -> list[Route]
         else:
             encode, media_type = generate_latest, TEXT_TYPE
         body = await asyncio.to_thread(encode, registry)  # it takes locks of the engine
-        started = str(served.created)
+        started = str(service.served.created)
         return Response(
             body, headers={"content-type": media_type, "process-start-time-unix": started}
         )

@@ -40,7 +40,7 @@ def chat_json(
             choice["logprobs"] = logprobs.chat(made.logprobs)
         choices.append(choice)
     return {
-        **head(served, "chat.completion"),
+        **head(served, "chat.completion", generations),
         "choices": choices,
         "usage": usage_of(generations, len(generations), reasoning),
         "timings": timings_of(generations),

@@ -34,7 +34,7 @@ def completion_json(
             choice["logprobs"] = logprobs.completion(made.logprobs, 0)
         choices.append(choice)
     return {
-        **head(served, "text_completion"),
+        **head(served, "text_completion", generations),
         "choices": choices,
         "usage": usage_of(generations, plan.choices),
         "timings": timings_of(generations),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,7 @@ class OpenAIEvents:
         self._choices = choices
         self._with_usage = plan.include_usage
         self._members = (plan.timings_per_token, plan.spans)  # further members that an event has
-        self._common = head(served, kind)
+        self._common = head(served, kind, generations)
         if plan.include_usage:
             self._common["usage"] = None
         with_logprobs = any(made.request.logprobs is not None for made in generations)
@@ -80,11 +79,11 @@ class OpenAIEvents:
         return json_event(error.body("/v1/")) + SSE_DONE
 
 
-def head(served: ServedModel, kind: str) -> dict[str, Any]:
+def head(served: ServedModel, kind: str, generations: Sequence[Generation]) -> dict[str, Any]:
     """Return the first members of an answer, or of every event of a streamed answer."""
     prefix = "chatcmpl" if kind.startswith("chat") else "cmpl"
     return {
-        "id": f"{prefix}-{uuid.uuid4().hex}",
+        "id": f"{prefix}-{generations[0].request.id}",
         "object": kind,
         "created": int(time.time()),
         "model": served.name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,28 +12,24 @@ from starlette.routing import Route
 from ngramspec.server.errors import not_supported
 from ngramspec.server.page.assets import Asset, page_assets
 from ngramspec.server.page.figures import engine_counters
-from ngramspec.server.service import json_response, routes
-
-if TYPE_CHECKING:
-    from ngramspec.server.model import ServedModel
-    from ngramspec.server.settings import ServerSettings
+from ngramspec.server.service import Service, json_response, routes
 
 # Path -> file. No path needs a key: the page asks for the key.
 ASSETS = page_assets()
 RUNNING = "ngramspec is running"
 
 
-def page_routes(served: ServedModel, settings: ServerSettings) -> list[Route]:
+def page_routes(service: Service) -> list[Route]:
     """Return the routes of the page and of its figures; without the page / is a line of text."""
-    if not settings.page:
+    if not service.settings.page:
         return routes(_running, "/")
     made = [route for path, one in ASSETS.items() for route in routes(_answer(one), path)]
 
     async def live(request: Request) -> Response:
-        if not settings.exposes_live:
+        if not service.settings.exposes_live:
             raise not_supported("Live figures are off. Start the server with `--slots`")
         # in a thread: drafters may hold their locks for a while
-        return json_response(await asyncio.to_thread(engine_counters, served.engine))
+        return json_response(await asyncio.to_thread(engine_counters, service.served.engine))
 
     return [*made, *routes(live, "/v1/ngramspec/live")]
 

@@ -18,6 +18,7 @@ from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.errors import INTERNAL, ApiError
 from ngramspec.server.http.client_gone import ClientGone, unless_gone
 from ngramspec.server.http.connections import dropper
+from ngramspec.server.request_id import HEADER
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
@@ -76,8 +77,9 @@ class EventStream(Response):
         """Write until the answer is complete or the client disconnects."""
         self._answer.drop = dropper(scope)
         try:
-            with contextlib.suppress(ClientGone):
-                await unless_gone(self._run(scope, receive, send), receive)
+            await unless_gone(self._run(scope, receive, send), receive)
+        except ClientGone as error:
+            self._bridge.traffic.count_error(error)
         finally:
             self._bridge.close(self._answer)
 
@@ -86,7 +88,8 @@ class EventStream(Response):
         try:
             items = await self._first()
         except ApiError as error:
-            await error.response(scope["path"])(scope, receive, send)
+            self._bridge.traffic.count_error(error)
+            await error.response(scope["path"], answer.request_id)(scope, receive, send)
             return
         await send(self._start())
         try:
@@ -97,12 +100,18 @@ class EventStream(Response):
                 items = await answer.take()
             body = events.end()
         except ApiError as error:
-            body = events.error(error)
+            body = self._told(error)
         except Exception:
-            log.exception("the answer to %r failed", scope["path"])
-            answer.cancel(ApiError(500, INTERNAL))
-            body = events.error(ApiError(500, INTERNAL))
+            log.exception("request %s: the answer to %r failed", answer.request_id, scope["path"])
+            failure = ApiError(500, INTERNAL)
+            answer.cancel(failure, "error")
+            body = self._told(failure)
         await self._write(send, body, last=True)
+
+    def _told(self, error: ApiError) -> bytes:
+        """Return the event of an error, which is counted."""
+        self._bridge.traffic.count_error(error)
+        return self._events.error(error)
 
     async def _first(self) -> list[Item] | None:
         """Wait a little for the first chunk: until then an error can still set the status."""
@@ -122,6 +131,8 @@ class EventStream(Response):
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
         ]
+        if self._answer.request_id:
+            headers.append((HEADER.encode(), self._answer.request_id.encode()))
         return {"type": "http.response.start", "status": 200, "headers": headers}
 
 

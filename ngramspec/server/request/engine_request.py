@@ -20,6 +20,7 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.sampling import sampling_of, stops_of, with_seed
 from ngramspec.server.request.speculation import check_draft_model
+from ngramspec.server.request_id import new_id
 from ngramspec.server.settings import ServerSettings
 
 # Log-probabilities of all tokens of a response; as JSON each takes some 100 bytes, as objects 500.
@@ -43,6 +44,8 @@ def make_requests(
     budgets: Sequence[ReasoningBudget | None] = (),
 ) -> list[Request]:
     """Return the requests of all prompts, `choices` in a row for each.
+
+    Their ids begin alike: that of the first is the answer's, the others have a number behind it.
 
     budgets: Of their reasoning, one per prompt, or none.
     logprobs: The name of the field that sets how many of the likeliest tokens to report, and its
@@ -76,16 +79,22 @@ def make_requests(
         "special": special or served.special,
         "timeout": _timeout(body, settings),
     }
+    first = new_id()
+    asked = [
+        (prompt_ids, budget, index)
+        for prompt_ids, budget in zip(prompts, budgets or [None] * len(prompts), strict=True)
+        for index in range(choices)
+    ]
     return [
         Request(
             prompt_ids=prompt_ids,
             sampling=with_seed(sampling, index),
             num_keep=_keep(body, prompt_ids, served),
             reasoning_budget=budget,
+            id=f"{first}-{number}" if number else first,
             **same,
         )
-        for prompt_ids, budget in zip(prompts, budgets or [None] * len(prompts), strict=True)
-        for index in range(choices)
+        for number, (prompt_ids, budget, index) in enumerate(asked)
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ def response_json(
         for item in output.items:
             if isinstance(item, Message):
                 item.logprobs, logprobs = logprobs, []
-    whole = _ended(_head(plan, served), output, made, _usage(plan, served, parser, made))
+    whole = _ended(_head(plan, served, made), output, made, _usage(plan, served, parser, made))
     return {**whole, "timings": timings_of(generations)}
 
 
@@ -60,7 +59,7 @@ class ResponseEvents:
         self._extras: dict[str, Any] = {}  # for the next event
         self._members = (plan.timings_per_token, plan.spans)
         self._quick = not any(self._members) and self._generation.request.logprobs is None
-        self._response = _head(plan, served)
+        self._response = _head(plan, served, self._generation)
         self._number = 0  # of the next event
         self._start: tuple[Message, bytes] | None = None  # of the events of a message's texts
 
@@ -185,10 +184,10 @@ def _status(made: Generation) -> str:
     return "incomplete" if made.finish_reason == "length" else "completed"
 
 
-def _head(plan: ResponsePlan, served: ServedModel) -> dict[str, Any]:
+def _head(plan: ResponsePlan, served: ServedModel, made: Generation) -> dict[str, Any]:
     """Return a response that has begun."""
     return {
-        "id": f"resp_{uuid.uuid4().hex}",
+        "id": f"resp_{made.request.id}",
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",
