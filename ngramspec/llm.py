@@ -32,7 +32,7 @@ from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.chat.format import PLAIN_ANSWER
 from ngramspec.chat.prompt import chat_prompt
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, nearest, parse_names
-from ngramspec.drafters.statistics import open_shared
+from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import (
     Chunk,
     Engine,
@@ -197,7 +197,7 @@ class LLM:
             self.model = stack.enter_context(
                 LlamaModel(path, placement=fitted.placement, loading=loading, adapters=adapters)
             )
-            saves = stack.enter_context(contextlib.ExitStack())  # closed once no request runs
+            saves = stack.enter_context(Saves())  # closed once no request runs
             known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
             self.target = stack.enter_context(
                 open_tested(self.model, fitted.settings)[0]
@@ -480,9 +480,7 @@ class _Use:
             return self._changed.wait_for(lambda: not self._count, seconds)
 
 
-def _end(
-    thread: EngineThread, use: _Use, saves: contextlib.ExitStack, models: contextlib.ExitStack
-) -> None:
+def _end(thread: EngineThread, use: _Use, saves: Saves, models: contextlib.ExitStack) -> None:
     if thread.is_current:  # a collection, or a callback: that thread cannot wait for itself
         threading.Thread(target=_end, args=(thread, use, saves, models)).start()
         return

@@ -8,6 +8,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from ngramspec._native.cache.ngram_cache import NgramCache
@@ -86,15 +87,53 @@ def save_with(owner: object, file: SavedFile, seconds: float) -> None:
         weakref.finalize(owner, file.close)
 
 
-def open_shared(
-    params: Mapping[str, Mapping[str, Any]], saves: contextlib.ExitStack
-) -> dict[str, dict[str, Any]]:
+class Saves:
+    """Files that are saved at intervals in the block, and once more at its end; see `close`.
+
+    Thread-safety: `save_soon` from any thread, the rest from one.
+    """
+
+    def __init__(self) -> None:
+        self._savings: list[Autosave] = []
+        self._ends = contextlib.ExitStack()
+
+    def __enter__(self) -> Saves:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ends.__exit__(kind, error, trace)
+
+    def add(self, file: SavedFile, seconds: float) -> None:
+        """Save a file every so many seconds, 0 = at the end only."""
+        saving = Autosave(file, seconds)
+        self._savings.append(saving)
+        self._ends.callback(saving.stop)
+
+    def close(self) -> None:
+        """Save all of them a last time, and save them no more. May be called again.
+
+        Raises:
+            As Autosave.stop: the last of them that failed, once all were tried.
+        """
+        self._ends.close()
+
+    def save_soon(self) -> None:
+        """Save all of them now, each in a thread of its own, without waiting for it."""
+        for saving in self._savings:
+            saving.save_soon()
+
+
+def open_shared(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[str, dict[str, Any]]:
     """Open the files of drafter parameters once, for all drafters that are made of them.
 
     Args:
         params: Parameters by drafter name. A pool stays a path: every user maps it.
-        saves: Closing it saves a dynamic cache and recycle's pool; until then, they are saved at
-            intervals.
+        saves: Saves a dynamic cache and recycle's pool.
 
     Returns:
         The parameters with opened files, as a copy.
@@ -118,19 +157,14 @@ def open_shared(
         bounds = (config.ngram_min, config.ngram_max, config.max_ngrams)
         file = DynamicFile(path, *bounds, _origin(config), config.any_tokenizer)
         cache["dynamic"] = file
-        _save_until(saves, file, config.save_interval)
+        saves.add(file, config.save_interval)
     if isinstance(recycle.get("pool"), (str, os.PathLike)):
         _need_folder(recycle["pool"])
         settings = RecycleConfig(**recycle)
         successors = open_successor_file(settings)
         recycle["pool"] = successors.pool
-        _save_until(saves, successors, settings.save_interval)
+        saves.add(successors, settings.save_interval)
     return made
-
-
-def _save_until(saves: contextlib.ExitStack, file: SavedFile, seconds: float) -> None:
-    saving = Autosave(file, seconds) if seconds else None
-    saves.callback(file.close if saving is None else saving.stop)
 
 
 def _need_folder(path: str | os.PathLike[str]) -> None:

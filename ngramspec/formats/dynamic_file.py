@@ -249,16 +249,23 @@ class Autosave:
     """Autosave(file, seconds): saves a file, such as a DynamicFile, at intervals until stopped.
 
     The file counts every failed save; the first of several in a row is also a warning. What was
-    learned stays in the cache for the next save.
+    learned stays in the cache for the next save. 0 seconds: only when told to, and at the end.
+
+    Thread-safety: all methods, from any thread.
     """
 
     def __init__(self, file: SavedFile, seconds: float) -> None:
         self._file = file
-        self._seconds = seconds
+        self._seconds = seconds or None
+        self._due = threading.Event()  # a save before the interval is over
         self._stopped = threading.Event()
         self._last_error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="ngramspec-save", daemon=True)
         self._thread.start()
+
+    def save_soon(self) -> None:
+        """Save now, in the thread that saves at intervals, without waiting for it."""
+        self._due.set()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Save a last time and end. May be called again.
@@ -271,6 +278,7 @@ class Autosave:
             What DynamicFile.save raises in the last save.
         """
         self._stopped.set()
+        self._due.set()
         if self._thread is threading.current_thread():
             return  # _run saves next
         if not self._thread.is_alive():  # in a fork, or stopped before
@@ -286,7 +294,11 @@ class Autosave:
 
     def _run(self) -> None:
         warned = False
-        while not self._stopped.wait(self._seconds):
+        while True:
+            self._due.wait(self._seconds)
+            self._due.clear()  # before the save: what is learned during it may be wanted too
+            if self._stopped.is_set():
+                break
             error = self._save()
             if error is not None and not warned:
                 self._warn(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -19,7 +18,7 @@ from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.build import BuildOptions, NoProgress, Resources, build
 from ngramspec.build.local import BuildStopped
 from ngramspec.cli.drafts import DraftChoice
-from ngramspec.drafters.statistics import open_shared
+from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.container import open_container
 from ngramspec.models import embedded_model
@@ -203,8 +202,8 @@ def test_generate_reads_an_index(invoke: Any) -> None:
 def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
     built(invoke, *FEW)
     choice = DraftChoice(("suffix",), "priority", {}, {"suffix_index": Path("code.ngx")})
-    with contextlib.ExitStack() as stack:
-        params = open_shared(choice.parameters(embedded_model()), stack)
+    with Saves() as saves:
+        params = open_shared(choice.parameters(embedded_model()), saves)
         index = params["suffix"]["static"]
         assert isinstance(index, SuffixIndex)
         drafter = create_drafter("suffix", params=params)
@@ -216,7 +215,7 @@ def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
         Path("code.ngx").unlink()  # it is mapped
         Path("code.ngx").write_bytes(resealed(bytes(data)))
         with pytest.raises(VocabMismatchError, match="built with another tokenizer"):
-            open_shared(choice.parameters(embedded_model()), stack)
+            open_shared(choice.parameters(embedded_model()), saves)
         open_shared(
-            dataclasses.replace(choice, any_tokenizer=True).parameters(embedded_model()), stack
+            dataclasses.replace(choice, any_tokenizer=True).parameters(embedded_model()), saves
         )

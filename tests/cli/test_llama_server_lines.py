@@ -17,6 +17,7 @@ from helpers.command import Process
 from ngramspec.adapters.llama_cpp.threads import NICE
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.serve import run as serve_run
+from ngramspec.drafters.statistics import Saves
 from ngramspec.engine import Request
 from ngramspec.models import embedded_model
 
@@ -137,7 +138,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
             fitted = serve_run.fit_target(options, small)
             model = stack.enter_context(serve_run.open_model(options, fitted))
             target = stack.enter_context(serve_run.open_target(options, model, fitted))
-            engine, _ = serve_run.open_engine(options, choice, target, stack, stack, fitted.draft)
+            saves = stack.enter_context(Saves())
+            engine, _ = serve_run.open_engine(options, choice, target, stack, saves, fitted.draft)
             prompt = model.tokenize_prompt("import os")
             sampling = defaults["sampling"]
             request = Request(

@@ -12,7 +12,7 @@ from helpers.backends import int32
 from helpers.logits import teach
 from ngramspec import SuccessorPool
 from ngramspec._native.drafter.drafter import Drafter
-from ngramspec.drafters.statistics import open_shared
+from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Speculation
 from ngramspec.engine.sources.drafters import Drafters
 from ngramspec.engine.sources.pools import NAMESPACE_CONTEXTS
@@ -82,12 +82,10 @@ def test_a_given_pool_is_that_of_the_engine_alone() -> None:
 
 @pytest.mark.parametrize("opened", [False, True])
 def test_a_file_keeps_what_the_engine_learned(tmp_path: Path, opened: bool) -> None:
-    import contextlib
-
     path = tmp_path / "learned"
     params: dict[str, dict[str, Any]] = {"recycle": {"pool": path, "save_interval": 0}}
     for learned in (False, True):
-        with contextlib.ExitStack() as saves:
+        with Saves() as saves:
             made = Drafters("recycle", 2, open_shared(params, saves) if opened else params)
             drafter = native(made)
             assert knows(drafter) == learned
@@ -99,7 +97,5 @@ def test_a_file_keeps_what_the_engine_learned(tmp_path: Path, opened: bool) -> N
 
 
 def test_a_file_needs_its_folder(tmp_path: Path) -> None:
-    import contextlib
-
-    with pytest.raises(FileNotFoundError, match="No such folder"), contextlib.ExitStack() as saves:
+    with pytest.raises(FileNotFoundError, match="No such folder"), Saves() as saves:
         open_shared({"recycle": {"pool": tmp_path / "absent" / "file"}}, saves)

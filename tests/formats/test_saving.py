@@ -20,6 +20,7 @@ from helpers.backends import int32
 from helpers.files import OTHERS, OURS, finished, leftovers, posix, start, wait_for
 from helpers.statistics_files import counts_of, counts_of_records, entries_of
 from ngramspec import DynamicFile, HashPool, NgramCache, create_drafter, open_cache
+from ngramspec.drafters.statistics import Saves
 from ngramspec.errors import FormatError, InputError
 from ngramspec.formats.cache_file import Origin, about_of, write_cache
 from ngramspec.formats.container import open_container
@@ -479,6 +480,27 @@ def test_a_save_that_hangs_does_not_keep_a_process_from_ending(
         saving.stop(0.1)
     assert file.num_save_failures == 1
     going_on.set()
+
+
+@pytest.mark.parametrize("interval", [0, 300])
+def test_a_save_can_be_asked_for_between_those_of_the_interval(
+    tmp_path: Path, interval: float
+) -> None:
+    file = DynamicFile(tmp_path / "learned.ngc")
+    with Saves() as saves:
+        saves.add(file, interval)
+
+        def save(times: int) -> None:
+            file.cache.update(int32(TEXT))
+            saves.save_soon()
+            wait_for(lambda: file.num_saves == times)
+            assert open_cache(file.path).followers([5, 6]) == {7: times, 8: times}
+
+        save(1)
+        save(2)
+        file.cache.update(int32(TEXT))
+        assert file.num_saves == 2
+    assert open_cache(file.path).followers([5, 6]) == {7: 3, 8: 3}
 
 
 def test_the_last_save_of_all_says_why_it_failed(tmp_path: Path) -> None:

@@ -137,6 +137,27 @@ def test_a_save_that_hangs_does_not_hold_up_the_end(faulty: Any) -> None:
     assert "in new_file" in made.server.text
 
 
+def test_what_was_learned_is_saved_before_requests_are_waited_for(
+    spawn: Spawn, tmp_path: Path
+) -> None:
+    """So a supervisor that loses patience and kills it loses nothing of that."""
+    learned = tmp_path / "learned.ngc"
+    drafts = ("--spec-type", "ngram-cache", "--policy", "fixed", "-lcd", str(learned))
+    server = spawn("-np", "1", "--context-shift", "--drain-timeout", "600", *drafts)
+    url = server.url()
+    body = {"prompt": "def area(a, b):", "n_predict": 20}
+    httpx.post(f"{url}/completion", json=body, timeout=60).raise_for_status()
+    body = {**LONG, "stream": True, "temperature": 1.5}  # without end, as the context shifts
+    with httpx.stream("POST", f"{url}/completion", json=body, timeout=60) as stream:
+        next(stream.iter_lines())
+        assert not learned.exists()
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(learned.exists)
+        assert server.process.poll() is None
+        server.process.kill()
+    assert learned.stat().st_size > 1000
+
+
 @needs_sighup
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGINT"])
 def test_these_signals_save_as_sigterm_does(spawn: Spawn, tmp_path: Path, name: str) -> None:

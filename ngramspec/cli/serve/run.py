@@ -30,7 +30,7 @@ from ngramspec.cli.serve.memory import memory_line, memory_of
 from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import fit_target, open_model, open_target
-from ngramspec.drafters.statistics import open_shared
+from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.errors import InputError
 from ngramspec.server import ServedModel, ServerSettings, create_app
@@ -91,7 +91,7 @@ def run(
         stack.callback(shutdown.part, "freeing the model", FREE_SECONDS)
         stack.push(shutdown.leave)
         preparing = stack.enter_context(contextlib.ExitStack())
-        saves = stack.enter_context(contextlib.ExitStack())
+        saves = stack.enter_context(Saves())
         fitted = fit_target(options, small)
         model = models.enter_context(open_model(options, fitted))
         target = models.enter_context(open_target(options, model, fitted))
@@ -123,6 +123,7 @@ def run(
 
         def begin_end() -> None:
             shutdown.part("answering requests", settings.drain_timeout + SERVER_SECONDS)
+            saves.save_soon()  # whoever waits for the end may lose patience before it
 
         urls = [url_of(sock, bool(settings.ssl_key_file)) for sock in sockets]
         app = create_app(served, settings)
@@ -222,7 +223,7 @@ def open_engine(
     choice: DraftChoice,
     target: LlamaTarget,
     models: contextlib.ExitStack,
-    saves: contextlib.ExitStack,
+    saves: Saves,
     small: SecondSettings | None = None,
 ) -> tuple[Engine, tuple[str, ...]]:
     """Return the engine with its drafters, and notes on what does not draft and why.
