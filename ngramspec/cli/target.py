@@ -17,6 +17,7 @@ from ngramspec.cli.llama_cpp.rope import rope_of
 from ngramspec.cli.llama_cpp.threads import prepare_process, thread_plans_of
 from ngramspec.cli.llama_cpp.words import Switch, Threads
 from ngramspec.cli.options import AT_LEAST_1, FILE, Decorator, option, options
+from ngramspec.cli.told import tell
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def fit_target(values: Mapping[str, Any], small: SecondSettings | None = None) -
         limits=limits_of(values),
     )
     for line in fitted.notes:
-        click.echo(line, err=True)
+        tell(line)
     return fitted
 
 
@@ -252,7 +253,7 @@ def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
     """Return a target in a setting that tests found to be exact."""
     from ngramspec.adapters.llama_cpp.exact import open_tested
 
-    click.echo(LOOKING, err=True)
+    tell(LOOKING)
     target, found = open_tested(model, settings)
-    click.echo(f"exact: {found.setting.text()}, batches up to {target.exact_batch}", err=True)
+    tell(f"exact: {found.setting.text()}, batches up to {target.exact_batch}")
     return target

@@ -117,14 +117,19 @@ def test_an_engine_that_dies_is_told_and_ends_the_process(faulty: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", ["decode", "prepare"])
-def test_the_end_comes_and_saves_although_something_hangs(faulty: Any, fault: str) -> None:
-    made = faulty()
+def test_the_end_comes_and_saves_although_something_hangs(
+    faulty: Any, tmp_path: Path, fault: str
+) -> None:
+    log = tmp_path / "server.log"
+    made = faulty("--log-file", str(log))
     made.learn()
     made.switch_on(fault)
     made.begin()
     wait_until((made.folder / "hangs").exists)
     assert made.server.end() == 1
-    assert "Error: exited before the shutdown was complete: " in made.server.text
+    why = "Error: exited before the shutdown was complete: "
+    assert why in made.server.text
+    assert f"ERROR ngramspec.told: {why}" in log.read_text()
     assert made.learned.stat().st_size > 1000
 
 
@@ -248,7 +253,7 @@ def test_the_end_begins_without_memory_for_threads(monkeypatch: pytest.MonkeyPat
 
     stopped = threading.Event()
     read, write = os.pipe()
-    listening = threading.Thread(target=_listen, args=(read, stopped.set, fail))
+    listening = threading.Thread(target=_listen, args=(read, stopped.set, fail, fail))
     with Shutdown() as ending:
         listening.start()
         monkeypatch.setattr(threading.Thread, "start", fail)

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ngramspec.cli.options import FILE, Decorator, SizeType, option, options
 from ngramspec.cli.output import size_text
+from ngramspec.cli.told import tell
 from ngramspec.recordings.writer import LEAST_BYTES
 
 if TYPE_CHECKING:
@@ -78,13 +77,12 @@ def open_recorder(
 
     def close() -> None:
         if not recorder.close():
-            click.echo(f"{path}: the last requests could not be written in time", err=True)
+            tell(f"{path}: the last requests could not be written in time")
 
     stack.callback(close)
     most = size_text(options["record_max"])
-    click.echo(
+    tell(
         f"recording all requests and answers to {path}, {most} at most: it holds what users write, "
-        "and only its owner can read it",
-        err=True,
+        "and only its owner can read it"
     )
     return recorder

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ngramspec.adapters.llama_cpp.chat.builtin import builtin_names
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
@@ -25,11 +23,12 @@ from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.options import read_utf8
 from ngramspec.cli.serve.embeddings import open_embedder
-from ngramspec.cli.serve.log import start_log
+from ngramspec.cli.serve.log import LogFile, logging_to
 from ngramspec.cli.serve.memory import memory_line, memory_of
 from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import fit_target, open_model, open_target
+from ngramspec.cli.told import tell
 from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.errors import InputError
@@ -79,10 +78,20 @@ def run(
         NgramspecError, OSError: Something cannot be set up, or the address cannot be bound.
         Failure: The engine has failed.
     """
-    start_log(options)
+    with logging_to(options) as log_file:
+        _serve(options, choice, small, log_file)
+
+
+def _serve(
+    options: Mapping[str, Any],
+    choice: DraftChoice,
+    small: SecondSettings | None,
+    log_file: LogFile,
+) -> None:
+    """Serve until a signal ends it; arguments and errors as run."""
     settings, defaults = make_settings(options, choice), served_defaults(options)
     with contextlib.ExitStack() as stack:
-        shutdown = stack.enter_context(Shutdown())
+        shutdown = stack.enter_context(Shutdown(log_file.note))
         # fails before loading
         sockets = bind(settings.hosts, settings.port, reuse_port=options["reuse_port"])
         for sock in sockets:
@@ -127,7 +136,7 @@ def run(
 
         urls = [url_of(sock, bool(settings.ssl_key_file)) for sock in sockets]
         app = create_app(served, settings)
-        http = HttpServer(app, lambda: _say(f"listening on {', '.join(urls)}"), begin_end)
+        http = HttpServer(app, lambda: tell(f"listening on {', '.join(urls)}"), begin_end)
         preparing.callback(http.workers.join)
         preparing.callback(app.state.service.bridge.join)
         preparing.callback(shutdown.part, "preparing requests", PREPARE_SECONDS)
@@ -136,7 +145,7 @@ def run(
         stack.enter_context(_reporting(engine, options["stats_interval"]))
         _greet(options, served)
         if settings.isolates:
-            _say("each key learns for itself; --share-between-keys lets keys share")
+            tell("each key learns for itself; --share-between-keys lets keys share")
 
         def stop() -> None:
             if not http.should_exit:
@@ -164,7 +173,7 @@ def report(engine: Engine) -> None:
         f"mean len = {mean:5.2f}",
         *engine.stats_lines(),
     ]
-    _say("\n".join(lines))
+    tell("\n".join(lines))
 
 
 def _close(worker: EngineThread, shutdown: Shutdown) -> None:
@@ -175,24 +184,20 @@ def _close(worker: EngineThread, shutdown: Shutdown) -> None:
         shutdown.hang("a step of the engine does not end")
 
 
-def _say(line: str) -> None:
-    click.echo(line, err=True)
-
-
 def _greet(options: Mapping[str, Any], served: ServedModel) -> None:
     """Print what is served and what drafts."""
     engine, trained = served.engine, served.model.n_ctx_train
     if options["model"] is None:
-        _say("no --model given: using the embedded model")
-    _say(
+        tell("no --model given: using the embedded model")
+    tell(
         f"model {served.name}, {engine.num_slots} slot{'s' * (engine.num_slots > 1)}, "
         f"{engine.context_size} tokens of context each"
     )
     if served.memory is not None:
-        _say(memory_line(served.memory, engine.num_slots))
-    _say(drafting_line(served.drafting))
+        tell(memory_line(served.memory, engine.num_slots))
+    tell(drafting_line(served.drafting))
     if engine.context_size > trained > 0:
-        _say(
+        tell(
             f"a slot has {engine.context_size} tokens of context, but the model was trained with "
             f"{trained}: longer texts may get poor answers"
         )

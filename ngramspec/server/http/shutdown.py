@@ -16,6 +16,7 @@ from types import TracebackType
 NOTE = "shutting down: running requests can finish; Ctrl-C again quits at once"
 SAME_PRESS = 0.5  # seconds; a second SIGINT within it is the same Ctrl-C, from a parent process
 GRACE = 5.0  # further seconds after which the process exits even if no Python code can run
+NOTE_SECONDS = 1.0  # how long a process that leaves waits for its log
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130  # as a shell has it for SIGINT
 HANDLED = 128  # added to the number of a signal whose handler has run
@@ -32,9 +33,13 @@ class Shutdown:
     that is not 0.
 
     Its own threads do this, because the main thread may be the one that hangs.
+
+    note: Gets the lines that were written to stderr, for a log; called in threads of its own, as
+        its disk may hang.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str], None] = lambda line: None) -> None:
+        self._note = note
         self._parts: SimpleQueue[Part | None] = SimpleQueue()
         self._undo = contextlib.ExitStack()
         self._hanging = ""
@@ -73,7 +78,10 @@ class Shutdown:
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                 self._undo.callback(signal.signal, number, signal.signal(number, handle))
         listen = threading.Thread(
-            target=_listen, args=(read, stop, report), name="ngramspec-signals", daemon=True
+            target=_listen,
+            args=(read, stop, report, self._note),
+            name="ngramspec-signals",
+            daemon=True,
         )
         listen.start()
 
@@ -100,7 +108,8 @@ class Shutdown:
         if self._hanging:
             if error is not None:
                 _write(f"Error: {error}")
-            _leave(self._hanging)
+                _start(self._note, f"Error: {error}")
+            _leave(self._hanging, self._note)
 
     def _watch(self) -> None:
         part = self._parts.get()
@@ -109,10 +118,15 @@ class Shutdown:
             try:
                 part = self._parts.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
-                _leave(f"{what} took too long")
+                _leave(f"{what} took too long", self._note)
 
 
-def _listen(read: int, stop: Callable[[], None], report: Callable[[], None]) -> None:
+def _listen(
+    read: int,
+    stop: Callable[[], None],
+    report: Callable[[], None],
+    note: Callable[[str], None],
+) -> None:
     """Act on signals.
 
     Each arrives twice, from Python's wakeup descriptor and from its handler, with two exceptions: a
@@ -124,8 +138,7 @@ def _listen(read: int, stop: Callable[[], None], report: Callable[[], None]) -> 
         name, handled = signal.Signals(byte & ~HANDLED).name, byte >= HANDLED
         if name not in STOPS:
             if handled:
-                with contextlib.suppress(RuntimeError):  # no memory for it
-                    threading.Thread(target=report, name="ngramspec-report", daemon=True).start()
+                _start(report)
             continue
         seen[handled] += 1
         if seen[handled] <= known:
@@ -135,15 +148,30 @@ def _listen(read: int, stop: Callable[[], None], report: Callable[[], None]) -> 
             began = time.monotonic()
             _write(NOTE)
             stop()
+            _start(note, NOTE)
         elif name == "SIGINT" and time.monotonic() - began > SAME_PRESS:
             os._exit(EXIT_INTERRUPTED)
 
 
-def _leave(why: str) -> None:
+def _leave(why: str, note: Callable[[str], None]) -> None:
     """End the process, with all threads that hang in it."""
-    _write(f"Error: exited before the shutdown was complete: {why}")
+    line = f"Error: exited before the shutdown was complete: {why}"
+    _write(line)
     faulthandler.dump_traceback(file=_stderr())
+    noting = _start(note, line)
+    if noting is not None:
+        noting.join(NOTE_SECONDS)
     os._exit(EXIT_FAILED)
+
+
+def _start(work: Callable[..., None], *arguments: str) -> threading.Thread | None:
+    """Do something in a thread that nobody waits for; None if there is no memory for it."""
+    made = threading.Thread(target=work, args=arguments, name="ngramspec-report", daemon=True)
+    try:
+        made.start()
+    except RuntimeError:
+        return None
+    return made
 
 
 def _write(line: str) -> None:

@@ -1,0 +1,84 @@
+"""--log-file: all that the server tells, in one file that may be moved away while it runs."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from helpers.cli import assert_one_error
+from helpers.command import Process
+from helpers.serving import wait_until
+from ngramspec.cli.told import TOLD, tell
+
+Spawn = Callable[..., Process]
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+
+
+def told(path: Path, level: str = "INFO") -> list[str]:
+    """Return what a file has of the lines that go to stderr as they are."""
+    found = re.findall(rf"^{TIME} {level} ngramspec\.told: (.*)$", path.read_text(), re.M)
+    return [str(line) for line in found]
+
+
+def test_the_file_has_what_the_terminal_shows(spawn: Spawn, tmp_path: Path) -> None:
+    path, moved = tmp_path / "server.log", tmp_path / "server.log.1"
+    server = spawn("-np", "2", "-c", "512", "--log-file", str(path), "--log-level", "warning")
+    server.url()
+    wait_until(lambda: "listening on" in path.read_text())
+    starts = told(path)
+    assert [line.split()[0] for line in starts] == [
+        *("loading", "no", "model", "memory:", "drafters", "listening")
+    ]
+    for line in starts:
+        assert line in server.lines  # bare, whatever the level
+    path.rename(moved)  # as logrotate does
+    server.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: path.exists() and "draft acceptance = " in path.read_text())
+    assert told(path)[0].startswith("requests = 0, prompt tokens = 0")
+    assert server.end() == 0
+    assert told(moved) == starts
+    assert any(line.startswith("shutting down: running requests can finish") for line in told(path))
+    assert path.read_text().count("draft acceptance = ") == 2
+    assert not re.search(TIME, server.text)  # nothing was logged that is not told
+
+
+def test_lines_about_requests_are_in_it(spawn: Spawn, tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    server = spawn("-np", "1", "-c", "512", LLAMA_ARG_LOG_FILE=str(path))
+    body = {"prompt": "x", "n_predict": 3, "ignore_eos": True}
+    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60)
+    line = f"request {made.headers['x-request-id']}: length, "
+    assert server.end() == 0
+    for text in (server.text, path.read_text()):
+        assert re.search(rf"^{TIME} INFO ngramspec\.server\.bridge\.ended: {line}", text, re.M)
+
+
+def test_errors_are_in_it(tmp_path: Path) -> None:
+    from ngramspec.cli import main
+
+    path = tmp_path / "server.log"
+    wrong = ("--port", "0", "--model", "no-such.gguf", "--log-file", str(path))
+    result = CliRunner().invoke(main, ["serve", *wrong], prog_name="ngramspec")
+    assert_one_error(result, "no-such.gguf: No such file", 2)
+    assert result.stderr == f"{told(path, 'ERROR')[0]}\n"
+    assert "loading" not in result.stderr
+    assert len(TOLD.handlers) == 1  # the next command writes to no file
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    from ngramspec.cli import main
+
+    wrong = ("--port", "0", "--log-file", str(tmp_path / "none" / "server.log"))
+    result = CliRunner().invoke(main, ["serve", *wrong], prog_name="ngramspec")
+    assert_one_error(result, "server.log: No such file", 2)
+
+
+def test_lines_are_written_as_they_are(capfd: pytest.CaptureFixture[str]) -> None:
+    tell("100 %s of it\nand {more}")
+    assert capfd.readouterr().err == "100 %s of it\nand {more}\n"
