@@ -23,8 +23,10 @@ from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.options import read_utf8
 from ngramspec.cli.serve.embeddings import open_embedder
+from ngramspec.cli.serve.loading import loading_line
 from ngramspec.cli.serve.log import LogFile, logging_to
 from ngramspec.cli.serve.memory import memory_line, memory_of
+from ngramspec.cli.serve.ollama import names_of
 from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
 from ngramspec.cli.target import fit_target, open_model, open_target
@@ -32,6 +34,7 @@ from ngramspec.cli.told import tell
 from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.errors import InputError
+from ngramspec.models import embedded_model
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
@@ -101,6 +104,9 @@ def _serve(
         stack.push(shutdown.leave)
         preparing = stack.enter_context(contextlib.ExitStack())
         saves = stack.enter_context(Saves())
+        with contextlib.suppress(OSError):  # whatever it is, loading says it better
+            names = names_of(options["recipe"])
+            tell(loading_line(options["model"] or embedded_model(), *names[:1]))
         fitted = fit_target(options, small)
         model = models.enter_context(open_model(options, fitted))
         target = models.enter_context(open_target(options, model, fitted))
