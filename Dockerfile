@@ -41,6 +41,8 @@ ENV PATH=/opt/ngramspec/bin:$PATH
 USER 10001
 WORKDIR /home/ngramspec
 EXPOSE 8080
-HEALTHCHECK --start-period=120s --timeout=10s \
-    CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/health', timeout=5)"]
+# For another port or prefix, set it with -e. The start period is for loading the model and ends with it.
+ENV NGRAMSPEC_HEALTH_URL=http://127.0.0.1:8080/health
+HEALTHCHECK --start-period=900s --timeout=10s \
+    CMD ["python3", "-c", "import os, urllib.request; urllib.request.urlopen(os.environ['NGRAMSPEC_HEALTH_URL'], timeout=5)"]
 ENTRYPOINT ["ngramspec", "serve", "--host", "0.0.0.0"]
