@@ -289,10 +289,14 @@ class AutoPolicy:
         batch_tokens: int = 0,
         decoding: int = 0,
         streaks: Sequence[int | None] | None = None,
+        padded_rows: int = 0,
     ) -> list[int]:
-        """Choose for all: twice in turn, from no drafts and from whole ones; the best wins."""
+        """Choose for all: twice in turn, from no drafts and from whole ones; the best wins.
+
+        If a pass pads drafts, they are then cut to one length.
+        """
         decoding = max(decoding, len(chains))
-        base = max(batch_tokens, decoding)
+        base = max(batch_tokens, decoding, padded_rows)
         if self.fixed is not None:
             lengths, left = [], capacity - base
             for _, claims, room in chains:
@@ -317,7 +321,22 @@ class AutoPolicy:
         others = base + sum(best) - best[i]
         room = min(first[2], capacity - others)
         best[i] = self.explore(*first[:2], best[i], room, others, streaks[i])
-        return best
+        return self.even(chains, best, base, padded_rows) if padded_rows > 1 else best
+
+    def even(self, chains: Chains, lengths: list[int], base: int, rows: int) -> list[int]:
+        """Cut drafts to the one length that gains most where each place costs `rows` tokens."""
+
+        def gain(most: int) -> float:
+            tokens = 0.0
+            for (source, claims, _), length in zip(chains, lengths, strict=True):
+                p = self.calibrated(source, claims)
+                tokens += sum(math.prod(p[: k + 1]) for k in range(min(length, most)))
+            return tokens - self.speed * (self.costs.at(base + rows * most) - self.costs.at(base))
+
+        longest = max(lengths)
+        most = max(range(longest + 1), key=lambda k: (gain(k), -k))
+        self.exploring = self.exploring and most == longest
+        return [min(length, most) for length in lengths]
 
     def first(self, source: str, claims: Sequence[float], most: int) -> float:
         """How sure a slot's first token is, -1 where none can be sent."""

@@ -49,6 +49,9 @@ class Drafter:
         out_lens: npt.NDArray[np.int32],
         parents: npt.NDArray[np.int32] | None = None,
         max_width: int = 8,
+        others: int = 0,
+        other_tokens: int = 0,
+        padded_rows: int = 0,
     ) -> None: ...
     def follow_batch(
         self,

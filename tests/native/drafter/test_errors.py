@@ -159,6 +159,25 @@ def test_propose_batch_checks_where_trees_go(
 
 
 @pytest.mark.parametrize(
+    ("shared", "message"),
+    [
+        ({"others": -1}, "0 <= others <= other_tokens <= 1073741824, got -1 and 0"),
+        ({"others": 3, "other_tokens": 2}, "got 3 and 2"),
+        ({"other_tokens": 1 << 31}, "got 0 and 2147483648"),
+        ({"padded_rows": -1}, "padded_rows must be 0 or in 1..1073741824, at least the rows"),
+        ({"padded_rows": 1 << 31}, "got 2147483648"),
+    ],
+)
+def test_propose_batch_checks_what_shares_the_pass(
+    drafter: Drafter, shared: dict[str, int], message: str
+) -> None:
+    out, lens = np.zeros((1, 4), np.int32), np.zeros(1, np.int32)
+    with pytest.raises(InputError, match=re.escape(message)):
+        drafter.propose_batch([0], 4, out, lens, **shared)
+    unchanged(drafter)
+
+
+@pytest.mark.parametrize(
     ("spec", "params", "message"),
     [
         ("ngram-mud", {}, "unknown drafter 'ngram-mud'; did you mean ngram-mod"),

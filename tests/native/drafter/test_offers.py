@@ -161,6 +161,92 @@ def test_what_is_accepted_between_two_drafts_is_one_pass_of_all_slots() -> None:
     assert rates[1] == rates[0]
 
 
+def test_drafters_with_one_policy_share_a_pass() -> None:
+    """Two drafters, or one and rows that nobody drafts for, teach what one for all rows does."""
+    slots, rng = 8, np.random.default_rng(0)
+    table = CostTable(((1, 1.0), (2, 1.0)))  # a pass costs the same for any number of tokens
+    text = rng.integers(0, 1000, (slots, 140)).astype(np.int32)
+    rates = []
+    for parts in ([8], [4, 4], [5]):
+        policy = AutoPolicy(costs=table)
+        drafters = [create_drafter("suffix", slots=size, policy=policy) for size in parts]
+        rows = [text[sum(parts[:i]) :][:size] for i, size in enumerate(parts)]
+        for drafter, own in zip(drafters, rows, strict=True):
+            for slot, one in enumerate(own):
+                drafter.begin(slot, one[:100])
+        for done in range(100, 140):
+            for drafter, own in zip(drafters, rows, strict=True):
+                size = len(own)
+                out, lens = np.zeros((size, 8), np.int32), np.zeros(size, np.int32)
+                others = slots - size
+                drafter.propose_batch(
+                    int32(range(size)), 8, out, lens, others=others, other_tokens=others
+                )
+            for drafter, own in zip(drafters, rows, strict=True):
+                size = len(own)
+                lengths, accepted = np.full(size, done + 1, np.int32), np.zeros(size, np.int32)
+                drafter.follow_batch(int32(range(size)), own, lengths, accepted)
+            policy.note(slots - sum(parts), slots - sum(parts))
+        drafters[0].propose(0, 8)
+        rates.append(policy.rate)
+    assert rates[0] > 5
+    assert rates == [rates[0]] * 3
+
+
+# A pass costs the same up to 8 tokens, and 3 times that more for each further one.
+BOARD = CostTable(((1, 1.0), (8, 1.0), (9, 4.0), (10, 7.0)))
+
+
+@pytest.mark.parametrize(
+    ("others", "tokens", "length"), [(0, 0, 7), (4, 4, 3), (2, 6, 1), (7, 7, 0), (3, 40, 0)]
+)
+@pytest.mark.parametrize("width", [0, 4])
+def test_a_pass_is_shared_with_slots_of_other_drafters(
+    others: int, tokens: int, length: int, width: int
+) -> None:
+    drafter = create_drafter("suffix", policy=AutoPolicy(costs=BOARD))
+    drafter.begin(0, int32([1, 2, 3, 4, 5, 6, 7, 8] * 4))
+    drafter.accept(0, int32([1]), 0)
+    out, lens = np.zeros((1, 16), np.int32), np.zeros(1, np.int32)
+    trees = (np.zeros((1, 16), np.int32), width) if width else ()
+    shared = {"others": others, "other_tokens": tokens}
+    drafter.propose_batch(int32([0]), 16, out, lens, *trees, **shared)
+    assert lens.tolist() == [length]
+
+
+def padded_pass(policy: AutoPolicy, padded_rows: int) -> tuple[Drafter, list[int]]:
+    """Return a drafter and its drafts' lengths: of two slots, one repeats itself."""
+    drafter = create_drafter("suffix", slots=2, policy=policy, share=False)
+    texts = [int32([1, 2, 3, 4, 5, 6, 7, 8] * 4), int32(range(100, 132))]
+    for slot, text in enumerate(texts):
+        drafter.begin(slot, text)
+        drafter.accept(slot, int32([1 + 200 * slot]), 0)
+    out, lens = np.zeros((2, 8), np.int32), np.zeros(2, np.int32)
+    drafter.propose_batch(int32([0, 1]), 8, out, lens, padded_rows=padded_rows)
+    return drafter, lens.tolist()
+
+
+def test_a_draft_that_others_are_padded_to_must_pay_for_that() -> None:
+    table = CostTable(((1, 1.0), (2, 1.3)))
+    lengths = [padded_pass(AutoPolicy(costs=table), rows)[1] for rows in (0, 2, 4)]
+    assert lengths[0][0] > 0
+    assert lengths[1][0] > 0
+    assert lengths[2] == [0, 0]
+    assert all(one[1] == 0 for one in lengths)
+
+
+def test_padding_counts_for_what_a_pass_costs() -> None:
+    table = CostTable(((1, 1.0), (2, 1.3)))
+    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    drafter, lengths = padded_pass(policy, 4)
+    assert lengths == [3, 0]
+    drafter.accept(0, int32([2, 3, 4, 5]), 3)
+    drafter.accept(1, int32([7]), 0)
+    drafter.propose(0, 1)
+    told.step(5, 16)  # four rows of a newest token and three places
+    assert policy.rate == told.rate < 1
+
+
 @pytest.mark.parametrize("width", [0, 8])
 def test_a_room_without_bounds_is_no_smaller_than_another(width: int) -> None:
     drafts = []

@@ -102,6 +102,24 @@ def test_one_of_many_chooses_as_alone() -> None:
             assert made == [policy.choose(0, "a", sure(24, p), 20)]
 
 
+def test_what_pads_all_rows_is_paid_for_by_all_drafts() -> None:
+    # A place costs four rows a pass's 1.2 tokens: more than one row can gain there.
+    policy, long, short = AutoPolicy(costs=LINE), ("a", sure(8), 64), ("a", sure(3), 64)
+    none = [("a", claims(), 64)] * 2
+    for chains, free, padded in (
+        ([long, ("a", claims(), 64)], [8, 0], [0, 0]),
+        ([long, long], [8, 8], [8, 8]),
+        ([long, short], [8, 3], [3, 3]),
+    ):
+        assert policy.choose_many([*chains, *none], 99) == [*free, 0, 0]
+        assert policy.choose_many([*chains, *none], 99, padded_rows=4) == [*padded, 0, 0]
+    # Rows that have ended are computed, too.
+    assert policy.choose_many([long, long], 99, padded_rows=2) == [8, 8]
+    assert policy.choose_many([long, long], 99, padded_rows=9) == [0, 0]
+    fixed = AutoPolicy(fixed=2, costs=DEAR)
+    assert fixed.choose_many([long, none[0]], 999, padded_rows=99) == [2, 0]
+
+
 def test_a_streak_bounds_one_of_many_as_it_bounds_one() -> None:
     policy, sure_ones = AutoPolicy(costs=LINE), ("a", sure(40, 0.99), 40)
     for streak in (None, 0, 9, 200):
@@ -220,6 +238,17 @@ BAD: list[tuple[str, Callable[[AutoPolicy], Any]]] = [
     ("0 <= num_right <=", lambda p: p.learn(0, "a", sure(3), 1, 4)),
     ("emitted must be", lambda p: p.step(-1, 1)),
     ("batch_tokens >= 1", lambda p: p.step(1, 0)),
+    (
+        "padded_rows must be 0 or in 2..",
+        lambda p: p.choose_many([("a", sure(1), 1)] * 2, 9, 0, 0, None, 1),
+    ),
+    (
+        "padded_rows must be 0 or in 1..",
+        lambda p: p.choose_many([("a", sure(1), 1)], 9, 0, 0, None, -1),
+    ),
+    ("got 2147483648", lambda p: p.choose_many([("a", sure(1), 1)], 9, 0, 0, None, 1 << 31)),
+    ("must be >= 0, got -1 and 0", lambda p: p.note(-1, 0)),
+    ("must be >= 0, got 1 and -2", lambda p: p.note(1, -2)),
     ("tokens must be >= 1", lambda p: p.cost(0)),
     ("seconds must be finite and >= 0", lambda p: p.spend(-1.0)),
     ("seconds must be finite and >= 0", lambda p: p.spend(float("inf"))),

@@ -197,6 +197,9 @@ def test_slots_that_share_any_pass_choose_alike(
     made = native.choose_many(chains, slots + room)
     exact = [(source, claims.tolist(), most) for source, claims, most in chains]
     assert made == twin.choose_many(exact, slots + room)
+    rows = slots + int(rng.integers(0, 4))
+    made = native.choose_many(chains, slots + room, padded_rows=rows)
+    assert made == twin.choose_many(exact, slots + room, padded_rows=rows)
 
 
 @SETTINGS

@@ -61,7 +61,5 @@ cdef Status commit_tokens(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const t
     return status
 
 
-cdef void commit_pass(AutoPolicy judge, EmittedC* emitted) noexcept nogil:
-    if emitted.batch_tokens:
-        judge.add_step(emitted.tokens, emitted.batch_tokens, 0.0)
-    emitted[0] = EmittedC(0, 0)
+cdef EmittedC* commit_counts(AutoPolicy judge) noexcept nogil:
+    return NULL if judge is None else &judge.emitted

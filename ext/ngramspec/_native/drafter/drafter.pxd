@@ -2,7 +2,6 @@
 cimport cython
 
 from ngramspec._native.core.types cimport int64_t
-from ngramspec._native.drafter.commit cimport EmittedC
 from ngramspec._native.drafter.driver cimport DriverC, SlotC
 from ngramspec._native.drafter.lanes cimport LanesC
 from ngramspec._native.policy.auto cimport AutoPolicy
@@ -12,7 +11,6 @@ cdef class Drafter:
     cdef tuple _sources         # keeps the kernels' state alive
     cdef AutoPolicy _policy     # shortens drafts; None = they are not shortened
     cdef AutoPolicy _judge      # values drafts now: _policy, or an engine's policy
-    cdef EmittedC _emitted      # what accept has committed since the last drafts; guarded by the lock
     cdef cython.pymutex _lock   # held around every use of d
     cdef int _threads           # most that work on a batch
     cdef LanesC _lanes          # these threads, fewer where there are few slots

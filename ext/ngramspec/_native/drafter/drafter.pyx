@@ -15,7 +15,7 @@ from ngramspec._native.core.arguments cimport (
 from ngramspec._native.core.history cimport history_free
 from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
 from ngramspec._native.core.workers cimport usable_cores
-from ngramspec._native.drafter.commit cimport commit_pass, commit_tokens
+from ngramspec._native.drafter.commit cimport commit_counts, commit_tokens
 from ngramspec._native.drafter.counts cimport SourceCountsC, counts_clear, counts_copy, counts_make, counts_stats
 from ngramspec._native.drafter.driver cimport (
     ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_replay, driver_shorten, driver_truncate,
@@ -28,7 +28,7 @@ from ngramspec._native.drafter.proposals cimport (
     ProposalsC, proposals_choose, proposals_draft, proposals_free, proposals_prepare,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
-from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.auto cimport AutoPolicy, check_padded
 from ngramspec._native.policy.chooser cimport OfferC
 from ngramspec._native.policy.costs cimport CalibrationC
 
@@ -36,6 +36,9 @@ import numpy as np
 
 from ngramspec.errors import InputError, StateError
 from ngramspec.stats import Replay
+
+cdef enum:
+    MOST_BESIDE = 1 << 30  # slots and tokens of a pass that are not the drafter's
 
 cdef object _empty = np.empty
 cdef object _int32 = np.dtype(np.int32)
@@ -138,7 +141,8 @@ cdef class Drafter:
             the older half is dropped; of a longer prompt the newest three quarters of max_history are kept.
         policy: AutoPolicy that shortens drafts to the tokens that pay and learns from accept; None
             leaves that to the caller. With a policy, call from one thread at a time; what is accepted
-            between two drafts counts as one pass over all slots.
+            between two drafts counts as one pass over all slots. Drafters may share one: then it is what all of
+            them accept between two drafts of any.
         threads: Most threads that propose_batch and follow_batch use, the caller's among them, 1..64: one for each
             16 rows. None = the cores that this process may use, at most 8. The process has one set of them, which
             one call has at a time; another works alone meanwhile. Results do not depend on them.
@@ -186,7 +190,8 @@ cdef class Drafter:
         What was accepted since the last drafts was one pass: the policy so far learns of it.
         """
         cdef Py_ssize_t i
-        commit_pass(self._judge, &self._emitted)
+        if self._judge is not None:
+            self._judge.end_pass()
         if self._judge is policy:
             return 0
         if policy is not None:
@@ -509,7 +514,7 @@ cdef class Drafter:
             valid = 0 <= num_accepted <= tokens.len and num_accepted <= draft_right(s, tokens.data, tokens.len)
             if valid:
                 status = commit_tokens(&self.d, self._judge, slot, tokens.data, tokens.len, num_accepted,
-                                       &self._emitted)
+                                       commit_counts(self._judge))
         tokens_release(&tokens)
         if not valid:
             raise _bad_acceptance(num_accepted, tokens.len, draft_len)
@@ -733,7 +738,8 @@ cdef class Drafter:
             confidence = _copied(s.confidence, s.draft_len, _float32)
         return tokens, parents, confidence
 
-    def propose_batch(self, slots, max_tokens, out, out_lens, parents=None, Py_ssize_t max_width=8):
+    def propose_batch(self, slots, max_tokens, out, out_lens, parents=None, Py_ssize_t max_width=8,
+                      Py_ssize_t others=0, Py_ssize_t other_tokens=0, Py_ssize_t padded_rows=0):
         """Draft for many slots in one call; with a policy, it divides one pass among them.
 
         Drafts are those of propose, or with `parents` those of propose_tree.
@@ -746,9 +752,15 @@ cdef class Drafter:
             out_lens: int32, shape (b,), writable. Receives the draft lengths.
             parents: None = chains; or int32 like `out`. Row i receives the parents of its tokens.
             max_width: Most tokens of a tree at the same depth, >= 1.
+            others: Decoding slots that share the pass and are not among these, 0..2**30, such as those of another
+                drafter with the same policy. Without a policy, this and what follows change nothing.
+            other_tokens: Their tokens in the pass, drafts that they have already included, others..2**30.
+            padded_rows: Rows of a pass that pads all drafts to the longest one, b..2**30: each place of it is a token
+                of every row, and drafts are cut to one length that pays for that. 0 = only drafted tokens are computed.
 
         Raises:
-            InputError: An array is not as described, a slot is out of range or max_width < 1. Nothing is changed.
+            InputError: An array is not as described, a slot is out of range, max_width < 1 or a number of rows or
+                tokens out of its bounds. Nothing is changed.
             StateError: A slot has no active request. Nothing is changed.
 
         Cost: O(b + drafted tokens). Threads: releases the GIL, except with a policy.
@@ -781,6 +793,9 @@ cdef class Drafter:
                                  f">= 1, got ({links.shape[0]}, {links.shape[1]}) and {max_width}")
             width = max_width
             above = &links[0, 0] if links.shape[0] and links.shape[1] else NULL
+        if not 0 <= others <= other_tokens <= MOST_BESIDE:
+            raise InputError(f"expected 0 <= others <= other_tokens <= {MOST_BESIDE}, got {others} and {other_tokens}")
+        check_padded(padded_rows, slot_view.shape[0])
         for i in range(slot_view.shape[0]):
             self._active(slot_view[i], "propose_batch")
         if not slot_view.shape[0]:
@@ -790,7 +805,8 @@ cdef class Drafter:
         p.slots, p.limits, p.num = &slot_view[0], &limits[0], slot_view.shape[0]
         p.rows, p.width = &rows[0, 0] if rows.shape[1] else NULL, rows.shape[1]
         p.parents, p.lens = above, &lens[0]
-        p.ask = AskC(0, 0, NULL, 0, p.num, p.num, width, 0)
+        p.padded, p.alone = padded_rows, other_tokens == others
+        p.ask = AskC(0, 0, NULL, 0, max(p.num, padded_rows) + other_tokens, p.num + others, width, 0)
         p.judged, p.most, p.least, p.offers = self._policy is not None, NULL, NULL, NULL
         if self._policy is None:
             with self._lock:  # once: a draft made by another call in between could be longer than a row

@@ -9,12 +9,13 @@ from libc.string cimport memcmp
 from ngramspec._native.core.history cimport history_common_prefix
 from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_OK, ngs_add64, ngs_prefetch_read, uint64_t
 from ngramspec._native.core.workers cimport call_workers, dismiss_workers
-from ngramspec._native.drafter.commit cimport EmittedC, commit_pass, commit_teach, commit_tokens
+from ngramspec._native.drafter.commit cimport commit_counts, commit_teach, commit_tokens
 from ngramspec._native.drafter.driver cimport (
     SlotC, draft_right, driver_begin, driver_fetch, driver_index, driver_join, driver_share, driver_stays,
 )
 from ngramspec._native.drafter.lanes cimport AHEAD, TOGETHER, lanes_begin, lanes_end, lanes_for, lanes_share
 from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_STATE
+from ngramspec._native.policy.auto cimport EmittedC
 
 cdef enum:
     TAIL = 32     # newest tokens of a history that are compared with a row
@@ -163,8 +164,7 @@ cdef Py_ssize_t _follow_rest(FollowedC* f, AutoPolicy judge, EmittedC* emitted) 
 
 cdef Py_ssize_t follow_rows(FollowedC* f, AutoPolicy judge) noexcept nogil:
     cdef int lanes = lanes_for(f.lanes, f.num)
-    cdef EmittedC emitted = EmittedC(0, 0)
-    cdef Py_ssize_t full
+    cdef EmittedC* emitted = commit_counts(judge)
     cdef bint called
     lanes_begin(f.lanes, lanes)
     f.together = TOGETHER if lanes > 1 else f.num
@@ -172,14 +172,12 @@ cdef Py_ssize_t follow_rows(FollowedC* f, AutoPolicy judge) noexcept nogil:
     lanes_share(_join_lane, f, lanes)
     f.next = 0
     called = call_workers(_index_lane, f, lanes)
-    _show_rows(f, judge, &emitted)
+    _show_rows(f, judge, emitted)
     _index_lane(f, 0)
     if called:
         dismiss_workers()
     lanes_end(f.lanes, lanes)
-    full = _follow_rest(f, judge, &emitted)
-    commit_pass(judge, &emitted)
-    return full
+    return _follow_rest(f, judge, emitted)
 
 
 cdef Py_ssize_t follow_text(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
@@ -190,7 +188,6 @@ cdef Py_ssize_t follow_text(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
     cdef bint goes_on = s.active and n >= known and (s.history.len > 0 or n == known or s.base == 0) and (
         history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
     cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
-    cdef EmittedC emitted = EmittedC(0, 0)
     cdef Py_ssize_t accepted, i
     for i in range(known if goes_on else 0, n):
         if tokens[i] < 0 or tokens[i] > last:
@@ -203,8 +200,7 @@ cdef Py_ssize_t follow_text(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
     if n == known:
         return 0
     accepted = draft_right(s, tokens + known, n - known - 1)
-    status[0] = commit_tokens(d, judge, slot, tokens + known, n - known, accepted, &emitted)
-    commit_pass(judge, &emitted)
+    status[0] = commit_tokens(d, judge, slot, tokens + known, n - known, accepted, commit_counts(judge))
     return accepted
 
 

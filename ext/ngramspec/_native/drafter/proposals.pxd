@@ -17,6 +17,8 @@ cdef struct ProposalsC:
     int32_t* lens
     AskC ask              # but for limit and room
     int64_t batch         # its number; no other batch of the drafter has it
+    Py_ssize_t padded     # rows of a pass that pads drafts to the longest, 0 = it does not
+    bint alone            # no other drafts are in the pass yet
     bint judged           # a policy chooses what is sent, so that nothing is written yet
     Py_ssize_t* most      # if judged: tokens wanted of each row
     const float** least   # if judged: by tokens wanted; see Source

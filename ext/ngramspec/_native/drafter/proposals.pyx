@@ -102,15 +102,30 @@ cdef int proposals_prepare(ProposalsC* p, AutoPolicy judge) except -1:
     return 0
 
 
+cdef Py_ssize_t _padding(const ProposalsC* p) noexcept nogil:
+    """The tokens of a padded pass that are neither a slot's newest nor drafted."""
+    cdef Py_ssize_t i, longest = 0, own = p.num
+    for i in range(p.num):
+        longest = max(longest, p.offers[i].chosen)
+        own += p.offers[i].chosen
+    return p.padded * (1 + longest) - own
+
+
 cdef void proposals_choose(ProposalsC* p, AutoPolicy judge) noexcept nogil:
     cdef DriverC* d = p.lanes.drivers[0]
     cdef AskC ask = p.ask
     cdef Py_ssize_t i, n = p.num
+    cdef bint teaches = judge.teaches
+    judge.teaches = teaches and p.alone  # of several drafters in a pass, the first tries sizes out
     for i in range(n):
         ask.limit = ask.room = min(<Py_ssize_t>p.limits[i], p.width)
         driver_shorten(d, p.slots[i], 0)  # a slot may be named twice: what it drafted first is not sent
         offer_best(d, judge, p.slots[i], &ask, &p.offers[i])
-    judge.choose_all(p.offers, n, n, n, n * (1 + d.max_draft))
+    judge.choose_all(p.offers, n, ask.batch_tokens, ask.decoding, ask.batch_tokens + n * d.max_draft)
+    judge.teaches = teaches
+    if p.padded:
+        judge.even(p.offers, n, ask.batch_tokens, p.padded)
+        judge.emitted.batch_tokens += _padding(p)
     for i in range(n):
         _write_row(d, p.slots[i], p.offers[i].chosen, p, i)
 

@@ -2,10 +2,18 @@
 from ngramspec._native.policy.chooser cimport Chooser, OfferC
 from ngramspec._native.policy.costs cimport Calibrations, PassCosts
 
+# What the slots of a pass emitted, and the tokens of the pass.
+cdef struct EmittedC:
+    Py_ssize_t tokens
+    Py_ssize_t batch_tokens
+
 # Emitted tokens of all slots and what they took, in passes over one token; earlier ones count less.
 cdef struct RateC:
     double emitted
     double passes
+
+# raise unless a pass that pads drafts has room for the rows that draft
+cdef int check_padded(Py_ssize_t padded_rows, Py_ssize_t drafting) except -1
 
 cdef class AutoPolicy:
     cdef Py_ssize_t _max_draft
@@ -18,11 +26,14 @@ cdef class AutoPolicy:
     cdef bint _exploring             # the pass under way is of a size that was never tried
     cdef double _lost                # recent cost of such passes beyond what they emitted, in passes over one token
     cdef Py_ssize_t _steps
+    cdef EmittedC emitted            # by all drafters with this policy, since one of them last drafted
     cdef Calibrations calibrations
     cdef void choose_one(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef int reserve(self, Py_ssize_t n) except -1
     cdef void choose_all(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,
                          Py_ssize_t capacity) noexcept nogil
+    cdef void even(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t rows) noexcept nogil
+    cdef void end_pass(self) noexcept nogil
     cdef void solve(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef double net_of(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil

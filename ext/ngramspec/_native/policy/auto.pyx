@@ -24,6 +24,7 @@ cdef double SMALL_GAIN = 1.5     # times the tokens of a pass without drafts
 cdef double STAKE = 2.0          # passes that trying unknown sizes may lose
 cdef double PAID_BACK = 0.005    # part of a lost pass that is forgiven per pass
 cdef enum:
+    MOST_ROWS = 1 << 30          # of a pass that pads drafts
     PROBE_EVERY = 8              # one step in PROBE_EVERY has no drafts while the cost of such a pass is unknown
 
 
@@ -141,7 +142,8 @@ cdef class AutoPolicy:
         self.choose_one(&c, batch_tokens, decoding)
         return made[:c.chosen].copy()
 
-    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0, streaks=None):
+    def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0, streaks=None,
+                    Py_ssize_t padded_rows=0):
         """Return how many tokens of each slot's candidate draft to send, a list.
 
         Slots choose in turn, given what the others chose, those with the surest first token first; the
@@ -153,6 +155,8 @@ cdef class AutoPolicy:
             batch_tokens: Tokens of the pass without drafts, raised to `decoding` if smaller.
             decoding: Slots that share the pass, raised to the number of chains if smaller.
             streaks: One per chain, as in `choose`; None = drafts of all may add anything.
+            padded_rows: Rows of a pass that pads all drafts to the longest one: each of its places is a token of
+                every row, and batch_tokens is raised to these. 0 = only drafted tokens are computed.
 
         Raises:
             InputError: An argument is out of its bounds, or not such an array.
@@ -164,14 +168,16 @@ cdef class AutoPolicy:
             streaks = [None] * n
         elif len(streaks) != n:
             raise InputError(f"streaks must have one entry per chain, {n}, got {len(streaks)}")
+        check_padded(padded_rows, n)
         decoding = max(decoding, n) if decoding >= 0 else decoding
-        batch_tokens = max(batch_tokens, decoding) if batch_tokens >= 0 else batch_tokens
+        batch_tokens = max(batch_tokens, decoding, padded_rows) if batch_tokens >= 0 else batch_tokens
         if n == 0:
             return []
         check_batch(batch_tokens, decoding)
         described = OfferList(self.calibrations, chains, streaks)
         self.reserve(n)
         self.choose_all(described.items, n, batch_tokens, decoding, capacity)
+        self.even(described.items, n, batch_tokens, padded_rows)
         return [described.items[i].chosen for i in range(n)]
 
     def best(self, chains, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, streak=None):
@@ -255,6 +261,23 @@ cdef class AutoPolicy:
         if emitted < 0 or batch_tokens < 1:
             raise InputError(f"emitted must be >= 0 and batch_tokens >= 1, got {emitted} and {batch_tokens}")
         self.add_step(emitted, batch_tokens, seconds)
+
+    def note(self, Py_ssize_t emitted, Py_ssize_t batch_tokens):
+        """Count slots without a drafter for the pass that ends with the next draft of a drafter with this policy.
+
+        What such drafters accept is counted without this. Of an engine that calls `step`, nothing is.
+
+        Args:
+            emitted: Tokens that these slots emitted, >= 0.
+            batch_tokens: Tokens that they had in the pass, >= 0.
+
+        Raises:
+            InputError: An argument is out of its bounds.
+        """
+        if emitted < 0 or batch_tokens < 0:
+            raise InputError(f"emitted and batch_tokens must be >= 0, got {emitted} and {batch_tokens}")
+        self.emitted.tokens += emitted
+        self.emitted.batch_tokens += batch_tokens
 
     def spend(self, double seconds):
         """Learn that drafting took time beside the passes: tokens came more slowly than these alone say.
@@ -354,10 +377,39 @@ cdef class AutoPolicy:
             c = &offers[offers[0].turn]  # the surest
             self.explore(c, capacity - left - c.chosen, min(c.room, left + c.chosen))
 
+    cdef void even(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t rows) noexcept nogil:
+        """Cut drafts to one length after choose_all, where a pass pads all of them to the longest one.
+
+        A place costs a token of every one of `rows`, so the tokens that all drafts have there must pay for it
+        together. `batch_tokens` as for choose_all; rows of 0: nothing is padded.
+        """
+        cdef double* gains = self._chooser.worth
+        cdef double rate = self.speed(), bare = self._costs.at(batch_tokens), total = 0.0, best = 0.0, net
+        cdef Py_ssize_t i, k, longest = 0, kept = 0
+        if rows <= 1 or self._fixed >= 0:
+            return
+        for i in range(n):
+            longest = max(longest, offers[i].chosen)
+        for k in range(longest):
+            gains[k] = 0.0
+        for i in range(n):
+            self._chooser.add_gains(&offers[i], gains)
+        for k in range(1, longest + 1):
+            total += gains[k - 1]
+            net = total - rate * (self._costs.at(batch_tokens + rows * k) - bare)
+            if net > best:
+                best, kept = net, k
+        for i in range(n):
+            offers[i].chosen = min(offers[i].chosen, kept)
+        if kept < longest:
+            self._exploring = False
+
     cdef bint explores(self) noexcept nogil:
         """Whether this pass may be of a size that was never tried."""
+        if not self.teaches:
+            return False
         self._exploring = False
-        return (self.teaches and self._fixed < 0 and self._costs.timed and self._lost < STAKE
+        return (self._fixed < 0 and self._costs.timed and self._lost < STAKE
                 and self._steps % PROBE_EVERY == PROBE_EVERY // 2)
 
     cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most) noexcept nogil:
@@ -377,6 +429,12 @@ cdef class AutoPolicy:
         known = self._costs.weight[bare]
         return known < PROBES or (
             known < MORE_PROBES and self.speed() * self._costs.at(bare) < SMALL_GAIN * <double>decoding)
+
+    cdef void end_pass(self) noexcept nogil:
+        """Learn what the pass emitted that `emitted` counts; the next one begins."""
+        if self.emitted.batch_tokens:
+            self.add_step(self.emitted.tokens, self.emitted.batch_tokens, 0.0)
+        self.emitted = EmittedC(0, 0)
 
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil:
         cdef double expected = self._costs.at(batch_tokens)
@@ -410,4 +468,10 @@ cdef int check_slot(Py_ssize_t slot) except -1:
 cdef int check_batch(Py_ssize_t batch_tokens, Py_ssize_t decoding) except -1:
     if not 1 <= decoding <= batch_tokens:
         raise InputError(f"expected 1 <= decoding <= batch_tokens, got {decoding} and {batch_tokens}")
+    return 0
+
+
+cdef int check_padded(Py_ssize_t padded_rows, Py_ssize_t drafting) except -1:
+    if padded_rows and not drafting <= padded_rows <= MOST_ROWS:
+        raise InputError(f"padded_rows must be 0 or in {drafting}..{MOST_ROWS}, at least the rows that draft, got {padded_rows}")
     return 0

@@ -219,6 +219,19 @@ cdef class Chooser:
                     and self.costs.at(base + k) <= dearest):
                 c.chosen = k
 
+    cdef void add_gains(self, OfferC* c, double* gains) noexcept nogil:
+        """Add to gains[k] how probable it is that token k of what was chosen of a draft is emitted."""
+        cdef Py_ssize_t k
+        cdef double reached = 1.0
+        if c.tree.tokens != NULL:
+            self.trees.reach(&c.tree, c.calibration, c.chosen)
+        for k in range(c.chosen):
+            if c.tree.tokens == NULL:
+                reached *= calibration_apply(c.calibration, k, c.p[k])
+            else:
+                reached = self.trees.reached[k]
+            gains[k] += reached
+
     cdef const float* least_of(self, Py_ssize_t base, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil:
         """Return by tokens of a tree, 0..n, below which probability no branch pays."""
         cdef PassC step
