@@ -54,7 +54,14 @@ class TreeDrafter:
         self._trees[slot] = ([], [])
 
     def propose_batch(
-        self, slots: Any, limits: Any, out: Any, lens: Any, above: Any, max_width: int
+        self,
+        slots: Any,
+        limits: Any,
+        out: Any,
+        lens: Any,
+        above: Any,
+        max_width: int,
+        padded_rows: int = 0,
     ) -> None:
         for i, (slot, limit) in enumerate(zip(slots.tolist(), limits.tolist(), strict=True)):
             tokens, parents = self._grown(self._truths[slot][self._said[slot] :], limit, max_width)

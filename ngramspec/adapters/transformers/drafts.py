@@ -63,12 +63,22 @@ class Drafts:
         self._begun[row] = True
         self._guard(lambda: self._drafter.begin(row, prompt))
 
-    def propose(self, rows: npt.NDArray[np.int32], limits: npt.NDArray[np.int32]) -> int:
-        """Draft for rows, each up to its limit; return the length of the longest draft."""
+    def propose(
+        self, rows: npt.NDArray[np.int32], limits: npt.NDArray[np.int32], computed: int
+    ) -> int:
+        """Draft for rows, each up to its limit; return the length of the longest draft.
+
+        Args:
+            rows: Those of the batch that are open.
+            limits: Longest draft of each, in tokens.
+            computed: Rows that the pass computes, ended ones that it still holds included; it pads
+                all of them to the longest draft, and a policy pays for that.
+        """
         self.lengths[:] = 0
         count = len(rows)
         out, above, lens = self._out[:count], self._above[:count], self._lens[:count]
-        if not self._guard(lambda: self._propose(rows, limits, out, above, lens)):
+        arrays = (out, above, lens)
+        if not self._guard(lambda: self._propose(rows, limits, computed, *arrays)):
             return 0
         self.lengths[rows] = lens
         self.tokens[rows] = out
@@ -118,13 +128,12 @@ class Drafts:
             self.end(row)
 
     def _propose(
-        self, rows: Any, limits: Any, out: TokenIds, above: TokenIds, lens: TokenIds
+        self, rows: Any, limits: Any, computed: int, out: TokenIds, above: TokenIds, lens: TokenIds
     ) -> None:
         drafter = self._drafter
-        if self._tree_width:
-            drafter.propose_batch(rows, limits, out, lens, above, self._tree_width)
-        else:
-            drafter.propose_batch(rows, limits, out, lens)
+        width = self._tree_width
+        parents = above if width else None
+        drafter.propose_batch(rows, limits, out, lens, parents, max(width, 1), padded_rows=computed)
         drafted = np.arange(out.shape[1]) < lens[:, None]
         unknown = drafted & ((out < 0) | (out >= self._vocab_size))  # cannot be looked up
         ends = drafted & np.isin(out, self._ends)

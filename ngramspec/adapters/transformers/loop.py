@@ -89,16 +89,16 @@ class Loop:
         return self._result()
 
     def _step(self) -> None:
-        lengths = self._drafts.lengths
         rows = np.flatnonzero(self._open).astype(np.int32)
         limits = np.minimum(self._stops.room - 1 - self._texts.lengths[rows], self._max_draft)
-        longest = self._drafts.propose(rows, limits.astype(np.int32))
+        computed = self._pass.num_rows
+        longest = self._drafts.propose(rows, limits.astype(np.int32), computed)
         started = time.perf_counter()
         nodes = self._nodes(longest)
         logits = self._pass.run(nodes)
         self._show(logits)
         made = self._verified(logits, nodes)
-        self._drafts.observe(int(rows.size + lengths[rows].sum()), time.perf_counter() - started)
+        self._drafts.observe(computed * (1 + longest), time.perf_counter() - started)
         self._settle(made)
 
     def _show(self, logits: Any) -> None:

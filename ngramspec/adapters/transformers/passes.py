@@ -29,6 +29,11 @@ class Pass:
         self._model, self._input_ids, self._config, self._kwargs = model, input_ids, config, kwargs
         self.cache = kwargs[cache_name()]
 
+    @property
+    def num_rows(self) -> int:
+        """Return how many rows the next pass computes, each with as many tokens as the longest."""
+        return int(self._input_ids.shape[0])
+
     def prefill(self) -> Any:
         """Compute the prompts and return logits of their last tokens, (rows, 1, vocab_size)."""
         outputs = self._model._prefill(self._input_ids, self._config, self._kwargs)
@@ -200,6 +205,11 @@ class RowsPass(Pass):
         if self._prompt is not None:
             self._prompt = self._prompt.to(self._model.device)
         return logits
+
+    @property
+    def num_rows(self) -> int:
+        """Return how many rows the next pass computes: those that are held, ended or not."""
+        return len(self._held)
 
     def run(self, nodes: Nodes) -> Any:
         """Return logits after each token, float32 (rows, queries, vocab_size), 0 for ended rows."""

@@ -14,6 +14,7 @@ from ngramspec import AutoPolicy, SuffixPool, create_drafter
 from ngramspec.adapters.transformers import NgramSpeculator
 from ngramspec.adapters.transformers.drafts import Drafts
 from ngramspec.adapters.transformers.speculator import as_lender
+from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
 
 LOOP = np.array([1, 2, 3, 4, 5, 6] * 4, dtype=np.int32)
@@ -31,7 +32,7 @@ def begun(rows: int = 1, **changes: Any) -> tuple[Any, Drafts]:
 
 def propose(drafts: Drafts, rows: list[int], limit: int = 8) -> list[list[int]]:
     limits = np.full(len(rows), limit, dtype=np.int32)
-    longest = drafts.propose(np.array(rows, dtype=np.int32), limits)
+    longest = drafts.propose(np.array(rows, dtype=np.int32), limits, len(rows))
     assert longest == drafts.lengths.max(initial=0)
     return [drafts.tokens[i, :n].tolist() for i, n in enumerate(drafts.lengths)]
 
@@ -123,6 +124,19 @@ def test_the_policy_learns_what_passes_cost() -> None:
     for tokens in (1, 2, 4, 8) * 20:
         drafts.observe(tokens, 0.5)
     assert policy.costs().cost(1) == pytest.approx(0.5, rel=0.2)
+
+
+def test_a_policy_pays_for_all_rows_that_a_draft_pads() -> None:
+    """A place costs a token of every row that is computed, also of those without a draft."""
+    lengths = []
+    for computed in (1, 8):
+        policy = AutoPolicy(costs=CostTable(((1, 1.0), (2, 1.2))))
+        drafter = create_drafter("suffix", slots=2, policy=policy)
+        drafts = Drafts(drafter, 2, 8, 100, ())
+        drafts.begin(0, LOOP)
+        drafts.accept(0, np.array([1], np.int32), 0)
+        lengths.append(drafts.propose(np.array([0], np.int32), np.array([8], np.int32), computed))
+    assert lengths[0] > 0 == lengths[1]
 
 
 def say(speculator: NgramSpeculator, prompt: list[int], text: list[int]) -> list[int]:

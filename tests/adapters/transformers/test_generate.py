@@ -11,6 +11,8 @@ import pytest
 
 from ngramspec import AutoPolicy, create_drafter
 from ngramspec.adapters.transformers import NgramSpeculator, checks, ngramspec_generate
+from ngramspec.adapters.transformers.drafts import Drafts
+from ngramspec.adapters.transformers.passes import RowsPass
 
 CACHES = (None, "static")
 
@@ -276,6 +278,24 @@ def test_the_policy_learns_what_passes_take(model: Any, batch: Any) -> None:
     before = speculator.policy.costs().cost(1)
     greedy(model, row(batch, 0), custom_generate=ngramspec_generate, drafter=speculator)
     assert speculator.policy.costs().cost(1) < before / 2  # in seconds now, of passes
+
+
+def test_a_pass_is_told_with_all_tokens_that_it_computes(
+    model: Any, batch: Any, monkeypatch: Any
+) -> None:
+    told: list[int] = []
+    computed: list[int] = []
+    monkeypatch.setattr(Drafts, "observe", lambda self, tokens, seconds: told.append(tokens))
+    forward = RowsPass._forward
+
+    def count(self: Any, token_ids: Any, *rest: Any) -> Any:
+        computed.append(token_ids.numel())
+        return forward(self, token_ids, *rest)
+
+    monkeypatch.setattr(RowsPass, "_forward", count)
+    drafted(model, batch, max_new_tokens=300)  # long enough that rows have ended and are dropped
+    assert told == computed
+    assert len(set(computed)) > 3
 
 
 def test_the_exported_model_is_the_one_llama_cpp_runs(
