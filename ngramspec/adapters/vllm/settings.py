@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.adapters.no_logits import refuse_untaught
+from ngramspec.adapters.vllm.counters import log
+from ngramspec.adapters.vllm.suffix_settings import keep_apart, without_effect
 from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import nearest, parse_names
 from ngramspec.errors import InputError
@@ -102,9 +104,12 @@ def read_settings(
         vllm_config: vllm.config.VllmConfig.
         environment: None = this process's.
 
+    vLLM's suffix_decoding_* that would change nothing here are logged.
+
     Raises:
-        InputError: An option is unknown, of the wrong type or out of its bounds, or a file that
-            other processes write to is named where all ranks must draft the same.
+        InputError: An option is unknown, of the wrong type or out of its bounds, a file that other
+            processes write to is named where all ranks must draft the same, or a drafter shares
+            text between requests where suffix_decoding_max_cached_requests=0 forbids it.
     """
     given = _from_environment(os.environ if environment is None else environment)
     given.update(_from_config(getattr(vllm_config, "additional_config", None)))
@@ -115,12 +120,15 @@ def read_settings(
     if tokenizer and "tokenizer" not in given:
         given["tokenizer"] = tokenizer
     params = drafter_params(options, given)
+    keep_apart(vllm_config.speculative_config, params)
     changing = [role for own in params.values() for role in _CHANGING if role in own]
     if changing and not alone:
         raise InputError(
             f"{changing[0]} is a file that all ranks would change, but with the external launcher "
             "they must draft the same; use static files there"
         )
+    for line in without_effect(vllm_config.speculative_config) if drafts_here else ():
+        log.warning("ngramspec: %s", line)
     return ProposerSettings(
         options=options,
         params=params,

@@ -17,6 +17,7 @@ import pytest
 from helpers.paths import ROOT
 from helpers.vllm_engine import SOURCES, sources
 from ngramspec.adapters.vllm import plugin
+from ngramspec.adapters.vllm.suffix_settings import DEFAULTS, PREFIX
 
 FOLDER = sources()
 pytestmark = pytest.mark.skipif(
@@ -161,7 +162,11 @@ def test_a_batch_has_the_fields_that_are_read() -> None:
     [
         ("config/vllm.py", "VllmConfig", ["additional_config", "speculative_config"]),
         ("config/vllm.py", "VllmConfig", ["model_config", "scheduler_config", "parallel_config"]),
-        ("config/speculative.py", "SpeculativeConfig", ["num_speculative_tokens", "model"]),
+        (
+            "config/speculative.py",
+            "SpeculativeConfig",
+            ["num_speculative_tokens", "model", *(PREFIX + name for name in DEFAULTS)],
+        ),
         ("config/scheduler.py", "SchedulerConfig", ["max_num_seqs"]),
         ("config/model.py", "ModelConfig", ["max_model_len", "tokenizer", "get_vocab_size"]),
         (
@@ -184,6 +189,16 @@ def test_the_configuration_has_what_is_read(path: str, owner: str, names: list[s
     present |= {one.name for one in body if isinstance(one, ast.FunctionDef)}
     missing = [name for name in names if name not in present]
     assert not missing, f"vLLM's {owner} has no {', '.join(missing)}"
+
+
+def test_settings_of_the_suffix_method_have_their_defaults() -> None:
+    body = find("config/speculative.py", "SpeculativeConfig").body
+    found = {
+        ast.unparse(one.target).removeprefix(PREFIX): ast.literal_eval(one.value)
+        for one in body
+        if isinstance(one, ast.AnnAssign) and one.value and PREFIX in ast.unparse(one.target)
+    }
+    assert found == DEFAULTS, f"vLLM's settings of its suffix method are {found}"
 
 
 def test_the_drafts_of_the_first_rank_of_the_last_stage_are_used() -> None:
