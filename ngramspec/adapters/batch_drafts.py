@@ -35,7 +35,10 @@ class BatchDrafts:
         self._drafts = np.zeros((drafter.slots, max_draft), np.int32)
         self._lens = np.zeros(drafter.slots, np.int32)
         self._same = np.zeros(drafter.slots, np.int32)
-        self.num_tokens = 0  # of the pass that verifies the last drafts, each row's newest included
+        self.num_rows = 0  # that the last step followed, and for which `propose` drafts
+        self.num_tokens = 0  # of their pass: each row's newest, and after `propose` its draft
+        self._slots = self._lengths = np.zeros(0, np.int32)  # of all rows of the step
+        self._at: TokenIds | slice = slice(None)  # those that are followed
 
     def draft(
         self,
@@ -46,38 +49,73 @@ class BatchDrafts:
         keys: Sequence[Hashable] | None = None,
         prompt_lens: TokenIds | None = None,
     ) -> list[list[int]]:
-        """Follow a step's rows and draft for them.
+        """Follow a step's rows and draft for them, where nobody else drafts for the pass.
+
+        Args, returns, raises and cost: As for `follow` and `propose`.
+        """
+        self.follow(token_ids, lengths, counts, keys, prompt_lens)
+        return self.propose(most)
+
+    def follow(
+        self,
+        token_ids: TokenIds,
+        lengths: TokenIds,
+        counts: TokenIds,
+        keys: Sequence[Hashable] | None = None,
+        prompt_lens: TokenIds | None = None,
+    ) -> None:
+        """Bring the drafter up to date with a step's rows.
 
         Args:
-            token_ids, lengths, counts, keys, prompt_lens: As for RowSlots.follow.
+            token_ids, lengths, counts, keys, prompt_lens: As for RowSlots.follow. Of these,
+                `lengths` is kept until `propose`.
+
+        Raises:
+            As RowSlots.follow.
+
+        Cost: O(b + emitted tokens), plus the length of each text that begins or comes back.
+        """
+        self.num_rows = self.num_tokens = 0  # until it is done
+        self._slots = self.rows.follow(token_ids, lengths, counts, keys, prompt_lens)
+        self._lengths = lengths
+        self._at = slice(None)
+        if not self.rows.steady:
+            self._at = np.flatnonzero(self._slots >= 0).astype(np.int32)
+        self.num_rows = self.num_tokens = self._slots[self._at].size
+
+    def propose(
+        self, most: TokenIds | int, others: int = 0, other_tokens: int = 0
+    ) -> list[list[int]]:
+        """Draft for the rows that were followed last.
+
+        Args:
             most: Longest draft, per row (int32, shape (b,)) or of all rows.
+            others: Rows of the pass that decode and are not followed here, >= 0.
+            other_tokens: What they have in the pass, drafts included, >= others.
 
         Returns:
             One list per row, empty where it has no draft.
 
         Raises:
-            As RowSlots.follow.
+            InputError: others or other_tokens is out of its bounds.
 
-        Cost: O(b + emitted and drafted tokens).
+        Cost: O(b + drafted tokens).
         """
-        slots = self.rows.follow(token_ids, lengths, counts, keys, prompt_lens)
-        at: TokenIds | slice = slice(None)
-        if not self.rows.steady:
-            at = np.flatnonzero(slots >= 0).astype(np.int32)
-        chosen = slots[at]
-        num = self.num_tokens = chosen.size
+        num, chosen, at = self.num_rows, self._slots[self._at], self._at
         if not num:
-            return [[] for _ in range(slots.size)]
+            return [[] for _ in range(self._slots.size)]
         drafts, lens = self._drafts[:num], self._lens[:num]
-        limits = self._limits(most if isinstance(most, int) else most[at], lengths[at])
-        self.drafter.propose_batch(chosen, limits, drafts, lens)
+        limits = self._limits(most if isinstance(most, int) else most[at], self._lengths[at])
+        self.drafter.propose_batch(
+            chosen, limits, drafts, lens, others=others, other_tokens=other_tokens
+        )
         if drafts.max() >= self._vocab_size:
             self._cut(chosen, drafts, lens)
-        self.num_tokens += int(lens.sum())
+        self.num_tokens = num + int(lens.sum())
         made = lists_of(drafts, lens)
         if isinstance(at, slice):
             return made
-        drafted: list[list[int]] = [[] for _ in range(slots.size)]
+        drafted: list[list[int]] = [[] for _ in range(self._slots.size)]
         for row, draft in zip(at.tolist(), made, strict=True):
             drafted[row] = draft
         return drafted

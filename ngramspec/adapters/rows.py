@@ -44,6 +44,11 @@ class RowSlots:
         self._said = False  # that a text cannot begin
         self.steady = False  # the last step found every row where it was
 
+    @property
+    def num_active(self) -> int:
+        """Return how many slots have a request that has begun and not ended."""
+        return self._num_active
+
     def follow(
         self,
         token_ids: TokenIds,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from ngramspec._native.policy.auto import AutoPolicy
 
@@ -19,16 +18,15 @@ class StepClock:
         """End a step: its tokens have arrived."""
         self._stopped = time.perf_counter()
 
-    def start(self, num_tokens: int, steady: bool, policies: Iterable[AutoPolicy]) -> None:
-        """Begin the next step, and let policies learn from the last.
+    def start(self, num_tokens: int, steady: bool, policy: AutoPolicy | None) -> None:
+        """Begin the next step, and let a policy learn from the last.
 
         Args:
             num_tokens: Tokens that the pass will verify, 0 = not known.
             steady: The last pass had the expected rows: no prompts, no pause.
-            policies: Those that learn.
+            policy: The one that learns, None = nobody does.
         """
-        if steady and self._num_tokens:
-            for policy in policies:
-                policy.observe(self._num_tokens, self._stopped - self._started)
+        if policy is not None and steady and self._num_tokens:
+            policy.observe(self._num_tokens, self._stopped - self._started)
         self._num_tokens = num_tokens
         self._started = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ngramspec.adapters.vllm.counters import SourceCounters, log
 from ngramspec.adapters.vllm.settings import ProposerSettings, read_settings
 from ngramspec.arrays import TokenIds
 from ngramspec.drafters import create_drafter
+from ngramspec.drafters.config import MAX_CHOSEN
 
 
 class Proposer:
@@ -44,7 +44,7 @@ class Proposer:
         self.drafts: BatchDrafts | None = None
         if not self.settings.drafts_here:
             return
-        drafter = make_drafter(self.settings, self.settings.params)
+        drafter = make_drafter(self.settings, self.settings.params, make_policy(self.settings))
         self.drafts = make_drafts(self.settings, drafter)
         self._clock = StepClock()
         self._counters = SourceCounters(drafter.stats, self.settings.options.log_seconds)
@@ -86,7 +86,7 @@ class Proposer:
             log.exception("ngramspec failed and drafts nothing from now on")
             return [[] for _ in range(num)]
         self._counters.report()
-        learning = policies_of(self.settings, [self.drafts])
+        learning = learns_times(self.settings, self.drafts.drafter.policy)
         self._clock.start(self.drafts.num_tokens, self.drafts.rows.steady, learning)
         return drafted
 
@@ -99,26 +99,30 @@ def counts_of(sampled_token_ids: list[list[int]]) -> TokenIds:
     return np.fromiter(map(len, sampled_token_ids), np.int32, len(sampled_token_ids))
 
 
-def policies_of(settings: ProposerSettings, groups: Iterable[BatchDrafts]) -> list[AutoPolicy]:
-    """Return the policies that may learn how long passes take."""
-    found = [group.drafter.policy for group in groups if settings.one_drafts]
-    return [policy for policy in found if policy is not None]
+def learns_times(settings: ProposerSettings, policy: AutoPolicy | None) -> AutoPolicy | None:
+    """Return the policy if it may learn how long passes take, else None."""
+    return policy if settings.one_drafts else None
 
 
-def make_drafter(settings: ProposerSettings, params: Any) -> Drafter:
+def make_policy(settings: ProposerSettings) -> AutoPolicy | None:
+    """Return the policy that the options name, new; None for "fixed"."""
+    auto = settings.options.policy == "auto"
+    return AutoPolicy(min(settings.max_draft, MAX_CHOSEN)) if auto else None
+
+
+def make_drafter(settings: ProposerSettings, params: Any, policy: AutoPolicy | None) -> Drafter:
     """Return a drafter for all rows of the engine.
 
     Raises:
         As create_drafter.
     """
     options = settings.options
-    chosen = AutoPolicy(min(settings.max_draft, 1024)) if options.policy == "auto" else None
     return create_drafter(
         options.drafter,
         slots=settings.max_rows,
         max_history=settings.max_history,
         params=params,
-        policy=chosen,
+        policy=policy,
         threads=options.threads,
     )
 

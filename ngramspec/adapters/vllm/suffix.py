@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,24 @@ import numpy as np
 from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.vllm.clock import StepClock
 from ngramspec.adapters.vllm.counters import SourceCounters, log
-from ngramspec.adapters.vllm.proposer import counts_of, make_drafter, make_drafts, policies_of
-from ngramspec.adapters.vllm.request_options import DEFAULT, held_options
+from ngramspec.adapters.vllm.namespaces import Namespaces
+from ngramspec.adapters.vllm.proposer import counts_of, learns_times
+from ngramspec.adapters.vllm.request_options import DEFAULT, RequestOptions, held_options
 from ngramspec.adapters.vllm.settings import read_settings
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.sources.drafters import add_stats
-from ngramspec.engine.sources.pools import Pools
-from ngramspec.stats import SourceStats
 
 
 class BatchProposer:
     """Propose drafts from an InputBatch, by request id.
 
+    Requests of a namespace share its pools. What fails for one namespace ends drafts of its
+    requests only.
+
     Args:
         vllm_config: vllm.config.VllmConfig; options as for Proposer.
 
     Raises:
-        As Proposer.
+        As Proposer; FileNotFoundError: The folder of a file that will be written is missing.
 
     Not locked: one thread at a time, as vLLM calls it.
     """
@@ -38,16 +38,14 @@ class BatchProposer:
         self.settings = read_settings(vllm_config)
         self.num_speculative_tokens = self.settings.max_draft
         self._failed = not self.settings.drafts_here
-        self._pools = Pools(self.settings.params)
-        self._gone: dict[str, SourceStats] = {}
-        self.groups: OrderedDict[str, BatchDrafts] = OrderedDict()  # by namespace, the oldest first
         if self._failed:
             return
-        self._group("")
+        self.namespaces = Namespaces(self.settings)
         self._clock = StepClock()
         self._next = (0, False)  # tokens of the next pass, and whether the last had the known rows
         self._decoding: set[str] = set()  # requests of the next pass, where groups do not tell
-        self._counters = SourceCounters(self.stats, self.settings.options.log_seconds)
+        seconds = self.settings.options.log_seconds
+        self._counters = SourceCounters(self.namespaces.stats, seconds)
 
     def propose(
         self,
@@ -61,7 +59,14 @@ class BatchProposer:
         Args:
             num_speculative_tokens: Longest draft of this step.
             input_batch: vllm.v1.worker.gpu_input_batch.InputBatch. Not kept.
-            sampled_token_ids, slot_mappings, returns and cost: as for Proposer.propose.
+            sampled_token_ids, slot_mappings: as for Proposer.propose.
+
+        Returns:
+            As Proposer.propose. After a failure, which is logged, the rows of its namespace stay
+            empty until the requests that it had have ended; after MOST_FAILURES, all rows.
+
+        Cost: O(rows + emitted and drafted tokens) for each namespace that has rows, plus the length
+        of each new prompt.
         """
         num = len(sampled_token_ids)
         if self._failed or not num:
@@ -75,80 +80,110 @@ class BatchProposer:
             log.exception("ngramspec failed and drafts nothing from now on")
             return [[] for _ in range(num)]
         self._counters.report()
-        self._clock.start(*self._next, policies_of(self.settings, self.groups.values()))
+        self._clock.start(*self._next, learns_times(self.settings, self.namespaces.policy))
         return drafted
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: there is no model to load."""
 
-    def stats(self) -> dict[str, SourceStats]:
-        """Return counts by drafter name, over all namespaces."""
-        total = dict(self._gone)
-        for group in self.groups.values():
-            add_stats(total, group.drafter.stats())
-        return total
-
     def _draft(self, batch: Any, counts: TokenIds, most: int) -> list[list[int]]:
+        held = held_options(batch)
+        if not held:
+            self.namespaces.begin_step(("",), batch.req_id_to_index)
+            alone = self.namespaces.default_alone()
+            if alone is not None:
+                return self._draft_alone(alone, batch, counts, most)
+        return self._draft_each(batch, counts, most, held)
+
+    def _draft_alone(
+        self, group: BatchDrafts, batch: Any, counts: TokenIds, most: int
+    ) -> list[list[int]]:
+        """Draft where all rows are of the namespace "" and ask for nothing."""
+        num = counts.size
+        keys, lengths = batch.req_ids[:num], batch.num_tokens_no_spec[:num]
+        prompts = batch.num_prompt_tokens[:num]
+        self._next, self._decoding = (0, False), set()
+        try:
+            drafted = group.draft(batch.token_ids_cpu, lengths, counts, most, keys, prompts)
+        except Exception as error:
+            self.namespaces.fail("", error, keys)
+            return [[] for _ in range(num)]
+        self._next = group.num_tokens, group.rows.steady
+        return drafted
+
+    def _draft_each(
+        self, batch: Any, counts: TokenIds, most: int, held: Mapping[str, RequestOptions]
+    ) -> list[list[int]]:
+        """Draft for one namespace after the other; one pass verifies the drafts of all."""
         num = counts.size
         keys = batch.req_ids[:num]
-        held = held_options(batch)
-        if not held and len(self.groups) == 1:
-            first = self.groups[""]
-            drafts = self._draft_group(first, batch, counts, most, keys)
-            self._next, self._decoding = (first.num_tokens, first.rows.steady), set()
-            return drafts
         asks = [held.get(key, DEFAULT) for key in keys]
+        rows_of = self._rows_of(asks)
+        if held:
+            self.namespaces.begin_step(rows_of, batch.req_id_to_index)
+        followed = self._follow(batch, counts, keys, rows_of)
+        decoding = {key for key, count in zip(keys, counts.tolist(), strict=True) if count}
+        if any(group.num_rows for group in followed.values()):
+            self._note_others(counts, keys, [rows_of.get(name, []) for name in followed])
         limits = np.array(
             [most if one.n_max is None else min(most, one.n_max) for one in asks], np.int32
         )
-        wanted = np.array([one.speculate for one in asks], np.bool_)
-        names = [one.namespace if self.settings.options.namespaces else "" for one in asks]
         drafted: list[list[int]] = [[] for _ in range(num)]
-        present = dict.fromkeys(names)
-        for name in present:
-            self._group(name)
-        self._forget_oldest(present)
-        for name in list(self.groups):  # groups without a row may have requests to end
-            own = np.array([one == name for one in names], np.bool_) & wanted
-            made = self._draft_group(
-                self.groups[name], batch, np.where(own, counts, 0), limits, keys
-            )
-            for row in np.flatnonzero(own).tolist():
+        tokens = len(decoding)  # a row without a draft takes part in the pass, too
+        for name, group in followed.items():
+            if not group.num_rows:
+                continue
+            others = len(decoding) - group.num_rows
+            try:
+                made = group.propose(limits, others, tokens - group.num_rows)
+            except Exception as error:
+                self.namespaces.fail(name, error, [keys[row] for row in rows_of.get(name, ())])
+                continue
+            tokens += group.num_tokens - group.num_rows
+            for row in rows_of.get(name, ()):
                 drafted[row] = made[row]
-        # One pass verifies the drafts of all, and rows without drafts take part in it.
-        tokens = sum(group.num_tokens for group in self.groups.values()) + int((~wanted).sum())
-        decoding = {key for key, count in zip(keys, counts.tolist(), strict=True) if count}
         self._next = tokens, len(decoding) == num and decoding == self._decoding
         self._decoding = decoding
         return drafted
 
-    @staticmethod
-    def _draft_group(
-        group: BatchDrafts, batch: Any, counts: TokenIds, most: TokenIds | int, keys: list[str]
-    ) -> list[list[int]]:
+    def _rows_of(self, asks: list[RequestOptions]) -> dict[str, list[int]]:
+        """Return the rows that want drafts, by namespace."""
+        apart = self.settings.options.namespaces > 0
+        found: dict[str, list[int]] = {}
+        for row, one in enumerate(asks):
+            if one.speculate:
+                found.setdefault(one.namespace if apart else "", []).append(row)
+        return found
+
+    def _follow(
+        self, batch: Any, counts: TokenIds, keys: list[str], rows_of: Mapping[str, list[int]]
+    ) -> dict[str, BatchDrafts]:
+        """Bring namespaces with rows, or with requests to end, up to date; return these."""
         num = counts.size
         lengths, prompts = batch.num_tokens_no_spec[:num], batch.num_prompt_tokens[:num]
-        return group.draft(batch.token_ids_cpu, lengths, counts, most, keys, prompts)
+        followed: dict[str, BatchDrafts] = {}
+        for name in dict.fromkeys([*rows_of, *self.namespaces.running()]):
+            rows = rows_of.get(name, [])
+            own = np.zeros_like(counts)
+            own[rows] = counts[rows]
+            try:
+                group = self.namespaces.get(name)
+                if group is not None:
+                    group.follow(batch.token_ids_cpu, lengths, own, keys, prompts)
+                    followed[name] = group
+            except Exception as error:
+                self.namespaces.fail(name, error, [keys[row] for row in rows])
+        return followed
 
-    def _group(self, namespace: str) -> BatchDrafts:
-        """Return the BatchDrafts of a namespace; make them if new."""
-        group = self.groups.get(namespace)
-        if group is None:
-            params = {name: dict(own) for name, own in self.settings.params.items()}
-            self._pools.join(params, namespace)
-            group = make_drafts(self.settings, make_drafter(self.settings, params))
-            self.groups[namespace] = group
-        self.groups.move_to_end(namespace)
-        return group
-
-    def _forget_oldest(self, present: Collection[str]) -> None:
-        """Drop the oldest namespaces beyond the limit, but none that has a row now."""
-        too_many = len(self.groups) - 1 - self.settings.options.namespaces
-        old = [name for name in self.groups if name and name not in present]
-        for name in old[: max(0, too_many)]:
-            add_stats(self._gone, self.groups.pop(name).drafter.stats())
-        if too_many > 0:
-            self._pools.forget(self.groups)
+    def _note_others(self, counts: TokenIds, keys: list[str], followed: list[list[int]]) -> None:
+        """Count for the policy what rows emitted, in the pass that they shared, without drafts."""
+        policy = self.namespaces.policy
+        without = counts > 0
+        for rows in followed:
+            without[rows] = False
+        others = [row for row in np.flatnonzero(without).tolist() if keys[row] in self._decoding]
+        if others and policy is not None:
+            policy.note(int(counts[others].sum()), len(others))
 
 
 def suffix_proposer(base: type) -> type:

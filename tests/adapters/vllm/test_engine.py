@@ -248,7 +248,7 @@ def test_requests_have_options_of_their_own(unpatched: pytest.MonkeyPatch) -> No
         for name, draft in engine.step(paused=["r0"] if step == 8 else []).items():
             longest[name] = max(longest[name], len(draft))
     assert longest == {"r0": 0, "r1": 1, "r2": 4, "r3": 4}
-    assert sorted(made.groups) == ["", "x"]
+    assert sorted(made.namespaces.groups) == ["", "x"]
     assert set(getattr(engine.runner.input_batch, HELD_AT)) == {"r0", "r1", "r3"}
 
 

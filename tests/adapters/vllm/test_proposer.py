@@ -250,7 +250,7 @@ def test_time_is_learnt_from_passes_whose_rows_are_known() -> None:
     clock = StepClock()
     for steady, tokens in ((False, 5), (True, 7), (False, 9), (True, 0), (True, 3)):
         clock.stop()
-        clock.start(tokens, steady, [policy])
+        clock.start(tokens, steady, policy)
     assert [tokens for tokens, _ in seen] == [5, 9]
     assert all(seconds > 0 for _, seconds in seen)
 

@@ -98,7 +98,9 @@ def test_a_request_can_do_without_drafts_or_with_shorter_ones() -> None:
     assert not any(made["r2"])
     assert max(map(len, usual["r3"])) == 4
     assert max(map(len, made["r3"])) == 2
-    assert proposer.stats()["ngram-simple"].begin_calls == 6  # one came back, one never began
+    assert (
+        proposer.namespaces.stats()["ngram-simple"].begin_calls == 6
+    )  # one came back, one never began
 
 
 def test_requests_of_another_namespace_share_no_pool() -> None:
@@ -106,21 +108,21 @@ def test_requests_of_another_namespace_share_no_pool() -> None:
     own = {"r5": {"namespace": "own"}}  # asked the same as r1
     _, shared = play_with_options({}, options)
     proposer, alone = play_with_options(own, options)
-    assert list(proposer.groups) == ["", "own"]
+    assert sorted(proposer.namespaces.groups) == ["", "own"]
     assert alone["r5"] != shared["r5"]
     assert alone["r1"] == shared["r1"]  # it was there before
     together, one_pool = play_with_options(own, {**options, "namespaces": 0})
     assert one_pool == shared
-    assert list(together.groups) == [""]
+    assert list(together.namespaces.groups) == [""]
 
 
 def test_namespaces_without_requests_give_way() -> None:
     asks = {f"r{i}": {"namespace": f"n{i}"} for i in range(6)}
     proposer, _ = play_with_options(asks, {"drafter": "suffix", "namespaces": 1})
-    assert "" in proposer.groups
-    assert len(proposer.groups) <= 5
-    assert "n0" not in proposer.groups
-    assert proposer.stats()["suffix"].begin_calls >= 6  # those gone count
+    assert "" in proposer.namespaces.groups
+    assert len(proposer.namespaces.groups) <= 5
+    assert "n0" not in proposer.namespaces.groups
+    assert proposer.namespaces.stats()["suffix"].begin_calls >= 6  # those gone count
 
 
 def test_a_namespace_whose_rows_are_all_gone_ends_their_requests() -> None:
@@ -139,7 +141,7 @@ def test_a_namespace_whose_rows_are_all_gone_ends_their_requests() -> None:
 
     def running(namespace: str) -> int:
         """Count the slots on which a request has begun and not ended."""
-        drafter, count = proposer.groups[namespace].drafter, 0
+        drafter, count = proposer.namespaces.groups[namespace].drafter, 0
         for slot in range(drafter.slots):
             with contextlib.suppress(StateError):
                 drafter.confidence(slot)
@@ -165,8 +167,8 @@ def test_a_request_with_a_wrong_ask_gets_no_drafts_and_shares_no_pool(
     with caplog.at_level(logging.WARNING, "vllm.ngramspec"):
         proposer, made = play_with_options({"r1": ask}, options)
     assert not any(made["r1"])
-    assert list(proposer.groups) == [""]
-    begun = [one.stats()["suffix"].begin_calls for one in (usual, proposer)]
+    assert list(proposer.namespaces.groups) == [""]
+    begun = [one.namespaces.stats()["suffix"].begin_calls for one in (usual, proposer)]
     assert begun[1] < begun[0]  # its text was not even looked at
     assert "request r1 gets no drafts: " in caplog.text
 
@@ -184,7 +186,7 @@ def test_times_are_learnt_while_namespaces_draft_side_by_side() -> None:
         batch = batch_of({"table": [[4, 64]], "ids": ids, "texts": [texts[one] for one in ids]})
         batch._ngramspec_options = {name: asks[name] for name in ids if name in asks}
         proposer.propose(4, batch, sampled)
-        policies = [group.drafter.policy for group in proposer.groups.values()]
+        policies = [group.drafter.policy for group in proposer.namespaces.groups.values()]
         return [policy is not None and policy.timed for policy in policies]
 
     assert step(["r0", "r1"]) == [False, False]

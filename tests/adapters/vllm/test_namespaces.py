@@ -1,0 +1,240 @@
+"""Namespaces side by side in a batch: what they share, what each costs, and what fails for one."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.vllm_calls import batch_of
+from helpers.vllm_engine import config
+from ngramspec import AutoPolicy
+from ngramspec.adapters.batch_drafts import BatchDrafts
+from ngramspec.adapters.vllm import namespaces
+from ngramspec.adapters.vllm.request_options import RequestOptions
+from ngramspec.adapters.vllm.suffix import BatchProposer
+from ngramspec.costs import CostTable
+from ngramspec.formats.cache_file import Origin
+from ngramspec.formats.suffix_file import write_suffix_index
+
+SAID = list(range(500, 540))
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DRAFTER", "POLICY", "STATIC", "POOL", "LOG_SECONDS", "VLLM"):
+        monkeypatch.delenv(f"NGRAMSPEC_{name}", raising=False)
+
+
+class Requests:
+    """Requests of a proposer, each of which says what its text is.
+
+    Args:
+        proposer: The proposer.
+        texts: By id: the prompt of ten tokens, and what is said after it.
+        asks: By id, where a request asks for something.
+    """
+
+    def __init__(
+        self, proposer: BatchProposer, texts: dict[str, list[int]], asks: dict[str, RequestOptions]
+    ) -> None:
+        self.proposer, self.texts, self.asks = proposer, texts, asks
+        self.lengths = dict.fromkeys(texts, 10)
+
+    def step(self, *ids: str) -> dict[str, list[int]]:
+        """Let each say a token more; return their drafts."""
+        for name in ids:
+            self.lengths[name] += 1
+        texts = [self.texts[name][: self.lengths[name]] for name in ids]
+        batch = batch_of({"table": [[8, 160]], "ids": list(ids), "texts": texts})
+        batch.num_prompt_tokens[:] = 10
+        batch._ngramspec_options = {name: self.asks[name] for name in ids if name in self.asks}
+        made = self.proposer.propose(4, batch, [[text[-1]] for text in texts])
+        return dict(zip(ids, made, strict=True))
+
+    @property
+    def groups(self) -> dict[str, BatchDrafts]:
+        return dict(self.proposer.namespaces.groups)
+
+
+def of(*names: str) -> dict[str, RequestOptions]:
+    """Request `a` is of the namespace "a", and so on."""
+    return {name: RequestOptions(namespace=name) for name in names}
+
+
+def texts(*names: str) -> dict[str, list[int]]:
+    """The same text for each: a prompt of its own, then SAID."""
+    return {name: [*range(20 * i, 20 * i + 10), *SAID] for i, name in enumerate(names)}
+
+
+def test_files_are_opened_once(tmp_path: Path) -> None:
+    path, tokenizer = tmp_path / "said.ngx", tmp_path / "tokenizer.json"
+    write_suffix_index(path, np.array([*SAID, -1], np.int32), Origin())
+    tokenizer.write_text('{"model": {"vocab": {"a": 0}}}')
+    options = {"static": str(path), "tokenizer": str(tokenizer), "any_tokenizer": True}
+    proposer = BatchProposer(config(drafter="suffix", policy="fixed", **options))
+    for file in (path, tokenizer):
+        file.unlink()
+    run = Requests(proposer, texts("r", "a"), of("a"))
+    for _ in range(2):
+        made = run.step("r", "a")
+    assert made == {"r": SAID[2:6], "a": SAID[2:6]}
+
+
+def test_what_a_namespace_costs_ends_with_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "IDLE_STEPS", 5)
+    proposer = BatchProposer(config(drafter="suffix", policy="fixed"))
+    run = Requests(proposer, texts("r", "a", "again"), {**of("a"), "again": of("a")["a"]})
+    run.step("r", "a")
+    own = run.groups["a"].rows
+    followed: list[int] = []
+    follow = own.follow
+    monkeypatch.setattr(own, "follow", lambda *args: (followed.append(1), follow(*args))[1])
+    for _ in range(3):
+        run.step("r", "a")
+    assert len(followed) == 3
+    run.step("r")  # its request has ended
+    assert len(followed) == 4
+    for _ in range(4):
+        run.step("r")
+    assert len(followed) == 4
+    assert list(run.groups) == [""]
+    assert proposer.namespaces.stats()["suffix"].begin_calls == 2
+    # What was said is remembered: the namespace has its pool again.
+    run.step("r", "again")
+    assert run.step("r", "again")["again"] == SAID[2:4]  # as far as the first one said it
+    assert proposer.namespaces.stats()["suffix"].begin_calls == 3
+
+
+def test_what_namespaces_beyond_the_limit_said_is_forgotten() -> None:
+    proposer = BatchProposer(config(drafter="suffix", policy="fixed", namespaces=1))
+    run = Requests(proposer, texts("a", "b", "again"), {**of("a", "b"), "again": of("a")["a"]})
+    for _ in range(8):
+        run.step("a")
+    run.step("b")
+    assert "a" not in run.groups
+    run.step("again")
+    assert run.step("again") == {"again": []}
+
+
+def test_an_error_of_a_namespace_leaves_the_others_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    proposer = BatchProposer(config(drafter="suffix", policy="fixed"))
+    names = ("r", "a", "b", "later")
+    run = Requests(proposer, texts(*names), {**of("a", "b"), "later": of("a")["a"]})
+    for _ in range(12):
+        run.step("r", "b")
+    make = namespaces.make_drafter
+
+    def fail(*args: Any) -> Any:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(namespaces, "make_drafter", fail)
+    with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
+        for _ in range(3):
+            assert run.step("r", "a", "b")["a"] == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "ngramspec failed: no drafts for namespace 'a' until its requests of now have ended"
+    ]
+    assert "none left" in caplog.text
+    monkeypatch.setattr(namespaces, "make_drafter", make)
+    run.step("a", "later", "b", "r")
+    assert sorted(run.groups) == ["", "b"]  # `a` itself is still there
+    run.step("later", "b", "r")
+    assert sorted(run.groups) == ["", "a", "b"]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("call", ["follow", "propose"])
+def test_a_draft_that_fails_ends_those_of_its_namespace(
+    call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    proposer = BatchProposer(config(drafter="ngram-simple", policy="fixed", size_n=2))
+    loop = [1, 2, 3, 4, 5] * 20
+    run = Requests(proposer, dict.fromkeys(("r", "s", "a", "b"), loop), of("a", "b"))
+    run.step("r", "a", "b")
+    for name in ("a", ""):
+        monkeypatch.setattr(run.groups[name], call, lambda *_, **__: 1 / 0)
+    with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
+        for _ in range(3):
+            made = run.step("r", "a", "b")
+            assert {name: len(draft) for name, draft in made.items()} == {"r": 0, "a": 0, "b": 4}
+    assert len(caplog.records) == 2
+    assert len(run.step("b", "s")["s"]) == 4  # another request of ""
+    assert proposer.namespaces.stats()["ngram-simple"].begin_calls == 4
+
+
+def test_after_many_failures_nothing_is_drafted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(namespaces, "MOST_FAILURES", 3)
+    proposer = BatchProposer(config(drafter="suffix", policy="fixed"))
+    run = Requests(proposer, texts("r", "a", "b", "c"), of("a", "b", "c"))
+    monkeypatch.setattr(namespaces, "make_drafter", lambda *_: 1 / 0)
+    with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
+        for name in ("a", "b", "c", "c"):
+            assert not any(run.step("r", name).values())
+    assert len(caplog.records) == 3
+    assert caplog.records[-1].getMessage() == "ngramspec failed and drafts nothing from now on"
+
+
+# A pass costs the same up to 4 tokens, and 3 times that more for each further one.
+BOARD = CostTable(((1, 1.0), (4, 1.0), (5, 4.0), (6, 7.0)))
+
+
+def judged(monkeypatch: pytest.MonkeyPatch) -> BatchProposer:
+    """A proposer whose policy keeps these costs: it learns no times."""
+    monkeypatch.setattr(namespaces, "make_policy", lambda _: AutoPolicy(costs=BOARD))
+    facts = config(drafter="ngram-simple", size_n=2)
+    parallel = facts.parallel_config
+    parallel.distributed_executor_backend, parallel.world_size = "external_launcher", 2
+    return BatchProposer(facts)
+
+
+@pytest.mark.parametrize("speculate", [True, False])
+def test_a_policy_knows_of_all_rows_of_the_pass(
+    speculate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ["r0", "r1", "r2"]
+    asks = {name: RequestOptions(speculate=speculate) for name in rows if not speculate}
+    said = {name: [*range(100 * i, 100 * i + 60)] for i, name in enumerate(rows)}
+    loop = [901, 902, 903, 904] * 20
+    for beside, length in (([], 3), (rows[:1], 2), (rows, 0)):
+        run = Requests(judged(monkeypatch), {**said, "a": loop}, {**asks, **of("a")})
+        for _ in range(3):
+            made = run.step(*beside, "a")
+        assert made == {**{name: [] for name in beside}, "a": made["a"]}
+        assert len(made["a"]) == length
+
+
+def test_drafts_of_other_namespaces_count_for_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = [901, 902, 903, 904] * 20
+    run = Requests(judged(monkeypatch), {"a": loop, "b": loop}, of("a", "b"))
+    for _ in range(3):
+        made = run.step("a", "b")
+    assert sum(map(len, made.values())) == 2  # with the two newest ones, all that costs nothing
+    assert run.proposer._next == (4, True)
+
+
+def test_all_rows_count_for_how_fast_tokens_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {f"r{i}": [*range(100 * i, 100 * i + 60)] for i in range(4)}
+    rates = []
+    for asks in (
+        {},
+        {"r1": RequestOptions(namespace="a"), "r2": RequestOptions(namespace="b")},
+        {"r2": RequestOptions(speculate=False), "r3": RequestOptions(speculate=False)},
+    ):
+        proposer = judged(monkeypatch)
+        run = Requests(proposer, said, asks)
+        for _ in range(20):
+            run.step(*said)
+        policy = proposer.namespaces.policy
+        assert policy is not None
+        assert {group.drafter.policy for group in run.groups.values()} == {policy}
+        rates.append(policy.rate)
+    assert rates[0] > 2.5
+    assert rates == [rates[0]] * 3
