@@ -3,6 +3,7 @@
     python benchmarks/random_model.py random.gguf                        # 100 M parameters
     python benchmarks/random_model.py big.gguf --size 400M --vocab 32000
     python benchmarks/random_model.py loops.gguf --repeating
+    python benchmarks/random_model.py 8b.gguf --size 8B --vocab 128256 --tiled   # in seconds
 
 Matrices are Q8_0 and cost what those of a trained model cost; the text means nothing. The
 vocabulary and the chat template are those of the embedded model, or with --vocab a self-made one.
@@ -13,6 +14,9 @@ drafters find nothing there. With --repeating a token depends on the one before 
 of few, the text soon goes round in circles, and nearly every draft is right. Either way the model
 chooses only tokens of plain text: no end of text, no byte of an unfinished character.
 
+Drawing billions of weights takes minutes. With --tiled one layer is drawn and all are equal, and
+vocabulary matrices repeat 4,096 rows: the same size and time of a pass, for texts nobody reads.
+
 The output matrix is not the embedding matrix, which would make the model repeat its last token; the
 size counts one of the two, because a pass reads only a row of the other.
 """
@@ -22,6 +26,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +41,7 @@ HEAD_SIZE = 64
 BLOCK = 32  # weights that share a scale in Q8_0
 NORMAL, CONTROL, BYTE = 1, 3, 6  # llama.cpp's token types
 SELF_MADE_MINIMUM = 512
+TILE = 4096  # rows of a vocabulary matrix that are drawn with --tiled
 # How far the attention scores of one token spread: a wide spread lets it look at few tokens only.
 # The mean of many would hardly change from one token to the next, and the text would repeat.
 SCORE_SPREAD = 8.0
@@ -135,11 +141,18 @@ def copied_vocabulary(writer: GGUFWriter, reader: GGUFReader) -> NDArray[np.bool
 
 
 class Weights:
-    """Random Q8_0 matrices; `memory` is how much layers add to the embedding of the last token."""
+    """Random Q8_0 matrices.
 
-    def __init__(self, seed: int, memory: float) -> None:
+    Args:
+        seed: Of what is drawn.
+        memory: How much layers add to the embedding of the last token.
+        tiled: Draw few of them, and use them again.
+    """
+
+    def __init__(self, seed: int, memory: float, tiled: bool) -> None:
         self._random = np.random.default_rng(seed)
         self._memory = memory
+        self._tiled = tiled
 
     def matrix(self, rows: int, columns: int, gain: float = 1.0) -> NDArray[np.uint8]:
         """Return a matrix that turns inputs of variance 1 into outputs of variance gain²."""
@@ -150,6 +163,21 @@ class Weights:
         drawn = self._random.integers(-127, 128, (rows, columns // BLOCK, BLOCK), np.int8)
         blocks[:, :, 2:] = drawn.view(np.uint8)
         return blocks.reshape(rows, -1)
+
+    def vocabulary(self, shape: Shape, gain: float) -> NDArray[np.uint8]:
+        """Return a matrix with a row for each token."""
+        if not self._tiled or shape.vocab <= TILE:
+            return self.matrix(shape.vocab, shape.width, gain)
+        tile = self.matrix(TILE, shape.width, gain)
+        return np.resize(tile, (shape.vocab, tile.shape[1]))  # repeats its rows
+
+    def layers(self, shape: Shape) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield the tensors of each layer."""
+        made: dict[str, NDArray[Any]] = {}
+        for _ in range(shape.layers):
+            if not made or not self._tiled:
+                made = self.layer(shape)
+            yield made
 
     def layer(self, shape: Shape) -> dict[str, NDArray[Any]]:
         """Return the tensors of one layer."""
@@ -170,15 +198,15 @@ class Weights:
 
 def tensors(shape: Shape, plain: NDArray[np.bool_], weights: Weights) -> dict[str, NDArray[Any]]:
     """Return all tensors of the model."""
-    output = weights.matrix(shape.vocab, shape.width, LOGIT_SPREAD)
+    output = weights.vocabulary(shape, LOGIT_SPREAD)
     output[~plain] = 0  # a logit of 0 always, far below that of the likeliest token
     made: dict[str, NDArray[Any]] = {
-        "token_embd.weight": weights.matrix(shape.vocab, shape.width, math.sqrt(shape.width)),
+        "token_embd.weight": weights.vocabulary(shape, math.sqrt(shape.width)),
         "output_norm.weight": np.ones(shape.width, np.float32),
         "output.weight": output,
     }
-    for layer in range(shape.layers):
-        for name, data in weights.layer(shape).items():
+    for layer, found in enumerate(weights.layers(shape)):
+        for name, data in found.items():
             made[f"blk.{layer}.{name}.weight"] = data
     return made
 
@@ -202,7 +230,8 @@ def write(arguments: argparse.Namespace, shape: Shape) -> None:
         plain = self_made_vocabulary(writer, arguments.vocab)
     if arguments.repeating:
         plain &= np.cumsum(plain) <= REPEATING_TOKENS
-    weights = Weights(arguments.seed, REPEATING_MEMORY if arguments.repeating else MEMORY)
+    memory = REPEATING_MEMORY if arguments.repeating else MEMORY
+    weights = Weights(arguments.seed, memory, arguments.tiled)
     for name, data in tensors(shape, plain, weights).items():
         kind = GGMLQuantizationType.Q8_0 if data.ndim == 2 else None
         writer.add_tensor(name, data, raw_dtype=kind)
@@ -231,6 +260,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--vocab", type=int, help="tokens of a self-made vocabulary")
     parser.add_argument("--context", type=int, default=8192, help="trained context (8192)")
     parser.add_argument("--repeating", action="store_true", help="text that goes round in circles")
+    parser.add_argument("--tiled", action="store_true", help="draw few weights, repeat them")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.vocab is not None and arguments.vocab < SELF_MADE_MINIMUM:

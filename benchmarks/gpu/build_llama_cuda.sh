@@ -14,6 +14,10 @@
 # without a network; else the sdist of the installed version (or $LLAMA_VERSION) from PyPI. The
 # version must be that of the Python package: its structures are those of its own llama.cpp.
 # Needs cmake, a C++ compiler and, with CUDA, nvcc. $JOBS: compilers at a time (all cores).
+#
+# PORTABLE=1: for another machine than this one. Its processor needs AVX2 and no more, and the
+# libraries are stripped. cuBLAS is looked for where this toolkit is; elsewhere LD_LIBRARY_PATH must
+# name its folder.
 set -eu
 
 PYTHON=${PYTHON:-python3}
@@ -72,8 +76,14 @@ else
     # Graphs: without them, launching kernels costs more than computing single tokens.
     set -- -DGGML_CUDA=ON -DGGML_CUDA_GRAPHS=ON "-DCMAKE_CUDA_ARCHITECTURES=$what"
 fi
+if [ "${PORTABLE:-0}" = 1 ]; then
+    set -- "$@" -DGGML_NATIVE=OFF -DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON \
+        -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX512=OFF -DGGML_AMX_INT8=OFF
+else
+    set -- "$@" -DGGML_NATIVE=ON
+fi
 cmake -S "$llama" -B "$into/cmake" "$@" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
-    -DGGML_NATIVE=ON -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF \
+    -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF \
     -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF \
     -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON "-DCMAKE_INSTALL_RPATH=$paths"
 cmake --build "$into/cmake" --config Release --target llama -j "${JOBS:-$(nproc)}"
@@ -81,6 +91,7 @@ cmake --build "$into/cmake" --config Release --target llama -j "${JOBS:-$(nproc)
 rm -rf "$into/lib" "$into/python"
 mkdir -p "$into/lib" "$into/python"
 cp -a "$into"/cmake/bin/*.so* "$into/lib/"
+[ "${PORTABLE:-0}" != 1 ] || find "$into/lib" -type f -exec strip --strip-unneeded {} +
 (cd "$from" && find llama_cpp -name '*.py' | tar -cf - -T -) | tar -xf - -C "$into/python"
 ls -l "$into/lib"
 echo "LLAMA_CPP_LIB_PATH=$into/lib"
