@@ -117,7 +117,7 @@ engines: $(TORCH_STAMP)
 		unzip -qo $$name-*.whl '*.py' '*.cpp' '*.h' '*.dist-info/*' -d $$name || test $$? -eq 11; done
 	rm build/engines/*.whl
 	VLLM_SOURCES=build/engines/vllm SGLANG_SOURCES=build/engines/sglang $(BIN)/python -m pytest \
-		tests/adapters tests/bench/test_gpu_replay.py tests/verify/test_arrays.py \
+		tests/adapters tests/bench/gpu tests/verify/test_arrays.py \
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
 docs: $(INSTALLED)

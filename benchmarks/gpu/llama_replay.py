@@ -8,7 +8,8 @@ The model has random weights in Q8_0 and the sizes of an 8B Llama (random_model.
 build/ the first time). llama.cpp computes every decode; which tokens it chose, and so which drafts
 are right, comes from recorded texts. Modes take turns; each starts every round with a fresh engine
 and keeps its policy; a first round warms up. Only steps in which all slots decode count, prompts
-do not. Figures are medians over the rounds.
+do not. Numbers of slots take turns by rounds, and results are saved after each; --minutes ends it
+in time. Figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -18,26 +19,31 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from llama_trace import TraceTarget
+from messages import say
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import Placement
+from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.bench.e2e.rounds import run_in_turns
 from ngramspec.engine import Engine, Request, Sampling
-from ngramspec.errors import InputError
+from ngramspec.errors import BackendError, InputError
+from ngramspec.tokenizers.llama_library import load_library
 from replay_modes import Mode, parse_modes
+from replay_rounds import Budget, Rounds, add_minutes, run_rounds, state_of
 from replay_setup import RESULTS, ROOT, facts, save
 from replay_texts import Text, load_texts, set_names
 
 MODES = ("suffix:auto", "suffix:gate", "ngram-mod,ngram-cache:auto")
 MODEL = ROOT / "build" / "gpu" / "random-8b-q8_0.gguf"
 SIZES = {"layers": 32, "width": 4096, "feed-forward": 14336, "kv-heads": 16, "vocab": 128_256}
-KEPT = ("sets", "prompt", "output", "requests", "rounds", "max_draft", "threads")
+KEPT = ("sets", "prompt", "output", "requests", "rounds", "max_draft", "threads", "minutes")
 Row = dict[str, Any]
 
 
@@ -115,26 +121,42 @@ def replay(target: LlamaTarget, mode: Mode, policy: Any, texts: list[Text], most
     return found
 
 
-def measure(target: LlamaTarget, modes: list[Mode], texts: list[Text], options: Any) -> list[Row]:
-    """Return the figures of all modes on a target's slots."""
-    policies = {mode: mode.make_policy(options.max_draft) for mode in modes}
-    slots, done = target.num_sequences, 0
+class Slots:
+    """So many slots of a context, the texts, and a policy per mode, which goes on learning.
 
-    def run(mode: Mode) -> Run:
-        nonlocal done
-        done += 1
-        made = replay(target, mode, policies[mode], texts, options.max_draft)
-        print(
-            f"{slots} slots: {done}/{len(modes) * (options.rounds + 1)} {mode.name} "
-            f"{made.rate:.0f} tokens/s",
-            file=sys.stderr,
-            flush=True,
-        )
+    A group for run_rounds. once: nothing that is done, is done once.
+    """
+
+    once = 0.0
+
+    def __init__(
+        self, target: LlamaTarget, texts: list[Text], modes: list[Mode], max_draft: int
+    ) -> None:
+        self.count = target.num_sequences
+        self.name = f"{self.count} slots"
+        self._target, self._texts, self._modes = target, texts, modes
+        self._max_draft = max_draft
+        self._policies: dict[Mode, Any] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Make fresh policies."""
+        self._policies = {mode: mode.make_policy(self._max_draft) for mode in self._modes}
+
+    def run(self, mode: Mode) -> Run:
+        """Replay the texts."""
+        made = replay(self._target, mode, self._policies[mode], self._texts, self._max_draft)
+        say(f"{self.name}: {mode.name} {made.rate:.0f} tokens/s")
         return made
 
-    rounds = run_in_turns(modes, options.rounds + 1, run)[1:]
-    plain = [made[modes[0]] for made in rounds]
-    return [row_of(mode, [made[mode] for made in rounds], plain, slots) for mode in modes]
+
+def rows_of(made: Rounds[Mode, Run], modes: list[Mode], slots: int) -> list[Row]:
+    """Return the figures of a number of slots, none before its first round."""
+    if not made.done:
+        return []
+    plain = made.of(modes[0])
+    found = [row_of(mode, made.of(mode), plain, slots) for mode in modes]
+    return [{**row, "warm_up_only": made.warm_up_only} for row in found]
 
 
 def row_of(mode: Mode, runs: list[Run], plain: list[Run], slots: int) -> Row:
@@ -175,7 +197,8 @@ def show(rows: list[Row]) -> None:
             f"{row['slots']:>5} {row['mode']:<28} {row['tokens_per_second']:>9.0f} "
             f"{row['ratio_to_none']:>6.2f} {low:>6.2f} {high:>6.2f} "
             f"{row['mean_accepted_length']:>6.2f} {row['step_ms']:>8.2f} {row['decode_ms']:>8.2f} "
-            f"{row['drafting_us_per_step']:>9.1f} {row['drafting_share_of_time']:>7.2%}",
+            f"{row['drafting_us_per_step']:>9.1f} {row['drafting_share_of_time']:>7.2%}"
+            f"{' warm-up only' if row['warm_up_only'] else ''}",
             flush=True,
         )
 
@@ -187,7 +210,7 @@ def random_model(path: Path) -> Path:
         part = path.with_name(path.name + ".part")
         script = ROOT / "benchmarks" / "random_model.py"
         sizes = [text for name, value in SIZES.items() for text in (f"--{name}", str(value))]
-        subprocess.run([sys.executable, str(script), str(part), *sizes], check=True)
+        subprocess.run([sys.executable, str(script), str(part), "--tiled", *sizes], check=True)
         part.replace(path)
     return path
 
@@ -209,6 +232,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-draft", type=int, default=32, help="longest draft (32)")
     parser.add_argument("--cpu", action="store_true", help="no layers on a GPU")
     parser.add_argument("--threads", type=int, help="of the CPU (one per core)")
+    add_minutes(parser)
     parser.add_argument("--json", type=Path, help="where results go")
     options = parser.parse_args()
     usual = {"prompt": 64, "output": 24, "rounds": 1, "slots": [1, 2], "requests": 2}
@@ -227,16 +251,34 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def open_target(model: LlamaModel, slots: int, options: argparse.Namespace) -> LlamaTarget:
-    """Return a context for so many slots."""
-    return LlamaTarget(
-        model,
+def settings_of(slots: int, options: argparse.Namespace) -> ContextSettings:
+    """Return the settings of a context for so many slots: all drafts are computed at once."""
+    outputs = slots * (1 + options.max_draft)
+    return ContextSettings(
         slots=slots,
         context_size=options.prompt + options.output + options.max_draft + 64,
-        max_outputs=slots * (1 + options.max_draft),
-        n_batch=max(2048, slots * (1 + options.max_draft)),
+        max_outputs=outputs,
+        n_batch=max(2048, outputs),
+        n_ubatch=max(512, outputs),
         threads=options.threads,
     )
+
+
+def open_targets(
+    model: LlamaModel, options: argparse.Namespace, kept: ExitStack
+) -> list[LlamaTarget]:
+    """Return a context for each number of slots; say which cannot be made, and why."""
+    made = []
+    for slots in options.slots:
+        try:
+            target = LlamaTarget(model, settings_of(slots, options))
+        except BackendError as error:
+            say(f"{slots} slots are left out: {error}")
+            continue
+        made.append(kept.enter_context(target))
+    if not made:
+        raise SystemExit("no number of slots fits: try fewer --slots or a shorter --prompt")
+    return made
 
 
 def texts_for(options: argparse.Namespace, slots: int) -> list[Text]:
@@ -245,9 +287,27 @@ def texts_for(options: argparse.Namespace, slots: int) -> list[Text]:
     return load_texts(options.sets, count, options.prompt, options.output)
 
 
+def check_gpu() -> None:
+    """Look for a GPU, before a large model is written for one.
+
+    Raises:
+        SystemExit: llama.cpp has none to use, or is not installed.
+    """
+    try:
+        lib = load_library().lib
+    except BackendError as error:
+        raise SystemExit(str(error)) from None
+    if not lib.llama_supports_gpu_offload():
+        raise SystemExit(
+            "llama.cpp finds no GPU: build it with build_llama_cuda.sh and name its folder in "
+            "LLAMA_CPP_LIB_PATH, or run with --cpu or --small"
+        )
+
+
 def main() -> None:
-    """Measure, print, save after each number of slots."""
+    """Measure, save after each round, print."""
     options = parse()
+    budget = Budget(options.minutes)
     path = options.json or (None if options.small else RESULTS / "llama_replay.json")
     try:
         modes = parse_modes(options.modes)
@@ -256,8 +316,10 @@ def main() -> None:
         texts = {slots: texts_for(options, slots) for slots in options.slots}
     except InputError as error:
         raise SystemExit(str(error)) from None
+    if not (options.cpu or options.small):
+        check_gpu()
     file = options.model or (embedded_model() if options.small else random_model(MODEL))
-    with LlamaModel(file, placement=Placement(0 if options.cpu else -1)) as model:
+    with LlamaModel(file, placement=Placement(0 if options.cpu else -1)) as model, ExitStack() as s:
         lib = model.library.lib
         on_gpu = bool(lib.llama_supports_gpu_offload()) and not options.cpu
         where = "on the GPU" if on_gpu else "on the CPU: its figures say nothing of GPUs"
@@ -266,16 +328,24 @@ def main() -> None:
         setup |= {"system_info": lib.llama_print_system_info().decode(), "on_gpu": on_gpu}
         setup |= {"model": model.description, "file": file.name, "parameters": model.num_params}
         setup |= {k: getattr(options, k) for k in KEPT}
-        body: Row = {"what": "replay", "setup": setup, "rows": []}
-        for slots in options.slots:
-            vocab = model.vocab_size
-            known = [Text(text.ids % vocab, text.num_prompt) for text in texts[slots]]
-            with open_target(model, slots, options) as target:
-                rows = measure(target, modes, known, options)
-            show(rows)
-            body["rows"] += rows
+        body: Row = {"what": "replay", "setup": setup}
+        groups = []
+        for target in open_targets(model, options, s):
+            known = [
+                Text(text.ids % model.vocab_size, text.num_prompt)
+                for text in texts[target.num_sequences]
+            ]
+            groups.append(Slots(target, known, modes, options.max_draft))
+
+        def keep(made: Sequence[Rounds[Mode, Run]]) -> None:
+            body.update(state_of(made, options.rounds))
+            each = zip(made, groups, strict=True)
+            body["rows"] = [row for one, group in each for row in rows_of(one, modes, group.count)]
             if path:
                 save(body, path)
+
+        run_rounds(groups, modes, options.rounds, budget, keep)
+    show(body["rows"])
     if path:
         print(f"saved {path}")
 

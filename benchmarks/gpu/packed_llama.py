@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
+
+from packed_attention import HIDDEN, look
 
 ATTENTION = "ngramspec_packed"
 TREE_TOKENS = 62  # of a tree and its root; bit 62 of its masks is never set
-# cuDNN's attention plans anew for every shape, some of them only when first run.
-BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 Tensor = torch.Tensor
 
 
@@ -38,6 +37,18 @@ class Shape:
     def head_size(self) -> int:
         """Return the width of a head."""
         return self.hidden // self.heads
+
+    @property
+    def parameters(self) -> int:
+        """Return the weights of the model."""
+        kept = self.kv_heads * self.head_size
+        layer = self.hidden * (2 * self.hidden + 2 * kept + 3 * self.intermediate + 2)
+        return self.layers * layer + 2 * self.vocab * self.hidden + self.hidden
+
+    def cache_bytes(self, rows: int, length: int, dtype: torch.dtype) -> int:
+        """Return the memory of a Cache."""
+        values = self.layers * 2 * (rows + 1) * length * self.kv_heads * self.head_size
+        return values * dtype.itemsize
 
 
 SHAPES = {
@@ -66,6 +77,11 @@ class Cache:
         """Return its memory."""
         return self._data.nbytes
 
+    def fill_with_noise(self, seed: int = 1) -> None:
+        """Let every place hold random numbers: zeros are computed faster than what texts leave."""
+        made = torch.Generator(self._data.device).manual_seed(seed)
+        self._data.normal_(generator=made)
+
     def write(self, layer: int, where: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store tokens; where: int64, shape (t,), row * length + position."""
         self._data[layer, 0].index_copy_(0, where, keys)
@@ -89,9 +105,10 @@ class Packing:
     where: int64, (t,), in the cache.
     padded: int64, (count, q), which token of the input each padded query is.
     unpadded: int64, (t,), which padded query each token of the input is.
-    mask: (count, 1, group * q, length), 0 where a query may look, else -inf.
+    mask: (count, 1, group * q, length), 0 where a query may look, else HIDDEN.
     first, count: The rows of the cache.
     length: Tokens of them that are looked at.
+    parts: Into how many the tokens that are looked at are divided, see look.
     """
 
     cache: Cache
@@ -102,6 +119,7 @@ class Packing:
     first: int
     count: int
     length: int
+    parts: int = 1
 
 
 def causal_mask(positions: Tensor, length: int, group: int, dtype: Any) -> Tensor:
@@ -126,7 +144,7 @@ def tree_mask(starts: Tensor, seen: Tensor, length: int, group: int, dtype: Any)
 
 def _mask_of(hidden: Tensor, group: int, dtype: Any) -> Tensor:
     mask = torch.zeros(hidden.shape, device=hidden.device, dtype=dtype)
-    mask = mask.masked_fill_(hidden, float("-inf"))
+    mask = mask.masked_fill_(hidden, HIDDEN)
     count, longest, length = mask.shape
     return mask[:, None].expand(count, group, longest, length).reshape(count, 1, -1, length)
 
@@ -158,10 +176,7 @@ def attend(
     group = heads // kv_heads
     rows = query[0].transpose(0, 1)[p.padded].view(p.count, longest, kv_heads, group, size)
     asked = rows.permute(0, 2, 3, 1, 4).reshape(p.count, kv_heads, group * longest, size)
-    with sdpa_kernel(BACKENDS):
-        seen = torch.nn.functional.scaled_dot_product_attention(
-            asked, keys, values, attn_mask=p.mask, scale=scaling
-        )
+    seen = look(asked, keys, values, p.mask, scaling, p.parts)
     seen = seen.view(p.count, kv_heads, group, longest, size).permute(0, 3, 1, 2, 4)
     return seen.reshape(p.count * longest, heads, size)[p.unpadded][None], None
 

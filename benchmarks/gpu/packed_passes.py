@@ -7,12 +7,15 @@ what Python needs to launch it. Tokens, queries and context are rounded up to fe
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from messages import say
+from packed_attention import parts_for, why_not_by_parts
 from packed_llama import TREE_TOKENS, Cache, Packing, causal_mask, forward, tree_mask
 
 Int32 = npt.NDArray[np.int32]
@@ -30,10 +33,23 @@ class Size(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """One pass in seconds: on the device, and how long the device had nothing to do before it."""
+    """One pass in seconds, by events in the device's queue.
 
-    device: float
-    idle: float | None  # None: not known, as on a CPU, or not a pass right after another
+    device: From where it begins to copy the inputs to where the chosen tokens are copied. The
+        launch of the graph, for which the device waits between the two, is in it. None without a
+        graph: kernels that are launched one by one are waited for all the time.
+    idle: From the end of the pass before to there, less `moving`; None too if no pass was just
+        before.
+    moving: Copying tokens of side branches to where their text is, between the two passes.
+    """
+
+    device: float | None
+    idle: float | None
+    moving: float
+
+
+class CaptureError(RuntimeError):
+    """A graph could not be captured; passes are without graphs from now on."""
 
 
 def rounded_tokens(count: int) -> int:
@@ -76,16 +92,28 @@ class Passes:
         cache: Its cache; a row per text.
         max_draft: Longest draft in tokens.
         graphs: Capture CUDA graphs.
+        prompts: Compute prompts; else what the cache holds, noise at best, stands for them.
 
     After `launch` the device works and the host is free until `wait`. One pass at a time.
+
+    graph_error: Why there are no graphs, where that was not asked for.
+    eager_sizes: Of these there are none for want of memory.
+    parts_error: Why attention is not divided into parts, where that would do.
+    capture_seconds: Of all graphs so far.
+    staging_seconds: Laying out the inputs of all passes so far, on the host.
+    sizes: How many passes there were of each.
+    last_size: Of the pass that was launched last.
     """
 
-    def __init__(self, model: Any, cache: Cache, max_draft: int, graphs: bool) -> None:
+    def __init__(
+        self, model: Any, cache: Cache, max_draft: int, graphs: bool, prompts: bool = True
+    ) -> None:
         self._model, self._cache = model, cache
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
         self.on_cuda = self.device.type == "cuda"
         self.graphs = graphs and self.on_cuda
+        self.prompts = prompts
         config = model.config
         self._group = config.num_attention_heads // config.num_key_value_heads
         self._vocab = config.vocab_size
@@ -98,17 +126,25 @@ class Passes:
         self._chosen = torch.zeros(most, dtype=torch.int64, pin_memory=self.on_cuda)
         self._made: dict[Size, tuple[Any, torch.Tensor]] = {}  # graph and its output
         self._pool = torch.cuda.graph_pool_handle() if self.graphs else None
-        self._log: list[tuple[Any, Any, bool]] = []  # begin, end, right after the one before
+        self._log: list[_Logged] = []
+        self._moved: list[tuple[Any, Any]] = []  # since the last pass
         self._followed = False
         self._num_tokens = 0
-        self.capture_seconds = 0.0  # all so far
-        self.graph_error = ""  # why there are no graphs, where that was not asked for
-        self.sizes: dict[Size, int] = {}  # passes of each
+        self.capture_seconds = self.staging_seconds = 0.0
+        self.graph_error = ""
+        self.eager_sizes: set[Size] = set()
+        self.sizes: dict[Size, int] = {}
+        self.last_size = Size(0, 0, 0)
+        # Tried here, off the clock; the cache of several rows is never divided.
+        self.parts_error = why_not_by_parts(self.device, self.dtype) if cache.rows == 1 else ""
+        if self.parts_error:
+            say(f"attention is not divided into parts: {self.parts_error}")
 
     def fill(self, row: int, token_ids: Int32) -> None:
-        """Compute a prompt into a row of the cache; what was there is gone. Not timed."""
-        for at in range(0, len(token_ids), PREFILL_CHUNK):
-            self._fill_chunk(row, at, token_ids[at : at + PREFILL_CHUNK])
+        """Let a row of the cache hold a prompt; what was there is gone. Not timed."""
+        if self.prompts:
+            for at in range(0, len(token_ids), PREFILL_CHUNK):
+                self._fill_chunk(row, at, token_ids[at : at + PREFILL_CHUNK])
         self._followed = False
         self.synchronize()
 
@@ -146,22 +182,30 @@ class Passes:
             positions: (rows,), its position.
             drafts: (rows, m). lengths: (rows,), tokens of each draft, 0..m.
             parents: (rows, m), the index of the token before each, -1 = the newest; None = chains.
+
+        Raises:
+            CaptureError: A graph could not be captured, for another reason than want of memory.
         """
+        started = time.perf_counter()
         size, self._num_tokens = self._stage(newest, positions, drafts, lengths, parents)
+        self.last_size = size
+        self.staging_seconds += time.perf_counter() - started
         self.sizes[size] = self.sizes.get(size, 0) + 1
         staged = self._staged[: self._staged_tokens(size)]
-        if self.graphs and size not in self._made:
+        if self.graphs and size not in self._made and size not in self.eager_sizes:
             self._capture(size, staged)
+        made = self._made.get(size) if self.graphs else None
         begun = self._moment()
         self._inputs[: len(staged)].copy_(staged, non_blocking=True)
-        if self.graphs:
-            graph, chosen = self._made[size]
+        if made:
+            graph, chosen = made
             graph.replay()
         else:
             chosen = self._compute(size)
         self._chosen[: size.tokens].copy_(chosen, non_blocking=True)
-        self._log.append((begun, self._moment(), self._followed))
-        self._followed = True
+        ended, moved = self._moment(), self._moved
+        self._log.append(_Logged(begun, ended, self._followed, made is not None, moved))
+        self._followed, self._moved = True, []
 
     def wait(self) -> npt.NDArray[np.int64]:
         """Return the likeliest token after each token of the pass, when they are there.
@@ -169,26 +213,77 @@ class Passes:
         The array is overwritten by the next pass.
         """
         if self.on_cuda:
-            self._log[-1][1].synchronize()
+            self._log[-1].ended.synchronize()
         found: npt.NDArray[np.int64] = self._chosen[: self._num_tokens].numpy()
         return found
 
     def move(self, rows: Int32, sources: Int32, targets: Int32) -> None:
         """Copy tokens of rows to other places of theirs, after a pass and before the next."""
         parts = (rows.astype(np.int64) * self._cache.length + place for place in (sources, targets))
+        begun = self._moment()
         self._cache.move(*(torch.from_numpy(part).to(self.device) for part in parts))
+        self._moved.append((begun, self._moment()))
 
     def timings(self) -> list[Timing]:
         """Return what the passes since the last call took, in their order."""
         self.synchronize()
         found: list[Timing] = []
         before: Any = None
-        for begun, ended, followed in self._log:
-            idle = _seconds(before, begun) if followed and before is not None else None
-            found.append(Timing(_seconds(begun, ended), idle if self.on_cuda else None))
-            before = ended
+        for one in self._log:
+            device = idle = None
+            moving = sum(_seconds(*moved) for moved in one.moved)
+            if one.graph:
+                device = _seconds(one.begun, one.ended)
+                if one.followed and before is not None:
+                    idle = _seconds(before, one.begun) - moving
+            found.append(Timing(device, idle, moving))
+            before = one.ended
         self._log.clear()
+        self._moved.clear()
         return found
+
+    def packing(self, size: Size) -> Packing:
+        """Return where the tokens of the pass that was launched last belong, of its size."""
+        rows = self._cache.rows
+        _, where, _, unpadded, padded, asked, seen = self._parts(self._inputs, size)
+        asked, seen = asked.view(rows, size.longest), seen.view(rows, size.longest)
+        if size.branched:
+            mask = tree_mask(asked, seen, size.context, self._group, self.dtype)
+        else:
+            mask = causal_mask(asked, size.context, self._group, self.dtype)
+        return Packing(
+            cache=self._cache,
+            where=where,
+            padded=padded.view(rows, size.longest),
+            unpadded=unpadded,
+            mask=mask,
+            first=0,
+            count=rows,
+            length=size.context,
+            parts=1 if self.parts_error else parts_for(rows, size.context),
+        )
+
+    def capture(self, compute: Callable[[], torch.Tensor]) -> tuple[Any, torch.Tensor]:
+        """Return a graph of what a function launches, and its output.
+
+        Raises:
+            RuntimeError: It cannot be captured. The stream is the one that it was.
+        """
+        current = torch.cuda.current_stream(self.device)
+        try:
+            side = torch.cuda.Stream(self.device)
+            side.wait_stream(current)
+            with torch.cuda.stream(side):  # what is set up at a first call cannot be captured
+                for _ in range(2):
+                    compute()
+            current.wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                made = compute()
+        except BaseException:
+            torch.cuda.set_stream(current)  # a failed capture can leave its own behind
+            raise
+        return graph, made
 
     def synchronize(self) -> None:
         """Wait until the device has nothing to do."""
@@ -250,53 +345,41 @@ class Passes:
     @torch.no_grad()
     def _compute(self, size: Size) -> torch.Tensor:
         """Return the chosen tokens of a pass whose inputs are on the device."""
-        ids, where, at, unpadded, padded, asked, seen = self._parts(self._inputs, size)
-        rows = self._cache.rows
-        asked, seen = asked.view(rows, size.longest), seen.view(rows, size.longest)
-        if size.branched:
-            mask = tree_mask(asked, seen, size.context, self._group, self.dtype)
-        else:
-            mask = causal_mask(asked, size.context, self._group, self.dtype)
-        packing = Packing(
-            cache=self._cache,
-            where=where,
-            padded=padded.view(rows, size.longest),
-            unpadded=unpadded,
-            mask=mask,
-            first=0,
-            count=rows,
-            length=size.context,
-        )
-        return forward(self._model, ids, at, packing, keep=0).argmax(dim=-1)
+        ids, _, at, *_ = self._parts(self._inputs, size)
+        return forward(self._model, ids, at, self.packing(size), keep=0).argmax(dim=-1)
 
     def _capture(self, size: Size, staged: torch.Tensor) -> None:
         """Capture the graph of a size, with the inputs of its first pass; not timed.
 
-        Where that fails, this and all later passes run without graphs, and `graph_error` says why.
+        Without memory for it, passes of this size run without a graph. Where it fails otherwise, no
+        other is tried.
+
+        Raises:
+            CaptureError: It failed otherwise.
         """
         started = time.perf_counter()
         self.synchronize()
         self._inputs[: len(staged)].copy_(staged)
         try:
-            self._made[size] = self._captured(size)
+            self._made[size] = self.capture(lambda: self._compute(size))
         except RuntimeError as error:
-            self.graphs, self.graph_error = False, f"{type(error).__name__}: {error}"
-            self._made.clear()
+            self._give_up(size, error)
+        finally:
+            self._followed = False
+            self.capture_seconds += time.perf_counter() - started
         self.synchronize()
-        self._followed = False
-        self.capture_seconds += time.perf_counter() - started
 
-    def _captured(self, size: Size) -> tuple[Any, torch.Tensor]:
-        side = torch.cuda.Stream(self.device)
-        side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):  # what is set up at a first call cannot be captured
-            for _ in range(2):
-                self._compute(size)
-        torch.cuda.current_stream(self.device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            chosen = self._compute(size)
-        return graph, chosen
+    def _give_up(self, size: Size, error: RuntimeError) -> None:
+        causes = _causes(error)
+        why = f"{type(causes[-1]).__name__}: {causes[-1]}"  # the end of a capture adds its own
+        if any(isinstance(one, torch.OutOfMemoryError) for one in causes):
+            self.eager_sizes.add(size)
+            torch.cuda.empty_cache()
+            say(f"no memory for a graph of {size}: these passes run without: {why}")
+            return
+        self.graphs, self.graph_error = False, why
+        self._made.clear()
+        raise CaptureError(f"no graph could be captured, passes are without now: {why}") from error
 
     def _moment(self) -> Any:
         """Return now: an event in the device's queue, on a CPU the time."""
@@ -305,6 +388,24 @@ class Passes:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
+
+
+class _Logged(NamedTuple):
+    """Two moments of a pass, and what there was to it."""
+
+    begun: Any
+    ended: Any
+    followed: bool  # right after the one before
+    graph: bool
+    moved: list[tuple[Any, Any]]  # before it, since the one before
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return an error and those during which it came up, the first of them last."""
+    found = [error]
+    while (before := found[-1].__cause__ or found[-1].__context__) is not None:
+        found.append(before)
+    return found
 
 
 def _seconds(begun: Any, ended: Any) -> float:

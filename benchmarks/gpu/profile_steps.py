@@ -1,51 +1,62 @@
 """Where the time of a decoding step goes, and whether the device ever waits for drafts.
 
-    python benchmarks/gpu/profile_steps.py                      # one GPU with 40 GB or more
-    python benchmarks/gpu/profile_steps.py --trace steps.json   # and a timeline, for a trace viewer
-    python benchmarks/gpu/profile_steps.py --small              # a few layers, on any machine
+    python benchmarks/gpu/profile_steps.py                         # one GPU with 40 GB or more
+    python benchmarks/gpu/profile_steps.py --trace steps.json.gz   # and a timeline, for Perfetto
+    python benchmarks/gpu/profile_steps.py --small                 # a few layers, on any machine
 
 The replay of transformers_replay.py, step by step: what the drafter and its policy take on the
-host, and, by CUDA events, how long the device works and how long it has nothing to do between two
-passes. A draft begins with tokens that the pass before has chosen, so the device waits for it as it
-waits for the next token itself: `idle` without drafts is that wait, and what it grows by with
-drafts is what drafting costs the device. The times of prompts and of capturing graphs are left out.
+host, and, by CUDA events where passes are graphs, how long a pass takes the device and how long it
+has nothing to do between two passes. A draft begins with tokens that the pass before has chosen, so
+the device waits for it as it waits for the next token itself: `idle` without drafts is that wait,
+and what it grows by with drafts is what drafting costs the device. The times of prompts and of
+capturing graphs are left out. README.md says what each column is.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ngramspec.bench.e2e.rounds import run_in_turns
+import torch
+
+from messages import say
 from ngramspec.errors import InputError
+from packed_passes import CaptureError
+from replay_batch import Batch, facts_of
 from replay_loop import Replay, Run
 from replay_modes import DEFAULT, Mode, parse_modes
-from replay_options import describe, make_model, make_passes, parser, requests_for, settle
+from replay_options import describe_replay, make_model, replay_parser, requests_for, settle
+from replay_rounds import Budget, Rounds, run_rounds, state_of
 from replay_setup import RESULTS, save
 
 LIMIT = 0.02  # of a step, for drafting
+TRACED = 40  # steps
 Row = dict[str, Any]
 
 
 def figures(mode: Mode, rows: int, runs: list[Run]) -> Row:
     """Return medians per step, in microseconds, and the share of drafting in the time of all."""
 
-    def median(of: list[float]) -> float:
-        return 1e6 * statistics.median(of)
+    def median(of: list[float]) -> float | None:
+        return 1e6 * statistics.median(of) if of else None
 
-    steps = [seconds for run in runs for seconds in run.steps]
-    draft, accept = ([s for run in runs for s in getattr(run, k)] for k in ("draft", "accept"))
-    idle = [one.idle for run in runs for one in run.passes if one.idle is not None]
+    steps, draft, accept, harness = (
+        [seconds for run in runs for seconds in getattr(run, name)]
+        for name in ("steps", "draft", "accept", "harness")
+    )
+    passes = [one for run in runs for one in run.passes]
     return {
         "batch": rows,
         "mode": mode.name,
         "step_us": median(steps),
-        "device_us": median([one.device for run in runs for one in run.passes]),
-        "idle_us": median(idle) if idle else None,
+        "device_us": median([one.device for one in passes if one.device is not None]),
+        "idle_us": median([one.idle for one in passes if one.idle is not None]),
+        "moving_us": 1e6 * statistics.mean(one.moving for one in passes),
+        "harness_us": median(harness),
         "propose_us": median(draft),
         "accept_us": median(accept),
         "propose_us_p99": 1e6 * sorted(draft)[int(0.99 * (len(draft) - 1))],
@@ -56,30 +67,40 @@ def figures(mode: Mode, rows: int, runs: list[Run]) -> Row:
 
 def line(row: Row, plain: Row) -> str:
     """Return a row of the table."""
-    idle = "-" if row["idle_us"] is None else f"{row['idle_us']:.0f}"
+    device, idle = (
+        "-" if row[name] is None else f"{row[name]:.0f}" for name in ("device_us", "idle_us")
+    )
     grown = "-"
-    if row["idle_us"] is not None and row is not plain:
+    if row["idle_us"] is not None and plain["idle_us"] is not None and row is not plain:
         grown = f"{(row['idle_us'] - plain['idle_us']) / row['step_us']:.2%}"
     return (
-        f"{row['batch']:>5} {row['mode']:<28} {row['step_us']:>9.0f} {row['device_us']:>9.0f} "
-        f"{idle:>8} {grown:>8} {row['propose_us']:>8.1f} {row['accept_us']:>8.1f} "
+        f"{row['batch']:>5} {row['mode']:<28} {row['step_us']:>9.0f} {device:>9} "
+        f"{idle:>8} {grown:>8} {row['moving_us']:>7.1f} {row['harness_us']:>8.1f} "
+        f"{row['propose_us']:>8.1f} {row['accept_us']:>8.1f} "
         f"{row['propose_us_p99']:>8.1f} {row['share']:>7.2%} "
         f"{'under' if row['share'] < LIMIT else 'over'} {LIMIT:.0%}"
+        f"{', warm-up only' if row['warm_up_only'] else ''}"
     )
 
 
-def timeline(replay: Replay, passes: Any, mode: Mode, policy: Any, steps: int, path: Path) -> None:
-    """Write what host and device do in some steps, for chrome://tracing or Perfetto."""
+def timeline(batch: Batch, mode: Mode, options: argparse.Namespace) -> None:
+    """Write what host and device do in some steps, for chrome://tracing or Perfetto.
+
+    What puts the first prompts into the cache is before it.
+    """
     from torch.profiler import ProfilerActivity, profile
 
     activities = [ProfilerActivity.CPU]
-    if passes.on_cuda:
+    if batch.passes.on_cuda:
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as made:
-        replay.run(mode, policy, steps)
-        passes.synchronize()
-    made.export_chrome_trace(str(path))
-    print(f"{steps} steps of {mode.name} in {path}")
+    made = profile(activities=activities)
+    replay = Replay(batch.passes, batch.texts, batch.rows, options.max_draft, marker())
+    steps = options.steps or TRACED
+    run = replay.run(mode, batch.policies[mode], steps, ready=made.start)
+    batch.passes.synchronize()
+    made.stop()
+    made.export_chrome_trace(str(options.trace))
+    print(f"{len(run.steps)} steps of {mode.name}, {batch.name}, in {options.trace}")
 
 
 def marker() -> Callable[[str], AbstractContextManager[Any]]:
@@ -92,26 +113,34 @@ def marker() -> Callable[[str], AbstractContextManager[Any]]:
     return mark
 
 
-def measure(
-    replay: Replay, policies: dict[Mode, Any], rounds: int, most: int, rows: int
-) -> dict[Mode, list[Run]]:
-    """Return the runs of every mode, after one each to warm up."""
+def rows_of(made: Rounds[Mode, Run], modes: Sequence[Mode], batch: int) -> list[Row]:
+    """Return the figures of a batch size, none before its first round."""
+    if not made.done:
+        return []
+    found = [figures(mode, batch, made.of(mode)) for mode in modes]
+    return [{**row, "warm_up_only": made.warm_up_only} for row in found]
 
-    def run(mode: Mode) -> Run:
-        print(f"batch {rows}: {mode.name}", file=sys.stderr, flush=True)
-        return replay.run(mode, policies[mode], most)
 
-    made = run_in_turns(list(policies), rounds + 1, run)[1:]
-    return {mode: [found[mode] for found in made] for mode in policies}
+def parse() -> argparse.Namespace:
+    """Return the settled options."""
+    made = replay_parser(__doc__ or "")
+    made.add_argument("--modes", nargs="+", default=list(DEFAULT[1:3]), help="DRAFTER:POLICY")
+    made.add_argument("--steps", type=int, help=f"at most so many per run (all; --trace: {TRACED})")
+    made.add_argument(
+        "--trace", type=Path, help="FILE.json.gz: the first mode with drafts, smallest batch"
+    )
+    options = made.parse_args()
+    if options.trace and not options.trace.name.endswith(".json.gz"):
+        made.error(f"--trace must end with .json.gz, got {options.trace}")
+    if options.steps is not None and options.steps < 1:
+        made.error("--steps must be 1 or more")
+    return options
 
 
 def main() -> None:
-    """Measure, print, save."""
-    options = parser(__doc__ or "")
-    options.add_argument("--modes", nargs="+", default=list(DEFAULT[1:3]), help="DRAFTER:POLICY")
-    options.add_argument("--steps", type=int, help="at most so many per run (all; --trace: 40)")
-    options.add_argument("--trace", type=Path, help="a timeline of the first mode with drafts")
-    options = options.parse_args()
+    """Measure, save after each round, print."""
+    options = parse()
+    budget = Budget(options.minutes)
     settle(options)
     path = options.json or (None if options.small else RESULTS / "profile_steps.json")
     try:
@@ -119,32 +148,36 @@ def main() -> None:
         texts = {rows: requests_for(options, rows) for rows in options.batch}
     except InputError as error:
         raise SystemExit(str(error)) from None
-    body: Row = {"what": "replay, by steps", "setup": describe(options), "rows": []}
+    body: Row = {"what": "replay, by steps", "setup": describe_replay(options)}
     model = make_model(options)
     most = options.steps or 1 << 30
+    batches = [Batch(model, options, rows, texts[rows], modes, most) for rows in options.batch]
+
+    def keep(made: Sequence[Rounds[Mode, Run]]) -> None:
+        body.update(state_of(made, options.rounds))
+        body["passes"] = {str(batch.rows): facts_of(batch.passes) for batch in batches}
+        each = zip(made, batches, strict=True)
+        body["rows"] = [row for one, batch in each for row in rows_of(one, modes, batch.rows)]
+        if path:
+            save(body, path)
+
+    run_rounds(
+        *(batches, modes, options.rounds, budget, keep),
+        again=(CaptureError,),
+        never=(torch.OutOfMemoryError,),
+    )
     print(
         f"{'batch':>5} {'mode':<28} {'step us':>9} {'device':>9} {'idle':>8} {'grown':>8} "
-        f"{'propose':>8} {'accept':>8} {'p99':>8} {'share':>7}"
+        f"{'moving':>7} {'harness':>8} {'propose':>8} {'accept':>8} {'p99':>8} {'share':>7}"
     )
-    for rows in options.batch:
-        passes = make_passes(model, options, rows)
-        replay = Replay(passes, texts[rows], rows, options.max_draft)
-        policies = {mode: mode.make_policy(options.max_draft) for mode in modes}
-        runs = measure(replay, policies, options.rounds, most, rows)
-        found = [figures(mode, rows, runs[mode]) for mode in modes]
-        for row in found:
-            print(line(row, found[0]), flush=True)
-        body["rows"] += found
-        if options.trace:
-            trace = options.trace.with_stem(f"{options.trace.stem}-{rows}")
-            steps = options.steps or 40
-            marked = (passes, texts[rows], rows, options.max_draft, marker())
-            drafting = modes[:2][-1]
-            timeline(Replay(*marked), passes, drafting, policies[drafting], steps, trace)
-            del marked
-        if path:
-            save({**body, "graphs": passes.graphs, "graph_error": passes.graph_error}, path)
-        del passes, replay
+    plain = {row["batch"]: row for row in body["rows"] if row["mode"] == modes[0].name}
+    for row in body["rows"]:
+        print(line(row, plain[row["batch"]]), flush=True)
+    if options.trace and budget.left <= 0:
+        say("no time for a trace")
+    elif options.trace:
+        smallest = min(batches, key=lambda batch: batch.rows)
+        timeline(smallest, modes[:2][-1], options)
     if path:
         print(f"saved {path}")
 

@@ -29,6 +29,7 @@ class Run:
     row_steps: passes, each counted for each of its rows.
     seconds: of all steps, from the first draft to the last accepted token; no prompts, no captures.
     draft, accept: of these, in the drafter and its policy, before and after the pass.
+    harness: of these, in what is this replay's: laying out inputs, judging drafts, in Python.
     steps: of each, seconds, and passes what the device says of each.
     """
 
@@ -39,6 +40,7 @@ class Run:
     seconds: float = 0.0
     draft: list[float] = field(default_factory=list)
     accept: list[float] = field(default_factory=list)
+    harness: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
     passes: list[Timing] = field(default_factory=list)
 
@@ -57,7 +59,7 @@ class Replay:
     """Replays texts on the rows of a batch; a row takes the next text when its own is done.
 
     It ends when a row is done and no text is left: all steps have a full batch. A text's prompt is
-    computed when a row takes it, off the clock.
+    put into the cache when a row takes it, off the clock.
 
     Args:
         passes: Runs the model.
@@ -88,8 +90,17 @@ class Replay:
         self._follows = np.zeros(rows, np.int32)
         self._max_draft = max_draft
 
-    def run(self, mode: Mode, policy: Any, max_steps: int = 1 << 30) -> Run:
-        """Replay the texts with a fresh drafter and a policy, which may know the model already."""
+    def run(
+        self,
+        mode: Mode,
+        policy: Any,
+        max_steps: int = 1 << 30,
+        ready: Callable[[], object] = lambda: None,
+    ) -> Run:
+        """Replay the texts with a fresh drafter and a policy, which may know the model already.
+
+        ready: Called before the first step, when the prompts of all rows are in the cache.
+        """
         drafter = mode.make_drafter(len(self._slots), policy)
         self._width = mode.tree_width
         waiting = iter(self._texts)
@@ -97,6 +108,7 @@ class Replay:
         for row in range(len(self._slots)):
             self._take(row, next(waiting), drafter, policy)
         self._passes.timings()  # those of others
+        ready()
         made = Run()
         while len(made.steps) < max_steps:
             self._step(drafter, policy, made)
@@ -112,7 +124,7 @@ class Replay:
         return made
 
     def _take(self, row: int, text: Text, drafter: Any, policy: Any) -> None:
-        """Compute a prompt; its pass gives the first token of the output."""
+        """Begin a text: its prompt gives the first token of the output."""
         size, prompt = len(text.ids), text.num_prompt
         self._table[row, :size] = text.ids
         self._lengths[row], self._ends[row] = prompt + 1, size
@@ -125,7 +137,7 @@ class Replay:
     def _step(self, drafter: Any, policy: Any, made: Run) -> None:
         """Draft, verify, accept."""
         mark, passes = self._mark, self._passes
-        captured = passes.capture_seconds
+        captured, staged = passes.capture_seconds, passes.staging_seconds
         started = time.perf_counter()
         if drafter is not None:
             with mark("propose"):
@@ -149,6 +161,7 @@ class Replay:
         ended = time.perf_counter()
         made.draft.append(drafted - started)
         made.accept.append(ended - judged)
+        made.harness.append(judged - verified + passes.staging_seconds - staged)
         made.steps.append(ended - started - captured)
         made.seconds += made.steps[-1]
         made.emitted += int(right.sum()) + len(right)

@@ -27,7 +27,7 @@ def facts(*packages: str) -> dict[str, Any]:
         "system": " ".join([platform.system(), platform.machine(), *platform.libc_ver()]),
         "python": platform.python_version(),
         "ngramspec": __version__,
-        "commit": _output("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
+        "commit": _commit(),
         "packages": {name: _version(name) for name in packages},
     }
 
@@ -58,6 +58,12 @@ def _relative(arguments: list[str]) -> list[str]:
     program = Path(arguments[0]).resolve()
     inside = program.is_relative_to(ROOT)
     return [str(program.relative_to(ROOT)) if inside else program.name, *arguments[1:]]
+
+
+def _commit() -> str:
+    """Return the checkout's commit, or what a copy without git is told of it."""
+    given = os.environ.get("NGRAMSPEC_COMMIT", "")
+    return given or _output("git", "-C", str(ROOT), "describe", "--always", "--dirty")
 
 
 def _version(package: str) -> str:

@@ -8,45 +8,31 @@ and takes the time it takes; which tokens of a draft are right comes from record
 model of random weights says nothing worth drafting for. Batches 1, 8 and 32; drafts fixed, gated
 and chosen by AutoPolicy, which learns from the measured times, as chains and as trees. Modes take
 turns, each starts every round with a fresh drafter and keeps its policy, as in a server that has
-been running; a first round warms up. Figures are medians over the rounds.
+been running; a first round warms up. Batch sizes take turns by rounds, and results are saved after
+each; --minutes ends it in time. Figures are medians over the rounds.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ngramspec.bench.e2e.rounds import run_in_turns
+import torch
+
 from ngramspec.errors import InputError
 from packed_llama import TREE_TOKENS
-from packed_passes import Passes
-from replay_loop import Replay, Run
+from packed_passes import CaptureError
+from replay_batch import Batch, facts_of
+from replay_loop import Run
 from replay_modes import DEFAULT, Mode, parse_modes
-from replay_options import describe, make_model, make_passes, parser, requests_for, settle
+from replay_options import describe_replay, make_model, replay_parser, requests_for, settle
+from replay_rounds import Budget, Rounds, run_rounds, state_of
 from replay_setup import RESULTS, save
 
 Row = dict[str, Any]
-
-
-def measure(
-    replay: Replay, modes: Sequence[Mode], max_draft: int, rounds: int, say: Callable[[str], None]
-) -> dict[Mode, list[Run]]:
-    """Return the runs of every mode, in the rounds' order."""
-    policies = {mode: mode.make_policy(max_draft) for mode in modes}
-    done = 0
-
-    def run(mode: Mode) -> Run:
-        nonlocal done
-        done += 1
-        made = replay.run(mode, policies[mode])
-        say(f"{done}/{len(modes) * (rounds + 1)} {mode.name} {made.rate:.0f} tokens/s")
-        return made
-
-    made = run_in_turns(modes, rounds + 1, run)[1:]
-    return {mode: [found[mode] for found in made] for mode in modes}
 
 
 def row_of(mode: Mode, runs: Sequence[Run], plain: Sequence[Run], rows: int) -> Row:
@@ -54,7 +40,7 @@ def row_of(mode: Mode, runs: Sequence[Run], plain: Sequence[Run], rows: int) -> 
     ratios = [run.rate / other.rate for run, other in zip(runs, plain, strict=True)]
     rates = [run.rate for run in runs]
     steps = [seconds for run in runs for seconds in run.steps]
-    device = [one.device for run in runs for one in run.passes]
+    device = [one.device for run in runs for one in run.passes if one.device is not None]
     spent = sum(sum(run.draft) + sum(run.accept) for run in runs)
     emitted, row_steps = (sum(getattr(run, k) for run in runs) for k in ("emitted", "row_steps"))
     drafted, accepted = (sum(getattr(run, k) for run in runs) for k in ("drafted", "accepted"))
@@ -69,7 +55,8 @@ def row_of(mode: Mode, runs: Sequence[Run], plain: Sequence[Run], rows: int) -> 
         "drafted_per_row_step": drafted / row_steps,
         "accepted_of_drafted": accepted / drafted if drafted else None,
         "step_ms": 1e3 * statistics.median(steps),
-        "device_ms": 1e3 * statistics.median(device),
+        "device_ms": 1e3 * statistics.median(device) if device else None,
+        "harness_us_per_step": 1e6 * sum(sum(run.harness) for run in runs) / len(steps),
         "drafting_us_per_step": 1e6 * spent / len(steps),
         "drafting_share_of_time": spent / sum(run.seconds for run in runs),
         "steps": len(steps),
@@ -85,24 +72,16 @@ def table(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         low, high = min(row["ratio_of_rounds"]), max(row["ratio_of_rounds"])
+        device = "-" if row["device_ms"] is None else f"{row['device_ms']:.2f}"
         lines.append(
             f"{row['batch']:>5} {row['mode']:<28} {row['tokens_per_second']:>9.0f} "
             f"{row['ratio_to_none']:>6.2f} {low:>6.2f} {high:>6.2f} "
             f"{row['mean_accepted_length']:>6.2f} {row['drafted_per_row_step']:>8.2f} "
-            f"{row['step_ms']:>8.2f} {row['device_ms']:>8.2f} "
+            f"{row['step_ms']:>8.2f} {device:>8} "
             f"{row['drafting_us_per_step']:>9.1f} {row['drafting_share_of_time']:>7.2%}"
+            f"{' warm-up only' if row['warm_up_only'] else ''}"
         )
     return "\n".join(lines)
-
-
-def pass_facts(passes: Passes) -> Row:
-    """Return how passes ran, and how many of each size."""
-    return {
-        "graphs": passes.graphs,
-        "graph_error": passes.graph_error,
-        "capture_seconds": passes.capture_seconds,
-        "sizes": [[*size, count] for size, count in sorted(passes.sizes.items())],
-    }
 
 
 def default_path(small: bool) -> Path | None:
@@ -110,13 +89,27 @@ def default_path(small: bool) -> Path | None:
     return None if small else RESULTS / "transformers_replay.json"
 
 
+def rows_of(made: Rounds[Mode, Run], modes: Sequence[Mode], batch: int) -> list[Row]:
+    """Return the figures of a batch size, none before its first round."""
+    if not made.done:
+        return []
+    plain = made.of(modes[0])
+    found = [row_of(mode, made.of(mode), plain, batch) for mode in modes]
+    return [{**row, "warm_up_only": made.warm_up_only} for row in found]
+
+
+def parse() -> argparse.Namespace:
+    """Return the options."""
+    made = replay_parser(__doc__ or "")
+    modes = [*DEFAULT, "suffix:tree-8"]
+    made.add_argument("--modes", nargs="+", default=modes, help="DRAFTER:POLICY")
+    return made.parse_args()
+
+
 def main() -> None:
-    """Measure, print, save after each batch size."""
-    options = parser(__doc__ or "")
-    options.add_argument(
-        "--modes", nargs="+", default=[*DEFAULT, "suffix:tree-8"], help="DRAFTER:POLICY"
-    )
-    options = options.parse_args()
+    """Measure, save after each round, print."""
+    options = parse()
+    budget = Budget(options.minutes)
     settle(options)
     path = options.json or default_path(options.small)
     try:
@@ -126,25 +119,25 @@ def main() -> None:
         texts = {rows: requests_for(options, rows) for rows in options.batch}
     except InputError as error:
         raise SystemExit(str(error)) from None
-    body: Row = {"what": "replay", "setup": describe(options), "passes": {}, "rows": []}
+    setup = describe_replay(options)
     model = make_model(options)
-    for rows in options.batch:
-        passes = make_passes(model, options, rows)
-        replay = Replay(passes, texts[rows], rows, options.max_draft)
+    batches = [Batch(model, options, rows, texts[rows], modes) for rows in options.batch]
+    body: Row = {"what": "replay", "setup": setup}
 
-        def say(text: str, rows: int = rows) -> None:
-            print(f"batch {rows}: {text}", file=sys.stderr, flush=True)
-
-        runs = measure(replay, modes, options.max_draft, options.rounds, say)
-        found = [row_of(mode, runs[mode], runs[modes[0]], rows) for mode in modes]
-        body["rows"] += found
-        body["passes"][str(rows)] = pass_facts(passes)
-        print(table(found), flush=True)
-        if passes.graph_error:
-            print(f"without CUDA graphs: {passes.graph_error}")
+    def keep(made: Sequence[Rounds[Mode, Run]]) -> None:
+        body.update(state_of(made, options.rounds))
+        body["passes"] = {str(batch.rows): facts_of(batch.passes) for batch in batches}
+        each = zip(made, batches, strict=True)
+        body["rows"] = [row for one, batch in each for row in rows_of(one, modes, batch.rows)]
         if path:
             save(body, path)
-        del passes, replay  # and with them the cache and the graphs, before the next
+
+    run_rounds(
+        *(batches, modes, options.rounds, budget, keep),
+        again=(CaptureError,),
+        never=(torch.OutOfMemoryError,),
+    )
+    print(table(body["rows"]), flush=True)
     if path:
         print(f"saved {path}")
 

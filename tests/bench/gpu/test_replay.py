@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import gzip
+import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,32 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.paths import ROOT
-
-GPU = ROOT / "benchmarks" / "gpu"
-
-
-def needs(*modules: str) -> None:
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-
-
-def run(script: str, *options: str, cwd: Path) -> str:
-    """Run a script as a user does, and return what it printed."""
-    command = (sys.executable, str(GPU / script), *options)
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture
-def packed(monkeypatch: pytest.MonkeyPatch) -> Any:
-    needs("torch", "transformers")
-    monkeypatch.syspath_prepend(str(GPU))
-    import packed_passes
-
-    return packed_passes
+from helpers.gpu_scripts import GPU, needs, run
 
 
 def full_logits(model: Any, token_ids: Any) -> Any:
@@ -231,6 +206,9 @@ def test_the_replay_of_transformers_runs_small(tmp_path: Path) -> None:
     assert all(row["tokens_per_second"] > 0 for row in made["rows"])
     assert [row["ratio_to_none"] for row in made["rows"] if row["mode"] == "none"] == [1.0, 1.0]
     assert made["what"] == "replay"
+    assert made["complete"] is True
+    assert made["rounds"] == {"batch 1": 1, "batch 3": 1}
+    assert made["setup"]["prompts"] == "noise in the cache"
     assert made["setup"]["command"].startswith("python benchmarks/gpu/transformers_replay.py --sm")
 
 
@@ -285,10 +263,65 @@ def test_the_replay_of_llama_runs_small(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert "on the CPU: its figures say nothing of GPUs" in printed
-    rows = json.loads(path.read_text())["rows"]
-    wanted = [(slots, mode) for slots in (1, 2) for mode in ("none", "suffix:gate")]
+    made = json.loads(path.read_text())
+    rows, wanted = (
+        made["rows"],
+        [(slots, mode) for slots in (1, 2) for mode in ("none", "suffix:gate")],
+    )
     assert [(row["slots"], row["mode"]) for row in rows] == wanted
     assert all(row["mean_accepted_length"] >= 1 and row["steps"] > 0 for row in rows)
+    assert made["complete"] is True
+
+
+def test_the_costs_of_passes_are_measured_small(tmp_path: Path) -> None:
+    needs("torch", "transformers")
+    path = tmp_path / "made.json"
+    options = ("--small", "--batch", "1", "3", "--repeats", "2", "--max-draft", "4")
+    printed = run("pass_costs.py", *options, "--json", str(path), cwd=tmp_path)
+    assert "attention" in printed
+    made = json.loads(path.read_text())
+    wanted = [(rows, draft, rows * (1 + draft)) for rows in (1, 3) for draft in (0, 1, 2, 4)]
+    assert [(row["batch"], row["draft"], row["tokens"]) for row in made["rows"]] == wanted
+    assert made["complete"] is True
+    for row in made["rows"]:
+        assert row["pass_ms"] > 0
+        assert row["samples"] == 2
+        assert (row["device_ms"], row["attention_ms"]) == (None, None)  # no graphs
+        assert row["draft"] > 0 or row["relative"] == 1
+
+
+def test_passes_over_drafts_choose_what_single_tokens_do_small(tmp_path: Path) -> None:
+    needs("torch", "transformers")
+    path = tmp_path / "made.json"
+    options = ("--small", "--batch", "1", "2", "--max-draft", "8", "--tokens", "18")
+    printed = run("packed_exactness.py", *options, "--json", str(path), cwd=tmp_path)
+    made = json.loads(path.read_text())
+    found = [(row["batch"], row["draft"], row["choices"], row["share"]) for row in made["rows"]]
+    each = [(0, 18), (1, 18), (2, 18), (4, 15), (8, 18)]
+    assert found == [(rows, draft, rows * n, 1.0) for rows in (1, 2) for draft, n in each]
+    assert made["complete"] is True
+    assert "100.00%" in printed
+
+
+def test_what_is_computed_for_attention_alone_is_that_of_all_layers(
+    packed: Any, make_passes: Any, small_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pass_costs
+
+    passes, layers = make_passes(1, 512), []
+    attend = pass_costs.attend
+
+    def told(layer: Any, *given: Any, **named: Any) -> Any:
+        layers.append((layer.layer_idx, named["packing"].parts))
+        return attend(layer, *given, **named)
+
+    monkeypatch.setattr(pass_costs, "attend", told)
+    costs = pass_costs.Costs(passes, 1, 40, 6)
+    costs.run(2)
+    assert costs.attention(2, small_model()) is None  # without graphs
+    seen = pass_costs.attention_of(passes, passes.last_size, small_model())()
+    assert tuple(seen.shape) == (1, 3, 4, 32)
+    assert layers == [(0, 4), (1, 4), (2, 4)]
 
 
 def test_the_profile_runs_small(tmp_path: Path) -> None:
@@ -296,36 +329,44 @@ def test_the_profile_runs_small(tmp_path: Path) -> None:
     path = tmp_path / "made.json"
     printed = run(
         *("profile_steps.py", "--small", "--batch", "2", "--steps", "5", "--json", str(path)),
-        *("--modes", "suffix:gate", "--trace", "steps.json"),
+        *("--modes", "suffix:gate", "--trace", "steps.json.gz"),
         cwd=tmp_path,
     )
     assert "suffix:gate" in printed
     rows = json.loads(path.read_text())["rows"]
     assert [row["steps"] for row in rows] == [5, 5]
     assert 0 < rows[1]["share"] < 1
-    spans = {
-        event.get("name")
-        for event in json.loads((tmp_path / "steps-2.json").read_text())["traceEvents"]
-    }
-    assert {"propose", "launch", "wait", "accept"} <= spans
+    assert rows[1]["harness_us"] > 0
+    assert [row["device_us"] for row in rows] == [None, None]  # no graphs, no device
+    with gzip.open(tmp_path / "steps.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    spans = [event.get("name") for event in events]
+    assert {"propose", "launch", "wait", "accept"} <= set(spans)
+    assert spans.count("propose") == 5
 
 
-def test_no_mode_of_the_profile_is_always_first(packed: Any) -> None:
-    from profile_steps import measure
-    from replay_modes import parse_modes
-
-    ran: list[str] = []
-
-    class Watched:
-        def run(self, mode: Any, policy: Any, most: int) -> int:
-            ran.append(mode.name)
-            return len(ran)
-
-    plain, gate = parse_modes(["suffix:gate"])
-    replay: Any = Watched()
-    found = measure(replay, {plain: None, gate: None}, 2, 5, 1)
-    assert ran == ["none", "suffix:gate", "suffix:gate", "none", "none", "suffix:gate"]
-    assert found == {plain: [4, 5], gate: [3, 6]}  # without the first round
+@pytest.mark.parametrize(
+    ("script", "options", "message"),
+    [
+        ("profile_steps", ("--trace", "steps.json"), "--trace must end with .json.gz, got steps.j"),
+        ("profile_steps", ("--steps", "0"), "--steps must be 1 or more"),
+        ("pass_costs", ("--repeats", "0"), "--repeats must be 1 or more"),
+        ("packed_exactness", ("--tokens", "32"), "--tokens must be above --max-draft (32)"),
+        ("transformers_replay", ("--minutes", "0"), "'0' is no number of minutes above 0"),
+    ],
+)
+def test_wrong_options_of_the_scripts_are_named(
+    packed: Any,
+    script: str,
+    options: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--small", *options])
+    with pytest.raises(SystemExit):
+        importlib.import_module(script).parse()
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -340,6 +381,7 @@ def test_no_mode_of_the_profile_is_always_first(packed: Any) -> None:
         (("--sets", "nothing"), "no set 'nothing'"),
         (("--requests", "4000"), "more than they hold"),
         (("--output", "3"), "--output must be 4 or more"),
+        (("--minutes", "soon"), "'soon' is no number of minutes above 0"),
     ],
 )
 def test_wrong_options_are_named(
