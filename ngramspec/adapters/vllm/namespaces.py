@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable
@@ -11,7 +10,7 @@ from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.vllm.counters import log
 from ngramspec.adapters.vllm.proposer import make_drafter, make_drafts, make_policy
 from ngramspec.adapters.vllm.settings import ProposerSettings
-from ngramspec.drafters.statistics import open_shared
+from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine.sources.drafters import add_stats
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.stats import SourceStats
@@ -38,7 +37,7 @@ class Namespaces:
 
     def __init__(self, settings: ProposerSettings) -> None:
         self._settings = settings
-        saves = contextlib.ExitStack()
+        saves = Saves()
         weakref.finalize(self, saves.close)
         self._params = open_shared(settings.params, saves)
         self._pools = Pools(self._params)
