@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ngramspec.errors import InputError
 from ngramspec.server.bridge.bridge import Bridge, RequestPlan
-from ngramspec.server.errors import ApiError
+from ngramspec.server.errors import INTERNAL, ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import Events, EventStream, finished
 from ngramspec.server.request.bodies import read
@@ -86,7 +86,9 @@ class Service:
                 told = events(made, self.served, answer.generations)
                 return EventStream(self.bridge, answer, told)
             generations = await finished(self.bridge, answer, request.receive)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, ApiError):
+                answer.cancel(ApiError(500, INTERNAL), "error")  # not its client
             self.bridge.close(answer)
             raise
         if all(one.logprobs is None for one in made.requests):

@@ -519,6 +519,8 @@ def test_an_answer_whose_events_cannot_be_made_does_not_run_on(
     wait_until(lambda: not server.bridge._answers)
     server.wait_idle()
     assert server.engine.stats().finished["cancelled"] >= 1
+    wait_until(lambda: server.bridge.traffic.cancelled["error"] == 1)  # it was not the client
+    assert server.bridge.traffic.cancelled["client"] == 0
 
 
 def test_shutting_down_does_not_wait_for_what_has_not_begun(

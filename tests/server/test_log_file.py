@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,19 @@ def test_lines_about_requests_are_in_it(spawn: Spawn, tmp_path: Path) -> None:
     assert server.end() == 0
     for text in (server.text, path.read_text()):
         assert re.search(rf"^{TIME} INFO ngramspec\.server\.bridge\.ended: {line}", text, re.M)
+
+
+def test_a_file_that_cannot_be_begun_anew_ends_no_request(spawn: Spawn, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    server = spawn("-np", "1", "-c", "512", "--log-file", str(folder / "server.log"))
+    url = server.url()
+    shutil.rmtree(folder)
+    for _ in range(2):
+        made = httpx.post(f"{url}/completion", json={"prompt": "x", "n_predict": 2}, timeout=60)
+        assert made.status_code == 200
+    assert server.end() == 0
+    assert "--- Logging error ---" in server.text
 
 
 def test_errors_are_in_it(tmp_path: Path) -> None:

@@ -199,11 +199,17 @@ def test_other_forms_that_say_nothing_are_no_second_form() -> None:
     read(MessagesBody, guided_json=SCHEMA, output_config={"effort": "low"})
 
 
+def test_forms_of_our_own_are_not_compared_for_another_field() -> None:
+    ours = {"response_format": {"type": "json_object"}, "json_schema": SCHEMA}
+    assert given(read(**ours, thinking_token_budget=7))["reasoning_budget_tokens"] == 7
+
+
 def test_a_repetition_penalty_is_of_the_whole_context() -> None:
     expected = {"repeat_penalty": 1.2, "repeat_last_n": -1}
+    expected |= {"frequency_penalty": 0.0, "presence_penalty": 0.0}  # not the server's own
     assert given(read(repetition_penalty=1.2)) == expected
     with_the_same = read(repetition_penalty=1.2, repeat_last_n=-1, frequency_penalty=0)
-    assert given(with_the_same) == {**expected, "frequency_penalty": 0}
+    assert given(with_the_same) == expected
     # 1 is no penalty, whatever the server's own one is
     assert given(read(repetition_penalty=1.0)) == {"repeat_penalty": 1.0}
     # clients that write both names mean llama-server's

@@ -46,6 +46,36 @@ def test_work_that_fails_after_its_client_left_is_not_logged(
     assert not caplog.records
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_work_that_ends_as_its_client_leaves_is_returned_or_abandoned(turns: int) -> None:
+    left, abandoned = threading.Event(), []
+
+    async def receive() -> dict[str, str]:
+        left.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    async def request() -> str | None:
+        try:
+            made = await preparation.run(
+                lambda: left.wait(10) and "made",
+                receive=receive,
+                abandon=lambda _: abandoned.append(1),
+            )
+        except ClientGone:
+            return None
+        return str(made)
+
+    preparation = Preparation()
+    for _ in range(50):
+        left.clear()
+        abandoned.clear()
+        returned = asyncio.run(request())
+        assert (returned == "made") != (abandoned == [1])
+    preparation.join()
+
+
 def start_blocked(preparation: Preparation, tenant: str, number: int) -> tuple[Any, list[str]]:
     """Submit jobs that note their tenant and wait for an event; return it and the notes."""
     go, begun = threading.Event(), list[str]()

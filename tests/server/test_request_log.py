@@ -204,10 +204,11 @@ def test_keys_are_named_by_their_digest(start: Start, lines: Lines) -> None:
 def test_no_word_of_prompt_and_answer_is_logged(
     server: Serving, lines: Lines, caplog: pytest.LogCaptureFixture
 ) -> None:
-    body = {"prompt": "Sesame, open now", "n_predict": 8, "user": "Ali", "stop": ["Baba"]}
-    answer = server.post("/completion", **body).json()["content"]
+    body = {"prompt": "Sesame, open now", "n_predict": 16, "user": "Ali", "stop": ["Baba"]}
+    answer = server.post("/completion", **body, grammar='root ::= "zebra crossing"')
+    assert answer.json()["content"] == "zebra crossing"
     assert len(lines.texts()) == 1
-    words = ["Sesame", "open", "Ali", "Baba", *(word for word in answer.split() if len(word) > 3)]
+    words = ["Sesame", "open", "Ali", "Baba", "zebra", "crossing"]
     assert [word for word in words if word in caplog.text] == []
 
 

@@ -387,7 +387,7 @@ FAULTS = (
     Fault("costs between two sizes are those of the larger", PACKAGE + "costs.py",
           "return max(low + (high - low) * (tokens - a) / (b - a), min(low, high) * 1e-3)", "return high", ("tests/bench", *COSTS)),
     Fault("rounds always begin with the same mode", PACKAGE + "bench/e2e/rounds.py",
-          "first = number % len(modes)", "first = 0", ("tests/bench",)),
+          "start = number % len(modes)", "start = 0", ("tests/bench",)),
     Fault("drafters are chosen on the requests that they are judged by", PACKAGE + "bench/tune/split.py",
           "trace.requests[-last:] if last else ()", "trace.requests[:last] if last else ()", ("tests/bench",)),
     # -- adapters ------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class LogFile:
     def __init__(self, path: Path | None) -> None:
         self.handlers: list[logging.Handler] = []
         if path is not None:
-            self.handlers.append(WatchedFileHandler(path, encoding="utf-8"))
+            self.handlers.append(_WatchedFile(path, encoding="utf-8"))
             self.handlers[0].setFormatter(logging.Formatter(FORMAT))
 
     def note(self, line: str) -> None:
@@ -71,6 +71,17 @@ class LogFile:
         record = logging.LogRecord(TOLD.name, level, __file__, 0, "%s", (line,), None)
         for handler in self.handlers:
             handler.handle(record)
+
+
+class _WatchedFile(WatchedFileHandler):
+    """A file whose failures never reach who logs: it may not be there to open when it was moved."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; what goes wrong is told on stderr, as logging does elsewhere."""
+        try:
+            super().emit(record)
+        except Exception:
+            self.handleError(record)
 
 
 def level_of(options: Mapping[str, Any]) -> str:

@@ -225,8 +225,8 @@ class Bridge:
         """Count, log and hand on a generation that has ended."""
         if made.finish_reason == "cancelled":
             self.traffic.cancelled[answer.cause] += 1
-        log_end(made, answer)
         self._on_end(made)
+        log_end(made, answer)
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ and by the caps on its fields. This module bounds how many bodies are processed 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -16,7 +17,7 @@ from starlette.types import Receive
 
 from ngramspec.errors import CapacityError, StateError
 from ngramspec.server.bridge.fair_threads import FairThreads
-from ngramspec.server.http.client_gone import unless_gone
+from ngramspec.server.http.client_gone import ClientGone, unless_gone
 
 THREADS = 4
 MOST = 256  # bodies that are prepared or wait to be
@@ -74,7 +75,10 @@ class Preparation:
         try:
             await asyncio.wait((waiting,), timeout=QUICK_SECONDS)
             if not waiting.done():
-                await unless_gone(asyncio.wait((waiting,)), receive)
+                with contextlib.suppress(ClientGone):  # work that ends just then counts
+                    await unless_gone(asyncio.wait((waiting,)), receive)
+            if not waiting.done():
+                raise ClientGone
             if waiting.cancelled():
                 raise StateError("the server is closing")
             return waiting.result()

@@ -88,10 +88,11 @@ def own_fields(body: Members, known: Collection[str]) -> Members:
     forms = _forms(own)
     for name, value in foreign.items():
         for ours, made in TAKEN[name](name, value, own).items():
-            forms += [name] if ours in FORMS else []
-            if len(forms) > 1:
-                both = " and ".join(forms)
-                raise bad_request(f"{both} exclude one another: give one of them", name)
+            if ours in FORMS:
+                forms.append(name)
+                if len(forms) > 1:
+                    both = " and ".join(forms)
+                    raise bad_request(f"{both} exclude one another: give one of them", name)
             if own.get(ours) not in (None, made):
                 raise bad_request(f"{name} and {ours} differ: give one of them", name)
             own[ours] = made
@@ -188,7 +189,8 @@ def _penalty(name: str, value: Any, own: Members) -> Members:
         if own.get(other):
             words = f"{name} cannot be used with {other}: use repeat_penalty and repeat_last_n"
             raise bad_request(words, name)
-    return {"repeat_penalty": value, "repeat_last_n": WHOLE_CONTEXT}
+    made: Members = {"repeat_penalty": value, "repeat_last_n": WHOLE_CONTEXT}
+    return made | dict.fromkeys(SAME_WINDOW, 0.0)  # not the server's own, of a longer text
 
 
 def _budget(name: str, value: Any, own: Members) -> Members:

@@ -279,7 +279,13 @@ def paths() -> list[bytes]:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.server", "ngramspec.ollama", "ngramspec.drafters"),
+    instrumented=(
+        "ngramspec.server",
+        "ngramspec.chat",
+        "ngramspec.structured",
+        "ngramspec.ollama",
+        "ngramspec.drafters",
+    ),
     mutate=json_inputs.mutation(MEMBERS, paths()),
     words=tuple(name for name in MEMBERS if name.isascii()),
     seconds=120,
