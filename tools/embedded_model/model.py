@@ -19,7 +19,7 @@ class ModelConfig:
     """
 
     vocab: int = 4096
-    layers: int = 8
+    layers: int = 9
     width: int = 256
     heads: int = 8
     kv_heads: int = 4

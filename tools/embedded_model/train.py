@@ -23,7 +23,7 @@ from tokenizer import load_tokenizer, rare_pieces
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
-from wiring import wired
+from wiring import BEFORE, wired
 
 
 @dataclass(frozen=True)
@@ -39,28 +39,29 @@ class Taught:
     ahead: int = 0
 
 
-# Layer 1 compares the last tokens. Layer 2 looks ahead: is what comes what is to be replaced? Later
+# Layer 2 compares what was before. Layer 3 looks ahead: is what comes what is to be replaced? Later
 # layers know more, such as what a name was called before.
 TAUGHT = (
-    Taught(1, (1, 2, 3, 4, 5, 7)),
-    Taught(1, (0, 6), "marked"),
-    Taught(2, (0, 1), ahead=1),
-    Taught(2, (2,), ahead=2),
-    Taught(2, (3,), ahead=3),
-    Taught(2, (4, 5), ahead=4),
-    Taught(3, (0, 1), "ended"),
-    Taught(3, (2, 3, 4, 5)),
-    Taught(3, (6, 7), "said"),
-    Taught(4, (0, 1, 2, 3, 4, 5), "asked"),
-    Taught(4, (0, 1, 2, 3, 4, 5), "back"),
-    Taught(4, (0, 1, 2, 3, 4, 5), "within"),
-    Taught(4, (6, 7), "cell"),
-    Taught(5, (0, 1), "cell"),
-    Taught(5, (0, 1), "resumed"),
-    Taught(5, (2, 3, 4, 5, 6, 7), "kept"),
-    Taught(5, (2, 3, 4, 5, 6, 7), "put_in"),
-    Taught(6, (0, 1, 2, 3, 4, 5), "put_in"),
+    Taught(2, (1, 2, 3, 4, 5, 7)),
+    Taught(2, (0, 6), "marked"),
+    Taught(3, (0, 1), ahead=1),
+    Taught(3, (2,), ahead=2),
+    Taught(3, (3,), ahead=3),
+    Taught(3, (4, 5), ahead=4),
+    Taught(4, (0, 1), "ended"),
+    Taught(4, (2, 3, 4, 5)),
+    Taught(4, (6, 7), "said"),
+    Taught(5, (0, 1, 2, 3, 4, 5), "asked"),
+    Taught(5, (0, 1, 2, 3, 4, 5), "back"),
+    Taught(5, (0, 1, 2, 3, 4, 5), "within"),
+    Taught(5, (6, 7), "cell"),
+    Taught(6, (0, 1), "cell"),
+    Taught(6, (0, 1), "resumed"),
+    Taught(6, (2, 3, 4, 5, 6, 7), "kept"),
+    Taught(6, (2, 3, 4, 5, 6, 7), "put_in"),
+    Taught(7, (0, 1, 2, 3, 4, 5), "put_in"),
 )
+APART = 16  # positions from one where these are taught to the next
 UNSEEN = -1e9  # score of a place that is not to be looked at
 MANY = {"copied", "kept"}  # for nearly every token
 EVERY = 4  # positions of these from one that is taught to the next; all would take much longer
@@ -81,7 +82,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--init", default="", help="GGUF file to continue from")
     parser.add_argument("--tokenizer", default="", help="tokenizer.json or GGUF (default: --init)")
-    parser.add_argument("--layers", type=int, default=8, help="of a model from scratch")
+    parser.add_argument("--layers", type=int, default=9, help="of a model from scratch")
     parser.add_argument("--feed-forward", type=int, default=384, help="width of its inner layer")
     parser.add_argument("--out", default="checkpoint.pt", help="checkpoint file")
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
@@ -99,6 +100,7 @@ def parse_options() -> argparse.Namespace:
         "--grow", type=float, default=0.6, help="share of time, at the end, in which copies grow"
     )
     parser.add_argument("--plain", type=float, default=0.03, help="share of plain text")
+    parser.add_argument("--plain-weight", type=float, default=0.1, help="weight of its tokens")
     parser.add_argument(
         "--looking", type=float, default=0.5, help="weight of where heads are taught to look"
     )
@@ -139,10 +141,13 @@ class Optimizers:
         self.adam.load_state_dict(states[1])
 
 
-def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]:
+def losses(
+    model: TinyLlama, batch: Batch, device: str, plain: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Return the mean cross entropy on the assistant's tokens, and the `look_loss` of those taught.
 
-    Both are computed under bfloat16.
+    Both are computed under bfloat16. Plain text counts `plain` times: a token of it loses sixty
+    times what one of an answer does, and what it asks for would hide what answers ask for.
     """
     tokens, targets = batch.tokens.to(device), batch.targets.to(device)
     compared: list[tuple[Tensor, Tensor]] = []
@@ -160,7 +165,14 @@ def losses(model: TinyLlama, batch: Batch, device: str) -> tuple[Tensor, Tensor]
             for taught in TAUGHT
             if taught.layer < len(compared)
         ]
-    return F.cross_entropy(logits.float(), targets[wanted]), torch.stack(looking)
+        looking += [
+            look_loss(*compared[layer], Taught(layer, (head,)), before(tokens, *span, first))
+            for layer, spans in enumerate(BEFORE)
+            for head, span in enumerate(spans)
+        ]
+    lost = F.cross_entropy(logits.float(), targets[wanted], reduction="none")
+    counts = torch.where(targets[:, :1] >= 0, plain, 1.0).expand_as(targets)[wanted]
+    return (lost * counts).mean(), torch.stack(looking)
 
 
 def look_loss(query: Tensor, key: Tensor, taught: Taught, wanted: Looks) -> Tensor:
@@ -181,6 +193,14 @@ def look_loss(query: Tensor, key: Tensor, taught: Taught, wanted: Looks) -> Tens
     scores = queries @ key[:, asking // group].transpose(2, 3)
     lost: Tensor = LOST(scores * query.shape[3] ** -0.5, at, ahead * seen, seen)
     return lost
+
+
+def before(tokens: Tensor, least: int, most: int, first: int) -> Looks:
+    """Return the places so many tokens before some positions of each row."""
+    rows, length = tokens.shape
+    positions = torch.arange(first, length, APART, device=tokens.device).expand(rows, -1)
+    places = positions[..., None] - torch.arange(least, most + 1, device=tokens.device)
+    return Looks(positions.contiguous(), places.clamp(min=-1).contiguous())
 
 
 class Lost(nn.Module):
@@ -263,7 +283,7 @@ def run(
         done = min(progress.seconds / total, 1.0)
         grown = max(1.0 - (1.0 - done) / options.grow, 0.0)
         stream.maker.longest = int(options.first + (options.last - options.first) * grown)
-        loss, looking = losses(model, batch, options.device)
+        loss, looking = losses(model, batch, options.device, options.plain_weight)
         (loss + options.looking * looking.mean()).backward()
         optimizers.step(done, progress.step)
         now_lost = torch.cat((loss[None], looking)).detach()
