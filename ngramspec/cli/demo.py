@@ -74,7 +74,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
 def demo(**values: Any) -> None:
     """Show what drafts do for the embedded model, with six drafters.
 
-    A model of 6.6 million parameters that ships with the package edits and copies code, greedily,
+    A model of 7.2 million parameters that ships with the package edits and copies code, greedily,
     without drafts and with each drafter. The texts must be equal token for token in llama.cpp's
     bit-exact setting (flash attention, one thread), or the exit code is 1. The times are without
     flash attention, in interleaved runs. Each run has a fresh drafter, so it learns no text from
