@@ -157,9 +157,10 @@ def test_a_call_of_a_tool_is_told_apart_and_the_chat_goes_on(llm: LLM) -> None:
     prompt = llm.model.detokenize(again.request.prompt_ids, special=True)
     assert "<tool_call>\n" in prompt
     assert "<tool_response>\nSunny.\n</tool_response>" in prompt
-    without = llm.chat(CHAT, grammar=grammar, max_tokens=200, temperature=0).message
-    assert without is not None
-    assert (without.content, without.calls) == (made.text, [])
+    without = llm.chat(CHAT, grammar=grammar, max_tokens=200, temperature=0)
+    assert without.text.startswith("<tool_call>")
+    assert without.message is not None
+    assert (without.message.content, without.message.calls) == (without.text, [])
 
 
 def test_with_a_schema_all_of_a_chats_answer_is_content(

@@ -337,7 +337,9 @@ def test_a_server_started_by_a_line_answers(words_of: Any, line: str, prefix: st
             assert 0 < made["tokens_predicted"] <= 4
             listed = client.get("/v1/models").json()["data"][0]
             assert listed["tags"] == (["a", "b"] if "--tags" in line else [])
-            assert client.get("/").status_code == (404 if "--no-webui" in line else 200)
+            page = client.get("/")
+            assert page.status_code == 200
+            assert (page.text == "ngramspec is running") == ("--no-webui" in line)
             if prefix:
                 assert httpx.get(url.removesuffix(prefix) + "/health").status_code == 404
         if "--host" in line:

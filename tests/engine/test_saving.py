@@ -220,9 +220,13 @@ def model() -> Iterator[LlamaModel]:
 
 
 def chats(model: LlamaModel, seed: int = 0) -> Request:
-    text = f"# {seed}\ndef area(width, height):\n    return width * height\n" * 4
+    """Return a request to repeat code, which is not done when the answer ends."""
+    code = f"# {seed}\ndef area(width, height):\n    return width * height\n\n\n"
+    code += "def total(items):\n    return sum(item.price for item in items)\n"
+    asked = f"<|im_start|>user\nRepeat this code:\n\n```python\n{code}```<|im_end|>\n"
+    prompt_ids = model.tokenize_prompt(f"{asked}<|im_start|>assistant\n")
     sampling = Sampling(temperature=0, ignore_eos=True)
-    return Request(prompt_ids=model.tokenize(text), max_tokens=40, sampling=sampling)
+    return Request(prompt_ids=prompt_ids, max_tokens=40, sampling=sampling)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -233,7 +237,7 @@ def test_a_restored_slot_drafts_as_before(model: LlamaModel, name: str, unified:
 
     def turn(made: Any) -> Request:
         ids = [*made.request.prompt_ids.tolist(), *made.token_ids]
-        ids += model.tokenize("\n\ndef area(", add_special=False).tolist()
+        ids += model.tokenize("\n\n\ndef area(width", add_special=False).tolist()
         return Request(prompt_ids=int32(ids), max_tokens=60, sampling=made.request.sampling, slot=0)
 
     def figures(made: Any) -> tuple[Any, ...]:

@@ -104,7 +104,7 @@ def test_the_trained_context_is_shared_by_any_number_of_slots(spawn: Any) -> Non
     props = httpx.get(f"{server.url()}/props").json()
     assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (8, 2048)
     one = props["memory"]
-    assert (one["context"], one["context_shared"]) == (2048 * 8 * 256 * 2 * 2, True)
+    assert (one["context"], one["context_shared"]) == (2048 * 9 * 256 * 2 * 2, True)
     server = spawn("-np", "8", "-no-kvu")
     each = httpx.get(f"{server.url()}/props").json()["memory"]
     assert each["context"] == 8 * each["context_per_slot"] == 8 * one["context"]

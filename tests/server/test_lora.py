@@ -117,7 +117,7 @@ def test_requests_of_all_kinds_run_side_by_side(client: httpx.Client, expected: 
             )
         )
     assert said == [expected.said[scale] for scale in asked]
-    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "temperature": 0}
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 32, "temperature": 0}
     texts = [
         client.post("/v1/chat/completions", json={**body, "lora": lora}).json()["choices"]
         for lora in ([{"id": 0, "scale": 1}], [], [{"id": 1, "scale": 1}])

@@ -40,7 +40,7 @@ def test_the_served_model_is_listed(server: Serving, client: ollama.Client) -> N
     assert listed.details.format == "gguf"
     assert listed.details.family == "llama"
     assert listed.details.families == ["llama"]
-    assert listed.details.parameter_size == "6.56M"
+    assert listed.details.parameter_size == "7.25M"
     assert listed.details.quantization_level == "Q8_0"
     raw = server.client.get("/api/tags").json()["models"][0]
     assert raw["capabilities"] == ["completion"]

@@ -26,11 +26,11 @@ NUMBERS = ("ms", "waited", "prompt", "cached", "emitted", "drafted", "accepted")
 # Path -> body, and how an answer's id begins; None: it has none.
 APIS: dict[str, tuple[dict[str, Any], str | None]] = {
     "/v1/chat/completions": ({"messages": CHAT, "max_tokens": 8}, "chatcmpl-"),
-    "/v1/completions": ({"prompt": REPEAT, "max_tokens": 8}, "cmpl-"),
+    "/v1/completions": ({"prompt": REPEAT, "max_tokens": 8, "ignore_eos": True}, "cmpl-"),
     "/v1/messages": ({"messages": CHAT, "max_tokens": 8}, "msg_"),
     "/v1/responses": ({"input": REPEAT, "max_output_tokens": 8}, "resp_"),
-    "/completion": ({"prompt": REPEAT, "n_predict": 8}, None),
-    "/api/chat": ({"messages": CHAT, "options": {"num_predict": 8}}, None),
+    "/completion": ({"prompt": REPEAT, "n_predict": 8, "ignore_eos": True}, None),
+    "/api/chat": ({"model": "tiny", "messages": CHAT, "options": {"num_predict": 8}}, None),
 }
 
 

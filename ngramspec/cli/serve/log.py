@@ -48,6 +48,8 @@ def logging_to(options: Mapping[str, Any]) -> Iterator[LogFile]:
     finally:
         for handler in file.handlers:
             TOLD.removeHandler(handler)
+            logging.getLogger().removeHandler(handler)
+            handler.close()
 
 
 class LogFile:

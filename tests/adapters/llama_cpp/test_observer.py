@@ -122,7 +122,7 @@ def some(generation: Iterable[int], count: int) -> list[int]:
 
 def hot(llama: Any, seed: int, **request: Any) -> str:
     """Return a text in which any token may come, so that many drafts are wrong."""
-    settings = {"temperature": 1.8, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 40}
+    settings = {"temperature": 2.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 40}
     answer = llama.create_completion(PROMPT, seed=seed, **{**settings, **request})
     return str(answer["choices"][0]["text"])
 
@@ -155,7 +155,7 @@ def test_text_is_the_same_with_what_was_learned(
     requests: dict[str, dict[str, Any]] = {
         "greedy": {"temperature": 0.0, "max_tokens": 60},
         "sampled": {"temperature": 0.8, "min_p": 0.05, "top_k": 40},
-        "hot": {},
+        "hot": {"temperature": 1.8},
         "grammar": {"temperature": 0.8, "grammar": LlamaGrammar.from_string(WORDS, verbose=False)},
         "bias": {"temperature": 0.8, "logit_bias": {280: 4.0}},
         "penalty": {"temperature": 0.8, "repeat_penalty": 1.3},
@@ -163,7 +163,8 @@ def test_text_is_the_same_with_what_was_learned(
     request = requests[request_name]
     llama, draft, pool, reference = make(make_llama, mode)
     plain = make_llama("embedded", n_ctx=512)
-    for seed in (1, 1, 2):
+    more = range(2, 8 if request_name == "grammar" else 3)  # its texts are short
+    for seed in (1, 1, *more):
         assert hot(llama, seed, **request) == hot(plain, seed, **request)
     check(pool, reference)
     accepted = draft.stats()["recycle"].num_accepted_tokens

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.vllm_calls import CALLS, batch_of
+from helpers.vllm_calls import batch_of
 from helpers.vllm_engine import config
 from ngramspec.adapters.vllm.settings import read_settings
 from ngramspec.adapters.vllm.suffix import BatchProposer
@@ -24,24 +25,33 @@ def facts(settings: dict[str, Any], **options: Any) -> Any:
     return made
 
 
-def drafts_of(name: str, settings: dict[str, Any], **options: Any) -> list[list[int]]:
-    """Replay the calls; return the drafts of a request."""
+def calls_of(name: str, prompt: list[int], answer: list[int]) -> Iterator[dict[str, Any]]:
+    """Yield the calls of a request that has each pass to itself."""
+    for end in range(1, len(answer) + 1):
+        text = [*prompt, *answer[:end]]
+        yield {"ids": [name], "table": [[1, 64]], "texts": [text], "sampled": [[text[-1]]]}
+
+
+def drafts_of_the_second(settings: dict[str, Any], **options: Any) -> list[list[int]]:
+    """Let two requests say the same after prompts that are unlike; return the other's drafts."""
     proposer = BatchProposer(facts(settings, drafter="suffix", policy="fixed", **options))
+    answer = list(range(50, 62))
     made: list[list[int]] = []
-    for call in CALLS:
-        drafts = proposer.propose(4, batch_of(call), call["sampled"])
-        made += [draft for one, draft in zip(call["ids"], drafts, strict=True) if one == name]
+    for name, first in (("r1", 100), ("r2", 200)):
+        made = []
+        for call in calls_of(name, list(range(first, first + 24)), answer):
+            made += proposer.propose(4, batch_of(call), call["sampled"])
     return made
 
 
 def test_without_cached_requests_nothing_is_shared() -> None:
-    shared = drafts_of("r5", {})  # which was asked what r1 was
-    assert any(shared)
-    apart = drafts_of("r5", APART)
-    assert apart != shared
-    assert apart == drafts_of("r5", {}, share=False)
-    assert drafts_of("r5", APART, share=True) == shared  # what is said of our own option counts
-    assert drafts_of("r5", {"suffix_decoding_max_cached_requests": 7}) == shared
+    shared = drafts_of_the_second({})
+    assert [53, 54, 55, 56] in shared
+    apart = drafts_of_the_second(APART)
+    assert not any(apart)
+    assert drafts_of_the_second({}, share=False) == apart
+    assert drafts_of_the_second(APART, share=True) == shared  # what is said of our own counts
+    assert drafts_of_the_second({"suffix_decoding_max_cached_requests": 7}) == shared
 
 
 @pytest.mark.parametrize(
