@@ -195,6 +195,7 @@ def test_an_answer_has_one_form(kind: type[SamplingBody], other: dict[str, Any])
 
 def test_other_forms_that_say_nothing_are_no_second_form() -> None:
     read(guided_json=SCHEMA, response_format={"type": "text"}, grammar="", json_schema=None)
+    read(guided_grammar="root ::= [a]", response_format={"type": "text"}, grammar="")
     read(ResponsesBody, guided_json=SCHEMA, text={"format": {"type": "text"}})
     read(MessagesBody, guided_json=SCHEMA, output_config={"effort": "low"})
 

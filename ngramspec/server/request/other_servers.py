@@ -93,7 +93,7 @@ def own_fields(body: Members, known: Collection[str]) -> Members:
                 if len(forms) > 1:
                     both = " and ".join(forms)
                     raise bad_request(f"{both} exclude one another: give one of them", name)
-            if own.get(ours) not in (None, made):
+            elif own.get(ours) not in (None, made):
                 raise bad_request(f"{name} and {ours} differ: give one of them", name)
             own[ours] = made
     return own

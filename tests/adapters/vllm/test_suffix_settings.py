@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.vllm_calls import batch_of
 from helpers.vllm_engine import config
+from helpers.vllm_requests import SAID, Requests, texts
 from ngramspec.adapters.vllm.settings import read_settings
 from ngramspec.adapters.vllm.suffix import BatchProposer
 from ngramspec.errors import InputError
@@ -25,33 +24,22 @@ def facts(settings: dict[str, Any], **options: Any) -> Any:
     return made
 
 
-def calls_of(name: str, prompt: list[int], answer: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield the calls of a request that has each pass to itself."""
-    for end in range(1, len(answer) + 1):
-        text = [*prompt, *answer[:end]]
-        yield {"ids": [name], "table": [[1, 64]], "texts": [text], "sampled": [[text[-1]]]}
-
-
-def drafts_of_the_second(settings: dict[str, Any], **options: Any) -> list[list[int]]:
-    """Let two requests say the same after prompts that are unlike; return the other's drafts."""
-    proposer = BatchProposer(facts(settings, drafter="suffix", policy="fixed", **options))
-    answer = list(range(50, 62))
-    made: list[list[int]] = []
-    for name, first in (("r1", 100), ("r2", 200)):
-        made = []
-        for call in calls_of(name, list(range(first, first + 24)), answer):
-            made += proposer.propose(4, batch_of(call), call["sampled"])
-    return made
-
-
 def test_without_cached_requests_nothing_is_shared() -> None:
-    shared = drafts_of_the_second({})
-    assert [53, 54, 55, 56] in shared
-    apart = drafts_of_the_second(APART)
-    assert not any(apart)
-    assert drafts_of_the_second({}, share=False) == apart
-    assert drafts_of_the_second(APART, share=True) == shared  # what is said of our own counts
-    assert drafts_of_the_second({"suffix_decoding_max_cached_requests": 7}) == shared
+    another = {"suffix_decoding_max_cached_requests": 7}
+    own = {"share": True}  # what is said of our own option counts
+    cases: list[tuple[dict[str, Any], dict[str, Any], list[int]]] = [
+        ({}, {}, SAID[2:6]),
+        (another, {}, SAID[2:6]),
+        (APART, {}, []),
+        (APART, own, SAID[2:6]),
+    ]
+    for settings, options, drafted in cases:
+        made = facts(settings, drafter="suffix", policy="fixed", **options)
+        run = Requests(BatchProposer(made), texts("first", "second"), {})
+        for _ in range(10):
+            run.step("first")
+        run.step("second")
+        assert run.step("second") == {"second": drafted}
 
 
 @pytest.mark.parametrize(
