@@ -115,7 +115,6 @@ class Rounds(Generic[Mode, Run]):
             self.stop("time is up in the middle of a round, which is left out")
         except again as error:
             self.done.clear()
-            self._seconds = 0.0
             if self._restarted:
                 self.stop(f"failed again: {error}")
                 return

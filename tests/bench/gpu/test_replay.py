@@ -273,12 +273,16 @@ def test_the_replay_of_llama_runs_small(tmp_path: Path) -> None:
     assert made["complete"] is True
 
 
-def test_the_costs_of_passes_are_measured_small(tmp_path: Path) -> None:
-    needs("torch", "transformers")
+def test_the_costs_of_passes_are_measured_small(
+    packed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pass_costs
+
     path = tmp_path / "made.json"
     options = ("--small", "--batch", "1", "3", "--repeats", "2", "--max-draft", "4")
-    printed = run("pass_costs.py", *options, "--json", str(path), cwd=tmp_path)
-    assert "attention" in printed
+    monkeypatch.setattr(sys, "argv", ["pass_costs.py", *options, "--json", str(path)])
+    pass_costs.main()
+    assert "attention" in capsys.readouterr().out
     made = json.loads(path.read_text())
     wanted = [(rows, draft, rows * (1 + draft)) for rows in (1, 3) for draft in (0, 1, 2, 4)]
     assert [(row["batch"], row["draft"], row["tokens"]) for row in made["rows"]] == wanted
@@ -290,17 +294,21 @@ def test_the_costs_of_passes_are_measured_small(tmp_path: Path) -> None:
         assert row["draft"] > 0 or row["relative"] == 1
 
 
-def test_passes_over_drafts_choose_what_single_tokens_do_small(tmp_path: Path) -> None:
-    needs("torch", "transformers")
+def test_passes_over_drafts_choose_what_single_tokens_do_small(
+    packed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import packed_exactness
+
     path = tmp_path / "made.json"
     options = ("--small", "--batch", "1", "2", "--max-draft", "8", "--tokens", "18")
-    printed = run("packed_exactness.py", *options, "--json", str(path), cwd=tmp_path)
+    monkeypatch.setattr(sys, "argv", ["packed_exactness.py", *options, "--json", str(path)])
+    packed_exactness.main()
     made = json.loads(path.read_text())
     found = [(row["batch"], row["draft"], row["choices"], row["share"]) for row in made["rows"]]
     each = [(0, 18), (1, 18), (2, 18), (4, 15), (8, 18)]
     assert found == [(rows, draft, rows * n, 1.0) for rows in (1, 2) for draft, n in each]
     assert made["complete"] is True
-    assert "100.00%" in printed
+    assert "100.00%" in capsys.readouterr().out
 
 
 def test_what_is_computed_for_attention_alone_is_that_of_all_layers(
