@@ -1,7 +1,8 @@
-"""A target that fails when a test wants it to."""
+"""A target that fails, or takes its time, when a test wants it to."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -21,3 +22,14 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, decodes: int, error: Exception) 
         decode(self, *arguments)
 
     monkeypatch.setattr(LlamaTarget, "decode", failing)
+
+
+def decode_slowly(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.005) -> None:
+    """Let every decode take longer, so that a long answer keeps its slot until it is cancelled."""
+    decode = LlamaTarget.decode
+
+    def slow(self: LlamaTarget, *arguments: Any) -> None:
+        time.sleep(seconds)
+        decode(self, *arguments)
+
+    monkeypatch.setattr(LlamaTarget, "decode", slow)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from helpers.failing import fail_after
+from helpers.failing import decode_slowly, fail_after
 from helpers.serving import CHAT, REPEAT, Serving, wait_until
 from ngramspec.errors import BackendError
 from ngramspec.server.http.keys import ApiKeys
@@ -180,7 +180,10 @@ def test_a_failure_can_be_found_in_the_log(
     assert made.headers["x-request-id"] in lines.read()
 
 
-def test_cancelled_requests_say_why(server: Serving, lines: Lines) -> None:
+def test_cancelled_requests_say_why(
+    server: Serving, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode_slowly(monkeypatch)
     body = {"prompt": "x", "ignore_eos": True, "temperature": 1.2, "stream": True}
     with server.client.stream("POST", "/completion", json=body) as stream:
         next(stream.iter_lines())

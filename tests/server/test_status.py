@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from helpers.failing import decode_slowly
 from helpers.serving import CHAT, Serving
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.model import LlamaModel
@@ -148,7 +149,10 @@ def test_slots_tell_what_they_do(server: Serving) -> None:
     assert server.client.post("/slots/0?action=save").status_code == 501
 
 
-def test_tasks_of_slots_are_numbers_as_in_llama_server(start: Start) -> None:
+def test_tasks_of_slots_are_numbers_as_in_llama_server(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode_slowly(monkeypatch)
     server = start(slots=1)
     seen: list[int] = []
     for _ in range(3):

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from helpers.failing import fail_after
+from helpers.failing import decode_slowly, fail_after
 from helpers.serving import CHAT, Serving, wait_until
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import BackendError, CapacityError
@@ -30,6 +30,12 @@ LONG: dict[str, Any] = {
 }
 SMALL = 4096  # bytes of a buffer
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep long answers from ending by themselves."""
+    decode_slowly(monkeypatch)
 
 
 @contextmanager
@@ -149,7 +155,7 @@ def test_a_slot_that_does_not_come_is_the_cause(start: Start) -> None:
     server = start(slots=1, queue_timeout=0.2)
     with streaming(server):
         assert server.post("/completion", prompt="x").status_code == 503
-        assert cancelled(server) == {"queue_timeout": 1}
+        wait_until(lambda: cancelled(server) == {"queue_timeout": 1})
         assert errors(server) == {("503", "server_overloaded"): 1}
 
 
