@@ -109,7 +109,7 @@ class Saves:
         self._ends.__exit__(kind, error, trace)
 
     def add(self, file: SavedFile, seconds: float) -> None:
-        """Save a file every so many seconds, 0 = at the end only."""
+        """Save a file every `seconds`; 0: at the end only."""
         saving = Autosave(file, seconds)
         self._savings.append(saving)
         self._ends.callback(saving.stop)
