@@ -17,14 +17,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from messages import say
+from batch_sizes import measure_sizes
 from packed_passes import CaptureError, Passes
-from replay_batch import facts_of
-from replay_options import describe, make_model, make_passes, parser, settle
+from replay_options import describe, make_model, parser, settle
 from replay_rounds import Budget
-from replay_setup import RESULTS, save
+from replay_setup import RESULTS
 
 LENGTHS = (0, 1, 2, 4, 8, 16, 32)
 Row = dict[str, Any]
@@ -115,18 +113,14 @@ def main() -> None:
     setup = {**describe(options), "tokens": options.tokens}
     body: Row = {"what": "exactness of passes", "setup": setup, "passes": {}, "rows": []}
     model = make_model(options)
-    for rows in options.batch:
-        passes = make_passes(model, options, rows)
-        try:
-            body["rows"] += measure(passes, rows, options, budget, passes.graphs)
-        except torch.OutOfMemoryError as error:
-            say(f"batch {rows} is left out: {error}")
-        body["passes"][str(rows)] = facts_of(passes)
-        measured = {row["batch"] for row in body["rows"]}
-        body["complete"] = measured == set(options.batch) and budget.left > 0
-        if path:
-            save(body, path)
-        del passes  # and with it the cache and the graphs, before the next
+    measure_sizes(
+        options,
+        model,
+        body,
+        path,
+        budget,
+        lambda passes, rows: measure(passes, rows, options, budget, passes.graphs),
+    )
     print(table(body["rows"]), flush=True)
     if path:
         print(f"saved {path}")

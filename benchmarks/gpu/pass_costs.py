@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from batch_sizes import measure_sizes
 from messages import say
 from packed_llama import attend
 from packed_passes import CaptureError, Passes, Size
-from replay_batch import facts_of
-from replay_options import describe, make_model, make_passes, parser, settle
+from replay_options import describe, make_model, parser, settle
 from replay_rounds import Budget
-from replay_setup import RESULTS, save
+from replay_setup import RESULTS
 
 LENGTHS = (0, 1, 2, 4, 8, 16, 32)
 ATTENTION_REPEATS = 20
@@ -188,18 +188,14 @@ def main() -> None:
     path: Path | None = options.json or (None if options.small else RESULTS / "pass_costs.json")
     body: Row = {"what": "costs of passes", "setup": describe(options), "passes": {}, "rows": []}
     model = make_model(options)
-    for rows in options.batch:
-        passes = make_passes(model, options, rows)
-        try:
-            body["rows"] += measure(passes, rows, options, budget, model)
-        except torch.OutOfMemoryError as error:
-            say(f"batch {rows} is left out: {error}")
-        body["passes"][str(rows)] = facts_of(passes)
-        measured = {row["batch"] for row in body["rows"]}
-        body["complete"] = measured == set(options.batch) and budget.left > 0
-        if path:
-            save(body, path)
-        del passes  # and with it the cache and the graphs, before the next
+    measure_sizes(
+        options,
+        model,
+        body,
+        path,
+        budget,
+        lambda passes, rows: measure(passes, rows, options, budget, model),
+    )
     print(table(body["rows"]), flush=True)
     if path:
         print(f"saved {path}")
