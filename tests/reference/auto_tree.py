@@ -18,6 +18,15 @@ def path(parents: Sequence[int], token: int) -> list[int]:
     return [] if token < 0 else [*path(parents, parents[token]), token]
 
 
+def shallow(
+    claims: Sequence[float], parents: Sequence[int], most: int
+) -> tuple[list[int], list[float], list[int]]:
+    """Return the tokens whose paths have at most `most` tokens, and the tree that they make."""
+    kept = [i for i in range(len(parents)) if len(path(parents, i)) <= most]
+    links = [kept.index(parents[i]) if parents[i] >= 0 else -1 for i in kept]
+    return kept, [claims[i] for i in kept], links
+
+
 def chain_from(parents: Sequence[int], token: int) -> list[int]:
     """Return a token, its first child, that one's first child, and so on."""
     after = children(parents, token)

@@ -46,7 +46,8 @@ cdef class Chooser:
                           double* worth) noexcept nogil
     cdef void value(self, Py_ssize_t n, double* worth) noexcept nogil
     cdef const float* least_of(self, Py_ssize_t base, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil
-    cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, double* worth) noexcept nogil
+    cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+                               double* worth) noexcept nogil
     cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
                         Py_ssize_t base) noexcept nogil
     cdef double dearest(self, const OfferC* c, Py_ssize_t base) noexcept nogil

@@ -143,7 +143,7 @@ cdef class Chooser:
         if n <= 0:
             return -1
         if c.tree.tokens != NULL:
-            return min(self.solve_tree(c, step, base, worth), n)
+            return self.solve_tree(c, step, base, most, worth)
         self.set_prices(step, base, n)
         self.p[0] = calibration_apply(c.calibration, 0, c.p[0])
         if not self.may_pay(self.p[0], n):
@@ -156,14 +156,19 @@ cdef class Chooser:
         """Set `worth` and `best` of a chain of n tokens with the probabilities p, after set_prices."""
         ngs_chain_worth(self.p, n, self.price, worth, self.best)
 
-    cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, double* worth) noexcept nogil:
-        """The same for the first 0, 1, ... tokens of a tree, which is arranged for that; all of them are looked at."""
-        cdef Py_ssize_t n = min(c.n, self.max_draft)
+    cdef Py_ssize_t solve_tree(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most,
+                               double* worth) noexcept nogil:
+        """The same for the first 0, 1, ... tokens of a tree, which is arranged for that.
+
+        Its paths end after `most` tokens. All tokens on them are looked at, also where there are more than `most`.
+        """
+        cdef double first
+        cdef Py_ssize_t n = self.trees.reach_to(&c.tree, c.calibration, min(c.n, self.max_draft), most, &first)
         self.set_prices(step, base, n)
-        if not self.may_pay(self.trees.reach(&c.tree, c.calibration, n), n):
+        if not self.may_pay(first, n):
             return -1
         self.trees.value(&c.tree, n, self.price, step.rate * self.costs.branch, worth)
-        return n
+        return min(n, most)
 
     cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,
                         Py_ssize_t base) noexcept nogil:

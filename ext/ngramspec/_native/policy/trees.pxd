@@ -24,6 +24,8 @@ cdef class TreeValues:
     cdef int32_t* memory32   # holds these four
     cdef float* least        # see least_of
     cdef double reach(self, const TreeC* t, const CalibrationC* c, Py_ssize_t n) noexcept nogil
+    cdef Py_ssize_t reach_to(self, TreeC* t, const CalibrationC* c, Py_ssize_t n, Py_ssize_t most,
+                             double* first) noexcept nogil
     cdef void value(self, TreeC* t, Py_ssize_t n, const double* price, double branch, double* worth) noexcept nogil
     cdef double save(self, const TreeC* t, Py_ssize_t n, const double* price, double branch) noexcept nogil
     cdef const float* least_of(self, const double* price, Py_ssize_t most, Py_ssize_t n) noexcept nogil

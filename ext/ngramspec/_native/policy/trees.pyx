@@ -72,6 +72,32 @@ cdef class TreeValues:
                 first += self.p[i]
         return min(first, 1.0)
 
+    cdef Py_ssize_t reach_to(self, TreeC* t, const CalibrationC* c, Py_ssize_t n, Py_ssize_t most,
+                             double* first) noexcept nogil:
+        """Do what `reach` does for the tokens whose paths have at most `most` tokens; return how many they are.
+
+        The other ones are put last. first: Set to what `reach` returns.
+        """
+        cdef int32_t* order = self.numbers
+        cdef int32_t* place = self.more
+        cdef Py_ssize_t i, near = 0, kept
+        first[0] = self.reach(t, c, n)
+        for i in range(n):
+            near += self.depth[i] < most
+        if near == n:
+            return n
+        kept, near = near, 0
+        for i in range(n):
+            if self.depth[i] < most:
+                place[i] = <int32_t>near
+                near += 1
+            else:
+                place[i] = <int32_t>(kept + i - near)
+            order[place[i]] = <int32_t>i
+        self.reorder(t, order, place, n)
+        first[0] = self.reach(t, c, kept)
+        return kept
+
     cdef void value(self, TreeC* t, Py_ssize_t n, const double* price, double branch, double* worth) noexcept nogil:
         """Arrange a tree after `reach`, and set what its first 0..n tokens are worth.
 
