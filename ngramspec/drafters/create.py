@@ -60,7 +60,8 @@ def create_drafter(
         params: Parameters for one member of a chain, by its name.
         **shared: Parameters for every member that has them, such as size_n=12 or pool=pool.
             `ngramspec.drafters.config` lists them with their defaults. `static` is a file of
-            counts for ngram-cache, an index for suffix: a chain of both needs `params`.
+            counts for ngram-cache, an index for suffix, and the pools of ngram-mod, suffix and
+            recycle are of different kinds: a chain of such drafters needs `params`.
 
     Returns:
         Drafter: begin, propose, accept, truncate, end; see its docstring.
