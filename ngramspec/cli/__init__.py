@@ -42,7 +42,7 @@ Examples:
 def main(debug: bool) -> None:
     """Draftless speculative decoding: n-gram drafters guess, the model verifies.
 
-    Every token stays the model's own choice: drafts change the speed.
+    Every token stays the model's own choice: drafts change only the speed.
     """
     for stream in (sys.stdout, sys.stderr):  # a terminal may have fewer characters than a text
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _ERRORS:

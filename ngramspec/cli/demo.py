@@ -66,7 +66,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
            help="CPU threads of the timed runs; use no more than there are idle cores."),
     option("Options", "--exact", is_flag=True,
            help="Time the bit-exact setting: flash attention, one thread."),
-    layers_option("Options"),
+    layers_option("Options", "0"),
     json_option(),
     option("Options", "--no-color", is_flag=True,
            help="Mark accepted tokens with « » instead of colour."),
@@ -78,7 +78,8 @@ def demo(**values: Any) -> None:
     without drafts and with each drafter. The texts must be equal token for token in llama.cpp's
     bit-exact setting (flash attention, one thread), or the exit code is 1. The times are without
     flash attention, in interleaved runs. Each run has a fresh drafter, so it learns no text from
-    earlier runs; only the policy carries over.
+    earlier runs; only the policy carries over. llama.cpp's five drafters have sizes for short
+    texts, which --json shows, and fixed lengths; `ngramspec bench e2e` runs them at their defaults.
     """
     from rich.console import Console
 

@@ -129,8 +129,8 @@ def tree_option(**more: Any) -> Decorator:
 
 def drafter_options() -> Decorator:
     """Return --spec-type, the statistics files and all parameters of the drafters."""
-    lookup = "Statistics file or lookup cache that ngram-cache reads."
-    learned = "The same, but what is generated is also saved to it."
+    lookup = "Counts for ngram-cache: a file of build-cache, or a lookup cache of llama.cpp."
+    learned = "The same, but what is generated is also saved to it; it need not exist."
     return options(
         option(SECTION, "--spec-type", env="SPEC_TYPE", metavar="LIST", multiple=True,
                shell_complete=in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
@@ -166,10 +166,12 @@ def drafter_options() -> Decorator:
         option(SECTION, "-lcd", "--lookup-cache-dynamic", "lookup_dynamic", type=FILE,
                help=learned),
         option(SECTION, "--pool", "--pool-file", "pool_file", type=FILE,
-               help="Pool of ngram-mod, shared by all processes that use the file."),
-        option(SECTION, "--suffix-index", type=FILE, help="Index of a corpus that suffix reads."),
+               help="Pool of ngram-mod, shared by all processes that use the file; it need not "
+               "exist."),
+        option(SECTION, "--suffix-index", type=FILE,
+               help="Index for suffix, from build-cache --kind suffix."),
         option(SECTION, "--recycle-file", type=FILE,
-               help="Pool of recycle: what it learns is saved to it."),
+               help="Pool of recycle: what it learns is saved to it; it need not exist."),
         option(SECTION, "--any-tokenizer", is_flag=True,
                help="Accept files that were built with another tokenizer."),
         *_parameters(),

@@ -66,7 +66,7 @@ RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "threads": (
         ("-t", "--threads"),
         {"env": "THREADS", "type": Threads(),
-         "help": "Default: one per core; 1 for the embedded model."},
+         "help": "CPU threads.  [default: one per physical core; 1 for the embedded model]"},
     ),
     "threads_batch": (
         ("-tb", "--threads-batch"),
@@ -92,7 +92,8 @@ RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--exact",),
         {"is_flag": True,
          "help": "Bit-exact setting: drafts cannot change a token. Tested at start; fails if the "
-         "model has none."},
+         "model has none. Of the context's options only -c, -np, the cache types and, with one "
+         "slot, -t count then."},
     ),
 }  # fmt: skip
 

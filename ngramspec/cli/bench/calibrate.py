@@ -50,8 +50,9 @@ Examples:
 A batch of n tokens is a draft of n - 1 and the token before it. Without -o the costs go
 to ngramspec/costs in XDG_CACHE_HOME (~/.cache), under a name made of the model file, the
 processor, llama.cpp's build, devices, loading, threads, flash attention, cache types and batch
-sizes: calibrate with the options that you serve with. `serve` and `generate` measure roughly by
-themselves the first time. Ctrl-C prints what was measured and saves nothing.
+sizes: calibrate with the options that you serve with, and with -ngl N where not all layers fit
+on the GPU. `serve` and `generate` measure roughly by themselves the first time. Ctrl-C prints
+what was measured and saves nothing.
 """
 
 

@@ -44,7 +44,7 @@ FLASH_ATTN = {"on": [True], "off": [False], "both": [True, False]}
     option("Options", "-ct", "--cache-type", default="f16", metavar="LIST",
            shell_complete=completion.cache_types,
            help="Types of the key-value cache to try."),
-    option("Options", "--tokens", default=640, type=click.IntRange(72, 1 << 20), metavar=None,
+    option("Options", "--tokens", default=640, type=click.IntRange(72, 1 << 20),
            help="Length of the text; a long one also shows effects of the length."),
     option("Options", "--no-extra-buffers", is_flag=True,
            help="Use weights as stored in the file, not repacked for the CPU."),

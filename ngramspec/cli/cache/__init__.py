@@ -25,6 +25,8 @@ def cache() -> None:
     """Inspect, check, merge, convert and prune statistics files.
 
     Such files come from build-cache, from drafters that learn, and from llama.cpp (lookup caches).
+    inspect and verify take any of them; lookup, merge and diff counts of n-grams and pools of
+    ngram-mod; convert and prune counts of n-grams.
     """
 
 

@@ -25,7 +25,7 @@ EPILOG = """\b
 Examples:
   ngramspec cache merge monday.ngc tuesday.ngc -o week.ngc
   ngramspec cache merge code.ngc lookup.bin -o code.ngc --min-count 2 --max-size 50M
-  ngramspec cache merge a.pool b.pool -o both.pool
+  ngramspec cache merge a.ngp b.ngp -o both.ngp
 """
 
 

@@ -18,12 +18,14 @@ SECTION = "Devices"
 ALL_LAYERS = -1
 
 
-def layers_option(section: str) -> Decorator:
-    """Return --n-gpu-layers."""
+def layers_option(
+    section: str, otherwise: str = "auto; the embedded model and --exact: 0"
+) -> Decorator:
+    """Return --n-gpu-layers. otherwise: the default, for --help."""
     return option(section, "-ngl", "--n-gpu-layers", "--gpu-layers", "n_gpu_layers",
                   env="N_GPU_LAYERS", metavar="N",
                   help="Layers on the GPU: a number, all, or auto: those that fit.  "
-                  "[default: auto; the embedded model and --exact: 0]")  # fmt: skip
+                  f"[default: {otherwise}]")  # fmt: skip
 
 
 def placement_options() -> Decorator:

@@ -124,9 +124,9 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
             "cache_type_k", "cache_type_v"),
     option(SLOTS, "--kv-unified/--no-kv-unified", "-kvu/-no-kvu", "kv_unified", env="KV_UNIFIED",
            default=None,
-           help="One cache of --ctx-size tokens that all slots share, or one per slot."
-           "  [default: shared, with --ctx-size and --parallel in equal parts; one per slot with "
-           "--exact, or with both and --spec-type none]"),
+           help="One cache of --ctx-size tokens that all slots share, or one per slot.  [default: "
+           "shared; if --ctx-size and --parallel are given, a slot can use an equal part of it, "
+           "and has a cache of its own if nothing drafts; one per slot with --exact]"),
     option(SLOTS, "--kv-unified-per-slot", env="KV_UNIFIED_PER_SLOT", type=AT_LEAST_1,
            help="Most tokens of a slot in a cache that all share, which holds N for each unless "
            "--ctx-size says more or less."),
@@ -176,7 +176,7 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
     option(SERVER, "--ssl-cert-file", env="SSL_CERT_FILE", type=FILE, help="Certificate in PEM."),
     option(ACCESS, "--api-key", env="LLAMA_API_KEY", multiple=True, metavar="KEY",
            help="Keys that requests must send, comma-separated (repeatable). Visible in the "
-           "process list: prefer a file or the variable."),
+           "process list: prefer --api-key-file, or the variable LLAMA_API_KEY."),
     option(ACCESS, "--api-key-file", env="API_KEY_FILE", type=FILE,
            help="File with one key per line; lines that begin with # are skipped."),
     option(ACCESS, "--pool-per-key/--share-between-keys", "pool_per_key", default=None,
