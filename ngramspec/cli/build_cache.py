@@ -161,7 +161,7 @@ NO_ROOM = "make room there, or choose another place with -o and --work; nothing 
     json_option(OUTPUT),
 )  # fmt: skip
 def build_cache(**values: Any) -> None:
-    """Count the n-grams of a corpus and write them as a statistics file.
+    """Build a statistics file from texts or recorded answers.
 
     CORPUS: files, folders, or - for stdin. Text and code, jsonl and parquet, also compressed (gz,
     zst, xz, bz2). Hidden files and files that a .gitignore excludes are skipped. PATTERN is a line

@@ -61,6 +61,7 @@ def test_every_help_has_examples_and_fits_80_columns(invoke: Any, command: tuple
     assert "ngramspec demo" in examples or "ngramspec generate" in examples
     options = result.output.split("Examples:")[0]
     assert max(map(len, options.splitlines())) <= 80
+    assert "..." not in options.partition("Commands:")[2]  # nothing cut off
 
 
 def test_every_drafter_parameter_is_an_option(invoke: Any) -> None:
