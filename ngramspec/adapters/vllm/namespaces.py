@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
 from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.vllm.counters import log
@@ -16,7 +17,8 @@ from ngramspec.engine.sources.pools import Pools
 from ngramspec.stats import SourceStats
 
 IDLE_STEPS = 256  # a namespace without requests keeps its drafter for so long
-MOST_FAILURES = 16  # of single namespaces; then something is wrong with all of them
+LOG_SECONDS = 60.0
+MOST_LOGGED = 16  # failures within LOG_SECONDS; requests choose how many namespaces there are
 
 
 class Namespaces:
@@ -28,6 +30,7 @@ class Namespaces:
 
     Args:
         settings: Of the engine.
+        clock: Returns the time in seconds.
 
     Raises:
         As create_drafter; FileNotFoundError: The folder of a file that will be written is missing.
@@ -35,8 +38,11 @@ class Namespaces:
     Not locked: one thread at a time.
     """
 
-    def __init__(self, settings: ProposerSettings) -> None:
+    def __init__(
+        self, settings: ProposerSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._settings = settings
+        self._clock = clock
         saves = Saves()
         weakref.finalize(self, saves.close)
         self._params = open_shared(settings.params, saves)
@@ -46,7 +52,8 @@ class Namespaces:
         self._used: OrderedDict[str, int] = OrderedDict()  # step of the last request, but of ""
         self._step = 0
         self._failed: dict[str, tuple[str, ...]] = {}  # namespaces without drafts: their requests
-        self._failures = 0
+        self._failures = 0  # since LOG_SECONDS before _due
+        self._due = clock() + LOG_SECONDS
         self._gone: dict[str, SourceStats] = {}
         self.get("")
 
@@ -106,19 +113,15 @@ class Namespaces:
     def fail(self, name: str, error: Exception, requests: Iterable[str]) -> None:
         """Log an error, and let its namespace draft nothing until the requests that it has end.
 
+        However often that happens, others go on: any client can make up namespaces, and must not
+        end the drafts of all. A namespace fails at most once for each of its requests.
+
         Args:
             name: The namespace.
             error: What went wrong.
             requests: Their ids.
-
-        Raises:
-            The error: It is the MOST_FAILURES-th of all namespaces.
         """
-        self._failures += 1
-        if self._failures >= MOST_FAILURES:
-            raise error
-        text = "ngramspec failed: no drafts for namespace %r until its requests of now have ended"
-        log.error(text, name, exc_info=error)
+        self._log(name, error)
         self._failed[name] = tuple(requests)
         self._used.pop(name, None)
         self._drop(name)
@@ -130,6 +133,21 @@ class Namespaces:
         for group in self.groups.values():
             add_stats(total, group.drafter.stats())
         return total
+
+    def _log(self, name: str, error: Exception) -> None:
+        """Log a failure, unless there have been many lately."""
+        now = self._clock()
+        if now >= self._due:
+            unsaid = self._failures - MOST_LOGGED
+            if unsaid > 0:
+                log.error("ngramspec failed %d times more, which was not logged", unsaid)
+            self._failures, self._due = 0, now + LOG_SECONDS
+        self._failures += 1
+        if self._failures <= MOST_LOGGED:
+            text = (
+                "ngramspec failed: no drafts for namespace %r until its requests of now have ended"
+            )
+            log.error(text, name, exc_info=error)
 
     def _drop_idle(self) -> None:
         """Free the drafters of namespaces that had no request for long."""

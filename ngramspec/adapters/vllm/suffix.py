@@ -21,7 +21,7 @@ class BatchProposer:
     """Propose drafts from an InputBatch, by request id.
 
     Requests of a namespace share its pools. What fails for one namespace ends drafts of its
-    requests only.
+    requests only, however many namespaces fail.
 
     Args:
         vllm_config: vllm.config.VllmConfig; options as for Proposer.
@@ -62,8 +62,8 @@ class BatchProposer:
             sampled_token_ids, slot_mappings: as for Proposer.propose.
 
         Returns:
-            As Proposer.propose. After a failure, which is logged, the rows of its namespace stay
-            empty until the requests that it had have ended; after MOST_FAILURES, all rows.
+            As Proposer.propose. After a failure in a namespace, which is logged, its rows stay
+            empty until the requests that it had have ended; after any other failure, all rows.
 
         Cost: O(rows + emitted and drafted tokens) for each namespace that has rows, plus the length
         of each new prompt.

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.vllm_calls import CALLS, batch_of
 from helpers.vllm_engine import config
 from helpers.vllm_requests import SAID, Requests, of, texts
 from ngramspec import AutoPolicy
 from ngramspec.adapters.vllm import namespaces
+from ngramspec.adapters.vllm.namespaces import Namespaces
 from ngramspec.adapters.vllm.request_options import RequestOptions
+from ngramspec.adapters.vllm.settings import read_settings
 from ngramspec.adapters.vllm.suffix import BatchProposer
 from ngramspec.costs import CostTable
 from ngramspec.formats.cache_file import Origin
@@ -124,18 +127,48 @@ def test_a_draft_that_fails_ends_those_of_its_namespace(
     assert proposer.namespaces.stats()["ngram-simple"].begin_calls == 4
 
 
-def test_after_many_failures_nothing_is_drafted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_namespaces_that_a_client_makes_up_end_no_drafts_of_others(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(namespaces, "MOST_FAILURES", 3)
-    proposer = BatchProposer(config(drafter="suffix", policy="fixed"))
-    run = Requests(proposer, texts("r", "a", "b", "c"), of("a", "b", "c"))
+    made_up = [f"n{i}" for i in range(3 * namespaces.MOST_LOGGED)]
+    loop = [1, 2, 3, 4, 5] * 20
+    proposer = BatchProposer(config(drafter="ngram-simple", policy="fixed", size_n=2))
+    run = Requests(proposer, dict.fromkeys(("r", "a", *made_up), loop), of("a", *made_up))
+    run.step("r", "a")
+    make = namespaces.make_drafter
     monkeypatch.setattr(namespaces, "make_drafter", lambda *_: 1 / 0)
+    for name in made_up:
+        made = run.step("r", "a", name)
+        assert {one: len(draft) for one, draft in made.items()} == {"r": 4, "a": 4, name: 0}
+    monkeypatch.setattr(namespaces, "make_drafter", make)
+    assert len(run.step("r", "a", made_up[0])[made_up[0]]) == 4  # it has not failed for ever
+
+
+def test_failures_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    kept = Namespaces(read_settings(config(drafter="suffix")), lambda: now)
     with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
-        for name in ("a", "b", "c", "c"):
-            assert not any(run.step("r", name).values())
-    assert len(caplog.records) == 3
-    assert caplog.records[-1].getMessage() == "ngramspec failed and drafts nothing from now on"
+        for i in range(namespaces.MOST_LOGGED + 5):
+            kept.fail(f"n{i}", ValueError("odd"), [])
+        assert len(caplog.records) == namespaces.MOST_LOGGED
+        now = namespaces.LOG_SECONDS
+        kept.fail("late", ValueError("odd"), [])
+    assert [one.getMessage() for one in caplog.records[namespaces.MOST_LOGGED :]] == [
+        "ngramspec failed 5 times more, which was not logged",
+        "ngramspec failed: no drafts for namespace 'late' until its requests of now have ended",
+    ]
+
+
+def test_a_failure_of_no_namespace_ends_all_drafts(caplog: pytest.LogCaptureFixture) -> None:
+    proposer = BatchProposer(config(drafter="suffix", policy="fixed"))
+    batch = batch_of(CALLS[0])
+    del batch.req_ids  # as of a vLLM that has changed
+    with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
+        for _ in range(3):
+            assert not any(proposer.propose(4, batch, CALLS[0]["sampled"]))
+    assert [one.getMessage() for one in caplog.records] == [
+        "ngramspec failed and drafts nothing from now on"
+    ]
 
 
 # A pass costs the same up to 4 tokens, and 3 times that more for each further one.
