@@ -139,6 +139,23 @@ def test_a_policy_pays_for_all_rows_that_a_draft_pads() -> None:
     assert lengths[0] > 0 == lengths[1]
 
 
+def test_a_policy_is_told_what_drafts_pad_once_they_are_cut() -> None:
+    table = CostTable(((1, 1.0), (2, 1.3)))
+    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    drafter = create_drafter("suffix", slots=2, policy=policy, share=False)
+    drafts = Drafts(drafter, 2, 8, 100, ends=(3,))
+    for row, (prompt, first) in enumerate(((LOOP, 1), (np.arange(40, 64, dtype=np.int32), 64))):
+        drafts.begin(row, prompt)
+        drafts.accept(row, np.array([first], np.int32), 0)
+    rows = np.arange(2, dtype=np.int32)
+    assert drafts.propose(rows, np.full(2, 8, np.int32), 4) == 2  # the third is behind an end
+    drafts.accept(0, np.array([2, 3, 9], np.int32), 2)
+    drafts.accept(1, np.array([70], np.int32), 0)
+    drafts.propose(rows, np.zeros(2, np.int32), 4)  # the pass before has ended
+    told.step(4, 12)  # four rows of a newest token and two places
+    assert policy.rate == told.rate
+
+
 def say(speculator: NgramSpeculator, prompt: list[int], text: list[int]) -> list[int]:
     """Run one row through a lent drafter and return its first draft."""
     with speculator.lend(1) as drafter:

@@ -247,6 +247,35 @@ def test_padding_counts_for_what_a_pass_costs() -> None:
     assert policy.rate == told.rate < 1
 
 
+def test_padding_is_that_of_drafts_as_they_were_sent() -> None:
+    table = CostTable(((1, 1.0), (2, 1.3)))
+    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    drafter, _ = padded_pass(policy, 4)
+    drafter.shorten(0, 1)
+    drafter.accept(0, int32([2, 7]), 1)
+    drafter.accept(1, int32([7]), 0)
+    drafter.propose(0, 1)
+    told.step(3, 8)  # four rows of a newest token and one place
+    assert policy.rate == told.rate
+
+
+def test_padding_is_of_the_pass_alone() -> None:
+    table = CostTable(((1, 1.0), (2, 1.3)))
+    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    drafter, _ = padded_pass(policy, 4)
+    drafter.accept(0, int32([2, 3, 4, 5]), 3)
+    drafter.accept(1, int32([7]), 0)
+    told.step(5, 16)
+    out, lens = np.zeros((2, 8), np.int32), np.zeros(2, np.int32)
+    drafter.propose_batch(int32([0, 1]), 8, out, lens)
+    assert lens.tolist() == [3, 0]
+    drafter.accept(0, int32([6, 7, 8, 1]), 3)
+    drafter.accept(1, int32([9]), 0)
+    drafter.propose(0, 1)
+    told.step(5, 5)
+    assert policy.rate == told.rate
+
+
 @pytest.mark.parametrize("width", [0, 8])
 def test_a_room_without_bounds_is_no_smaller_than_another(width: int) -> None:
     drafts = []

@@ -48,6 +48,9 @@ cdef void commit_teach(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ss
     if emitted != NULL:
         emitted.tokens += n
         emitted.batch_tokens += 1 + draft_len
+        if emitted.slots == <const void*>d.slots:
+            emitted.own += 1 + draft_len
+            emitted.longest = max(emitted.longest, draft_len)
 
 
 cdef Status commit_tokens(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,

@@ -102,15 +102,6 @@ cdef int proposals_prepare(ProposalsC* p, AutoPolicy judge) except -1:
     return 0
 
 
-cdef Py_ssize_t _padding(const ProposalsC* p) noexcept nogil:
-    """The tokens of a padded pass that are neither a slot's newest nor drafted."""
-    cdef Py_ssize_t i, longest = 0, own = p.num
-    for i in range(p.num):
-        longest = max(longest, p.offers[i].chosen)
-        own += p.offers[i].chosen
-    return p.padded * (1 + longest) - own
-
-
 cdef void proposals_choose(ProposalsC* p, AutoPolicy judge) noexcept nogil:
     cdef DriverC* d = p.lanes.drivers[0]
     cdef AskC ask = p.ask
@@ -125,7 +116,7 @@ cdef void proposals_choose(ProposalsC* p, AutoPolicy judge) noexcept nogil:
     judge.teaches = teaches
     if p.padded:
         judge.even(p.offers, n, ask.batch_tokens, p.padded)
-        judge.emitted.batch_tokens += _padding(p)
+        judge.emitted.padded, judge.emitted.slots = p.padded, <const void*>d.slots
     for i in range(n):
         _write_row(d, p.slots[i], p.offers[i].chosen, p, i)
 

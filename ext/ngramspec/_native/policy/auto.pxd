@@ -5,7 +5,11 @@ from ngramspec._native.policy.costs cimport Calibrations, PassCosts
 # What the slots of a pass emitted, and the tokens of the pass.
 cdef struct EmittedC:
     Py_ssize_t tokens
-    Py_ssize_t batch_tokens
+    Py_ssize_t batch_tokens  # newest and drafted ones, without padding
+    Py_ssize_t padded        # rows that are padded to their longest draft, 0 = none
+    const void* slots        # those of the drafter of these rows
+    Py_ssize_t own           # of batch_tokens, those of these slots
+    Py_ssize_t longest       # of their drafts
 
 # Emitted tokens of all slots and what they took, in passes over one token; earlier ones count less.
 cdef struct RateC:
