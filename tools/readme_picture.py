@@ -142,7 +142,11 @@ def main() -> None:
     with open_benches((DRAFTERS[-1],)) as made:
         # Text and times of one setting, the timed one.
         benches = type(made)(made.model, made.modes, made.timed, made.timed)
-        results = [run_task(benches, task, repeats=options.repeats) for task in TASKS]
+        repeats = options.repeats
+        results = [
+            run_task(benches, task, repeats=repeats, first=number * repeats)
+            for number, task in enumerate(TASKS)
+        ]
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(draw(results), "utf-8")
 

@@ -113,7 +113,7 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
     chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
     each = benches.count_runs(values["repeats"])
     with progress("starting", each * len(chosen)) as advance:
-        for task in chosen:
+        for number, task in enumerate(chosen):
             advance.name(task.title)
             result = run_task(
                 benches,
@@ -121,6 +121,7 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
                 repeats=values["repeats"],
                 max_tokens=values["max_tokens"],
                 advance=advance,
+                first=number * values["repeats"],  # rounds are counted on, as in `bench e2e`
             )
             if not values["as_json"]:
                 with advance.paused():

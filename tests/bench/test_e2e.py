@@ -264,6 +264,30 @@ def test_the_table_of_several_prompts(
     assert "3/3" in result.stdout
 
 
+def test_prompts_begin_with_one_mode_after_the_other(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    inner = Bench._run
+
+    def watched(self: Bench, mode: Mode, request: Any) -> OneRun:
+        order.append(mode.spec)
+        return inner(self, mode, request)
+
+    monkeypatch.setattr(Bench, "_run", watched)
+    lines = tmp_path / "three.jsonl"
+    lines.write_text('{"prompt": "def area("}\n' * 3)
+    drafters = ("--drafter", "ngram-mod", "--drafter", "suffix")
+    for repeats, firsts in (("1", [0, 1, 2]), ("2", [0, 1, 2, 0, 1, 2])):
+        order.clear()
+        result = run("--prompts", lines, *drafters, "--repeats", repeats, "-n", "3", "--raw")
+        assert result.exit_code == 0, result.output
+        modes = order[:3]  # they warm up in their order
+        assert modes == ["none", "ngram-mod", "suffix"]
+        rounds = [order[at : at + 3] for at in range(3, len(order), 3)]
+        assert rounds == [[*modes[first:], *modes[:first]] for first in firsts]
+
+
 def test_texts_that_differ_are_told_and_no_error(
     run: Run, prompt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

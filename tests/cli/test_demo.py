@@ -108,6 +108,25 @@ def test_bit_exact_setting_can_be_timed(invoke: Any) -> None:
     assert made["summary"][1]["identical_timed_texts"] == 1
 
 
+def test_tasks_begin_with_one_mode_after_the_other(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    original = Bench._run
+
+    def watched(self: Bench, mode: Any, request: Any) -> Run:
+        order.append(mode.spec)
+        return original(self, mode, request)
+
+    monkeypatch.setattr(Bench, "_run", watched)
+    short = ("--repeats", "1", "--max-tokens", "4", "--exact", "--json")
+    tasks = ("--task", "rename", "--task", "repeat", "--drafter", "ngram-simple")
+    result = invoke("demo", *tasks, *short)
+    assert result.exit_code == 0, result.output
+    warm_up, *rounds = [order[at : at + 2] for at in range(0, len(order), 2)]
+    assert rounds == [warm_up, warm_up[::-1]] == [["none", "ngram-simple"], warm_up[::-1]]
+
+
 def test_text_that_differs_is_an_error(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Bench._run
 

@@ -177,6 +177,7 @@ def run_task(
     repeats: int = 5,
     max_tokens: int = 256,
     advance: Callable[[], object] = lambda: None,
+    first: int = 0,
 ) -> TaskResult:
     """Run one task without drafts and with each drafter, interleaved.
 
@@ -186,12 +187,18 @@ def run_task(
         repeats: Timed runs of each.
         max_tokens: Longest answer.
         advance: Called after each run.
+        first: As for run_in_turns.
     """
     prompt = benches.model.tokenize_chat(task.messages)
 
     def run(bench: Bench, rounds: int) -> tuple[PromptOutcome, ...]:
         return bench.run(
-            prompt, max_tokens=max_tokens, repeats=rounds, sampling=GREEDY, advance=advance
+            prompt,
+            max_tokens=max_tokens,
+            repeats=rounds,
+            sampling=GREEDY,
+            advance=advance,
+            first=first,
         )
 
     checked = () if benches.one else run(benches.exact, 1)

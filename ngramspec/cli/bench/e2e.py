@@ -187,7 +187,7 @@ def _results(
     sampling = Sampling(temperature=values["temp"], seed=values["seed"])
     with progress("warming up", num_modes * values["repeats"] * len(tasks)) as advance:
         bench.warm_up(prompts[0][:WARM_UP], sampling)
-        for task, prompt in zip(tasks, prompts, strict=True):
+        for number, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
             advance.name(task.title)
             outcomes = bench.run(
                 prompt,
@@ -195,6 +195,10 @@ def _results(
                 repeats=values["repeats"],
                 sampling=sampling,
                 advance=advance,
+                # Rounds are counted on from prompt to prompt. With few of each, plain decoding
+                # would otherwise begin most of them, and a machine that warms up or slows down
+                # would favour one side.
+                first=number * values["repeats"],
             )
             text = model.detokenize(outcomes[0].runs[0].token_ids)
             yield PromptResult(task.name, int(prompt.size), text, outcomes)
