@@ -76,15 +76,6 @@ def worker_load(slots: str, path: str) -> Figures:
     return {"seconds": seconds}
 
 
-def peak_mb() -> float:
-    """Return the most memory that this process has had, mapped files included.
-
-    What `run` reports is never less than the memory of the process that starts it.
-    """
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
 def worker_tokenise(model: str, text: str, output: str) -> Figures:
     """Write the token ids of a text."""
     from ngramspec.tokenizers import load_tokenizer
@@ -109,7 +100,7 @@ WORKERS: dict[str, Callable[..., Figures]] = {
 def ours(*arguments: str) -> Figures:
     """Run a worker in a process of its own."""
     ran = run([sys.executable, __file__, "--worker", *arguments])
-    return {**json.loads(ran.stdout), "wall": ran.seconds}
+    return {**json.loads(ran.stdout), "wall": ran.seconds, "peak_mb": ran.peak_mb}
 
 
 def medians(runs: list[Figures]) -> Figures:
@@ -231,8 +222,7 @@ def table(figures: dict[str, Any]) -> list[str]:
 def main() -> None:
     """Parse the arguments, measure, print."""
     if sys.argv[1:2] == ["--worker"]:
-        figures = WORKERS[sys.argv[2]](*sys.argv[3:])
-        print(json.dumps({**figures, "peak_mb": peak_mb()}))
+        print(json.dumps(WORKERS[sys.argv[2]](*sys.argv[3:])))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("text")

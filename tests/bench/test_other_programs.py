@@ -69,7 +69,7 @@ def test_pauses_are_of_drafters_that_need_no_logits() -> None:
     assert not set(FROM_LOGITS) & set(pauses.NAMES)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the script reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="its program reads /proc")
 def test_memory_for_slots_is_that_of_a_whole_process_on_both_sides(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="the tokenizer comes from llama-cpp-python")
     write_program(tmp_path / "llama-lookup-create", CREATE)
