@@ -64,4 +64,4 @@ cdef class OfferList:
     cdef list views         # keeps the claims alive
 
 cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[::1] claims,
-                  Py_ssize_t room, object streak=?) except -1
+                  Py_ssize_t room, object streak) except -1

@@ -296,7 +296,7 @@ cdef void arrange(OfferC* offers, TurnC* turns, Py_ssize_t n) noexcept nogil:
 
 
 cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[::1] claims,
-                  Py_ssize_t room, object streak=None) except -1:
+                  Py_ssize_t room, object streak) except -1:
     """Fill in a candidate; the claims are not copied."""
     c.streak = -1
     if streak is not None:
