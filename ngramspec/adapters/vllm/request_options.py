@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -82,6 +82,7 @@ def hold_options(add_request: Callable[..., Any]) -> Callable[..., Any]:
             log.warning("ngramspec: request %s gets no drafts: %s", name, error)
             ask = RequestOptions(speculate=False)  # the wrong one may be its namespace
         held = self.__dict__.setdefault(HELD_AT, {})
+        _forget_gone(held, self.req_id_to_index)  # a rank that drafts nothing never looks at them
         if ask is not DEFAULT:
             held[request.req_id] = ask
         else:
@@ -95,8 +96,12 @@ def hold_options(add_request: Callable[..., Any]) -> Callable[..., Any]:
 def held_options(input_batch: Any) -> dict[str, RequestOptions]:
     """Return the asks of a batch's requests that differ from the default; drop those of others."""
     held: dict[str, RequestOptions] = getattr(input_batch, HELD_AT, None) or {}
-    present = input_batch.req_id_to_index
+    _forget_gone(held, input_batch.req_id_to_index)
+    return held
+
+
+def _forget_gone(held: dict[str, RequestOptions], present: Collection[str]) -> None:
+    """Drop what requests asked that have left the batch, once there are more than it has."""
     if len(held) > len(present):
         for req_id in [one for one in held if one not in present]:
             del held[req_id]
-    return held

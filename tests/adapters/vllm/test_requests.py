@@ -196,6 +196,16 @@ def test_times_are_learnt_while_namespaces_draft_side_by_side() -> None:
     assert step(["r0", "r1", "r2"]) == [True, True]
 
 
+def test_what_requests_asked_goes_where_no_proposer_looks_at_it() -> None:
+    """As on a rank whose drafts nobody uses."""
+    add_request, batch = hold_options(Batch.add_request), Batch()
+    for number in range(50):
+        ask = asking(namespace=f"n{number}")
+        add_request(batch, SimpleNamespace(req_id=f"r{number}", sampling_params=ask))
+        assert list(getattr(batch, "_ngramspec_options", {})) == [f"r{number}"]
+        del batch.req_id_to_index[f"r{number}"]
+
+
 def test_what_requests_asked_goes_when_they_have_gone() -> None:
     ask = RequestOptions(namespace="a")
     batch = SimpleNamespace(
