@@ -28,6 +28,8 @@ log = logging.getLogger("ngramspec")
 Rows = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
 _EMPTY = np.empty(0, np.int32)
+# Of a text that no drafter takes, or that there is no room for: the other requests go on.
+_OF_ONE = (InputError, OverflowError, MemoryError)
 
 
 class Corpus:
@@ -49,8 +51,9 @@ class Corpus:
     Raises:
         InputError: A value is out of its bounds, or a setting in the environment is wrong.
 
-    What fails later is logged once, and nothing is drafted from then on: rows hold the newest token
-    and padding, so the engine goes on. One thread at a time, except load_external_corpus_named.
+    A request whose text no drafter takes, or has room for, gets no drafts. What else fails later is
+    logged once, and nothing is drafted from then on: rows hold the newest token and padding, so the
+    engine goes on. One thread at a time, except load_external_corpus_named.
     """
 
     def __init__(
@@ -203,7 +206,7 @@ class Corpus:
                 return _EMPTY, _EMPTY
             try:
                 drafting.follow(tail, length)
-            except (InputError, OverflowError) as error:
+            except _OF_ONE as error:
                 self._silence(drafting, name, error)
                 return _EMPTY, _EMPTY
             if not self.vocab_size:
@@ -218,7 +221,7 @@ class Corpus:
         drafting = self._new(request.rid)
         try:
             drafting.begin(request.origin_input_ids_unpadded, request.output_ids)
-        except (InputError, OverflowError) as error:
+        except _OF_ONE as error:
             self._silence(drafting, request.rid, error)
 
     def _new(self, name: str) -> SlotRequest:

@@ -172,6 +172,26 @@ def test_a_request_with_other_ids_has_no_drafts_and_harms_no_other(
     made.erase_match_state(["bad", "tail", "a"])
 
 
+def test_a_request_whose_text_there_is_no_room_for_harms_no_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, text = corpus(), [*LONG, 3, *LONG[:4]]
+    made.meet([request("a", text), request("large", text)])
+
+    def fail(*_: object) -> None:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(made._requests["large"], "follow", fail)
+    with caplog.at_level(logging.WARNING, "ngramspec"):
+        for _ in range(3):
+            assert drafted(made, "large", text) == [0] * 5
+            assert drafted(made, "a", text) == LONG[4:9]
+    assert [one.getMessage() for one in caplog.records] == [
+        "request large has no drafts: none left"
+    ]
+    made.erase_match_state(["large", "a"])
+
+
 def test_a_failure_is_logged_once_and_the_engine_goes_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
