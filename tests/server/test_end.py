@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -240,6 +241,40 @@ def test_signals_are_handled_while_the_main_thread_hangs() -> None:
             time.sleep(0.7)
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
+        finally:
+            process.kill()
+
+
+def test_the_end_begins_and_comes_although_nobody_reads_stderr() -> None:
+    program = (
+        "import threading\n"
+        "from ngramspec.server.http.shutdown import Shutdown\n"
+        "stopped = threading.Event()\n"
+        "with Shutdown() as ending:\n"
+        "    ending.take_signals(stopped.set, lambda: None)\n"
+        "    print('here', flush=True)\n"
+        "    stopped.wait()\n"
+        "    ending.part('a test', 0.1)\n"
+        "    threading.Event().wait()  # for ever\n"
+    )
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:  # until it is full
+            os.write(write, b"." * 4096)
+    os.set_blocking(write, True)
+    with (
+        open(read, "rb"),
+        open(write, "wb") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"here\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 1
         finally:
             process.kill()
 

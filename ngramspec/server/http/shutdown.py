@@ -6,17 +6,19 @@ import contextlib
 import faulthandler
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from types import TracebackType
 
+from ngramspec.server.stderr import stderr_number, write_stderr
+
 NOTE = "shutting down: running requests can finish; Ctrl-C again quits at once"
 SAME_PRESS = 0.5  # seconds; a second SIGINT within it is the same Ctrl-C, from a parent process
 GRACE = 5.0  # further seconds after which the process exits even if no Python code can run
 NOTE_SECONDS = 1.0  # how long a process that leaves waits for its log
+READER_SECONDS = 0.5  # how long the reader of stderr is waited for: the end comes without it
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130  # as a shell has it for SIGINT
 HANDLED = 128  # added to the number of a signal whose handler has run
@@ -89,7 +91,7 @@ class Shutdown:
         """Begin a part of the shutdown: if no other begins within the time, the process exits."""
         self._parts.put((what, time.monotonic() + seconds))
         with contextlib.suppress(RuntimeError):  # no memory for its thread: `_watch` is left
-            faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=_stderr())
+            faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=stderr_number())
 
     def hang(self, what: str) -> None:
         """Note that something hangs, so that `leave` must end the process."""
@@ -109,7 +111,7 @@ class Shutdown:
             if error is not None:
                 _write(f"Error: {error}")
                 _start(self._note, f"Error: {error}")
-            _leave(self._hanging, self._note)
+            leave_at_once(self._hanging, self._note)
 
     def _watch(self) -> None:
         part = self._parts.get()
@@ -118,7 +120,7 @@ class Shutdown:
             try:
                 part = self._parts.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
-                _leave(f"{what} took too long", self._note)
+                leave_at_once(f"{what} took too long", self._note)
 
 
 def _listen(
@@ -153,11 +155,16 @@ def _listen(
             os._exit(EXIT_INTERRUPTED)
 
 
-def _leave(why: str, note: Callable[[str], None]) -> None:
-    """End the process, with all threads that hang in it."""
+def leave_at_once(why: str, note: Callable[[str], None] = lambda line: None) -> None:
+    """End the process, with all threads that hang in it.
+
+    Args:
+        why: For stderr and the log.
+        note: As Shutdown has it.
+    """
     line = f"Error: exited before the shutdown was complete: {why}"
     _write(line)
-    faulthandler.dump_traceback(file=_stderr())
+    _write_stacks()
     noting = _start(note, line)
     if noting is not None:
         noting.join(NOTE_SECONDS)
@@ -175,14 +182,22 @@ def _start(work: Callable[..., None], *arguments: str) -> threading.Thread | Non
 
 
 def _write(line: str) -> None:
-    """Write a line to stderr without Python's locks, which a thread that hangs may hold."""
+    """Write a line to stderr, if it is read."""
+    write_stderr(f"{line}\n", READER_SECONDS)
+
+
+def _write_stacks() -> None:
+    """Write the stacks of all threads to stderr, if it is read.
+
+    They pass a pipe: faulthandler lets no Python code run until all is written.
+    """
+    if os.name != "posix":
+        faulthandler.dump_traceback(file=stderr_number())
+        return
     with contextlib.suppress(OSError):
-        os.write(_stderr(), f"{line}\n".encode())
-
-
-def _stderr() -> int:
-    """Return the file descriptor of stderr."""
-    try:
-        return sys.__stderr__.fileno() if sys.__stderr__ else 2
-    except (OSError, ValueError):  # it is closed, or not a file
-        return 2
+        read, write = os.pipe()
+        os.set_blocking(write, False)  # what does not fit is left out
+        faulthandler.dump_traceback(file=write)
+        os.close(write)
+        with open(read, "rb") as stacks:
+            write_stderr(stacks.read().decode("utf-8", "replace"), READER_SECONDS)
