@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -15,7 +17,7 @@ class _Stderr(logging.Handler):
         click.echo(record.getMessage(), err=True)
 
 
-TOLD = logging.getLogger("ngramspec.told")  # a log file is one more handler of it
+TOLD = logging.getLogger("ngramspec.told")
 TOLD.propagate = False
 TOLD.setLevel(logging.INFO)
 TOLD.addHandler(_Stderr())
@@ -25,6 +27,24 @@ def tell(line: str) -> None:
     """Write a line, or several, to stderr and to the log.
 
     Raises:
-        OSError: stderr cannot be written.
+        OSError: stderr cannot be written, outside of `told_by`.
     """
     TOLD.info("%s", line)
+
+
+@contextlib.contextmanager
+def told_by(handlers: Sequence[logging.Handler]) -> Iterator[None]:
+    """Have others write the lines that are told in the block, those for stderr as well."""
+    before = list(TOLD.handlers)
+    _replace(before, handlers)
+    try:
+        yield
+    finally:
+        _replace(handlers, before)
+
+
+def _replace(old: Sequence[logging.Handler], new: Sequence[logging.Handler]) -> None:
+    for handler in old:
+        TOLD.removeHandler(handler)
+    for handler in new:
+        TOLD.addHandler(handler)

@@ -19,6 +19,7 @@ class Process:
 
     program: What runs instead of `-m ngramspec`, given to Python.
     ignoring: A signal that is ignored when it starts, as nohup does with SIGHUP.
+    reading: False = nobody reads stderr, unless `read` is called.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class Process:
         *arguments: str,
         program: Sequence[str] = ("-m", "ngramspec"),
         ignoring: int = 0,
+        reading: bool = True,
         **environment: str,
     ) -> None:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")}
@@ -41,6 +43,12 @@ class Process:
         if ignoring:
             signal.signal(ignoring, handler)
         self.lines: list[str] = []
+        self._reader: threading.Thread | None = None
+        if reading:
+            self.read()
+
+    def read(self) -> None:
+        """Begin to read stderr."""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -67,7 +75,7 @@ class Process:
     def wait(self) -> int:
         """Wait for its end and return its exit code."""
         code = self.process.wait(30)
-        self._reader.join(10)
+        self._wait_for_reader()
         return code
 
     def close(self) -> None:
@@ -76,5 +84,9 @@ class Process:
         self.process.wait()
         for pipe in (self.process.stdout, self.process.stderr):
             assert pipe is not None
-            self._reader.join(10)
+            self._wait_for_reader()
             pipe.close()
+
+    def _wait_for_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.join(10)

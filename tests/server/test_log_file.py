@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -78,13 +77,13 @@ def test_errors_are_in_it(tmp_path: Path) -> None:
     from ngramspec.cli import main
 
     path = tmp_path / "server.log"
+    before = [*TOLD.handlers]
     wrong = ("--port", "0", "--model", "no-such.gguf", "--log-file", str(path))
     result = CliRunner().invoke(main, ["serve", *wrong], prog_name="ngramspec")
     assert_one_error(result, "no-such.gguf: No such file", 2)
     assert result.stderr == f"{told(path, 'ERROR')[0]}\n"
     assert "loading" not in result.stderr
-    known = [one.baseFilename for one in TOLD.handlers if isinstance(one, logging.FileHandler)]
-    assert str(path) not in known  # the next command writes to no file
+    assert TOLD.handlers == before  # the next command writes to no file
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -98,3 +97,59 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_lines_are_written_as_they_are(capfd: pytest.CaptureFixture[str]) -> None:
     tell("100 %s of it\nand {more}")
     assert capfd.readouterr().err == "100 %s of it\nand {more}\n"
+
+
+class Unread:
+    """A server whose stderr, a full pipe, nobody reads. Its log has a line per HTTP request."""
+
+    NUMBER = 100
+
+    def __init__(self, spawn: Spawn, folder: Path) -> None:
+        self.log = folder / "server.log"
+        path = folder / "server.sock"
+        given = ("-np", "1", "-c", "512", "--access-log", "--log-file", str(self.log))
+        self.server = spawn("--host", str(path), *given, reading=False)
+        wait_until(lambda: self.log.exists() and "listening on" in self.log.read_text())
+        transport = httpx.HTTPTransport(uds=str(path))
+        self.client = httpx.Client(transport=transport, base_url="http://x", timeout=60)
+        for number in range(self.NUMBER):  # 200 kB; a pipe holds 64 KiB
+            assert self.client.get(f"/health?{'x' * 2000}{number}").status_code == 200
+
+    def count(self, text: str) -> int:
+        """Return how many of the lines a text has, in order."""
+        found = [
+            int(one) for one in re.findall(r'"GET /health\?x+(\d+) HTTP/1.1" 200$', text, re.M)
+        ]
+        assert found == list(range(len(found)))
+        return len(found)
+
+
+@pytest.fixture
+def unread(spawn: Spawn, tmp_path: Path) -> Iterator[Unread]:
+    made = Unread(spawn, tmp_path)
+    with made.client:
+        yield made
+
+
+def test_answers_and_the_file_do_not_wait_for_who_reads_stderr(unread: Unread) -> None:
+    server, body = unread.server, {"prompt": "x", "n_predict": 2}
+    made = unread.client.post("/completion", json=body)
+    line = f"request {made.headers['x-request-id']}: "
+    wait_until(lambda: line in unread.log.read_text())
+    server.read()
+    wait_until(lambda: line in server.text)
+    assert server.end() == 0
+    assert server.text.count("draft acceptance = ") == 1
+    for text in (server.text, unread.log.read_text()):
+        assert unread.count(text) == unread.NUMBER
+        assert "as nobody read" not in text  # what was dropped
+
+
+def test_a_server_whose_stderr_nobody_reads_ends_as_others_do(unread: Unread) -> None:
+    assert unread.server.end() == 0
+    text = unread.log.read_text()
+    assert unread.count(text) == unread.NUMBER
+    assert text.count("draft acceptance = ") == 1
+    unread.server.read()  # what the pipe held
+    assert unread.server.wait() == 0
+    assert 0 < unread.count(unread.server.text) < unread.NUMBER

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from logging import ERROR, INFO
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
@@ -14,76 +17,124 @@ from typing import Any
 import click
 
 from ngramspec.cli.command import error_line
-from ngramspec.cli.told import TOLD
+from ngramspec.cli.serve.log_writer import LogWriter
+from ngramspec.cli.told import TOLD, told_by
 from ngramspec.errors import NgramspecError
-from ngramspec.server.http.shutdown import NOTE
+from ngramspec.server.http.shutdown import NOTE, leave_at_once
+from ngramspec.server.stderr import write_stderr
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+FORMATTER = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+# At the end, how long nothing may be written before the rest is given up.
+DISK_SECONDS = 30.0
+READER_SECONDS = 2.0
 # llama.cpp's thresholds of verbosity: 0 and 1 errors, 2 warnings, 3 information, more: all.
 LEVELS = ("error", "error", "warning", "info")
 
 
 @contextlib.contextmanager
-def logging_to(options: Mapping[str, Any]) -> Iterator[LogFile]:
+def logging_to(options: Mapping[str, Any]) -> Iterator[Log]:
     """Send the log to stderr in the block, and to --log-file if that is given.
 
-    The file also gets the lines that commands tell their users, and the error that ends the block.
+    Both also get the lines that commands tell their users, and the file the error that ends the
+    block. Who logs waits for neither.
 
     Raises:
         OSError: The file cannot be written.
     """
-    file = LogFile(options["log_file"])
-    level = level_of(options)
-    handlers = [logging.StreamHandler(sys.stderr), *file.handlers]
-    logging.basicConfig(level=level.upper(), format=FORMAT, handlers=handlers)
+    log = Log(options["log_file"])
+    logging.basicConfig(level=level_of(options).upper(), handlers=log.handlers)
     if not options["access_log"]:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    for handler in file.handlers:
-        TOLD.addHandler(handler)
     try:
-        yield file
+        with told_by(log.handlers):
+            yield log
     except (Exception, KeyboardInterrupt) as error:
-        file.note(_told_as(error))
+        log.note(_told_as(error))
         raise
     finally:
-        for handler in file.handlers:
-            TOLD.removeHandler(handler)
+        for handler in log.handlers:
             logging.getLogger().removeHandler(handler)
-            handler.close()
+        log.close()
 
 
-class LogFile:
-    """The file of --log-file, or none. If it is moved away, as logrotate does, a new one begins.
+class Log:
+    """stderr and the file of --log-file, each with a thread that writes it.
 
-    handlers: What writes it, none without a file.
+    If nobody reads stderr, the file goes on, and the other way round. If the file is moved away, as
+    logrotate does, a new one begins.
+
+    handlers: What takes the lines.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.handlers: list[logging.Handler] = []
-        if path is not None:
-            self.handlers.append(_WatchedFile(path, encoding="utf-8"))
-            self.handlers[0].setFormatter(logging.Formatter(FORMAT))
+        self._path = path
+        self._file = None if path is None else _WatchedFile(path, self._show_failure)
+        self._stderr = LogWriter(_show)
+        self._to_file = None if self._file is None else LogWriter(self._file.handle)
+        writers = [self._stderr, *([self._to_file] if self._to_file is not None else [])]
+        self.handlers: list[logging.Handler] = [writer.handler for writer in writers]
 
     def note(self, line: str) -> None:
-        """Write what stderr gets in another way. Cost: it waits for the disk."""
-        level = logging.INFO if line == NOTE else logging.ERROR
-        record = logging.LogRecord(TOLD.name, level, __file__, 0, "%s", (line,), None)
-        for handler in self.handlers:
-            handler.handle(record)
+        """Write to the file what stderr gets in another way. Cost: it waits for the disk."""
+        if self._to_file is not None:
+            self._to_file.handler.handle(_bare(line, INFO if line == NOTE else ERROR))
+            self._to_file.flush(DISK_SECONDS)
+
+    def close(self) -> None:
+        """Write what waits. It ends the process if the disk hangs.
+
+        A stderr that nobody reads is given up, for whatever else there may be to write, too.
+        """
+        if self._file is not None and self._to_file is not None:
+            if not self._to_file.close(DISK_SECONDS):
+                leave_at_once(f"{self._path} cannot be written")
+            self._file.close()
+        if not self._stderr.close(READER_SECONDS):
+            sys.stderr = io.StringIO()
+
+    def _show_failure(self, line: str) -> None:
+        """Write to stderr only: the file has failed."""
+        self._stderr.handler.handle(_bare(line, ERROR))
 
 
 class _WatchedFile(WatchedFileHandler):
-    """A file whose failures never reach who logs: it may not be there to open when it was moved."""
+    """A file whose failures never reach who logs: it may not be there to open when it was moved.
+
+    show: Writes to stderr what went wrong.
+    """
+
+    def __init__(self, path: Path, show: Callable[[str], None]) -> None:
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(FORMATTER)
+        self._show_failure = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; what goes wrong is told on stderr, as logging does elsewhere."""
+        """Write a record, or tell why that failed."""
         try:
             super().emit(record)
         except Exception:
             self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Tell on stderr what went wrong, as logging does elsewhere."""
+        self._show_failure(f"--- Logging error ---\n{traceback.format_exc().rstrip()}")
+
+
+def _show(record: logging.LogRecord) -> None:
+    """Write a record to stderr, however long its reader takes: what is told as it is."""
+    line = record.getMessage() if record.name == TOLD.name else FORMATTER.format(record)
+    if os.name == "posix" and sys.stderr is sys.__stderr__:
+        write_stderr(f"{line}\n")
+    else:
+        click.echo(line, err=True)
+
+
+def _bare(line: str, level: int) -> logging.LogRecord:
+    """Return a record of a line that is told."""
+    return logging.LogRecord(TOLD.name, level, __file__, 0, "%s", (line,), None)
 
 
 def level_of(options: Mapping[str, Any]) -> str:

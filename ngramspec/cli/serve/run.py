@@ -24,7 +24,7 @@ from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.options import read_utf8
 from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.loading import loading_line
-from ngramspec.cli.serve.log import LogFile, logging_to
+from ngramspec.cli.serve.log import Log, logging_to
 from ngramspec.cli.serve.memory import memory_line, memory_of
 from ngramspec.cli.serve.ollama import names_of
 from ngramspec.cli.serve.recording import open_recorder
@@ -81,20 +81,20 @@ def run(
         NgramspecError, OSError: Something cannot be set up, or the address cannot be bound.
         Failure: The engine has failed.
     """
-    with logging_to(options) as log_file:
-        _serve(options, choice, small, log_file)
+    with logging_to(options) as log:
+        _serve(options, choice, small, log)
 
 
 def _serve(
     options: Mapping[str, Any],
     choice: DraftChoice,
     small: SecondSettings | None,
-    log_file: LogFile,
+    log: Log,
 ) -> None:
     """Serve until a signal ends it; arguments and errors as run."""
     settings, defaults = make_settings(options, choice), served_defaults(options)
     with contextlib.ExitStack() as stack:
-        shutdown = stack.enter_context(Shutdown(log_file.note))
+        shutdown = stack.enter_context(Shutdown(log.note))
         # fails before loading
         sockets = bind(settings.hosts, settings.port, reuse_port=options["reuse_port"])
         for sock in sockets:
