@@ -18,7 +18,6 @@ from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.embeddings import routes as embeddings
 from ngramspec.server.embeddings.queue import EmbeddingQueue
 from ngramspec.server.http.guard import Guard
-from ngramspec.server.http.keys import ApiKeys
 from ngramspec.server.http.origins import PAGES_HERE, THIS_MACHINE
 from ngramspec.server.http.prefix import Prefix
 from ngramspec.server.llama_server import routes as llama_server
@@ -94,7 +93,7 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
     app.router.redirect_slashes = not settings.api_prefix  # to a path without the prefix
     app.state.service = service
     app.state.embeddings = queue
-    keys, traffic = ApiKeys(settings.api_keys), service.bridge.traffic
+    keys, traffic = service.keys, service.bridge.traffic
     app.add_middleware(Guard, settings=settings, keys=keys, traffic=traffic, public=tuple(PUBLIC))
     if settings.cors_origins:
         app.add_middleware(

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from ngramspec.errors import InputError
 from ngramspec.server.bridge.bridge import Bridge, RequestPlan
 from ngramspec.server.errors import INTERNAL, ApiError
+from ngramspec.server.http.keys import ApiKeys
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import Events, EventStream, finished
 from ngramspec.server.request.bodies import read
@@ -29,9 +30,12 @@ P = TypeVar("P", bound=RequestPlan)
 MAX_NAME_BODY = 1 << 16  # bytes of a body that only names something: the event loop parses it
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Service:
-    """One per app; `service_of` finds it."""
+    """One per app; `service_of` finds it.
+
+    settings: Those of now; only the keys change, see `take_keys`.
+    """
 
     served: ServedModel
     settings: ServerSettings
@@ -45,8 +49,28 @@ class Service:
         Raises:
             InputError: Each key has pools of its own, but the engine was given shared ones.
         """
+        self._check_pools(self.settings)
+        self.keys = ApiKeys(self.settings.api_keys)
+
+    def take_keys(self, keys: Sequence[str]) -> None:
+        """Let these API keys in from now on, and no others; running requests finish.
+
+        Call it from any thread, of a server that has had keys from its start.
+
+        Raises:
+            InputError: There are none, which would let anybody in, or as `__post_init__`; nothing
+                has changed.
+        """
+        if not any(keys):
+            raise InputError("there must be an API key: without any, anybody could send requests")
+        changed = self.settings.with_keys(keys)
+        self._check_pools(changed)
+        self.settings = changed  # before a second key is let in, keys are told apart
+        self.keys.replace(keys)
+
+    def _check_pools(self, settings: ServerSettings) -> None:
         given = self.served.engine.drafters.shared_params
-        if self.settings.isolates and given:
+        if settings.isolates and given:
             raise InputError(
                 f"each of several keys learns for itself, so the {' and the '.join(given)} given "
                 "to the engine would not be used: leave it out, or set pool_per_key to False"

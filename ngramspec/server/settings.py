@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -19,6 +20,8 @@ class ServerSettings(BaseModel):
     host: str = "127.0.0.1"  # with commas for several
     port: int = Field(default=8080, ge=0, le=65535)  # 0 = any free one
     api_keys: tuple[str, ...] = Field(default=(), repr=False)  # none: anybody can send requests
+    # Tell keys apart as if there were several, because there were: see with_keys.
+    keys_apart: bool = False
     # What is learned for one key is not used for another; None: if there are several keys.
     pool_per_key: bool | None = None
     # GET /metrics, and GET /slots with the figures of the page; None: only if keys protect them and
@@ -71,6 +74,15 @@ class ServerSettings(BaseModel):
             raise ValueError("api_prefix must begin with / and not end with it")
         return prefix
 
+    def with_keys(self, keys: Sequence[str]) -> ServerSettings:
+        """Return these settings with other keys.
+
+        Keys that were told apart are from then on: the last one of several gets neither what others
+        taught when they shared, nor figures that are sums over all keys.
+        """
+        apart = {"api_keys": tuple(keys), "keys_apart": self.tells_keys_apart}
+        return self.model_copy(update=apart)
+
     @property
     def hosts(self) -> tuple[str, ...]:
         """Return the addresses to listen on."""
@@ -79,7 +91,7 @@ class ServerSettings(BaseModel):
     @property
     def tells_keys_apart(self) -> bool:
         """Return whether there are several keys, each with its share of slots, queue and memory."""
-        return len(set(self.api_keys)) > 1
+        return self.keys_apart or len(set(self.api_keys)) > 1
 
     @property
     def isolates(self) -> bool:

@@ -178,7 +178,8 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
            help="Keys that requests must send, comma-separated (repeatable). Visible in the "
            "process list: prefer --api-key-file, or the variable LLAMA_API_KEY."),
     option(ACCESS, "--api-key-file", env="API_KEY_FILE", type=FILE,
-           help="File with one key per line; lines that begin with # are skipped."),
+           help="File with one key per line; lines that begin with # are skipped. A change is "
+           "taken up while the server runs."),
     option(ACCESS, "--pool-per-key/--share-between-keys", "pool_per_key", default=None,
            help="Use what is learned from one key's requests, and its cached prompts, for that key "
            "only.  [default: if there are several keys]"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -23,6 +24,7 @@ from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.options import read_utf8
 from ngramspec.cli.serve.embeddings import open_embedder
+from ngramspec.cli.serve.keys import KeyWatch, check_files, keys_of, take_keys
 from ngramspec.cli.serve.loading import loading_line
 from ngramspec.cli.serve.log import Log, logging_to
 from ngramspec.cli.serve.memory import memory_line, memory_of
@@ -54,11 +56,6 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-SHARED_FILES = {  # written to
-    "pool_file": "--pool",
-    "lookup_dynamic": "--lookup-cache-dynamic",
-    "recycle_file": "--recycle-file",
-}
 _PATHS = ("ssl_key_file", "ssl_cert_file", "slot_save_path")
 _SAME_NAME = (
     *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
@@ -142,6 +139,10 @@ def _serve(
 
         urls = [url_of(sock, bool(settings.ssl_key_file)) for sock in sockets]
         app = create_app(served, settings)
+        key_file = options["api_key_file"]
+        if key_file is not None:
+            take = functools.partial(take_keys, options, choice, app.state.service)
+            stack.enter_context(KeyWatch(key_file, take))
         http = HttpServer(app, lambda: tell(f"listening on {', '.join(urls)}"), begin_end)
         preparing.callback(http.workers.join)
         preparing.callback(app.state.service.bridge.join)
@@ -340,7 +341,7 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
             would hold what all of them said.
         OSError: The file with keys cannot be read.
     """
-    keys = _keys(options)
+    keys = keys_of(options)
     if options["pool_per_key"] and not keys:
         raise InputError("--pool-per-key needs keys: give --api-key or --api-key-file")
     paths = {name: options[name] and os.fspath(options[name]) for name in _PATHS}
@@ -357,27 +358,8 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
         page=options["ui"],
         api_prefix=f"/{prefix}" if (prefix := options["api_prefix"].strip("/")) else "",
     )
-    shared = [option for field, option in SHARED_FILES.items() if field in choice.files]
-    if made.isolates and shared:
-        raise InputError(
-            f"{' and '.join(shared)}: such a file would hold what all keys said, but each of "
-            f"{len(keys)} keys learns for itself: leave it out, or let them share with "
-            "--share-between-keys"
-        )
+    check_files(made, choice)
     return made
-
-
-def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
-    keys = [key.strip() for text in options["api_key"] for key in text.split(",")]
-    path = options["api_key_file"]
-    if path is not None:
-        lines = (line.strip() for line in read_utf8(path).splitlines())
-        keys += [line for line in lines if not line.startswith("#")]
-        if not any(keys):
-            raise InputError(f"{path} holds no key")
-    if options["api_key"] and not any(keys):
-        raise InputError("--api-key holds no key: without the option anybody can send requests")
-    return tuple(dict.fromkeys(filter(None, keys)))
 
 
 def _template(options: Mapping[str, Any]) -> str | None:

@@ -13,6 +13,10 @@ class ApiKeys:
     """The valid keys; without any, all requests are allowed."""
 
     def __init__(self, keys: Iterable[str]) -> None:
+        self.replace(keys)
+
+    def replace(self, keys: Iterable[str]) -> None:
+        """Let these keys in from now on, and no others."""
         self._digests = tuple(_digest(key) for key in keys)
 
     def __bool__(self) -> bool:

@@ -1,0 +1,192 @@
+"""--api-key-file while the server runs: its keys change, and nothing that is wrong opens it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from helpers.command import Process
+from helpers.fake_target import FakeTarget
+from helpers.serving import wait_until
+from ngramspec import HashPool
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.cli.serve.keys import KeyWatch
+from ngramspec.engine import Engine
+from ngramspec.errors import InputError
+from ngramspec.server import ServedModel, ServerSettings, create_app
+
+Spawn = Callable[..., Process]
+KEPT = "the API keys stay as they were: "
+
+
+class Locked:
+    """A server with a file of keys, which holds `one` at the start."""
+
+    def __init__(self, spawn: Spawn, folder: Path, *arguments: str) -> None:
+        self.path = folder / "keys"
+        self.path.write_text("# of the first user\none\n")
+        given = ("-np", "1", "-c", "512", "--api-key-file", str(self.path), *arguments)
+        self.server = spawn(*given)
+        self.client = httpx.Client(base_url=self.server.url(), timeout=60)
+
+    def status(self, key: str | None, path: str = "/v1/models") -> int:
+        head = {} if key is None else {"authorization": f"Bearer {key}"}
+        return self.client.get(path, headers=head).status_code
+
+    def lets_in(self, *keys: str) -> bool:
+        """Return whether these get in, and nobody without a key."""
+        assert self.status(None) == 401
+        return all(self.status(key) == 200 for key in keys)
+
+    def told(self, text: str) -> None:
+        """Wait until the log says that the keys were kept, and why."""
+        wait_until(lambda: f"{KEPT}{text}" in self.server.text)
+
+
+@pytest.fixture
+def lock(spawn: Spawn, tmp_path: Path) -> Iterator[Callable[..., Locked]]:
+    clients: list[httpx.Client] = []
+
+    def lock(*arguments: str) -> Locked:
+        made = Locked(spawn, tmp_path, *arguments)
+        clients.append(made.client)
+        return made
+
+    yield lock
+    for client in clients:
+        client.close()
+
+
+def test_keys_change_with_their_file(lock: Callable[..., Locked]) -> None:
+    made = lock("--api-key", "always")
+    assert made.lets_in("one", "always")
+    made.path.write_text("two\nthree\n")
+    wait_until(lambda: made.lets_in("two", "three", "always"))
+    assert made.status("one") == 401
+    other = made.path.with_suffix(".new")
+    other.write_text("four\n")
+    os.replace(other, made.path)
+    wait_until(lambda: made.lets_in("four"))
+    assert [made.status(key) for key in ("two", "three")] == [401, 401]
+    assert made.lets_in("always")
+    assert made.server.end() == 0
+    assert KEPT not in made.server.text
+
+
+def test_a_file_that_cannot_be_used_changes_nothing_and_is_told_once(
+    lock: Callable[..., Locked],
+) -> None:
+    made = lock()
+    name = str(made.path)
+    made.path.write_text("# nobody\n\n")
+    made.told(f"{name} holds no key")
+    assert made.lets_in("one")
+    made.path.write_bytes(b"two\n\xff\n")
+    made.told(f"{name}: expected UTF-8")
+    assert made.lets_in("one")
+    made.path.unlink()
+    made.told(f"{name}: No such file or directory")
+    assert made.lets_in("one")
+    assert made.status("two") == 401
+    made.path.mkdir()
+    made.told(f"{name}: Is a directory")
+    made.path.rmdir()
+    made.path.write_text("two\n")
+    wait_until(lambda: made.lets_in("two"))
+    assert made.status("one") == 401
+    assert made.server.end() == 0
+    told = [line.partition(KEPT)[2] for line in made.server.lines if KEPT in line]
+    assert all(told.count(line) == 1 for line in told if "No such file" not in line)
+
+
+def test_keys_that_become_several_are_told_apart_and_stay_so(lock: Callable[..., Locked]) -> None:
+    made = lock()
+    assert made.status("one", "/metrics") == 200
+    made.path.write_text("one\ntwo\n")
+    wait_until(lambda: made.lets_in("one", "two"))
+    assert made.status("one", "/metrics") == 501  # it would show one key what the other did
+    made.path.write_text("two\n")
+    wait_until(lambda: made.status("one") == 401)
+    assert made.status("two", "/metrics") == 501
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--spec-type", "ngram-mod", "--pool"), "--pool: such a file would hold what all keys"),
+        (("--record",), "was begun for a single key"),
+    ],
+)
+def test_several_keys_do_not_get_into_one_file(
+    lock: Callable[..., Locked], tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    made = lock(*options, str(tmp_path / "shared"))
+    made.path.write_text("one\ntwo\n")
+    wait_until(lambda: KEPT in made.server.text)
+    assert words in made.server.text
+    assert made.lets_in("one")
+    assert made.status("two") == 401
+    made.path.write_text("two\n")
+    wait_until(lambda: made.lets_in("two"))
+    assert made.status("one") == 401
+
+
+def test_a_file_is_read_when_it_has_changed_and_changes_no_more(tmp_path: Path) -> None:
+    path, taken = tmp_path / "keys", []
+    path.write_text("one")
+    watch = KeyWatch(path, lambda: taken.append(path.read_text()))
+    for text in ("one two", "one two three"):
+        path.write_text(text)
+        watch.look()
+        assert taken == []
+    for _ in range(3):
+        watch.look()
+    assert taken == ["one two three"]
+    path.unlink()
+    watch.look()
+    path.write_text("four")
+    watch.look()
+    watch.look()
+    assert taken == ["one two three", "four"]
+
+
+def test_the_last_of_several_keys_is_still_told_apart() -> None:
+    one = ServerSettings(api_keys=("a",))
+    assert not one.with_keys(["b"]).isolates  # a key may be replaced
+    several = one.with_keys(["a", "b"])
+    assert several.isolates
+    last = several.with_keys(["b"])
+    assert last.api_keys == ("b",)
+    assert last.tells_keys_apart
+    assert last.isolates
+    assert not last.exposes_metrics
+    sharing = ServerSettings(api_keys=("a",), pool_per_key=False).with_keys(["a", "b"])
+    assert sharing.tells_keys_apart
+    assert not sharing.isolates
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ([], "there must be an API key"),
+        ([""], "there must be an API key"),
+        (["a", "b"], "the pool of ngram-mod given to the engine would not be used"),
+    ],
+)
+def test_keys_that_cannot_be_taken_change_nothing(model: LlamaModel, keys: Any, words: str) -> None:
+    engine = Engine(FakeTarget(), "ngram-mod", params={"ngram-mod": {"pool": HashPool(4096)}})
+    served = ServedModel(name="tiny", model=model, engine=engine)
+    service = create_app(served, ServerSettings(api_keys=("a",))).state.service
+    with pytest.raises(InputError, match=words):
+        service.take_keys(keys)
+    assert service.settings.api_keys == ("a",)
+    assert service.keys.find("a")
+    assert not service.keys.find("b")
+    service.take_keys(["b"])
+    assert service.keys.find("b")
+    assert not service.keys.find("a")
