@@ -87,7 +87,8 @@ def make_events(api: str, generation: Generation) -> Events:
     quick: dict[str, Any] = {"timings_per_token": False, "spans": False}
     if api == "chat":
         format = chat_format("", "", parses_reasoning=True)
-        plan = ChatCompletionPlan(**common, **quick, format=format, include_usage=False)
+        shape = {"include_usage": False, "verbose": False, "shows_reasoning": True}
+        plan = ChatCompletionPlan(**common, **quick, **shape, format=format)
         return ChatEvents(plan, served, [generation])
     if api == "responses":
         own: dict[str, Any] = {"summarizes": False, "predicts": False, "echo": {}}
@@ -99,7 +100,8 @@ def make_events(api: str, generation: Generation) -> Events:
         message = MessagePlan(**common, **quick, format=format, stops=frozenset())
         return MessageEvents(message, served, [generation])
     if api == "completions":
-        text = CompletionPlan(**common, **quick, choices=1, echoes=[""], include_usage=False)
+        shape = {"include_usage": False, "verbose": False}
+        text = CompletionPlan(**common, **quick, **shape, choices=1, echoes=[""])
         return CompletionEvents(text, served, [generation])
     native = NativePlan(**common, **quick, as_list=False, return_tokens=False, fields=None)
     return NativeEvents(native, served, [generation])

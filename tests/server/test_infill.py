@@ -64,6 +64,18 @@ def test_a_suffix_makes_a_completion_fill_in(server: Serving) -> None:
         server.complete(prompt=[1, 2], suffix="f()", max_tokens=4)
 
 
+def test_the_layout_keeps_its_begin_token(server: Serving) -> None:
+    for path, body in (
+        ("/infill", {"input_prefix": "def f():", "input_suffix": "f()"}),
+        ("/v1/completions", {"prompt": "def f():", "suffix": "f()"}),
+    ):
+        made = server.post(path, **body, max_tokens=1, add_special_tokens=False)
+        assert made.status_code == 400
+        assert "add_special_tokens must not be false" in made.json()["error"]["message"]
+        made = server.post(path, **body, max_tokens=1, add_special_tokens=True)
+        assert made.status_code == 200
+
+
 @pytest.mark.parametrize(
     "body",
     [

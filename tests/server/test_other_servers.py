@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from helpers.paths import ROOT
+from helpers.scripted_model import ANSWER, ScriptedModel
 from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, Serving
+from ngramspec.arrays import TokenIds
 from ngramspec.server.anthropic.bodies import MessagesBody
 from ngramspec.server.errors import ApiError
 from ngramspec.server.llama_server.bodies import NativeBody
@@ -44,6 +46,7 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
     "guided_regex": (["a+"], [""]),
     "guided_whitespace_pattern": ([" ?"], [""]),
     "guideline": (["Be brief."], [""]),
+    "include_reasoning": ([False], [True]),
     "include_stop_str_in_output": ([True], [False]),
     "logits_processors": ([["x"]], [[]]),
     "lora_path": (["x"], [""]),
@@ -53,6 +56,7 @@ VALUES: dict[str, tuple[list[Any], list[Any]]] = {
     "no_stop_trim": ([True], [False]),
     "post_sampling_probs": ([True], [False]),
     "prompt_embeds": (["x"], [""]),
+    "prompt_logprobs": ([0, 1, -1], [False]),
     "regex": (["a+"], [""]),
     "repetition_detection": ([{"max_pattern_size": 3}], [{}]),
     "response_format": ([{"type": "json_object"}], [{"type": "text"}, {}]),
@@ -270,6 +274,81 @@ def test_penalties_and_schemas_reach_the_sampler() -> None:
         told = client.post("/completion", json=asked).json()["generation_settings"]
     assert (told["repeat_penalty"], told["repeat_last_n"]) == (1.5, -1)
     assert "integer" in told["grammar"]
+
+
+class Beginning(ScriptedModel):
+    """A model with a begin token, which its chat template writes."""
+
+    bos, add_bos = 2, True
+    BEGIN = "\x02"
+
+    def tokenize(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False
+    ) -> TokenIds:
+        return super().tokenize(f"{self.BEGIN if add_special else ''}{text}")
+
+    def tokenize_prompt(self, text: str) -> TokenIds:
+        return self.tokenize(text.removeprefix(self.BEGIN))
+
+    def render_chat(self, *given: Any, **settings: Any) -> str:
+        return self.BEGIN + super().render_chat(*given, **settings)
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_special_tokens_are_added_as_in_vllm(path: str) -> None:
+    with serving_script("7", kind=Beginning) as client:
+
+        def size(**more: Any) -> int:
+            """Return how many tokens the prompt of a request has."""
+            body = {**ROUTES[path], **more, "cache_prompt": False}
+            made = client.post(path, json=body).json()
+            told = {**made, **made.get("usage", {})}
+            names = ("prompt_tokens", "input_tokens", "tokens_evaluated")
+            return next(int(told[name]) for name in names if name in told)
+
+        usual = size()
+        assert size(add_special_tokens=None) == usual
+        if path in ("/v1/completions", "/completion"):
+            assert size(add_special_tokens=True) == usual
+            assert size(add_special_tokens=False) == usual - 1
+        else:
+            assert size(add_special_tokens=True) == usual + 1
+            assert size(add_special_tokens=False) == usual
+
+
+@pytest.mark.parametrize(("add", "more"), [(None, 0), (False, 0), (True, 1)])
+def test_special_tokens_are_counted_as_they_are_added(add: bool | None, more: int) -> None:
+    body = {"messages": [{"role": "user", "content": "x"}], "add_special_tokens": add}
+    with serving_script("7", kind=Beginning) as client:
+        made = client.post("/v1/chat/completions/input_tokens", json=body).json()
+    assert made["input_tokens"] == len(f"{Beginning.BEGIN}user: x{ANSWER}") + more
+
+
+@pytest.mark.parametrize("settings", [{}, {"reasoning_format": "none"}])
+def test_reasoning_is_left_out_of_a_chat_and_counted(settings: dict[str, Any]) -> None:
+    thought, path = "<think>Well.</think>", "/v1/chat/completions"
+    body = {"messages": [{"role": "user", "content": "?"}], "include_reasoning": False}
+    with serving_script(f"{thought}Yes.", **settings) as client:
+        whole = client.post(path, json=body).json()
+        streamed = client.post(path, json={**body, "stream": True}).text.splitlines()
+        asked = client.post(path, json={**body, "include_reasoning": True}).text
+    message = whole["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "Yes.", "refusal": None}
+    details = whole["usage"]["completion_tokens_details"]
+    assert details["reasoning_tokens"] == len(thought)
+    events = [json.loads(line[6:]) for line in streamed if line.startswith("data: {")]
+    deltas = [event["choices"][0]["delta"] for event in events]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Yes."
+    assert all("reasoning_content" not in delta for delta in deltas)
+    assert "Well." in asked
+
+
+def test_reasoning_that_is_to_stay_cannot_be_left_out() -> None:
+    body = {"messages": [{"role": "user", "content": "?"}], "reasoning_format": "none"}
+    with serving_script("Yes.") as client:
+        made = client.post("/v1/chat/completions", json={**body, "include_reasoning": False})
+    assert made.status_code == 400
+    assert made.json()["error"]["param"] == "include_reasoning"
 
 
 def test_ollamas_routes_ignore_them_as_ollama_does(server: Serving) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ngramspec.arrays import TokenIds
 from ngramspec.chat.format import ChatFormat, chat_format, end_of_reasoning
 from ngramspec.chat.grammar import chat_grammar
 from ngramspec.chat.tools import Tools
@@ -73,7 +74,7 @@ def plan_conversation(
     budget = budget_tokens(body, served)
     text = prompt_text(chat, budget, served, tools)
     check_text(text, served, settings, chat.messages_field)
-    prompt_ids = served.model.tokenize_prompt(text)
+    prompt_ids = _tokens(text, body, served)
     check_length(prompt_ids, served, settings, chat.messages_field)
     parses = (reasoning_format or settings.reasoning_format) != "none"
     begun = continues_reasoning(chat, text)
@@ -128,4 +129,15 @@ def count_tokens(chat: Conversation, body: SamplingBody, served: ServedModel) ->
         As prompt_text.
     """
     text = prompt_text(chat, budget_tokens(body, served), served, chat.callable_tools())
-    return int(served.model.tokenize_prompt(text).size)
+    return int(_tokens(text, body, served).size)
+
+
+def _tokens(text: str, body: SamplingBody, served: ServedModel) -> TokenIds:
+    """Return the tokens of a rendered chat, with one begin token unless the body says otherwise.
+
+    add_special_tokens is vLLM's: true puts a begin token before the one that a template may write,
+    false adds none where it writes none.
+    """
+    if body.add_special_tokens is None:
+        return served.model.tokenize_prompt(text)
+    return served.model.tokenize(text, add_special=body.add_special_tokens, parse_special=True)

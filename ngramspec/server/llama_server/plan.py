@@ -15,7 +15,7 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.request.engine_request import check_choices, make_requests
 from ngramspec.server.request.grammar import grammar_of
-from ngramspec.server.request.infill import missing_tokens
+from ngramspec.server.request.infill import check_layout, missing_tokens
 from ngramspec.server.request.prompts import check_length, is_list, prompts_of
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
@@ -86,7 +86,9 @@ def _prompts(
     if not infill:
         if body.prompt is None:
             raise bad_request('"prompt" is required', "prompt")
-        return prompts_of(body.prompt, served, settings, most)
+        special = body.add_special_tokens
+        return prompts_of(body.prompt, served, settings, most, add_special=special)
+    check_layout(body)
     missing = missing_tokens(served)
     if missing:
         raise not_supported(f"Infill is not supported by this model: {missing}")

@@ -66,6 +66,7 @@ class ChatBody(OpenAIBody, Conversation):
     logprobs: bool | None = None
     top_logprobs: Integer | None = None
     reasoning_format: str | None = None
+    include_reasoning: bool | None = None  # vLLM's; false: reasoning is left out of the answer
 
 
 def schema_of(body: OpenAIBody) -> tuple[Any, str]:

@@ -29,6 +29,8 @@ def chat_json(
         parser = plan.format.parser()
         message = parser.message(made.text)
         reasoning += reasoning_tokens(made, parser.thoughts, served.model)
+        if not plan.shows_reasoning:
+            message.reasoning = ""
         reason = "tool_calls" if message.calls and made.finish_reason == "stop" else None
         choice: dict[str, Any] = {
             "index": index,
@@ -62,6 +64,7 @@ class ChatEvents(OpenAIEvents):
         self._logprobs: list[list[TokenLogprob]] = [[] for _ in range(count)]  # not yet sent
         self._begun = [False] * count
         self._tools = plan.format.tools
+        self._shows_reasoning = plan.shows_reasoning
         self._customs: list[dict[str, Any] | None] = [None] * count  # open calls of custom tools
         self._heads = self.heads(b'"delta": {"content"')
         self._tail = b'}, "logprobs": null, "finish_reason": null}]}\n\n'
@@ -95,6 +98,8 @@ class ChatEvents(OpenAIEvents):
         last = chunk.finish_reason is not None
         self._logprobs[index] += chunk.logprobs
         deltas = parser.feed(chunk.text, last)
+        if not self._shows_reasoning:
+            deltas = [delta for delta in deltas if delta.kind != "reasoning"]
         extras = optional_members(chunk, *self._members)
         for shown in self._shown(index, deltas, last):
             parts.append(self._event(index, shown, extra=extras))

@@ -21,6 +21,7 @@ class ChatCompletionPlan(ChatPlan):
 
     include_usage: bool
     verbose: bool
+    shows_reasoning: bool
 
 
 def plan_chat(
@@ -34,6 +35,7 @@ def plan_chat(
     """
     body = parse(raw, ChatBody)
     _refuse(body)
+    shows_reasoning = body.include_reasoning is not False
     plan = plan_conversation(
         body,
         body,
@@ -47,10 +49,14 @@ def plan_chat(
         logprobs=("n_probs" if body.n_probs else "top_logprobs", _logprobs(body)),
         post_sampling_probs=bool(body.post_sampling_probs),
         prediction=body.prediction,
-        reasoning_format=body.reasoning_format,
+        reasoning_format=body.reasoning_format if shows_reasoning else "auto",
     )
-    verbose = settings.verbose if body.verbose is None else body.verbose
-    return ChatCompletionPlan(**vars(plan), include_usage=body.include_usage, verbose=verbose)
+    return ChatCompletionPlan(
+        **vars(plan),
+        include_usage=body.include_usage,
+        verbose=settings.verbose if body.verbose is None else body.verbose,
+        shows_reasoning=shows_reasoning,
+    )
 
 
 def _logprobs(body: ChatBody) -> int | None:
@@ -75,3 +81,6 @@ def _refuse(body: ChatBody) -> None:
             f"got {body.reasoning_format!r:.80}",
             "reasoning_format",
         )
+    if body.reasoning_format == "none" and body.include_reasoning is False:
+        words = 'include_reasoning must not be false with reasoning_format "none", which keeps it'
+        raise bad_request(words, "include_reasoning")

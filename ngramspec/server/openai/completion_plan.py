@@ -15,7 +15,7 @@ from ngramspec.server.openai.bodies import CompletionBody, schema_of
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.request.engine_request import check_choices, make_requests
 from ngramspec.server.request.grammar import grammar_of
-from ngramspec.server.request.infill import fill_prompt, missing_tokens
+from ngramspec.server.request.infill import check_layout, fill_prompt, missing_tokens
 from ngramspec.server.request.prompts import check_length, check_text, prompts_of
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
@@ -85,7 +85,9 @@ def _prompts(
     body: CompletionBody, served: ServedModel, settings: ServerSettings, most: int
 ) -> list[TokenIds]:
     if not body.suffix:
-        return prompts_of(body.prompt, served, settings, most)
+        special = body.add_special_tokens
+        return prompts_of(body.prompt, served, settings, most, add_special=special)
+    check_layout(body)
     missing = missing_tokens(served)
     if missing:
         raise bad_request(f"this model cannot take a suffix: {missing}", "suffix")

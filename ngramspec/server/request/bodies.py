@@ -98,6 +98,7 @@ class SamplingBody(Body):
     json_schema: Any = None
     stop: Annotated[str | list[str], at_most(MAX_STOPS)] | None = None
     stream: bool | None = None
+    add_special_tokens: bool | None = None  # vLLM's
     cache_prompt: bool | None = None
     id_slot: Integer | None = None
     timings_per_token: bool | None = None

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngramspec.arrays import TokenIds
+from ngramspec.server.errors import not_supported
 from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import SamplingBody
 
 
 def missing_tokens(served: ServedModel) -> str:
@@ -15,6 +17,17 @@ def missing_tokens(served: ServedModel) -> str:
     model = served.model
     wanted = {"prefix": model.fim_pre, "suffix": model.fim_suf, "middle": model.fim_mid}
     return " ".join(f"{name} token is missing." for name, token in wanted.items() if token < 0)
+
+
+def check_layout(body: SamplingBody) -> None:
+    """Refuse to fill in without the begin token, which the layout has.
+
+    Raises:
+        ApiError: The body asks for that.
+    """
+    if body.add_special_tokens is False:
+        words = "add_special_tokens must not be false where text is filled in before a suffix"
+        raise not_supported(words, "add_special_tokens")
 
 
 def fill_prompt(served: ServedModel, prefix: str, suffix: str) -> TokenIds:

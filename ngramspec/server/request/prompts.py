@@ -18,7 +18,12 @@ MAX_TEXTS = 2048  # among token ids, each tokenized by itself
 
 
 def prompts_of(
-    given: Any, served: ServedModel, settings: ServerSettings, most: int
+    given: Any,
+    served: ServedModel,
+    settings: ServerSettings,
+    most: int,
+    *,
+    add_special: bool | None = None,
 ) -> list[TokenIds]:
     """Return the token ids of every prompt in a `prompt` field.
 
@@ -26,6 +31,7 @@ def prompts_of(
         given: The field.
         served, settings: The model and what is allowed.
         most: Prompts that a request may have.
+        add_special: False: put no special tokens before texts.
 
     Raises:
         ApiError: It does not have the shape of llama-server's prompts, is empty, has too many, or
@@ -38,8 +44,8 @@ def prompts_of(
             raise bad_request(
                 f"prompt must hold at most {most} prompts, got {len(given)}", "prompt"
             )
-        return [_prompt(part, served, settings) for part in given]
-    return [_prompt(given, served, settings)]
+        return [_prompt(part, served, settings, add_special is not False) for part in given]
+    return [_prompt(given, served, settings, add_special is not False)]
 
 
 def check_ids(given: Sequence[Any], vocab_size: int, field: str) -> None:
@@ -137,7 +143,9 @@ def check_length(
         raise too_long(size, served.engine.context_size, field)
 
 
-def _prompt(given: Any, served: ServedModel, settings: ServerSettings) -> TokenIds:
+def _prompt(
+    given: Any, served: ServedModel, settings: ServerSettings, add_special: bool
+) -> TokenIds:
     if isinstance(given, dict):
         if given.get("multimodal_data"):
             raise not_supported("this server takes text only, no multimodal_data", "prompt")
@@ -145,4 +153,4 @@ def _prompt(given: Any, served: ServedModel, settings: ServerSettings) -> TokenI
             raise bad_request("a prompt object must have prompt_string", "prompt")
         given = given["prompt_string"]
     check_text("".join(texts_in(given)), served, settings, "prompt")
-    return tokenize_mixed(given, served, add_special=True, parse_special=True)
+    return tokenize_mixed(given, served, add_special=add_special, parse_special=True)
