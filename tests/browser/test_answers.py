@@ -194,6 +194,7 @@ def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pa
     act(page, "Continue")
     page.locator("#notice", has_text="does not answer").wait_for()
     facts = page.locator(".facts:not(.other)").inner_text()
+    assert "Cut off" in facts  # it is as it was
     assert "2 tokens" in facts
     assert "50 % from drafts" in facts
     assert other.is_visible()
@@ -205,6 +206,26 @@ def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pa
     finished(page)
     assert "no drafts" in page.locator(".facts").inner_text()  # the other one is of another text
     pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
+
+
+def test_an_answer_whose_continuation_is_stopped_before_it_begins_is_what_it_was(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    body = events(told("One, "), last(2, "length"))
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    send(page, "Count")
+    finished(page)
+    page.unroute_all()
+    page.route("**/v1/chat/completions", lambda route: None)  # never answered
+    act(page, "Continue")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Send").wait_for()
+    assert page.get_by_role("status").inner_text() == "Answer stopped."
+    assert "Cut off" in page.locator(".facts").inner_text()
+    assert page.locator("#messages button[aria-label^='Compare']").is_visible()
+    page.reload()
+    page.locator(".facts", has_text="Cut off").wait_for()
 
 
 def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:

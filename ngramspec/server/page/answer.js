@@ -20,11 +20,13 @@ export class Answer {
     this.accepted = 0;
     this.samples = [[0, 0]];
     this.origins = new Origins();
+    this.begun = false; // an event has come
     this.complete = false;
   }
 
   /** Take an event. */
   take({ speculative, timings, choices }) {
+    this.begun = true;
     Object.assign(this.message, this.given);
     const [choice] = choices ?? [];
     if (speculative) {

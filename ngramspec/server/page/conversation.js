@@ -249,6 +249,7 @@ async function answer(replaced = [], begun = null) {
   const [path, body] = request(own.messages, asked);
   const drafted = asked.speculative.enabled !== false;
   const made = new Answer(message, { asked, drafted, other: undefined, continued: Boolean(begun) });
+  const { ended } = message;
   message.ended = "";
   if (!begun) {
     own.messages.push(message);
@@ -265,19 +266,20 @@ async function answer(replaced = [], begun = null) {
   const failed = await receive(own, made, path, body, control.signal);
   running.delete(own.id);
   const some = Boolean(message.content || message.reasoning || message.calls);
-  const missed = failed ? !leaving : message.ended === "stopped" && replaced.length > 0;
+  const stopped = message.ended === "stopped";
+  if (begun && !made.begun) message.ended = ended; // it is what it was
+  const missed = failed ? !leaving : stopped && replaced.length > 0;
   if (!some && missed) takeBack(own, message, replaced);
   if (chat === own) {
     views.get(message)?.end();
     complain(failed);
     refresh();
     toEnd();
-    const words = { stopped: "Answer stopped.", lost: "The answer failed." };
-    $("status").textContent = failed ? words.lost : (words[message.ended] ?? "Answer complete.");
+    $("status").textContent = failed ? "The answer failed." : stopped ? "Answer stopped." : "Answer complete.";
     if (document.activeElement === document.body) $("prompt").focus();
   }
   await keep(own);
-  if (settings.compare && !failed && message.ended !== "stopped" && !message.calls) await compare(message, own);
+  if (settings.compare && !failed && !stopped && !message.calls) await compare(message, own);
   return some || !missed;
 }
 
