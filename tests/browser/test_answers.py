@@ -366,6 +366,60 @@ def test_a_message_being_edited_stays_when_an_answer_above_is_changed(
     assert page.locator(".message").nth(1).locator(".text").inner_text() == "changed"
 
 
+def refuses(page: Any, words: str) -> None:
+    """Let the page get an error instead of an answer."""
+    refused = {"error": {"message": words, "code": "x"}}
+    page.unroute_all()
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=400, json=refused))
+
+
+def test_what_is_being_edited_comes_back_with_what_an_answer_did_not_replace(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "answer")
+    for number, text in enumerate(("one", "two"), 1):
+        send(page, text)
+        finished(page, number)
+    act(page, "Edit", 2)
+    page.get_by_label("Text of the message").fill("begun")
+    forms = page.locator(".edit")
+    refuses(page, "no such luck")
+    act(page, "Edit", 0)
+    forms.first.get_by_label("Text of the message").fill("changed")
+    forms.first.get_by_role("button", name="Send").click()
+    page.get_by_text("no such luck").wait_for()
+    until(page, "() => document.querySelectorAll('.edit').length === 2")
+    fields = page.locator(".edit textarea")
+    assert [fields.nth(index).input_value() for index in range(2)] == ["changed", "begun"]
+    forms.first.get_by_role("button", name="Cancel").click()
+    refuses(page, "nor now")
+    act(page, "Answer again", 0)
+    page.locator("#confirm-yes").click()
+    page.get_by_text("nor now").wait_for()
+    assert fields.input_value() == "begun"
+    assert page.locator(".message").count() == 4
+    page.unroute_all()
+    answers_with(page, "another")
+    forms.get_by_role("button", name="Send").click()
+    page.get_by_text("another").wait_for()
+    assert "begun" in page.locator(".message.user").last.inner_text()
+
+
+def test_a_result_being_typed_comes_back_with_its_call(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    calls(page, weather="{}")
+    send(page, "Weather?")
+    finished(page)
+    field = page.get_by_label("Result of weather")
+    field.fill("ra")
+    refuses(page, "no such luck")
+    act(page, "Edit", 0)
+    page.locator(".edit").get_by_role("button", name="Send").click()
+    page.get_by_text("no such luck").wait_for()
+    assert field.input_value() == "ra"
+
+
 def test_an_answer_is_compared_with_one_without_drafts(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     bodies = bodies_of(page)

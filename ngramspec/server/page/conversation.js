@@ -19,6 +19,7 @@ const END = 80; // pixels from the end that count as being there
 
 const running = new Map(); // id of a chat -> AbortController of its answer
 const views = new Map(); // message -> view, of the open chat
+const cutViews = new WeakMap(); // message that may come back -> view, which may hold a text that is being typed
 const gone = new Set(); // ids of deleted chats
 const listeners = []; // called with a chat that has changed
 let chat = null;
@@ -138,8 +139,7 @@ export function startConversation() {
 
 const actions = { edit, again, compare, proceed, result: giveResult };
 
-function add(message) {
-  const view = new MessageView(message, actions);
+function add(message, view = new MessageView(message, actions)) {
   view.element.view = view;
   views.set(message, view);
   $("messages").append(view.element);
@@ -151,8 +151,11 @@ function add(message) {
 function cut(index) {
   const gone = chat.messages.splice(index);
   for (const message of gone) {
-    views.get(message)?.element.remove();
+    const view = views.get(message);
+    if (!view) continue;
+    view.element.remove();
     views.delete(message);
+    cutViews.set(message, view);
   }
   return gone;
 }
@@ -160,7 +163,7 @@ function cut(index) {
 function putBack(messages) {
   for (const message of messages) {
     chat.messages.push(message);
-    add(message).show();
+    add(message, cutViews.get(message)).show();
   }
 }
 
