@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
-from ngramspec.adapters.llama_cpp.exact import open_tested
+from ngramspec.adapters.llama_cpp.exact import check_exact, open_tested
 from ngramspec.adapters.llama_cpp.fit import Limits, trained_context
 from ngramspec.adapters.llama_cpp.fit import fit as fit_to_memory
 from ngramspec.adapters.llama_cpp.loading import Loading
@@ -60,7 +60,6 @@ AHEAD = 64  # requests of a list that are queued ahead of the running ones
 MAX_QUEUE = 1 << 16
 _END_SECONDS = 30.0  # that closing waits for calls that still use the model
 _CHECK_SECONDS = 1.0  # how often a waiting stream checks whether the engine has failed
-_OF_EXACT = {"type_k", "type_v"}  # settings that exact leaves to the caller
 _SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
 _REQUEST = {field.name for field in dataclasses.fields(Request)} - {"prompt_ids"}
 
@@ -83,7 +82,8 @@ class LLM:
         fit: Fit "auto" and 0 to free memory, and refuse what cannot fit; False: neither. Limits say
             how much to leave free.
         flash_attn: True, False or "auto".
-        settings: Further fields of ContextSettings by name; with `exact` type_k and type_v only.
+        settings: Further fields of ContextSettings by name; those that contradict `exact` are
+            refused.
         tree: Most branches of a draft; "auto" = 4, of which those are sent that pay, if the slots
             share a cache, as they do unless `exact`, `settings` or `context_size=0` says otherwise;
             "off" = 1.
@@ -94,7 +94,8 @@ class LLM:
             which sets the length itself.
         calibrate: Most seconds for measuring what passes cost, for "auto", where that is not known
             of this model in this setting; what was measured is kept. None = 2, 0 = do not measure.
-        exact: Use only settings in which drafts cannot change a bit of the logits; tested at start.
+        exact: Use only a setting in which drafts cannot change a bit of the logits; tested at
+            start. Several slots have one thread then, and batches at most 64 tokens.
         order: Which drafter is asked first, as for create_drafter.
         min_draft: Shorter drafts are not sent, >= 0.
         draft_model: A smaller model, asked where it is worth its time: its file, or a
@@ -107,8 +108,8 @@ class LLM:
         InputError: A value is out of its bounds, a drafter or parameter is unknown.
         FormatError: Not a GGUF file, or a damaged statistics file.
         VocabMismatchError: A statistics file was built with another tokenizer.
-        BackendError: llama-cpp-python is not installed or cannot run the model, or exact is not
-            possible.
+        BackendError: llama-cpp-python is not installed or cannot run the model, or no setting is
+            exact.
         OSError: A file cannot be read.
 
     model: The LlamaModel: tokenize, detokenize, chat template, metadata.
@@ -154,16 +155,15 @@ class LLM:
             draft_model, heads = None, draft_model
         if exact and draft_model is not None:
             raise InputError("exact works with n-gram drafters only, not with a draft model")
-        if exact and (set(settings or ()) - _OF_EXACT or flash_attn != "auto"):
-            raise InputError(
-                "exact chooses settings and flash_attn itself: leave out all but type_k and type_v"
-            )
         if not isinstance(policy, str) and not (max_draft is calibrate is None):
             raise InputError("max_draft and calibrate are not for a policy of your own")
         with contextlib.ExitStack() as stack:
             path = embedded_model() if model is None else model
-            if n_gpu_layers == AUTO and (exact or model is None):
+            if n_gpu_layers == AUTO and model is None:
                 n_gpu_layers = 0
+            placement = placement or Placement(n_gpu_layers)
+            if exact and placement.n_gpu_layers == AUTO:
+                placement = replace(placement, n_gpu_layers=0)
             loading = loading or Loading()
             if heads is not None:
                 loading = replace(loading, mtp=heads.path is None)
@@ -184,10 +184,13 @@ class LLM:
                 made["context_size"] = context_size
             if made["kv_unified"]:  # each slot can be full
                 made.setdefault("cells", slots * made["context_size"])
+            wanted = with_branches(ContextSettings(**made), tree)
+            if exact:
+                check_exact(wanted, placement)
             fitted = fit_to_memory(
                 path,
-                with_branches(ContextSettings(**made), tree),
-                placement or Placement(n_gpu_layers),
+                wanted,
+                placement,
                 loading,
                 draft=draft_model or heads,
                 limits=fit if isinstance(fit, Limits) else Limits(enabled=fit),

@@ -529,9 +529,9 @@ def test_a_stream_keeps_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"exact": True, "settings": {"n_batch": 64}}, "exact chooses settings and flash_attn"),
-        ({"exact": True, "flash_attn": False}, "exact chooses settings and flash_attn"),
+        ({"exact": True, "flash_attn": False}, "needs flash attention: leave out flash_attn"),
         ({"exact": True, "settings": {"type_k": "q8_0"}}, "the same type for cached keys"),
+        ({"exact": True, "settings": {"kv_unified": True}}, "leave out kv_unified"),
         ({"policy": FixedLength(8), "max_draft": 8}, "not for a policy of your own"),
         ({"policy": FixedLength(8), "calibrate": 1.0}, "not for a policy of your own"),
     ],

@@ -48,11 +48,10 @@ Examples:
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
 MODEL, PROMPT, SAMPLING, OUTPUT = "Model", "Prompt", "Sampling", "Output"
-# Settings of the context that are given to the LLM besides its own; --exact chooses the others.
-OF_EXACT = ("type_k", "type_v")
+# Settings of the context that are given to the LLM besides its own.
 OF_CONTEXT = (
-    *OF_EXACT,
-    *("n_batch", "n_ubatch", "threads_batch", "offload_kqv", "op_offload", "rope", "thread_plans"),
+    *("type_k", "type_v", "n_batch", "n_ubatch", "threads_batch", "offload_kqv", "op_offload"),
+    *("rope", "thread_plans"),
 )
 SHARE = NumberRange(0, 1)
 
@@ -163,10 +162,10 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
     from ngramspec.llm import LLM
     from ngramspec.models import embedded_model
 
-    path, exact = values["model"], values["exact"]
+    path = values["model"]
     prepare_process(values)
     made = context_settings(values)
-    if exact:
+    if values["exact"]:
         click.echo(LOOKING, err=True)
     return LLM(
         path,
@@ -185,10 +184,10 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
         adapters=[file for file, _ in adapters_of(values)],
         fit=limits_of(values),
         tree=choice.tree,
-        exact=exact,
+        exact=values["exact"],
         threads=made.threads,
-        flash_attn="auto" if exact else made.flash_attn,
-        settings={name: getattr(made, name) for name in (OF_EXACT if exact else OF_CONTEXT)},
+        flash_attn=made.flash_attn,
+        settings={name: getattr(made, name) for name in OF_CONTEXT},
     )
 
 

@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 
 
 LOOKING = "looking for an exact setting ..."
+# Options that contradict --exact, by the names of the settings that they set.
+EXACT_FLAGS = {
+    "exact": "--exact",
+    "flash_attn": "--flash-attn off",
+    "threads_batch": "--threads-batch",
+    "type_k": "--cache-type-k",
+    "type_v": "--cache-type-v",
+    "kv_unified": "--kv-unified",
+    "n_gpu_layers": "--n-gpu-layers, or set it to 0",
+}
 SHORT = 4096  # tokens of a context where the command does not know yet how long it must be
 
 
@@ -92,8 +102,8 @@ RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--exact",),
         {"is_flag": True,
          "help": "Bit-exact setting: drafts cannot change a token. Tested at start; fails if the "
-         "model has none. Of the context's options only -c, -np, the cache types and, with one "
-         "slot, -t count then."},
+         "model has none. Several slots have one thread then, and batches at most 64 tokens; what "
+         "contradicts it, such as -fa off and layers on a GPU, is refused."},
     ),
 }  # fmt: skip
 
@@ -216,11 +226,12 @@ def open_target(
 
 
 def context_settings(values: Mapping[str, Any]) -> ContextSettings:
-    """Return the settings of the target; --exact uses only slots, context, threads and types.
+    """Return the settings of the target.
 
     Raises:
-        InputError: A setting is out of its bounds.
+        InputError: A setting is out of its bounds, or contradicts --exact.
     """
+    from ngramspec.adapters.llama_cpp.exact import check_exact
     from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
     from ngramspec.engine.branches import OFF
 
@@ -229,7 +240,7 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
     threads = values["threads"] or (None if values["model"] else 1)
     each = values.get("kv_unified_per_slot") or 0
-    unified = bool(values.get("kv_unified") or each) and not values["exact"]
+    unified = bool(values.get("kv_unified") or (each and not values["exact"]))
     made = ContextSettings(
         slots=slots,
         context_size=each or (total if unified else total // slots),
@@ -247,7 +258,10 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         rope=rope_of(values),
         thread_plans=thread_plans_of(values),
     )
-    return with_branches(made, values.get("spec_tree", OFF))
+    made = with_branches(made, values.get("spec_tree", OFF))
+    if values["exact"]:
+        check_exact(made, placement_of(values), EXACT_FLAGS)
+    return made
 
 
 def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:

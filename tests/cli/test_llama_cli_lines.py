@@ -62,6 +62,8 @@ def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
         "--override-kv llama.rope.freq_base=float:90",
     )]  # fmt: skip
     assert len(set(said)) == len(said)
+    stretched = "--exact --rope-freq-base 300 --poll 0 -b 40 --no-op-offload"
+    assert run(invoke, f"{plain} {stretched}")["text"] != run(invoke, f"{plain} --exact")["text"]
     assert run(invoke, f"{plain} --lora-scaled {lora}:0")["text"] == said[0]
     assert run(invoke, f"{plain} -C 1 --poll 0 -ctk f16 --no-repack --numa isolate")["text"]
 

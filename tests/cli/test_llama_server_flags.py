@@ -17,6 +17,7 @@ from ngramspec.cli.llama_cpp.words import OFF, ON
 from ngramspec.cli.serve import command, serve
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.cli.target import context_settings
+from ngramspec.errors import InputError
 
 DATA = Path(__file__).parent / "data" / "llama_server_flags.txt"
 Row = tuple[list[str], int, str]
@@ -245,5 +246,18 @@ def test_slots_of_a_given_size_share_a_cache_where_they_draft(
     assert invoke("serve", "-np", "4", "-c", "2048").exit_code == 0
     found = context_settings(served[-1])
     assert (found.kv_unified, found.context_size, found.cells) == (True, 512, 2048)
-    assert invoke("serve", "-np", "4", "-c", "2048", "--exact").exit_code == 0
-    assert not context_settings(served[-1]).kv_unified
+
+
+def test_slots_of_an_exact_setting_have_a_cache_each(
+    invoke: Any, served: list[dict[str, Any]]
+) -> None:
+    lines: dict[tuple[str, ...], int] = {
+        (): 0, ("-np", "4", "-c", "2048"): 512, ("-np", "2", "--kv-unified-per-slot", "300"): 300,
+    }  # fmt: skip
+    for line, each in lines.items():
+        assert invoke("serve", "--exact", *line).exit_code == 0
+        found = context_settings(served[-1])
+        assert (found.kv_unified, found.context_size) == (False, each), line
+    assert invoke("serve", "--exact", "-np", "2", "-kvu").exit_code == 0
+    with pytest.raises(InputError, match="a cache for each slot: leave out --kv-unified"):
+        context_settings(served[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,15 @@ from click.testing import CliRunner
 
 from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+from ngramspec.adapters.llama_cpp.exact import check_exact, find_exact, open_exact, open_tested
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.placement import Device, Placement
+from ngramspec.adapters.llama_cpp.rope import Rope
+from ngramspec.adapters.llama_cpp.settings import ContextSettings
+from ngramspec.adapters.llama_cpp.threads import ThreadPlan
 from ngramspec.cli import main
 from ngramspec.engine.exactness import WAYS, Setting, measure
-from ngramspec.errors import BackendError
+from ngramspec.errors import BackendError, InputError
 
 IDS = (np.arange(100) % 90 + 1).astype(np.int32)
 
@@ -72,6 +77,61 @@ def test_the_embedded_model_has_an_exact_setting_for_several_slots(
         assert found.limit() >= 50
         with open_exact(model, found, 3, 256) as target:
             assert target.exact_batch == found.limit()
+
+
+def test_what_cannot_change_a_bit_is_kept(model_path: Callable[[str], str]) -> None:
+    asked = ContextSettings(
+        slots=2, context_size=256, n_batch=40, n_ubatch=16, threads=1, offload_kqv=False,
+        op_offload=False, rope=Rope(freq_base=300.0), thread_plans=(ThreadPlan(poll=0),) * 2,
+    )  # fmt: skip
+    with LlamaModel(model_path("embedded")) as model:
+        target, found = open_tested(model, asked)
+        with target:
+            made = target.settings
+    kept = ("slots", "context_size", "n_batch", "n_ubatch", "offload_kqv", "op_offload", "rope")
+    for name in (*kept, "thread_plans"):
+        assert getattr(made, name) == getattr(asked, name), name
+    assert (made.flash_attn, made.kv_unified, made.num_threads) == (True, False, (1, 1))
+    assert target.exact_batch == found.limit() >= 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"flash_attn": False}, "exact needs flash attention: leave out flash_attn"),
+        (
+            {"threads": 2, "threads_batch": 4},
+            "as many threads for batches as for single tokens, got 4 and 2: leave out threads_b",
+        ),
+        ({"type_k": "q8_0"}, "keys and values, got q8_0 and f16: leave out type_k and type_v"),
+        ({"slots": 2, "kv_unified": True}, "a cache for each slot: leave out kv_unified"),
+        ({"swa_full": False}, "leave out swa_full"),
+        ({"max_outputs": 8}, "the logits of whole batches: leave out max_outputs"),
+        ({"kv_unified": True, "pad": True}, "leave out pad"),
+    ],
+)
+def test_what_contradicts_an_exact_setting_is_refused_by_name(
+    asked: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        check_exact(ContextSettings(**asked), Placement())
+
+
+def test_one_slot_may_have_the_shared_cache_for_itself() -> None:
+    for asked in ({}, {"kv_unified": True, "branches": 4}, {"flash_attn": True, "threads": 3}):
+        check_exact(ContextSettings(**asked), Placement())
+
+
+def test_layers_on_a_gpu_are_refused_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Device] = []
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.gpus", lambda placement: found)
+    check_exact(ContextSettings(), Placement(99))
+    found.append(Device("CUDA0", "NVIDIA H100", 1 << 30, 1 << 30))
+    check_exact(ContextSettings(), Placement(0))
+    names = {"exact": "--exact", "n_gpu_layers": "--n-gpu-layers"}
+    message = "^--exact needs all layers on the CPU: leave out --n-gpu-layers$"
+    with pytest.raises(InputError, match=message):
+        check_exact(ContextSettings(), Placement(1), names)
 
 
 def test_a_model_that_cannot_take_tokens_back_is_refused(model_path: Callable[[str], str]) -> None:

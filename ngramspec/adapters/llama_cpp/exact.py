@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.placement import Placement, gpus
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.exactness import WAYS, Exactness, Setting, measure, trees_differ
@@ -18,29 +19,98 @@ QUICK_SIZES = (2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 48, 50, 62, 63)
 ENOUGH_TOKENS = 560  # beyond 512 cells, where llama.cpp divides the cache among threads
 QUICK_ROWS = 32
 LEAST = 2  # a batch of one token leaves no room for a draft
+LARGEST = 64  # tokens of a batch; no larger one is tried
+
+
+def check_exact(
+    settings: ContextSettings, placement: Placement, names: Mapping[str, str] | None = None
+) -> None:
+    """Check that nothing contradicts an exact setting, before the model is loaded.
+
+    What cannot change a bit is kept as it is, such as RoPE and how threads run. Sizes of batches
+    are bounds, as ever.
+
+    Args:
+        settings: As they were asked for.
+        placement: Of the weights.
+        names: What a setting is called where it is set, by its name; "exact" is one of them.
+
+    Raises:
+        InputError: Something does; says what to leave out.
+        BackendError: llama.cpp does not say which GPUs there are.
+    """
+    called = names or {}
+    for contradicts, needs in _contradictions(settings, placement):
+        asked = " and ".join(called.get(name, name) for name in contradicts.split())
+        raise InputError(f"{called.get('exact', 'exact')} needs {needs}: leave out {asked}")
+
+
+def _contradictions(settings: ContextSettings, placement: Placement) -> Iterator[tuple[str, str]]:
+    """Yield names of settings that contradict an exact one, and what that needs instead."""
+    single, batch = settings.num_threads
+    type_k, type_v = settings.type_k, settings.type_v
+    if settings.flash_attn is False:
+        yield "flash_attn", "flash attention"
+    if single != batch:
+        needs = f"as many threads for batches as for single tokens, got {batch} and {single}"
+        yield "threads_batch", needs
+    if type_k != type_v:
+        needs = f"the same type for cached keys and values, got {type_k} and {type_v}"
+        yield "type_k type_v", needs
+    if settings.kv_unified and settings.slots > 1:
+        yield "kv_unified", "a cache for each slot"
+    if not settings.swa_full:
+        yield "swa_full", "all that lies outside of a sliding window"
+    if settings.max_outputs:
+        yield "max_outputs", "the logits of whole batches"
+    if settings.pad:
+        yield "pad", "to find out by itself whether single tokens are padded"
+    # Kernels of GPUs change with the length of the text, too, of which only a short one is tried.
+    if placement.layers != 0 and gpus(placement):
+        yield "n_gpu_layers", "all layers on the CPU"
 
 
 def open_setting(
-    model: LlamaModel, setting: Setting, slots: int, context_size: int, **options: Any
+    model: LlamaModel,
+    setting: Setting,
+    slots: int,
+    context_size: int,
+    own: ContextSettings | None = None,
+    branches: int = 1,
 ) -> LlamaTarget:
     """Return a target run in a setting.
+
+    Args:
+        model: The model.
+        setting: The setting.
+        slots: Of the target.
+        context_size: Of each slot.
+        own: What the setting says nothing of; its batches are bounds.
+        branches: Most of a draft; several need one cache for all slots.
 
     Raises:
         BackendError: llama.cpp cannot run it.
     """
+    own = own or ContextSettings()
+    least = slots * branches + setting.padded
     return LlamaTarget(
         model,
-        slots=slots,
-        context_size=context_size,
-        n_batch=64,
-        n_ubatch=64,
-        threads=setting.threads,
-        threads_batch=setting.threads,
-        flash_attn=setting.flash_attn,
-        type_k=setting.cache_type,
-        type_v=setting.cache_type,
-        pad=setting.padded,
-        **{"kv_unified": setting.unified, **options},
+        replace(
+            own,
+            slots=slots,
+            context_size=context_size,
+            cells=0,
+            n_batch=max(min(LARGEST, own.n_batch), least),
+            n_ubatch=min(LARGEST, own.n_ubatch),
+            threads=setting.threads,
+            threads_batch=setting.threads,
+            flash_attn=setting.flash_attn,
+            type_k=setting.cache_type,
+            type_v=setting.cache_type,
+            kv_unified=setting.unified or branches > 1,
+            pad=setting.padded,
+            branches=branches,
+        ),
     )
 
 
@@ -76,11 +146,20 @@ def find_exact(
     threads: int,
     slots: int,
     cache_type: str = "f16",
+    own: ContextSettings | None = None,
     on_step: Callable[[], None] = lambda: None,
 ) -> Exactness:
     """Return the first candidate in which drafts can be verified exactly.
 
     A model with adapters is measured with all of them applied.
+
+    Args:
+        model: The model.
+        threads: For a single slot; several have one.
+        slots: Of the target.
+        cache_type: Of cached keys and values.
+        own: What a setting says nothing of, checked by check_exact.
+        on_step: Called after each compared size.
 
     Raises:
         BackendError: There is none for this model on this machine, or for adapters and several
@@ -96,7 +175,7 @@ def find_exact(
     tried = []
     for setting in candidates(threads, slots, cache_type, bool(model.adapters)):
         found = measure(
-            lambda s, n: _adapted(open_setting(model, s, n, ENOUGH_TOKENS)),
+            lambda s, n: _adapted(open_setting(model, s, n, ENOUGH_TOKENS, own)),
             setting,
             ids,
             QUICK_SIZES,
@@ -115,45 +194,52 @@ def find_exact(
 
 
 def open_tested(model: LlamaModel, settings: ContextSettings) -> tuple[LlamaTarget, Exactness]:
-    """Return a target in the first exact setting with its slots, context, threads and cache type.
+    """Return a target in the first exact setting, and what was measured of that.
+
+    settings: Checked by check_exact. What an exact setting does not choose is kept.
 
     Raises:
-        InputError: Cached keys and values have different types.
         BackendError: As find_exact.
 
     Cost: that of find_exact.
     """
-    kind = settings.type_k
-    if settings.type_v != kind:
-        raise InputError(
-            "an exact setting needs the same type for cached keys and values, got "
-            f"{kind} and {settings.type_v}"
-        )
-    found = find_exact(model, settings.num_threads[0], settings.slots, kind)
+    slots, threads = settings.slots, settings.num_threads[0]
+    found = find_exact(model, threads, slots, settings.type_k, settings)
     size, branches = settings.context_size_of(model), settings.branches
-    return open_exact(model, found, settings.slots, size, branches), found
+    return open_exact(model, found, slots, size, branches, settings), found
 
 
 def open_exact(
-    model: LlamaModel, found: Exactness, slots: int, context_size: int, branches: int = 1
+    model: LlamaModel,
+    found: Exactness,
+    slots: int,
+    context_size: int,
+    branches: int = 1,
+    own: ContextSettings | None = None,
 ) -> LlamaTarget:
     """Return the target in the setting that find_exact found, with its exact_batch set.
 
-    branches: Most of a draft. Only one slot has more than one, if rows are equal beside others: it
-        has the cache for itself, so that its text lies in order.
+    Args:
+        model: The model.
+        found: What find_exact returned.
+        slots: Of the target.
+        context_size: Of each slot.
+        branches: Most of a draft. Only one slot has more than one, if rows are equal beside others:
+            it has the cache for itself, so that its text lies in order.
+        own: As for find_exact.
     """
-    made: dict[str, Any] = {}
-    if slots == 1 and branches > 1:
-        made = {"kv_unified": True, "branches": branches}
-    target = open_setting(model, found.setting, slots, context_size, **made)
+    target = open_setting(
+        model, found.setting, slots, context_size, own, branches if slots == 1 else 1
+    )
     target.exact_batch = found.limit()
     if target.max_branches > 1:
         count = min(ENOUGH_TOKENS, context_size * 3 // 4)  # wrong branches need room, too
         rows, ids = min(QUICK_ROWS, count // 2), random_tokens(model, count)
-        sizes = [size for size in (3, 9, 33, 63) if size <= target.exact_batch]
+        most = min(target.exact_batch, target.max_batch)
+        sizes = [size for size in (3, 9, 33, 63) if size <= most]
         if trees_differ(_adapted(target), ids, sizes, rows):
             target.close()
-            return open_exact(model, found, slots, context_size)
+            return open_exact(model, found, slots, context_size, own=own)
         target.adapt(())
     return target
 

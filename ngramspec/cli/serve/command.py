@@ -327,9 +327,9 @@ def _choose_cache(values: dict[str, Any], auto: bool, drafts: bool) -> None:
     """Choose between a cache for all slots and one for each, as nobody said which.
 
     Drafts need the one for all: with one for each, llama.cpp computes drafts of different lengths
-    one after the other.
+    one after the other. An exact setting needs one for each.
     """
-    values["kv_unified"] = auto or not values["ctx_size"] or drafts
+    values["kv_unified"] = not values["exact"] and (auto or not values["ctx_size"] or drafts)
     if drafts and not auto and not values["kv_unified_per_slot"]:
         values["kv_unified_per_slot"] = values["ctx_size"] // values["parallel"] or None
 
