@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from ngramspec.bench.e2e.bench import Bench, Run
+from ngramspec.engine.exactness import Exactness, Setting
+from ngramspec.errors import BackendError
 
+RUN = Bench._run
 QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
 
 
@@ -27,8 +30,20 @@ def one_drafter() -> dict[str, Any]:
     return made
 
 
+def cheating(bench: Bench, mode: Any, request: Any) -> Run:
+    """Return a run, with a wrong token in it if something drafts."""
+    made = RUN(bench, mode, request)
+    ids = made.token_ids
+    if not mode.names or len(ids) < 10:
+        return made
+    return dataclasses.replace(made, token_ids=(*ids[:7], ids[7] + 1, *ids[8:]))
+
+
 def test_json_has_settings_summary_and_tasks(one_drafter: dict[str, Any]) -> None:
-    assert set(one_drafter) == {"version", "model", "settings", "identical", "summary", "tasks"}
+    assert set(one_drafter) == {
+        "version", "model", "settings", "exact_batch", "identical", "summary", "tasks",
+    }  # fmt: skip
+    assert 2 <= one_drafter["exact_batch"] < 64
     assert one_drafter["settings"] == {
         "repeats": 1, "max_tokens": 60, "threads": 1, "exact": False,
     }  # fmt: skip
@@ -127,16 +142,39 @@ def test_tasks_begin_with_one_mode_after_the_other(
     assert rounds == [warm_up, warm_up[::-1]] == [["none", "ngram-simple"], warm_up[::-1]]
 
 
+def test_drafts_stay_within_what_was_tested(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Exactness(Setting(), {"alone": {1: 0, 2: 0, 3: 0, 4: 1}})
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", lambda *_: found)
+    result = invoke(*QUICK, "--drafter", "ngram-simple", "--exact", "--json")
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    run = made["tasks"][0]["runs"][1]
+    assert made["exact_batch"] == 3
+    assert 0 < run["drafted"] <= 2 * run["drafts"]
+
+
+def test_where_no_setting_is_exact_a_line_says_so(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_none(*_: Any) -> None:
+        raise BackendError("no setting is exact for this model")
+
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_none)
+    monkeypatch.setattr(Bench, "_run", cheating)
+    quick = (*QUICK, "--drafter", "ngram-cache")
+    result = invoke(*quick)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == (
+        "texts are compared as they are timed: no setting is exact for this model\n"
+    )
+    assert "in the\nbit-exact setting" not in result.stdout
+    assert "Times are without flash attention; there 0 of 1 are equal" in result.stdout
+    made = json.loads(invoke(*quick, "--json").stdout)
+    assert (made["exact_batch"], made["identical"]) == (0, False)
+    assert invoke(*quick, "--exact").exit_code == 1
+
+
 def test_text_that_differs_is_an_error(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Bench._run
-
-    def cheating(self: Bench, mode: Any, request: Any) -> Run:
-        made = original(self, mode, request)
-        ids = made.token_ids
-        if not mode.names or len(ids) < 10:
-            return made
-        return dataclasses.replace(made, token_ids=(*ids[:7], ids[7] + 1, *ids[8:]))
-
     monkeypatch.setattr(Bench, "_run", cheating)
     result = invoke(*QUICK, "--drafter", "ngram-cache", "--json")
     assert result.exit_code == 1

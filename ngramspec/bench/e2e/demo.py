@@ -6,11 +6,12 @@ import codecs
 import contextlib
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
 
+from ngramspec.adapters.llama_cpp.exact import open_tested
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
@@ -20,11 +21,9 @@ from ngramspec.bench.e2e.difference import Difference, find_difference
 from ngramspec.bench.e2e.tasks import Task
 from ngramspec.drafters.names import parse_names
 from ngramspec.engine import Sampling
+from ngramspec.errors import BackendError
 from ngramspec.models import embedded_model
 
-# In this setting llama.cpp's CPU kernels compute a token the same way alone and in a batch of up to
-# 63, on Q8_0 weights (docs/explanation/exactness.md).
-EXACT: Mapping[str, Any] = {"threads": 1, "flash_attn": True}
 # For short texts and a model for which a wrong draft token costs nearly as much as a right one
 # saves: shorter keys than llama.cpp's defaults, and shorter drafts.
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -46,12 +45,16 @@ class Benches:
     """The same modes on two targets of one model: `exact` is bit-exact, `timed` is timed.
 
     They may be the same one. modes: The one without drafts first.
+    exact_batch: Tokens of the largest batches of `exact`, up to which all bits were found equal.
+    refusal: Why no setting is bit-exact here, "" if one is; `exact` is then `timed`.
     """
 
     model: LlamaModel
     modes: tuple[Mode, ...]
     exact: Bench
     timed: Bench
+    exact_batch: int = 0
+    refusal: str = ""
 
     @property
     def one(self) -> bool:
@@ -149,6 +152,11 @@ def open_benches(
         threads: CPU threads of the timed target.
         exact: Time the bit-exact setting.
         n_gpu_layers: Layers of the timed target on the GPU, -1 = all; the exact one has none.
+
+    Raises:
+        BackendError: llama.cpp cannot run the model; or no setting is exact here, if it is timed.
+
+    Cost: a second, in which the bit-exact setting is found and tested.
     """
     modes = (Mode(PLAIN, (), {}), *map(_mode, drafters))
     with contextlib.ExitStack() as stack:
@@ -158,16 +166,26 @@ def open_benches(
             placed = stack.enter_context(
                 LlamaModel(embedded_model(), placement=Placement(n_gpu_layers))
             )
-
-        def bench(model: LlamaModel, **settings: Any) -> Bench:
-            made = ContextSettings(context_size=CONTEXT_SIZE, **settings)
-            return Bench(stack.enter_context(LlamaTarget(model, made)), modes)
-
-        checked = bench(model, **EXACT)
-        timed = checked if exact else bench(placed, threads=threads, flash_attn=False)
+        wanted = ContextSettings(context_size=CONTEXT_SIZE, threads=1)
+        tested: LlamaTarget | None = None
+        refusal = ""
+        try:
+            tested = stack.enter_context(open_tested(model, wanted)[0])
+        except BackendError as error:
+            if exact:
+                raise
+            refusal = str(error)
+        if exact and tested is not None:
+            target = tested
+        else:
+            wanted = replace(wanted, threads=threads, flash_attn=False)
+            target = stack.enter_context(LlamaTarget(placed, wanted))
+        timed = Bench(target, modes)
+        checked = timed if tested is None or tested is target else Bench(tested, modes)
         for one in {id(one): one for one in (checked, timed)}.values():
             one.warm_up(model.tokenize("a b c a b c a b c"), GREEDY)
-        yield Benches(model, modes, checked, timed)
+        exact_batch = 0 if tested is None else tested.exact_batch
+        yield Benches(model, modes, checked, timed, exact_batch, refusal)
 
 
 def run_task(
