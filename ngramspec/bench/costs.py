@@ -74,7 +74,7 @@ def saved_costs(
     """
     from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
-    from ngramspec.adapters.llama_cpp.saved_costs import costs_path, find_costs
+    from ngramspec.adapters.llama_cpp.saved_costs import costs_path, find_costs, other_costs
 
     placement = placement or Placement(AUTO)
     with LlamaModel(path, placement=placement, loading=loading, vocab_only=True) as model:
@@ -82,8 +82,9 @@ def saved_costs(
         if table is not None:
             reason = f"saved for {model.path.name} by `ngramspec bench calibrate`"
             return Costs(table, None, costs_path(model, settings), reason)
+        other = other_costs(model, settings)
         reason = (
-            f"nothing saved for {model.path.name} in this setting; "
+            f"nothing saved for {model.path.name} in this setting{f', {other}' if other else ''}; "
             f"`ngramspec bench calibrate --model {model.path}` measures it"
         )
         return Costs(PROFILES[DEFAULT_PROFILE], DEFAULT_PROFILE, None, reason)

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ngramspec._version import __version__
 from ngramspec.adapters.llama_cpp.digest import file_digest
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.placement import gpus
+from ngramspec.adapters.llama_cpp.placement import ALL, gpus
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.costs import CostTable, load_costs, save_costs
 from ngramspec.engine.calibration import Calibration, calibrate_within
@@ -28,6 +29,8 @@ FOLDER = Path("ngramspec", "costs")
 SECONDS = 2.0  # for measuring what nobody has measured yet, by default
 # The fields of Loading that passes may depend on. MTP heads are loaded for drafts, not for them.
 _OF_LOADING = ("mode", "lazy", "repack", "host_buffers")  # and the metadata
+_TOLD = 3  # differences of settings
+_SHORT = 40  # characters of a value that are shown
 _reported: set[Path] = set()
 
 
@@ -46,7 +49,7 @@ def costs_path(model: LlamaModel, settings: ContextSettings) -> Path:
 
     key = cost_key(model, settings)
     digest = xxhash.xxh3_64_hexdigest(json.dumps(key, sort_keys=True).encode())
-    return _cache_home() / FOLDER / f"{key['model'][:16]}-{digest}.json"
+    return _cache_home() / FOLDER / f"{_prefix(key)}{digest}.json"
 
 
 def find_costs(model: LlamaModel, settings: ContextSettings) -> CostTable | None:
@@ -74,6 +77,49 @@ def find_costs(model: LlamaModel, settings: ContextSettings) -> CostTable | None
         return None
 
 
+def other_costs(model: LlamaModel, settings: ContextSettings) -> str:
+    """Return what costs of a model in another setting are for, as a part of a sentence.
+
+    Of several files, that of the setting which differs least; "" where there is none.
+
+    Cost: reads 2 MiB of the model, and all costs that are saved for it.
+    """
+    try:
+        key = cost_key(model, settings)
+        paths = sorted((_cache_home() / FOLDER).glob(f"{_prefix(key)}*.json"))
+    except (BackendError, InputError, OSError):
+        return ""
+    mine = dict(_facts(key))
+    nearest: list[str] = []
+    for path in paths:
+        try:
+            theirs = dict(_facts(json.loads(path.read_bytes())["key"]))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue
+        names = [n for n in {**mine, **theirs} if theirs.get(n) != mine.get(n)]
+        if names and not 0 < len(nearest) <= len(names):
+            nearest = [f"{n} {_shown(theirs, n)} instead of {_shown(mine, n)}" for n in names]
+    if not nearest:
+        return ""
+    more = len(nearest) - _TOLD
+    rest = f" and {more} more" if more > 0 else ""
+    return f"costs are saved for {', '.join(nearest[:_TOLD])}{rest}"
+
+
+def layers_note(key: Mapping[str, Any]) -> str:
+    """Return when costs with this key are found, where that is not sure; else "".
+
+    How many layers fit beside a context depends on its size, so another one finds other costs.
+    """
+    layers = key["placement"]["n_gpu_layers"]
+    if layers in (0, ALL):
+        return ""
+    return (
+        f"for {layers} layers on the GPU: start `serve` with -ngl {layers}, "
+        "as auto may find another number beside its context"
+    )
+
+
 def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable | None:
     """Return the costs saved for a target; if there are none, measure them roughly and save them.
 
@@ -90,6 +136,8 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
     """
     seconds = SECONDS if seconds is None else seconds
     found = find_costs(target.model, target.settings)
+    if found is None and (other := other_costs(target.model, target.settings)):
+        log.info("what passes cost is not known in this setting: %s", other)
     if found is not None or seconds <= 0 or target.max_rollback is not None:
         return found
     started = time.perf_counter()
@@ -141,13 +189,13 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
     """
     import llama_cpp
 
-    placement = model.placement
+    placement, layers = model.placement, _layers_on_gpus(model)
     return {
         "model": file_digest(model.path),
         "processor": _processor(),
         "build": f"{llama_cpp.__version__} {model.library.lib.llama_print_system_info().decode()}",
-        "devices": [one.description for one in gpus(placement)] if model.n_gpu_layers else [],
-        "placement": {**asdict(placement), "n_gpu_layers": model.n_gpu_layers},
+        "devices": [one.description for one in gpus(placement)] if layers else [],
+        "placement": {**asdict(placement), "n_gpu_layers": layers},
         "loading": {
             **{name: getattr(model.loading, name) for name in _OF_LOADING},
             "metadata": dict(model.loading.metadata),
@@ -165,6 +213,37 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
             {**asdict(plan), "cpus": sorted(plan.cpus)} for plan in settings.thread_plans or ()
         ],
     }
+
+
+def _prefix(key: Mapping[str, Any]) -> str:
+    """Return how the names of all files with costs of a model begin."""
+    return f"{key['model'][:16]}-"
+
+
+def _layers_on_gpus(model: LlamaModel) -> int:
+    """Return how many layers GPUs hold, -1 = all, whatever number was asked for.
+
+    The metadata tell how many there are, also where only the vocabulary is loaded.
+    """
+    asked = model.n_gpu_layers
+    if asked == 0 or not gpus(model.placement):
+        return 0
+    count = model.metadata.get(f"{model.architecture}.block_count", "")
+    return ALL if asked < 0 or (count.isdecimal() and asked > int(count)) else asked
+
+
+def _facts(key: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the parts of a key by name, as JSON."""
+    for name, value in key.items():
+        if isinstance(value, Mapping):
+            yield from _facts(value, f"{name} ")
+        else:
+            yield f"{outer}{name}", json.dumps(value)
+
+
+def _shown(facts: Mapping[str, str], name: str) -> str:
+    """Return a part of a key as it is told."""
+    return f"{facts.get(name, 'nothing'):.{_SHORT}}"
 
 
 def _cache_home() -> Path:

@@ -127,16 +127,16 @@ def _measure(target: LlamaTarget, context: int, most: int, rounds: int) -> Calib
 
 
 def _show(found: Calibration, target: LlamaTarget, saved: Path | None, as_json: bool) -> None:
-    from ngramspec.adapters.llama_cpp.saved_costs import cost_key
+    from ngramspec.adapters.llama_cpp.saved_costs import cost_key, layers_note
 
-    rows = found.rows()
+    rows, key = found.rows(), cost_key(target.model, target.settings)
     if as_json:
         return print_json({
             "model": str(target.model.path),
             "saved": None if saved is None else str(saved),
             "complete": found.complete,
             "context": found.context,
-            "key": cost_key(target.model, target.settings),
+            "key": key,
             "costs": rows,
         })  # fmt: skip
     console = plain_console()
@@ -155,4 +155,6 @@ def _show(found: Calibration, target: LlamaTarget, saved: Path | None, as_json: 
         table.add_row(str(row["tokens"]), f"{times[0]:.3f}", relative, f"{times[1]:.3f}")
     console.print(table)
     told = "not saved: incomplete" if saved is None else f"saved: {saved}"
-    return console.print(told, soft_wrap=True)
+    console.print(told, soft_wrap=True)
+    if saved is not None and (note := layers_note(key)):
+        console.print(note, soft_wrap=True)

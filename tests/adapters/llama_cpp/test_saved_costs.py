@@ -14,11 +14,14 @@ pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 from ngramspec.adapters.llama_cpp.digest import file_digest
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.placement import Placement
+from ngramspec.adapters.llama_cpp.placement import Device, Placement
 from ngramspec.adapters.llama_cpp.saved_costs import (
+    cost_key,
     costs_path,
     find_costs,
     known_costs,
+    layers_note,
+    other_costs,
 )
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -102,6 +105,61 @@ def test_what_no_pass_depends_on_shares_costs(model: LlamaModel) -> None:
     loading = Loading(check_tensors=True, mtp=True)
     with LlamaModel(embedded_model(), vocab_only=True, loading=loading) as other:
         assert find_costs(other, SETTINGS) == TABLE
+
+
+GPU = Device("CUDA0", "NVIDIA H100", 1 << 30, 1 << 30)
+
+
+def on_gpu(layers: int) -> LlamaModel:
+    return LlamaModel(embedded_model(), vocab_only=True, placement=Placement(layers))
+
+
+def test_all_layers_are_found_whatever_number_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [GPU]
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.saved_costs.gpus", lambda placement: found)
+    with on_gpu(-1) as model:
+        every = int(model.metadata[f"{model.architecture}.block_count"]) + 1  # with the output
+        saved(model)
+    for layers, known in ((-1, True), (99, True), (every, True), (every - 1, False), (0, False)):
+        with on_gpu(layers) as model:
+            assert (find_costs(model, SETTINGS) is not None) == known, layers
+    found.clear()
+    with on_gpu(0) as model:
+        saved(model)
+    with on_gpu(99) as model:  # without a GPU it does nothing
+        assert find_costs(model, SETTINGS) == TABLE
+
+
+def test_costs_of_other_settings_are_told_by_what_differs(
+    model: LlamaModel, cache_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.saved_costs.gpus", lambda placement: [GPU])
+
+    def save(made: LlamaModel, settings: ContextSettings) -> None:
+        path = costs_path(made, settings)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_costs(TABLE, path, {"key": cost_key(made, settings)})
+
+    assert other_costs(model, SETTINGS) == ""
+    for number, text in enumerate(("", "[]", "{}", '{"key": 5}')):  # tell nothing
+        folder = costs_path(model, SETTINGS).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{cost_key(model, SETTINGS)['model'][:16]}-{number}.json").write_text(text)
+    assert other_costs(model, SETTINGS) == ""
+    with on_gpu(5) as partly, on_gpu(4) as less:
+        save(less, ContextSettings(threads=2, flash_attn=True, type_k="q8_0", type_v="q8_0"))
+        told = "costs are saved for threads [2, 2] instead of [1, 1], flash_attn true instead of"
+        assert other_costs(less, SETTINGS).startswith(told)
+        assert other_costs(less, SETTINGS).endswith(" and 1 more")
+        save(less, SETTINGS)
+        told = "costs are saved for placement n_gpu_layers 4 instead of 5"
+        assert other_costs(partly, SETTINGS) == told
+
+
+def test_costs_of_a_part_of_the_layers_say_how_to_have_them_found() -> None:
+    for layers, told in ((-1, ""), (0, ""), (17, "start `serve` with -ngl 17")):
+        assert told in layers_note({"placement": {"n_gpu_layers": layers}})
+    assert layers_note({"placement": {"n_gpu_layers": -1}}) == ""
 
 
 def test_a_file_is_known_by_what_it_holds(tmp_path: Path) -> None:
@@ -202,6 +260,22 @@ def test_a_target_that_fails_starts_without_costs(
         assert known_costs(target, 30) is None
     (record,) = caplog.records
     assert record.getMessage() == "the costs of passes could not be measured: broken"
+
+
+def test_a_start_without_its_costs_tells_of_others(
+    target: LlamaTarget, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert known_costs(target, 30) is not None
+    with (
+        LlamaTarget(target.model, threads=2, context_size=512) as other,
+        caplog.at_level(logging.INFO, logger="ngramspec"),
+    ):
+        assert known_costs(other, 0) is None
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "what passes cost is not known in this setting: "
+        "costs are saved for threads [1, 1] instead of [2, 2]"
+    )
 
 
 def test_nothing_is_measured_in_too_little_time(target: LlamaTarget) -> None:
