@@ -487,7 +487,8 @@ class Engine:
         ids, vocab_size = request.prompt_ids, self._target.vocab_size
         if ids.size >= self.context_size:
             raise InputError(
-                f"the prompt has {ids.size} tokens, the context of a slot {self.context_size}"
+                f"the prompt has {ids.size} tokens, the context of a slot {self.context_size}: "
+                "shorten it, or set more context (context_size; -c of a command)"
             )
         if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
             raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")

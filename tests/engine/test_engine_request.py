@@ -149,7 +149,11 @@ def test_good_requests_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (request(*[1] * 32), "the prompt has 32 tokens, the context of a slot 32"),
+        (
+            request(*[1] * 32),
+            "the prompt has 32 tokens, the context of a slot 32: shorten it, or set more context "
+            r"\(context_size; -c of a command\)",
+        ),
         (request(*[1] * 99), "the prompt has 99 tokens"),
         (request(1, -1), r"token ids of the prompt must be in 0\.\.96"),
         (request(97), r"token ids of the prompt must be in 0\.\.96"),
