@@ -276,7 +276,8 @@ class LLM:
 
         Raises:
             InputError: An option is unknown or out of its bounds, a schema is not valid, or a
-                prompt does not fit; the other requests of a sequence are then cancelled.
+                prompt does not fit. Of a sequence, all prompts are checked before one starts; the
+                error begins with the place of the wrong one, such as "prompts[3]".
             BackendError: The model failed; for a sequence, in the request's `error` instead.
             StateError: The LLM is closed.
         """
@@ -286,7 +287,9 @@ class LLM:
             )
         if _is_one(prompts):
             return self._run_one(lambda: self._request(self._prompt_ids(prompts), options))
-        return self._run_all(self._request(self._prompt_ids(p), options) for p in prompts)
+        return self._run_all(
+            "prompts", prompts, lambda one: self._request(self._prompt_ids(one), options)
+        )
 
     @overload
     def chat(
@@ -327,7 +330,9 @@ class LLM:
         """
         if _is_conversation(messages):
             return self._run_one(lambda: self._chat_request(messages, tools, options))
-        return self._run_all(self._chat_request(one, tools, options) for one in messages)
+        return self._run_all(
+            "conversations", messages, lambda one: self._chat_request(one, tools, options)
+        )
 
     def stream(
         self, prompt: Text | Messages, *, tools: ToolList | None = None, **options: Any
@@ -427,18 +432,26 @@ class LLM:
             raise generation.error
         return generation
 
-    def _run_all(self, requests: Iterable[Request]) -> list[Generation]:
+    def _run_all(
+        self, name: str, prompts: Iterable[Any], request_of: Callable[[Any], Request]
+    ) -> list[Generation]:
+        """Run a request for each prompt; an error names the place of a wrong one."""
+        requests: list[Request] = []
+        for number, prompt in enumerate(prompts):
+            try:
+                with self._use.begun():
+                    requests.append(request_of(prompt))
+                    self.engine.check(requests[-1])
+            except InputError as error:
+                error.args = (f"{name}[{number}]: {error}",)  # whatever its type knows is kept
+                raise
         made: list[Generation] = []
         pending: deque[Generation] = deque()
         try:
-            left = iter(requests)
-            while True:
+            for request in requests:
                 if len(pending) >= self.engine.num_slots + AHEAD:
                     pending.popleft().wait()
                 with self._use.begun():
-                    request = next(left, None)
-                    if request is None:
-                        break
                     made.append(self.engine.submit(request))
                 pending.append(made[-1])
             for generation in pending:

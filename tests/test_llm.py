@@ -319,11 +319,52 @@ def test_wrong_options_are_refused(
         llm.generate(prompt, **options)
 
 
-def test_one_wrong_prompt_of_a_list_cancels_the_others(llm: LLM) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("", "prompts[99]: the prompt is empty"),
+        (
+            [5] * 2048,
+            "prompts[99]: the prompt has 2048 tokens, the context of a slot 2048: shorten",
+        ),
+        ([4096], "prompts[99]: token ids of the prompt must be in 0..4095"),
+        (1.5, "prompts[99]: the prompt must be a text or a sequence of token ids, got 1.5"),
+    ],
+)
+def test_all_prompts_of_a_list_are_checked_before_one_starts(
+    llm: LLM, wrong: Any, message: str
+) -> None:
+    wait_until(lambda: not llm.engine.busy)
+    before = llm.engine.stats().num_requests
+    with pytest.raises(InputError) as caught:
+        llm.generate([*["x"] * 99, wrong], max_tokens=1)
+    assert str(caught.value).startswith(message)
+    assert llm.engine.stats().num_requests == before
+
+
+def test_a_wrong_conversation_of_a_list_is_named(llm: LLM) -> None:
+    before = llm.engine.stats().num_requests
+    with pytest.raises(ChatError, match=r"^conversations\[1\]: ") as caught:
+        llm.chat([CHAT, [*CHAT, 5]], max_tokens=1)
+    assert caught.value.field == "messages[1]"
+    assert llm.engine.stats().num_requests == before
+
+
+def test_what_is_refused_on_the_way_cancels_the_others(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wait_until(lambda: not llm.engine.busy)
     before = dict(llm.engine.stats().finished)
-    with pytest.raises(InputError, match="the prompt is empty"):
-        llm.generate(["x", ""], ignore_eos=True)
+    submit = llm.engine.submit
+
+    def once(request: Request) -> Generation:
+        if request.prompt_ids[0] == 6:
+            raise StateError("the engine is closed")
+        return submit(request)
+
+    monkeypatch.setattr(llm.engine, "submit", once)
+    with pytest.raises(StateError, match="the engine is closed"):
+        llm.generate([[5], [6]], ignore_eos=True)
     wait_until(lambda: not llm.engine.busy)
     after = dict(llm.engine.stats().finished)
     assert after.pop("cancelled") == before.pop("cancelled", 0) + 1

@@ -76,9 +76,9 @@ class Engine:
     failure: Why that thread stopped running it, None if it has not.
     context_shift: As given.
 
-    Thread-safety: submit, save_slot, restore_slot, erase_slot, announce, refuse, abandon, stats and
-    slots from any thread, and Generation.cancel; step, wait_for_work, generate, fail and close from
-    the one thread that runs the engine.
+    Thread-safety: submit, check, save_slot, restore_slot, erase_slot, announce, refuse, abandon,
+    stats and slots from any thread, and Generation.cancel; step, wait_for_work, generate, fail and
+    close from the one thread that runs the engine.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Engine:
         is decoded.
         """
         self._check_open(tenant)
-        self._check_request(request)
+        self.check(request)
         seed = request.sampling.seed
         seed = random.getrandbits(32) if seed is None else seed
         sampler = self._sampler_of(request, seed)
@@ -199,6 +199,26 @@ class Engine:
             raise
         self._wake.set()
         return generation
+
+    def check(self, request: Request) -> None:
+        """Check that the prompt of a request, its adapters and its slot fit, as submit does.
+
+        Raises:
+            InputError: One does not.
+        """
+        ids, vocab_size = request.prompt_ids, self._target.vocab_size
+        if ids.size >= self.context_size:
+            raise InputError(
+                f"the prompt has {ids.size} tokens, the context of a slot {self.context_size}: "
+                "shorten it, or set more context (context_size; -c of a command)"
+            )
+        if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
+            raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")
+        for number, _ in request.adapters:
+            if number >= (known := self._target.num_adapters):
+                raise InputError(f"there is no adapter {number}; {known} are loaded")
+        if not -1 <= request.slot < len(self._slots):
+            raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
 
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
@@ -482,21 +502,6 @@ class Engine:
             future = self._stepper.tasks.put(slot, work)
         self._wake.set()
         return future
-
-    def _check_request(self, request: Request) -> None:
-        ids, vocab_size = request.prompt_ids, self._target.vocab_size
-        if ids.size >= self.context_size:
-            raise InputError(
-                f"the prompt has {ids.size} tokens, the context of a slot {self.context_size}: "
-                "shorten it, or set more context (context_size; -c of a command)"
-            )
-        if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
-            raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")
-        for number, _ in request.adapters:
-            if number >= (known := self._target.num_adapters):
-                raise InputError(f"there is no adapter {number}; {known} are loaded")
-        if not -1 <= request.slot < len(self._slots):
-            raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
 
     def _sampler_of(self, request: Request, seed: int) -> Sampler:
         """Return a fresh sampler for a request."""
