@@ -71,8 +71,10 @@ class LLM:
         model: A GGUF file, for a split model its first; None = the embedded model, on one thread.
         drafter: Names of n-gram drafters, comma-separated or in a sequence; None = plain decoding.
         slots: Requests that run at the same time and share batches, 1..256; further ones wait.
-        context_size: Tokens of prompt and answer per request, capped at the model's trained
-            context; 0 = that context, cut to free memory.
+        context_size: Tokens of prompt and answer per request; more than the model's trained context
+            is cut to that, with a warning, unless `settings` stretch it by RoPE scaling. None =
+            4096, or the trained context if that is less; 0 = the trained context, cut to free
+            memory.
         threads: CPU threads, None = one per physical core.
         n_gpu_layers: Layers on the GPU, -1 = all; "auto" = those that fit, but none of the embedded
             model or with exact. A warning tells about a GPU that llama.cpp was not built for.
@@ -130,7 +132,7 @@ class LLM:
         drafter: str | Iterable[str] | None = "suffix",
         *,
         slots: int = 4,
-        context_size: int = CONTEXT_SIZE,
+        context_size: int | None = None,
         threads: int | None = None,
         n_gpu_layers: int | Literal["auto"] = "auto",
         placement: Placement | None = None,
@@ -170,18 +172,27 @@ class LLM:
             if draft_model is not None and not isinstance(draft_model, DraftModelSettings):
                 draft_model = DraftModelSettings(path=draft_model)
             drafts = bool(drafter or draft_model or heads)
+            limits = fit if isinstance(fit, Limits) else Limits(enabled=fit)
+            asked = CONTEXT_SIZE if context_size is None else context_size
+            trained = trained_context(path, loading)
             made: dict[str, Any] = {
                 "slots": slots,
-                "context_size": min(context_size, trained_context(path, loading)),
+                "context_size": min(asked, trained),
                 "n_batch": max(ContextSettings.n_batch, slots),
                 "threads": 1 if model is None and threads is None else threads,
                 "flash_attn": flash_attn,
                 # With a cache for each slot, drafts of different lengths are computed one by one.
-                "kv_unified": drafts and bool(context_size) and not exact,
+                "kv_unified": drafts and bool(asked) and not exact,
                 **(settings or {}),
             }
             if made.get("rope", Rope()) != Rope():  # a stretched context can be longer
-                made["context_size"] = context_size
+                made["context_size"] = asked
+            elif context_size is not None and asked > trained:
+                log.warning(
+                    "%s %d is cut to the %d tokens that the model was trained with; RoPE scaling "
+                    "allows more",
+                    *(limits.words.context, asked, trained),
+                )
             if made["kv_unified"]:  # each slot can be full
                 made.setdefault("cells", slots * made["context_size"])
             wanted = with_branches(ContextSettings(**made), tree)
@@ -193,7 +204,7 @@ class LLM:
                 placement,
                 loading,
                 draft=draft_model or heads,
-                limits=fit if isinstance(fit, Limits) else Limits(enabled=fit),
+                limits=limits,
             )
             for line in fitted.notes:
                 log.warning("%s", line)

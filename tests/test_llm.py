@@ -19,6 +19,7 @@ from helpers.together import run_together
 from ngramspec import LLM, NgramCache, embedded_model
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.fit import Limits
+from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.chat.errors import ChatError
 from ngramspec.chat.format import chat_format
 from ngramspec.chat.grammar import chat_grammar
@@ -479,6 +480,26 @@ def test_a_context_of_0_is_the_trained_one_cut_to_what_is_free(
     (record,) = caplog.records
     assert record.message.startswith("Context 512 of 2,048 tokens for each of 2 slots fit in ")
     assert record.message.endswith("of free memory; context_size changes it")
+
+
+def test_a_context_above_the_trained_one_is_cut_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for size in (None, 2048):
+        with LLM(context_size=size, slots=1) as llm:
+            assert llm.target.context_size == 2048
+    assert not caplog.records
+    with LLM(context_size=4096, slots=1) as llm:
+        assert llm.target.context_size == 2048
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "context_size 4096 is cut to the 2048 tokens that the model was trained with; RoPE scaling "
+        "allows more"
+    )
+    caplog.clear()
+    with LLM(context_size=4096, slots=1, settings={"rope": Rope(freq_scale=0.5)}) as llm:
+        assert llm.target.context_size == 4096
+    assert not caplog.records
 
 
 def test_a_context_that_cannot_fit_is_refused_with_one_that_does() -> None:

@@ -64,8 +64,9 @@ SHARE = NumberRange(0, 1)
 @options(
     model_options(MODEL),
     option(MODEL, "-c", "--ctx-size", type=COUNT, default=0, show_default=False,
-           help="Context in tokens, at most the trained size unless options stretch it.  [default: "
-           "the trained size, cut to free memory; 0: not cut]"),
+           help="Context in tokens; more than the trained size is cut to that, with a warning, "
+           "unless options stretch it.  [default: the trained size, cut to free memory; 0: not "
+           "cut]"),
     fit_options(MODEL),
     running(MODEL, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
             "cache_type_k", "cache_type_v", "exact"),

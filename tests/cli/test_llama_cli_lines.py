@@ -74,11 +74,15 @@ def test_a_prompt_is_read_with_escapes_where_asked_for(invoke: Any) -> None:
         assert (made["prompt_tokens"] < 4) is (count == 2), made
 
 
-def test_a_stretched_context_may_be_longer(invoke: Any, tmp_path: Path) -> None:
+def test_a_stretched_context_may_be_longer(
+    invoke: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     long = tmp_path / "long.txt"
     long.write_text("word " * 1100)
     line = f"-m MODEL --raw -t 1 -n 1 -c 4096 -f {long}"
     refused = invoke("generate", *shlex.split(line.replace("MODEL", MODEL)))
     assert refused.exit_code == 2
     assert "the context 2048: the model was trained with 2048" in refused.stderr
+    told = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("-c 4096 is cut to the 2048 tokens that the") for line in told)
     assert run(invoke, f"{line} --rope-scaling yarn --rope-scale 2")["prompt_tokens"] > 2048
