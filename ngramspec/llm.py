@@ -73,8 +73,10 @@ class LLM:
         slots: Requests that run at the same time and share batches, 1..256; further ones wait.
         context_size: Tokens of prompt and answer per request; more than the model's trained context
             is cut to that, with a warning, unless `settings` stretch it by RoPE scaling. None =
-            4096, or the trained context if that is less; 0 = the trained context, cut to free
-            memory.
+            4096, or the trained context if that is less. 0 = the trained context, cut to free
+            memory, in a cache of each slot's own: in one for all, each token would go over the long
+            texts of all slots. With several slots, drafts then have no branches, and those of
+            different lengths take passes of their own; a number avoids that, or `slots=1`.
         threads: CPU threads, None = one per physical core.
         n_gpu_layers: Layers on the GPU, -1 = all; "auto" = those that fit, but none of the embedded
             model or with exact. A warning tells about a GPU that llama.cpp was not built for.
@@ -182,6 +184,7 @@ class LLM:
                 "threads": 1 if model is None and threads is None else threads,
                 "flash_attn": flash_attn,
                 # With a cache for each slot, drafts of different lengths are computed one by one.
+                # In a shared one each token goes over the cells of all: of whole contexts too many.
                 "kv_unified": drafts and bool(asked) and not exact,
                 **(settings or {}),
             }
