@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ SECTION = "Draft model"
 # llama.cpp's words for a draft model and for MTP heads of the target, in --spec-type.
 NAME, HEADS = "draft-simple", "draft-mtp"
 SHARE = NumberRange(0, 1)
+CACHE_TYPE = "f16"
 
 
 def draft_model_options() -> Decorator:
@@ -67,10 +69,10 @@ def draft_model_options() -> Decorator:
                "is longer, it does not draft."),
         option(SECTION, "-ctkd", "--cache-type-k-draft", "--spec-draft-type-k",
                "cache_type_k_draft", env=("SPEC_DRAFT_CACHE_TYPE_K", "CACHE_TYPE_K_DRAFT"),
-               type=CacheType(), default="f16", help="Type of its cached keys."),
+               type=CacheType(), default=CACHE_TYPE, help="Type of its cached keys."),
         option(SECTION, "-ctvd", "--cache-type-v-draft", "--spec-draft-type-v",
                "cache_type_v_draft", env=("SPEC_DRAFT_CACHE_TYPE_V", "CACHE_TYPE_V_DRAFT"),
-               type=CacheType(), default="f16", help="Type of its cached values."),
+               type=CacheType(), default=CACHE_TYPE, help="Type of its cached values."),
         option(SECTION, "-cmoed", "--cpu-moe-draft", "--spec-draft-cpu-moe", "cpu_moe_draft",
                env=("SPEC_DRAFT_CPU_MOE", "CPU_MOE_DRAFT"), is_flag=True,
                help="Keep the experts of a mixture in the CPU's memory."),
@@ -139,17 +141,26 @@ def _heads(given: dict[str, Any], choice: DraftChoice) -> MtpSettings:
     n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
     p_min = P_MIN if given["draft_p_min"] is None else given["draft_p_min"]
     made = MtpSettings(n_max=n_max, n_min=_least(given, choice, n_max), p_min=p_min)
+    for line in _notes(given):
+        click.echo(line, err=True)
     found = _file(given)
     if found is None:
+        _tell_idle(
+            given,
+            {**_OF_THE_TARGET, **_OF_WEIGHTS},
+            "the model's own MTP heads run as the model does",
+        )
         return made
-    idle = [flag for name, flag in _OF_THE_TARGET.items() if given[name]]
+    _tell_idle(given, _OF_THE_TARGET, "an assistant runs as the target, in its cache")
+    return replace(made, path=found[0], placement=_placement(given))
+
+
+def _tell_idle(given: dict[str, Any], flags: Mapping[str, str], reason: str) -> None:
+    """Tell in a line which options do nothing, if some were given."""
+    idle = [flag for name, flag in flags.items() if given[name] not in _DEFAULTS]
     if idle:
         does = "does" if len(idle) == 1 else "do"
-        click.echo(
-            f"{', '.join(idle)} {does} nothing: an assistant runs as the target, in its cache",
-            err=True,
-        )
-    return replace(made, path=found[0], placement=_placement(given))
+        click.echo(f"{', '.join(idle)} {does} nothing: {reason}", err=True)
 
 
 def _least(given: dict[str, Any], choice: DraftChoice, n_max: int) -> int:
@@ -222,8 +233,18 @@ _OF_THE_TARGET = {
     "threads_draft": "--threads-draft",
     "threads_batch_draft": "--threads-batch-draft",
     "ctx_size_draft": "--ctx-size-draft",
+    "cache_type_k_draft": "--cache-type-k-draft",
+    "cache_type_v_draft": "--cache-type-v-draft",
     "spec_replace": "--spec-replace",
 }
+# Where weights lie: an assistant has its own, heads in the model's file have not.
+_OF_WEIGHTS = {
+    "n_gpu_layers_draft": "--n-gpu-layers-draft",
+    "cpu_moe_draft": "--cpu-moe-draft",
+    "n_cpu_moe_draft": "--n-cpu-moe-draft",
+    "override_tensor_draft": "--override-tensor-draft",
+}
+_DEFAULTS = (None, 0, False, (), CACHE_TYPE)  # of all these options
 _NAMES = (
     *("model_draft", "hf_repo_draft", "spec_draft_n_max", "spec_draft_n_min", "draft_p_min"),
     *("n_gpu_layers_draft", "device_draft", "threads_draft", "threads_batch_draft"),

@@ -227,17 +227,47 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
     mtp_models.gemma4(model)
     mtp_models.gemma4_assistant(heads)
     asked = ("generate", "-m", str(model), "-p", "abcdefgh", "-n", "30", "-t", "1", "--temp", "0")
-    line = "--policy fixed --spec-type draft-mtp --spec-draft-n-max 2 -ngld 0 -cd 512 -td 1 -md"
-    given = (*asked, *line.split(), str(heads), "--json")
+    line = "--policy fixed --spec-type draft-mtp --spec-draft-n-max 2 -ngld 0 -cd 512 -td 1"
+    given = (*asked, *line.split(), "-ctkd", "q8_0", "-md", str(heads), "--json")
     for exact in ((), ("--exact",)):
         result = invoke(*given, *exact)
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["text"].startswith("ijklmnopqrstuvwxyzabc")
         assert json.loads(result.stdout)["stats"]["draft-mtp"]["num_accepted_tokens"] > 5
-        assert "--threads-draft, --ctx-size-draft do nothing: an assistant runs as" in result.stderr
+        idle = "--threads-draft, --ctx-size-draft, --cache-type-k-draft do nothing: an assistant"
+        assert f"{idle} runs as the target, in its cache\n" in result.stderr
     result = invoke(*asked, "-md", str(heads))
     assert result.exit_code == 1
     assert "heads.gguf is an MTP assistant" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", ""),
+        ("-ctkd f16 -cd 0 --spec-draft-n-max 2", ""),
+        (
+            "-ngld 99",
+            "--n-gpu-layers-draft does nothing: the model's own MTP heads run as the model does\n",
+        ),
+        (
+            "-td 2 -cd 512 -ctvd q8_0 -ncmoed 1 -otd exps=CPU --p-split 0.1",
+            "--draft-p-split does nothing: drafts are not split\n"
+            "--threads-draft, --ctx-size-draft, --cache-type-v-draft, --n-cpu-moe-draft, "
+            "--override-tensor-draft do nothing: the model's own MTP heads run as the model does\n",
+        ),
+    ],
+)
+def test_options_that_heads_of_the_model_have_not_are_told(
+    invoke: Any, tmp_path: Path, line: str, told: str
+) -> None:
+    mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
+    mtp_models.glm4moe(tmp_path / "model.gguf")
+    asked = ("generate", "-m", str(tmp_path / "model.gguf"), "-p", "abcd", "-n", "4", "-t", "1")
+    result = invoke(*asked, "--json", "--spec-type", "draft-mtp", *line.split())
+    assert result.exit_code == 0, result.output
+    said = [line for line in result.stderr.splitlines(keepends=True) if " nothing: " in line]
+    assert "".join(said) == told
 
 
 @pytest.mark.parametrize(
