@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.chat.format import ChatFormat
+from ngramspec.drafters.names import parse_names
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.sampling import Sampling, is_int
 from ngramspec.errors import InputError
@@ -33,7 +34,8 @@ class Speculation:
 
     enabled: bool = True
     types: tuple[str, ...] | None = None  # drafter names; None = the engine's
-    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by drafter name
+    # by drafter name; of drafters in `types`, or of any if that is None
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     max_draft: int | None = None  # longest draft in tokens; None = the drafters' own limit
     min_draft: int | None = None  # shorter drafts are not sent; None = the engine's
     p_min: float | None = None  # a draft model's drafts end before less probable tokens; None = its
@@ -58,6 +60,22 @@ class Speculation:
             raise InputError(f"namespace must be a text, got {self.namespace!r}")
         if not isinstance(self.params, Mapping):
             raise InputError(f"params must be a mapping by drafter name, got {self.params!r}")
+
+    def drafters(self, default: Sequence[str]) -> tuple[str, ...]:
+        """Return the n-gram drafters that it asks for in their order, none where drafts are off.
+
+        If it names none, these are the default ones and those that it has parameters for, as the
+        options of a drafter add it on the command line.
+
+        Raises:
+            InputError: A drafter is unknown or named twice.
+        """
+        if not self.enabled:
+            return ()
+        if self.types is not None:
+            return parse_names(self.types, "priority")
+        added = [name for name, own in self.params.items() if own and name not in default]
+        return parse_names([*default, *added], "priority") if added else tuple(default)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ class Recorder:
 
     Args:
         file: Closed by `close`.
-        drafter: What drafts for requests that ask for nothing else.
+        drafter: Names of what drafts for requests that ask for nothing else, with commas.
         most_waiting, most_tokens: Bounds of the queue.
     """
 
@@ -56,7 +56,7 @@ class Recorder:
         most_tokens: int = MOST_TOKENS,
     ) -> None:
         self._file = file
-        self._drafter = drafter
+        self._default = () if drafter in ("", "none") else tuple(drafter.split(","))
         self._most_waiting, self._most_tokens = most_waiting, most_tokens
         self._queue: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
         # Each number is written by one thread: the first row by the one that offers.
@@ -141,10 +141,9 @@ class Recorder:
             "drafted": timings.num_draft_tokens,
             "accepted": timings.num_accepted_tokens,
         }
-        names = ",".join(speculation.types) if speculation.types is not None else self._drafter
-        drafter = names if speculation.enabled else "none"
-        if drafter != self._drafter:
-            facts["drafter"] = drafter
+        names = speculation.drafters(self._default)
+        if names != self._default:
+            facts["drafter"] = ",".join(names) or "none"
         return facts
 
 

@@ -53,7 +53,7 @@ def test_equal_settings_share_a_native_drafter() -> None:
     made = make("ngram-mod,ngram-simple")
     default = made.get(Speculation())
     assert made.get(wanted(("ngram-simple", "ngram-mod"))) is default
-    assert made.get(wanted(ngram_map_k={"size_n": 3})) is default  # not asked for, so no matter
+    assert made.get(wanted(ngram_map_k={})) is default  # nothing of it is set
     other = made.get(wanted(ngram_simple={"size_n": 3}))
     assert other is made.get(wanted(ngram_simple={"size_n": 3}))
     assert len({id(source) for source in (default, other, made.get(wanted(namespace="a")))}) == 3
@@ -72,6 +72,20 @@ def test_no_drafts_are_wanted_where_they_are_off_or_none_are_set() -> None:
     assert nothing.types == ()
     assert nothing.get(Speculation()) is None
     assert nothing.get(wanted(("ngram-simple",))) is not None
+
+
+def test_parameters_of_a_drafter_add_it_to_the_default_ones() -> None:
+    made = make("ngram-mod,suffix")
+    added = made.get(wanted(ngram_map_k={"size_n": 3}))
+    assert added is not None
+    assert list(added.stats()) == ["ngram-map-k", "ngram-mod", "suffix"]  # by priority
+    assert added is made.get(wanted(("ngram-map-k", "ngram-mod", "suffix"),
+                                    ngram_map_k={"size_n": 3}))  # fmt: skip
+    alone = make(None).get(wanted(ngram_simple={"size_n": 3}))
+    assert alone is not None
+    assert list(alone.stats()) == ["ngram-simple"]
+    off = Speculation(enabled=False, params={"ngram-simple": {"size_n": 3}})
+    assert (made.get(off), off.drafters(made.types)) == (None, ())
 
 
 def test_a_namespace_shares_its_pool_over_all_chains() -> None:
@@ -214,7 +228,8 @@ def test_requests_may_not_set_what_belongs_to_the_engine(key: str) -> None:
         (Speculation(params={"ngram-mod": {"n_mim": 3}}), "did you mean n_min"),
         (Speculation(params={"ngram-mod": {"n_max": 0}}), "n_max must be an integer in 1"),
         (Speculation(params={"ngram-mod": {"n_max": "3"}}), "n_max must be an integer"),
-        (Speculation(params={"ngram-simple": {"size_n": 0}}), "size_n must be"),  # though not used
+        (Speculation(params={"ngram-simple": {"size_n": 0}}), "size_n must be"),
+        (wanted(("ngram-mod",), ngram_simple={"size_n": 3}), "parameters of ngram-simple need it"),
         (Speculation(params={"ngram-mod": 5}), "must be a mapping"),  # type: ignore[dict-item]
     ],
 )

@@ -178,10 +178,12 @@ def test_a_chat_is_one_session_and_choices_share_their_prompt(record: Record, pa
 
 def test_settings_of_a_request_are_told(record: Record, path: Path) -> None:
     server = record()
-    for given in ({}, {"enabled": False}, {"types": "ngram-mod,suffix"}):
+    added = {"ngram_simple": {"size_n": 3}}
+    for given in ({}, {"enabled": False}, {"types": "ngram-mod,suffix"}, added):
         server.complete(max_tokens=4, extra={"speculative": given})
-    written(server, 3)
-    assert [one.get("drafter") for one in records(path)] == [None, "none", "ngram-mod,suffix"]
+    written(server, 4)
+    told = [one.get("drafter") for one in records(path)]
+    assert told == [None, "none", "ngram-mod,suffix", "ngram-simple,suffix"]
 
 
 def test_an_answer_that_nobody_waits_for_is_recorded_as_far_as_it_came(

@@ -121,6 +121,11 @@ def test_namespaces_share_no_pool(server: Serving) -> None:
         ({"speculative.n_min": -1}, "speculative.n_min", "in 0..2147483647"),
         ({"speculative.p_min": "x"}, "speculative.p_min", "number"),
         ({"speculative.p_max": 0.5}, "speculative.p_max", "unknown"),
+        (
+            {"speculative": {"types": "suffix", "ngram_mod": {"n_min": 2}}},
+            "speculative.ngram_mod.n_min",
+            "needs ngram-mod, but speculative.types is suffix",
+        ),
     ],
 )
 def test_unknown_and_bad_fields_are_refused(
@@ -129,6 +134,19 @@ def test_unknown_and_bad_fields_are_refused(
     with pytest.raises(openai.BadRequestError, match=hint) as caught:
         server.chat(max_tokens=2, extra=extra)
     assert caught.value.param == param
+
+
+def test_a_size_of_a_drafter_adds_it_to_the_servers(server: Serving) -> None:
+    def names(**more: Any) -> str:
+        body = {"prompt": "def area(", "n_predict": 2, **more}
+        made = server.post("/completion", **body).json()
+        return str(made["generation_settings"]["speculative.types"])
+
+    assert names() == "ngram-mod,ngram-cache"
+    size = {"speculative.ngram_simple.size_n": 3}
+    assert names(**size) == "ngram-simple,ngram-mod,ngram-cache"
+    assert server.engine.source_stats()["ngram-simple"].begin_calls > 0
+    assert names(**size, speculative=False) == "none"  # nothing drafts, so nothing is missing
 
 
 LONG = "n_mud" * 100_000

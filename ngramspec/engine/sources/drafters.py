@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -95,8 +95,8 @@ class Drafters:
         """Return the chain for a request's settings, None when it wants no n-gram drafts.
 
         Raises:
-            InputError: An unknown type or parameter, a value out of bounds, or a parameter that
-                belongs to the engine.
+            InputError: An unknown type or parameter, a value out of bounds, a parameter that
+                belongs to the engine, or one of a drafter that is not among the types.
             QuotaError: MAX_KINDS other chains of the tenant are in use.
         """
         source, key = self.hold(wanted, tenant)
@@ -109,11 +109,12 @@ class Drafters:
         Raises:
             As get.
         """
-        types = self.types if wanted.types is None else parse_names(wanted.types, "priority")
-        if not (wanted.enabled and types):
+        types = wanted.drafters(self.types)
+        if wanted.enabled:
+            _check_params(wanted.params, types)
+        if not types:
             return None, None
-        _check_params(wanted.params)
-        own = {name: dict(given) for name, given in wanted.params.items() if name in types}
+        own = {name: dict(given) for name, given in wanted.params.items() if given}
         key = _kind(types, wanted.namespace, own)
         with self._lock:
             grown = self._count_released()
@@ -317,8 +318,8 @@ def _nbytes(shared: Any) -> int:
     return int(getattr(getattr(shared, "cache", shared), "nbytes", 0))
 
 
-def _check_params(params: Params) -> None:
-    """Refuse what create_drafter would, and what a request may not set."""
+def _check_params(params: Params, types: Sequence[str]) -> None:
+    """Refuse what create_drafter would, what a request may not set, and what nothing would use."""
     for name, own in params.items():
         if name not in CONFIGS:
             raise InputError(f"unknown drafter {name!r}; {nearest(name, CONFIGS)}")
@@ -329,6 +330,8 @@ def _check_params(params: Params) -> None:
             if key not in known:
                 raise InputError(f"a request cannot set {key!r} of {name}; {nearest(key, known)}")
         CONFIGS[name](**own)
+        if own and name not in types:
+            raise InputError(f"parameters of {name} need it in types, got {','.join(types)}")
 
 
 def add_stats(total: dict[str, SourceStats], more: Mapping[str, SourceStats]) -> None:

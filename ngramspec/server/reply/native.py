@@ -54,7 +54,7 @@ def generation_settings(
 ) -> dict[str, Any]:
     """Return llama-server's view of a request's parameters."""
     wanted = request.speculation
-    types = served.engine.drafters.types if wanted.types is None else wanted.types
+    types = wanted.drafters(served.engine.drafters.types)
     sampling = sampling_settings(request.sampling)
     if request.sampling.ignore_eos and served.model.eos >= 0:
         sampling["logit_bias"] = [
@@ -71,7 +71,7 @@ def generation_settings(
         "n_discard": request.num_discard,
         "stream": stream,
         "n_probs": request.logprobs or 0,
-        "speculative.types": ",".join(types) if wanted.enabled and types else "none",
+        "speculative.types": ",".join(types) or "none",
         "speculative.n_max": wanted.max_draft,
         "timings_per_token": False,
         "post_sampling_probs": request.post_sampling_probs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import Any
@@ -40,7 +40,8 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
         key_id: Part of the namespace; "" if all keys share what is learned.
 
     Raises:
-        ApiError: An unknown name, or a value of the wrong type.
+        ApiError: An unknown name, a value of the wrong type, or a parameter of a drafter that the
+            request does not name, although it names others.
     """
     given: dict[str, Any] = {}
     params: dict[str, dict[str, Any]] = {}
@@ -62,6 +63,8 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
         _check_values(drafter, own)
     types, enabled = _types(given.get("types", given.get("type")))
     enabled = enabled and _typed(given, "enabled", bool, True)
+    if enabled and types is not None:
+        _check_used(params, types)
     speculation = Speculation(
         enabled=enabled,
         types=types,
@@ -131,17 +134,30 @@ def _unfold(prefix: str, members: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 def _check_known(param: str, drafter: str) -> None:
     known = [field.name for field in fields(CONFIGS[drafter]) if field.name not in OWNED]
     if param not in known:
-        name = f"{PREFIX}.{drafter.replace('-', '_')}.{param[:MAX_SHOWN]}"
+        name = _name_of(drafter, param[:MAX_SHOWN])
         owned = " belongs to the server" if param in OWNED else " is unknown"
         raise bad_request(f"{name}{owned}; {nearest(param, known)}", name)
+
+
+def _check_used(params: Mapping[str, Mapping[str, Any]], types: Sequence[str]) -> None:
+    for drafter, own in params.items():
+        if drafter not in types:
+            name = _name_of(drafter, next(iter(own)))
+            chosen = ",".join(types)
+            raise bad_request(f"{name} needs {drafter}, but {PREFIX}.types is {chosen}", name)
 
 
 def _check_values(drafter: str, own: Mapping[str, Any]) -> None:
     try:
         CONFIGS[drafter](**own)
     except (TypeError, ValueError, OverflowError) as error:  # an InputError is a ValueError
-        name = f"{PREFIX}.{drafter.replace('-', '_')}"
+        name = _name_of(drafter)
         raise bad_request(f"{name}: {error}", name) from error
+
+
+def _name_of(drafter: str, *param: str) -> str:
+    """Return the name of the field for a drafter, or for a parameter of it."""
+    return ".".join([PREFIX, drafter.replace("-", "_"), *param])
 
 
 def _types(value: Any) -> tuple[tuple[str, ...] | None, bool]:
