@@ -32,13 +32,17 @@ def lines(server: Serving, path: str, **body: Any) -> list[dict[str, Any]]:
 
 def check_figures(last: dict[str, Any]) -> None:
     """Check that counts and times are integers that belong together."""
-    for name in (*DURATIONS, "prompt_eval_count", "eval_count", "draft_n", "draft_n_accepted"):
+    drafts = {name for name in last if name.startswith("draft_n")}
+    assert drafts in (set(), {"draft_n", "draft_n_accepted"})  # as in llama-server's timings
+    for name in (*DURATIONS, "prompt_eval_count", "eval_count", *drafts):
         assert type(last[name]) is int, name
         assert last[name] >= 0, name
     assert sum(last[name] for name in DURATIONS[1:]) <= last["total_duration"] < 60e9
     assert last["eval_duration"] > 0
     assert last["prompt_eval_duration"] > 0
-    assert 0 <= last["draft_n_accepted"] <= min(last["draft_n"], last["eval_count"])
+    if drafts:
+        assert last["draft_n_accepted"] <= min(last["draft_n"], last["eval_count"])
+        assert last["draft_n"] > 0
 
 
 @contextlib.contextmanager

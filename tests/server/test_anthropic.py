@@ -99,7 +99,11 @@ def test_a_message_is_answered(client: anthropic.Anthropic) -> None:
     assert made.id.startswith("msg_")
     assert (made.type, made.role, made.model) == ("message", "assistant", "tiny")
     assert (made.stop_reason, made.stop_sequence) == ("end_turn", None)
-    assert "timings" not in made.model_extra
+    timings = made.model_extra["timings"]
+    assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
+    plain = ask(client, extra={"speculative": False}).model_extra["timings"]
+    assert plain["predicted_n"] == timings["predicted_n"]
+    assert "draft_n" not in plain
 
 
 def test_the_answer_and_its_cost_are_those_of_a_chat(
@@ -253,6 +257,8 @@ def test_a_stream_tells_of_every_step(server: Serving) -> None:
     assert "".join(one.get("delta", {}).get("text", "") for one in events) == ANSWER
     assert events[-2]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
     assert events[-2]["usage"]["output_tokens"] > 0
+    assert events[-2]["timings"]["draft_n_accepted"] > 0
+    assert [event["type"] for event in events if "timings" in event] == ["message_delta"]
     assert events[-1] == {"type": "message_stop"}
 
 

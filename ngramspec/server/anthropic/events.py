@@ -13,7 +13,7 @@ from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.errors import ANTHROPIC_PREFIX, ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import SSE, json_text, named_event
-from ngramspec.server.reply.timings import optional_members
+from ngramspec.server.reply.timings import optional_members, timings_of
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation
@@ -34,6 +34,7 @@ def message_json(
         "content": content.json(),
         **_stop(plan, served, made, content.calls),
         "usage": _last_usage(served, parser, made),
+        "timings": timings_of([made]),
     }
 
 
@@ -104,8 +105,9 @@ class MessageEvents:
             made = chunk.generation
             events += self._content.close()
             stop = _stop(self._plan, self._served, made, self._content.calls)
-            usage = _last_usage(self._served, self._parser, made)
-            events.append({"type": "message_delta", "delta": stop, "usage": usage})
+            told = {"usage": _last_usage(self._served, self._parser, made)}
+            told["timings"] = timings_of([made])
+            events.append({"type": "message_delta", "delta": stop, **told})
         extras = optional_members(chunk, *self._members)
         if extras and not events and (chunk.token_ids or chunk.progress is not None):
             events.append({"type": "ping"})

@@ -14,7 +14,7 @@ from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.plan import OllamaPlan
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_text
-from ngramspec.server.reply.timings import optional_members
+from ngramspec.server.reply.timings import draft_counts, optional_members
 from ngramspec.server.request.finite_json import finite_json
 
 if TYPE_CHECKING:
@@ -180,8 +180,7 @@ def counts_and_durations(made: Generation) -> dict[str, int]:
         "prompt_eval_duration": prompt,
         "eval_count": len(made.token_ids),
         "eval_duration": decode,
-        "draft_n": times.num_draft_tokens,
-        "draft_n_accepted": times.num_accepted_tokens,
+        **draft_counts([made]),
     }
 
 

@@ -25,11 +25,15 @@ def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
         "predicted_per_token_ms": _per(predicted_ms, steps),
         "predicted_per_second": _per(1e3 * steps, predicted_ms),
     }
+    return {**made, **draft_counts(generations)}
+
+
+def draft_counts(generations: Sequence[Generation]) -> dict[str, int]:
+    """Return drafted and accepted tokens under llama-server's names; nothing without drafts."""
+    all_timings = [made.timings for made in generations]
     drafted = sum(t.num_draft_tokens for t in all_timings)
-    if drafted:
-        made["draft_n"] = drafted
-        made["draft_n_accepted"] = sum(t.num_accepted_tokens for t in all_timings)
-    return made
+    accepted = sum(t.num_accepted_tokens for t in all_timings)
+    return {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
 
 
 def _prompt_timings(cached: int, read: int, seconds: float) -> dict[str, Any]:
