@@ -42,7 +42,7 @@ Examples:
 """
 
 COLUMNS = """\
-tok/s: after the prompt; accepted: drafted tokens that were right; mean len:
+tok/s: after the prompt; accepted: drafted tokens that were right; tok/pass:
 tokens per decode of the model; draft µs: time in the drafter per decode; same:
 texts equal to those without drafts.
 """
@@ -196,7 +196,7 @@ def _speed_table(rows: Sequence[Row], title: str) -> Table:
     """Return a row per drafter, the one without drafts first."""
     from rich.text import Text
 
-    columns = ("drafter", "tok/s", "speed-up", "accepted", "mean len", "draft µs", "same")
+    columns = ("drafter", "tok/s", "speed-up", "accepted", "tok/pass", "draft µs", "same")
     table = make_table(columns, title=title, text=columns[:1])
     for number, row in enumerate(rows):
         style = "green" if row.same == row.texts else "bold red"

@@ -307,7 +307,8 @@ class _Session:
             yield (
                 f"draft acceptance = {figures['acceptance']:.5f} "
                 f"({figures['num_accepted']} accepted / {figures['drafted']} generated), "
-                f"mean len = {run.mean_accepted_length:.2f}, {draft_us:.0f} µs per decode"
+                f"mean accepted length = {run.mean_accepted_length:.2f}, "
+                f"{draft_us:.0f} µs per decode"
             )
         yield from self._llm.engine.stats_lines()
         if self._compares:

@@ -171,13 +171,15 @@ def report(engine: Engine) -> None:
     stats = engine.stats()
     drafted, accepted = stats.num_draft_tokens, stats.num_accepted_tokens
     share = accepted / drafted if drafted else 0.0
-    mean = 1 + accepted / stats.num_drafts if stats.num_drafts else 1.0
+    # As Generation counts them: without the passes that read prompts, each of which emits a token.
+    passes = stats.num_slot_steps - stats.time_to_first_token.count
+    mean = stats.inter_token_latency.count / passes if passes > 0 else 0.0
     lines = [
         f"requests = {stats.num_requests}, prompt tokens = {stats.num_prompt_tokens} "
         f"(+ {stats.num_cached_tokens} cached), emitted tokens = {stats.num_emitted_tokens}, "
         f"decodes = {stats.num_steps}",
         f"draft acceptance = {share:.5f} ({accepted:5d} accepted / {drafted:5d} generated), "
-        f"mean len = {mean:5.2f}",
+        f"mean accepted length = {mean:5.2f}",
         *engine.stats_lines(),
     ]
     tell("\n".join(lines))
