@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ngramspec.cli import completion
 from ngramspec.cli.command import SectionOption
@@ -63,6 +64,32 @@ def options(*given: Decorator) -> Callable[[Function], Function]:
         return function
 
     return add
+
+
+def given_words(*sections: str) -> list[str]:
+    """Return options of the running command as words that give another command the same.
+
+    Those count that the command line or the environment gives, with their values as understood.
+
+    sections: Their headings.
+    """
+    context = click.get_current_context()
+    words: list[str] = []
+    for param in context.command.params:
+        name = param.name or ""
+        if not isinstance(param, SectionOption) or param.section not in sections:
+            continue
+        if context.get_parameter_source(name) in (None, ParameterSource.DEFAULT):
+            continue
+        value = context.params.get(name)
+        flag = next(one for one in (*param.opts, *param.secondary_opts) if one.startswith("--"))
+        off = next((one for one in param.secondary_opts if one.startswith("--")), None)
+        if isinstance(value, bool):
+            words += [flag] if value else [off] if off else []
+        elif value is not None:
+            each = value if param.multiple else (value,)
+            words += [word for one in each for word in (flag, str(one))]
+    return words
 
 
 def json_option(section: str = "Options") -> Decorator:

@@ -93,6 +93,32 @@ def test_the_planted_winner_as_lines_to_paste(run: Run, log: Path) -> None:
 
 
 @pytest.mark.usefixtures("few")
+def test_the_lines_have_the_setting_that_was_given(
+    run: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_ARG_UBATCH", "64")
+    given = ("-t", "3", "-tb", "0", "-fa", "on", "-ctk", "q8_0", "-nkvo", "-ot", "a=CPU,b=CPU",
+             "-ot", "c=CPU", "--mlock", "--prio", "-1")  # fmt: skip
+    found = made(run(log, *H100, *given, "--json"))
+    lines = (found["recommended"]["serve"], found["llama_server"]["command"])
+    text = run(log, *H100, *given).stdout
+    monkeypatch.delenv("LLAMA_ARG_UBATCH")
+    for line in lines:
+        assert line.endswith(
+            " --ubatch-size 64 --threads 3 --flash-attn on --cache-type-k q8_0"
+            " --override-tensor a=CPU,b=CPU --override-tensor c=CPU --no-kv-offload"
+            " --mlock --prio -1"
+        )
+        assert f"  {line}\n" in text
+    with serve.make_context("serve", shlex.split(lines[0])[2:]) as context:
+        chosen = context.params
+    assert (chosen["ubatch_size"], chosen["threads"], chosen["flash_attn"]) == (64, 3, "on")
+    assert (chosen["cache_type_k"], chosen["cache_type_v"]) == ("q8_0", "f16")
+    assert chosen["override_tensor"] == ("a=CPU,b=CPU", "c=CPU")
+    assert (chosen["kv_offload"], chosen["mlock"], chosen["prio"]) == (False, True, -1)
+
+
+@pytest.mark.usefixtures("few")
 def test_the_default_where_nothing_beats_it(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "noise.txt"
     path.write_text("".join(token_lines(noise(12))))

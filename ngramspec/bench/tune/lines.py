@@ -39,8 +39,10 @@ def serve_line(candidate: Candidate, model: Path | None, more: Sequence[str] = (
     return shlex.join([*words, *more])
 
 
-def llama_server_line(candidate: Candidate, model: Path | None) -> str:
+def llama_server_line(candidate: Candidate, model: Path | None, more: Sequence[str] = ()) -> str:
     """Return the llama-server command with these drafters and all sizes, also defaults.
+
+    more: Further options.
 
     Raises:
         StopIteration: candidate.for_llama_server is False.
@@ -50,7 +52,7 @@ def llama_server_line(candidate: Candidate, model: Path | None) -> str:
     for name in candidate.names:
         for key in LLAMA_SERVER[name]:
             words += _option(name, key, candidate.value(key))
-    return shlex.join(words)
+    return shlex.join([*words, *more])
 
 
 def drafter_line(candidate: Candidate, costs: Costs) -> str:

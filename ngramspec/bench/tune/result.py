@@ -57,6 +57,7 @@ class Tuned:
     interrupted: whether it was told to stop; if not, an unfinished one hit the time limit.
     trial: of a statistics file.
     measured: on the model.
+    setting: options of `serve` and llama-server that run the model as its costs were measured.
     """
 
     tuning: Tuning
@@ -66,6 +67,7 @@ class Tuned:
     interrupted: bool
     trial: Trial | None = None
     measured: Measured | None = None
+    setting: Sequence[str] = ()
 
     @property
     def advised(self) -> Candidate:
@@ -76,9 +78,14 @@ class Tuned:
         return self.tuning.best.candidate
 
     @property
-    def options(self) -> list[str]:
-        """Further options of `serve` that belong to it."""
+    def file_options(self) -> list[str]:
+        """Options of `serve` that read the file, [] without one."""
         return [] if self.trial is None else self.trial.options
+
+    @property
+    def options(self) -> list[str]:
+        """Further options of `serve` that belong to what is advised."""
+        return [*self.setting, *self.file_options]
 
     def gain(self, result: Result) -> float | None:
         """Return the gain over the default, on the held-out requests if both replayed them."""
@@ -114,18 +121,18 @@ class Tuned:
             "results": [_row(tuning, result) for result in tuning.results],
         }
         if tuning.results:
-            advised, more = self.advised, self.options
+            advised = self.advised
             row = next(one for one in tuning.results if one.candidate.name == advised.name)
             made["recommended"] = {
                 **_row(tuning, row),
-                "is_default": row is tuning.default and not more,
-                **ready_lines(advised, self.costs, model, more),
+                "is_default": row is tuning.default and not self.file_options,
+                **ready_lines(advised, self.costs, model, self.options),
             }
             made["statistics_file"] = None if self.trial is None else self.trial.as_json()
             made["measured"] = None if self.measured is None else self.measured.as_json()
             theirs = tuning.best_for_llama_server
         if theirs is not None:
-            line = llama_server_line(theirs.candidate, model)
+            line = llama_server_line(theirs.candidate, model, self.setting)
             made["llama_server"] = {**_row(tuning, theirs), "command": line}
         return made
 

@@ -11,8 +11,11 @@ import click
 
 from ngramspec.cli import completion
 from ngramspec.cli.command import EXIT_INTERRUPTED, SectionCommand, interruptible
+from ngramspec.cli.llama_cpp.loading import SECTION as LOADING
 from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
+from ngramspec.cli.llama_cpp.placement import SECTION as DEVICES
 from ngramspec.cli.llama_cpp.placement import placement_of, placement_options
+from ngramspec.cli.llama_cpp.threads import SECTION as THREADS
 from ngramspec.cli.llama_cpp.threads import thread_options
 from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import (
@@ -21,6 +24,7 @@ from ngramspec.cli.options import (
     OLD_FILE,
     NumberRange,
     check_output,
+    given_words,
     json_option,
     option,
     options,
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from ngramspec.recordings.traces import Loaded, Trace
 
 COSTS, SEARCH, AFTER = "Costs", "Search", "Statistics file and measurement"
+SETTING = "Setting of saved costs"
 MEASURED = 12  # held-out requests that --measure answers
 EPILOG = f"""\b
 Examples:
@@ -116,7 +121,7 @@ NOTE_INTERRUPTED = "interrupted: the best so far follows; Ctrl-C again quits at 
     option(AFTER, "--measure", is_flag=True,
            help=f"Also answer up to {MEASURED} held-out requests with --model, or the embedded "
            "model, and time it."),
-    running("Setting of saved costs", *(name for name in RUNNING if name != "exact")),
+    running(SETTING, *(name for name in RUNNING if name != "exact")),
     placement_options(),
     loading_options(),
     thread_options(),
@@ -139,7 +144,10 @@ def tune(**values: Any) -> None:
     loaded, problems = load_recorded(values["traces"], values, cut)
     if not values["as_json"]:
         say_recorded(loaded, problems)
-    found = _search(values, traces_of(loaded))
+    found = dataclasses.replace(
+        _search(values, traces_of(loaded)),
+        setting=given_words(SETTING, DEVICES, LOADING, THREADS),
+    )
     failure: BaseException | None = None
     if found.tuning.results and not found.interrupted:
         try:

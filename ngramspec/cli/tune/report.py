@@ -119,7 +119,7 @@ def _show_recommendation(console: Console, found: Tuned, model: Path | None) -> 
 def _recommendation(found: Tuned) -> str:
     """Return what is recommended, with its gain where that was found in the search."""
     tuning, advised = found.tuning, found.advised
-    with_file = " with the file" if found.options else ""
+    with_file = " with the file" if found.file_options else ""
     if advised.name == tuning.default.candidate.name:
         return f"the default{with_file}." + (
             "" if with_file else " Nothing beats it by more than 1 %."
@@ -200,5 +200,6 @@ def _show_llama_server(console: Console, found: Tuned, model: Path | None) -> No
     where = "held-out requests" if theirs.held_out is not None else "requests it was chosen on"
     text = f"For llama-server: {speedup:.3f} times plain decoding on the {where}."
     console.print(text, style="bold")
-    console.print(f"  {llama_server_line(theirs.candidate, model)}", soft_wrap=True)
+    line = llama_server_line(theirs.candidate, model, found.setting)
+    console.print(f"  {line}", soft_wrap=True)
     console.print(LLAMA_NOTE, style="dim")
