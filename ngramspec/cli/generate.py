@@ -15,6 +15,7 @@ from ngramspec._version import __version__
 from ngramspec.cli.answer import AnswerText
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, take_drafts
+from ngramspec.cli.drafting import drafting_line
 from ngramspec.cli.drafts import DraftChoice, drafter_options
 from ngramspec.cli.grammar import grammar_of, grammar_options
 from ngramspec.cli.llama_cpp.fit import fit_options, limits_of, take_whole
@@ -135,9 +136,8 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
         click.echo(f"no --model given: using the embedded model {name}", err=True)
     # Closing it saves what was learned, also on Ctrl-C.
     with _open_llm(values, choice, small) as llm:
-        told = llm.engine.draft_model
-        for note in () if told is None else told.notes:
-            click.echo(note, err=True)
+        if not values["as_json"]:
+            _tell_notes(llm)
         prompt_ids, format = _prompt_of(llm, values, prompt)
         session = _Session(llm, prompt_ids, values, grammar, None if grammar else format)
         if values["as_json"]:
@@ -190,6 +190,13 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
         flash_attn=made.flash_attn,
         settings={name: getattr(made, name) for name in OF_CONTEXT},
     )
+
+
+def _tell_notes(llm: LLM) -> None:
+    """Tell on stderr what drafts, as `serve` does, if there is something to note about it."""
+    found = llm.engine.drafting()
+    if found.notes and (found.drafters or found.draft_model):
+        click.echo(drafting_line(found), err=True)
 
 
 def _prompt_of(

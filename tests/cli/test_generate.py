@@ -99,13 +99,26 @@ def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> N
     done = spawn(*SHORT, "-f", "-", stdin=PROMPT)
     assert done.returncode == 0
     assert done.stdout == run_json(invoke, "-p", PROMPT)["text"] + "\n"
-    first, looking, *lines = done.stderr.splitlines()
+    first, looking, *rest = done.stderr.splitlines()
+    lines = [line for line in rest if not line.startswith("drafters ")]
     assert first.startswith("no --model given: using the embedded model ")
     assert looking == "looking for an exact setting ..."
     assert re.match(r"\d+ tokens \((stop|length)\), [\d.]+ tokens/s; \d+ prompt tokens", lines[0])
     assert re.match(r"draft acceptance = [\d.]+ \(\d+ accepted / \d+ generated\), mean", lines[1])
     assert [line.split(":")[0].split()[-1] for line in lines[2:]] == ["suffix"]
     assert all("#calls(b,g,a) =" in line for line in lines[2:])
+
+
+def test_notes_on_drafts_are_told_in_words_too(invoke: Any) -> None:
+    line = ("generate", "-p", "x", "-n", "2", "-t", "1", "-b", "8", "--policy", "fixed")
+    made = invoke(*line, "--json")
+    assert json.loads(made.stdout)["speculative"]["notes"] == ["a batch holds 8 tokens"]
+    assert "a batch holds" not in made.stderr  # it stands in the JSON
+    told = [one for one in invoke(*line).stderr.splitlines() if one.startswith("drafters ")]
+    assert len(told) == 1
+    assert told[0].startswith("drafters suffix (")
+    assert told[0].endswith(", up to 7 tokens by policy fixed; a batch holds 8 tokens")
+    assert "drafters " not in invoke(*line, "--spec-type", "none").stderr
 
 
 def test_exact_fails_where_no_setting_is_exact(
