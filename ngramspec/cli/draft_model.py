@@ -29,8 +29,8 @@ SHARE = NumberRange(0, 1)
 CACHE_TYPE = "f16"
 
 
-def draft_model_options() -> Decorator:
-    """Return the options of the draft model."""
+def draft_model_options(shortest: str = "--draft-min, or 0") -> Decorator:
+    """Return the options of the draft model. shortest: the default of its shortest draft."""
     return options(
         option(SECTION, "-md", "--model-draft", "--spec-draft-model", "model_draft",
                env=("SPEC_DRAFT_MODEL", "MODEL_DRAFT"), type=FILE,
@@ -45,7 +45,7 @@ def draft_model_options() -> Decorator:
                help="Its longest draft, in tokens, or that of MTP heads."
                "  [default: --draft-max, or 16; of MTP heads 3]"),
         option(SECTION, "--spec-draft-n-min", env="SPEC_DRAFT_N_MIN", type=COUNT,
-               help="Its shortest draft, in tokens.  [default: --draft-min, or 0]"),
+               help=f"Its shortest draft, in tokens.  [default: {shortest}]"),
         option(SECTION, "--draft-p-min", "--spec-draft-p-min", "draft_p_min",
                env=("SPEC_DRAFT_P_MIN", "DRAFT_P_MIN"), type=SHARE,
                help="Its drafts, or those of MTP heads, end before a token less probable than N."
@@ -113,10 +113,7 @@ def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, Second
         ModelNotFoundError: No file and no model of Ollama's has the name.
     """
     names = [name.strip() for name in ",".join(values["spec_type"]).split(",")]
-    if str(values["model_draft"]) == NO_DRAFTS:
-        values["model_draft"] = None
-    with_model = values["model_draft"] is not None or values["hf_repo_draft"] is not None
-    heads = HEADS in names
+    with_model, heads = names_model(values), HEADS in names
     if NAME in names and heads:
         raise click.UsageError(f"--spec-type takes either {NAME} or {HEADS}")
     if NAME in names and not with_model:
@@ -128,10 +125,32 @@ def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, Second
     if values["exact"] and with_model and not heads:
         raise click.UsageError("--exact works with n-gram drafters only: drop --model-draft")
     choice = take_draft_choice(values)
+    return choice, take_second(values, choice, slots, heads)
+
+
+def names_model(values: dict[str, Any]) -> bool:
+    """Return whether the options name a draft model or a file with MTP heads; "none" names none."""
+    if str(values["model_draft"]) == NO_DRAFTS:
+        values["model_draft"] = None
+    return values["model_draft"] is not None or values["hf_repo_draft"] is not None
+
+
+def take_second(
+    values: dict[str, Any], choice: DraftChoice, slots: int, heads: bool
+) -> SecondSettings | None:
+    """Remove the options of a draft model or MTP heads, and return its settings, None without one.
+
+    Args:
+        values: The command's.
+        choice: Bounds of all drafts.
+        slots: Of the target.
+        heads: MTP heads draft, not a draft model.
+
+    Raises:
+        As take_drafts.
+    """
     given = {name: values.pop(name) for name in _NAMES}
-    if heads:
-        return choice, _heads(given, choice)
-    return choice, _draft_model(given, slots, choice)
+    return _heads(given, choice) if heads else _draft_model(given, slots, choice)
 
 
 def _heads(given: dict[str, Any], choice: DraftChoice) -> MtpSettings:

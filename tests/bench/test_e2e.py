@@ -323,6 +323,26 @@ def test_a_draft_model_from_the_command_line(run: Run, prompt: Path) -> None:
     assert_one_error(refused, "needs a draft model", 2)
 
 
+def test_a_draft_model_has_the_settings_of_serve(run: Run, prompt: Path) -> None:
+    def made(*more: str) -> Any:
+        mode = ("--drafter", "draft-simple:policy=fixed", "-md", embedded_model())
+        result = run("--prompts", prompt, *QUICK, *mode, *more, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    own = ("--spec-draft-n-max", "3", "--spec-draft-n-min", "2", "--draft-p-min", "0")
+    found = made(*own, "-ngld", "0", "-td", "1", "-ctkd", "f32", "-ctvd", "f32")
+    known = found["settings"]["draft_model"]
+    assert (known["n_max"], known["n_min"], known["p_min"]) == (3, 2, 0)
+    assert found["settings"]["max_draft"] == 64
+    for one in found["prompts"][0]["runs"][1]["runs"]:
+        assert 0 < one["drafted"] <= 3 * one["steps"]
+    bounded = made("--draft-max", "5")["settings"]
+    assert (bounded["max_draft"], bounded["draft_model"]["n_max"]) == (5, 5)
+    none = run("--prompts", prompt, *QUICK, "-md", "none", "--drafter", "suffix", "--json")
+    assert json.loads(none.stdout)["settings"]["draft_model"] is None
+
+
 def test_the_table_shows_what_a_draft_model_drafted(
     run: Run, prompt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

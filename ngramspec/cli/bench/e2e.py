@@ -10,15 +10,20 @@ import click
 
 from ngramspec.cli import completion
 from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.draft_model import HEADS, NAME, replace_option
-from ngramspec.cli.drafts import NO_DRAFTS, policy_option, tree_of, tree_option
+from ngramspec.cli.draft_model import (
+    HEADS,
+    NAME,
+    draft_model_options,
+    names_model,
+    take_second,
+)
+from ngramspec.cli.drafts import NO_DRAFTS, DraftChoice, policy_option, tree_of, tree_option
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.placement import placement_options
 from ngramspec.cli.llama_cpp.threads import thread_options
-from ngramspec.cli.model import pulled_model, resolve_model
+from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import (
     AT_LEAST_1,
-    FILE,
     OLD_FILE,
     NumberRange,
     json_option,
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.adapters.llama_cpp.mtp import SecondSettings
     from ngramspec.arrays import TokenIds
     from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, PromptResult
     from ngramspec.bench.e2e.tasks import Task
@@ -47,7 +51,7 @@ Examples:
   ngramspec bench e2e --model model.gguf --prompts edit.txt --prompts chats.jsonl -n 300
   ngramspec bench e2e --model model.gguf --drafter ngram-map-k:size_n=8,size_m=32 --policy fixed
   ngramspec bench e2e --model model.gguf --model-draft small.gguf --drafter suffix \\
-      --drafter suffix,draft-simple --drafter draft-simple
+      --drafter suffix,draft-simple --drafter draft-simple --spec-draft-n-max 8
   ngramspec bench e2e --exact --json > e2e.json
 
 A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
@@ -58,7 +62,7 @@ SETTINGS = (
     *("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact"),
     *("threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers", "device"),
     *("split_mode", "tensor_split", "main_gpu", "override_tensor", "cpu_moe", "n_cpu_moe"),
-    *("n_cpu_ffn", "kv_offload", "op_offload", "repack"),
+    *("n_cpu_ffn", "kv_offload", "op_offload", "repack", "draft_model"),
 )
 COLUMNS = ("prompt", "drafter", "tok/s", "ratio", "accepted/drafted", "tok/pass", "same")
 NOTE = """\
@@ -85,15 +89,11 @@ docs/explanation/exactness.md explains why."""
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
            "(repeatable); draft-simple is the draft model, draft-mtp the model's MTP heads. "
            "Default: each drafter. Plain decoding always runs."),
-    option(DRAFTS, "-md", "--model-draft", type=FILE, shell_complete=completion.model,
-           help="Draft model, for modes with draft-simple, or MTP heads in a file of their own, "
-           "for modes with draft-mtp: a GGUF file, or the name of a model that Ollama has "
-           "pulled."),
-    replace_option(DRAFTS),
     policy_option(" NAME:policy=... sets it for one drafter."),
     tree_option(),
-    option(DRAFTS, "--max-draft", type=AT_LEAST_1, default=DEFAULT_MAX_DRAFT,
-           help="Longest draft, in tokens."),
+    option(DRAFTS, "--max-draft", "--draft-max", "max_draft", type=AT_LEAST_1,
+           help=f"Longest draft of any drafter, in tokens.  [default: {DEFAULT_MAX_DRAFT}]"),
+    draft_model_options(shortest="0"),
     option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,
            help="Timed runs of each prompt with each drafter."),
     option(MEASURE, "-n", "--n-predict", type=click.IntRange(2), default=128,
@@ -119,8 +119,6 @@ def e2e(**values: Any) -> None:
     from ngramspec.bench.e2e.tasks import TASKS, load_tasks
 
     resolve_model(values)
-    if values["model_draft"] is not None:
-        values["model_draft"], _ = pulled_model(values["model_draft"], "--model-draft")
     tasks = load_tasks(values["files"]) if values["files"] else list(TASKS)
     modes = _modes(values)
     policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
@@ -128,7 +126,11 @@ def e2e(**values: Any) -> None:
     heads = any(HEADS in mode.spec for mode in modes)
     if heads and any(NAME in mode.spec for mode in modes):
         raise click.UsageError(f"--drafter takes either {NAME} or {HEADS}")
-    values["mtp"] = heads and values["model_draft"] is None
+    named = names_model(values)
+    values["mtp"] = heads and not named
+    bounds = DraftChoice((), "priority", {}, draft_max=values["max_draft"])
+    values["max_draft"] = bounds.max_draft
+    small = take_second(values, bounds, slots=1, heads=heads)
     with open_model(values) as model:
         prompts = tokenize_tasks(model, tasks, values["chat"])
         room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
@@ -137,27 +139,16 @@ def e2e(**values: Any) -> None:
             open_target({**values, "ctx_size": size}, model) as target,
             contextlib.ExitStack() as stack,
         ):
-            setup = set_up_drafts(target, _small(values, heads), stack, policies)
+            setup = set_up_drafts(target, small, stack, policies)
+            second = setup.second
+            values["draft_model"] = None if second is None else second.info.as_json()
             chosen = (values["policy"], values["max_draft"], setup.costs, values["spec_tree"])
-            bench = Bench(target, modes, *chosen, setup.second)
+            bench = Bench(target, modes, *chosen, second)
             found = list(_results(values, model, bench, tasks, prompts, len(modes)))
     if values["as_json"]:
         print_json(_as_json(values, found))
     else:
         _show(values, found)
-
-
-def _small(values: Mapping[str, Any], heads: bool) -> SecondSettings | None:
-    """Return the settings of the draft model or the MTP heads; None if there are none."""
-    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-    from ngramspec.adapters.llama_cpp.mtp import MtpSettings
-
-    path = values["model_draft"]
-    if heads:
-        return MtpSettings(path=path)
-    if path is None:
-        return None
-    return DraftModelSettings(path=path, replace=values["spec_replace"])
 
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:
