@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from ngramspec.adapters.arctic.cache import SuffixDecodingCache
 from ngramspec.adapters.arctic.draft import SuffixDecodingDraft
+from ngramspec.adapters.environment import warn_of_unknown
 from ngramspec.drafters.names import nearest
 from ngramspec.errors import InputError
 
@@ -88,6 +89,7 @@ def plugin() -> None:
     NGRAMSPEC_ARCTIC is 1 or a JSON object with settings of install(); the real package is replaced.
     If its value is wrong, that is logged and nothing is installed. Safe to call more than once.
     """
+    warn_of_unknown(log)
     text = os.environ.get(SWITCH, "")
     if text in ("", "0"):
         return

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ngramspec.adapters.environment import warn_of_unknown
 from ngramspec.adapters.sglang.contract import CLASS, CORPUS, HOOKS, METHOD, WORKER, differences
 from ngramspec.adapters.sglang.corpus import Corpus
 from ngramspec.adapters.sglang.settings import read_settings
@@ -24,6 +25,7 @@ def plugin() -> None:
     If SGLang is not as expected or the settings are wrong, that is logged and SGLang drafts by
     itself. SGLang calls this in each of its processes.
     """
+    warn_of_unknown(log)
     if os.environ.get(SWITCH, "") in ("", "0"):
         return
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec.adapters.environment import PREFIX
 from ngramspec.adapters.no_logits import refuse_untaught
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
@@ -16,7 +17,6 @@ from ngramspec.drafters.names import parse_names
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
 
-ENVIRONMENT = "NGRAMSPEC_"
 MAX_HISTORY = 1 << 24
 TRUE = ("1", "true", "yes")
 # Files that others write to: each rank of tensor parallelism drafts, and all must draft the same.
@@ -69,24 +69,24 @@ def read_settings(environment: Mapping[str, str] | None = None) -> CorpusSetting
             drafter would draft nothing.
     """
     given = os.environ if environment is None else environment
-    spec = given.get(f"{ENVIRONMENT}DRAFTER", "") or "suffix"
+    spec = given.get(f"{PREFIX}DRAFTER", "") or "suffix"
     names = parse_names(spec, "priority")
     shared: dict[str, Any] = {}
     for key in ("static", "tokenizer"):
-        text = given.get(ENVIRONMENT + key.upper(), "")
+        text = given.get(PREFIX + key.upper(), "")
         if text:
             shared[key] = text
-    if given.get(f"{ENVIRONMENT}ANY_TOKENIZER", "").lower() in TRUE:
+    if given.get(f"{PREFIX}ANY_TOKENIZER", "").lower() in TRUE:
         shared["any_tokenizer"] = True
     known = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
     params = {name: {k: v for k, v in shared.items() if k in known[name]} for name in names}
     if "static" in shared and not any("static" in own for own in params.values()):
-        raise InputError(f"{ENVIRONMENT}STATIC: {', '.join(names)} read no statistics")
+        raise InputError(f"{PREFIX}STATIC: {', '.join(names)} read no statistics")
     if "suffix" in params:
         params["suffix"]["min_probability"] = 0.0  # all rows are verified, filled or not
-    for name, own in _own_params(given.get(f"{ENVIRONMENT}PARAMS", "")).items():
+    for name, own in _own_params(given.get(f"{PREFIX}PARAMS", "")).items():
         if name not in params:
-            raise InputError(f"{ENVIRONMENT}PARAMS names {name!r}, which is not in {spec}")
+            raise InputError(f"{PREFIX}PARAMS names {name!r}, which is not in {spec}")
         params[name].update(own)
     for name, own in params.items():
         for key in _CHANGING:
@@ -102,7 +102,7 @@ def _own_params(text: str) -> Mapping[str, Mapping[str, Any]]:
     try:
         own = json.loads(text)
     except ValueError as error:
-        raise InputError(f"{ENVIRONMENT}PARAMS={text!r}: {error}") from None
+        raise InputError(f"{PREFIX}PARAMS={text!r}: {error}") from None
     if not isinstance(own, dict) or not all(isinstance(p, dict) for p in own.values()):
-        raise InputError(f"{ENVIRONMENT}PARAMS must hold parameters by drafter name, got {text!r}")
+        raise InputError(f"{PREFIX}PARAMS must hold parameters by drafter name, got {text!r}")
     return own

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ngramspec.adapters.environment import PREFIX, warn_of_unknown
 from ngramspec.adapters.no_logits import refuse_untaught
 from ngramspec.adapters.vllm.counters import log
 from ngramspec.adapters.vllm.suffix_settings import keep_apart, without_effect
@@ -17,7 +18,6 @@ from ngramspec.drafters.names import nearest, parse_names
 from ngramspec.errors import InputError
 
 KEY = "ngramspec"  # in additional_config, and in the extra_args of a request
-ENVIRONMENT = "NGRAMSPEC_"
 POLICIES = ("auto", "fixed")
 MAX_NAMESPACES = 1024
 MOST_THREADS = 64
@@ -104,7 +104,8 @@ def read_settings(
         vllm_config: vllm.config.VllmConfig.
         environment: None = this process's.
 
-    vLLM's suffix_decoding_* that would change nothing here are logged.
+    Variables that nothing reads, and vLLM's suffix_decoding_* that would change nothing here, are
+    logged.
 
     Raises:
         InputError: An option is unknown, of the wrong type or out of its bounds, a file that other
@@ -127,8 +128,10 @@ def read_settings(
             f"{changing[0]} is a file that all ranks would change, but with the external launcher "
             "they must draft the same; use static files there"
         )
-    for line in without_effect(vllm_config.speculative_config) if drafts_here else ():
-        log.warning("ngramspec: %s", line)
+    if drafts_here:
+        warn_of_unknown(log, environment)
+        for line in without_effect(vllm_config.speculative_config):
+            log.warning("ngramspec: %s", line)
     return ProposerSettings(
         options=options,
         params=params,
@@ -166,12 +169,12 @@ def drafter_params(options: Options, shared: Mapping[str, Any]) -> dict[str, dic
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     given = {}
     for name, read in _FROM_TEXT.items():
-        text = environment.get(ENVIRONMENT + name.upper(), "")
+        text = environment.get(PREFIX + name.upper(), "")
         if text:
             try:
                 given[name] = read(text)
             except ValueError as error:
-                raise InputError(f"{ENVIRONMENT}{name.upper()}={text!r}: {error}") from None
+                raise InputError(f"{PREFIX}{name.upper()}={text!r}: {error}") from None
     return given
 
 
