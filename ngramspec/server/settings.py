@@ -99,6 +99,13 @@ class ServerSettings(BaseModel):
         return self.tells_keys_apart and self.pool_per_key is not False
 
     @property
+    def open_hosts(self) -> tuple[str, ...]:
+        """Return the addresses at which other machines can send requests without a key."""
+        if self.api_keys:
+            return ()
+        return tuple(one for one in self.hosts if not (one.endswith(".sock") or _is_here(one)))
+
+    @property
     def exposes_slots(self) -> bool:
         """Return whether GET /slots answers."""
         return self._guarded if self.slots is None else self.slots

@@ -62,6 +62,17 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     assert server.process.stdout.read() == ""
 
 
+def test_a_server_that_anybody_reaches_says_so(spawn: Any) -> None:
+    server = spawn("--host", "0.0.0.0", "-np", "1", "-c", "512", "--spec-type", "none")
+    assert server.url().startswith("http://0.0.0.0:")
+    told = [line for line in server.lines if "0.0.0.0 can send requests" in line]
+    assert told == [
+        "every machine that reaches 0.0.0.0 can send requests, as there are no API keys: "
+        "--api-key-file FILE asks for keys"
+    ]
+    assert server.end() == 0
+
+
 def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
     server = spawn("-np", "1", "--spec-type", "none", "--exact", "--slots")
     url = server.url()

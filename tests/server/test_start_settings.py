@@ -40,6 +40,22 @@ def test_other_prefixes_are_refused(prefix: str) -> None:
         ServerSettings(api_prefix=prefix)
 
 
+@pytest.mark.parametrize(
+    ("host", "open_hosts"),
+    [
+        ("127.0.0.1", ()),
+        ("localhost, ::1, 127.8.9.1, /run/server.sock", ()),
+        ("0.0.0.0", ("0.0.0.0",)),
+        ("localhost,10.0.0.3,::", ("10.0.0.3", "::")),
+    ],
+)
+def test_addresses_are_open_that_other_machines_reach_without_a_key(
+    host: str, open_hosts: tuple[str, ...]
+) -> None:
+    assert ServerSettings(host=host).open_hosts == open_hosts
+    assert ServerSettings(host=host, api_keys=("k",)).open_hosts == ()
+
+
 def test_the_page_can_be_left_out(model: LlamaModel) -> None:
     with serving(model, slots=1, page=False) as made:
         assert made.client.get("/").text == "ngramspec is running"

@@ -151,6 +151,11 @@ def _serve(
         stack.callback(_close, EngineThread(engine), shutdown)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
         _greet(options, served)
+        if settings.open_hosts:
+            tell(
+                f"every machine that reaches {', '.join(settings.open_hosts)} can send requests, "
+                "as there are no API keys: --api-key-file FILE asks for keys"
+            )
         if settings.isolates:
             tell("each key learns for itself; --share-between-keys lets keys share")
 
