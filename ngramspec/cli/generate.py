@@ -83,9 +83,10 @@ SHARE = NumberRange(0, 1)
     option(PROMPT, "-sysf", "--system-prompt-file", type=FILE, help="File with it."),
     option(SAMPLING, "-n", "--max-tokens", "--predict", "--n-predict", "max_tokens",
            env="N_PREDICT", type=click.IntRange(-2), default=256,
-           help="Largest number of tokens to generate; -1: until the context is full."),
+           help="Largest number of tokens to generate; -1, llama-cli's default: until the context "
+           "is full."),
     option(SAMPLING, "--temp", type=NumberRange(0), default=0.0,
-           help="Temperature; 0 is greedy."),
+           help="Temperature; 0 is greedy. llama-cli's default is 0.8."),
     option(SAMPLING, "--top-k", type=COUNT, default=40, help="0: off."),
     option(SAMPLING, "--top-p", type=SHARE, default=0.95, help="1: off."),
     option(SAMPLING, "--min-p", type=SHARE, default=0.05, help="0: off."),

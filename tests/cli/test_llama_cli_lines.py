@@ -68,6 +68,15 @@ def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
     assert run(invoke, f"{plain} -C 1 --poll 0 -ctk f16 --no-repack --numa isolate")["text"]
 
 
+def test_help_says_where_defaults_are_not_those_of_llama_cli(invoke: Any) -> None:
+    text = "".join(invoke("generate", "--help").stdout.split())  # lines break anywhere
+    for told in (
+        "0 is greedy. llama-cli's default is 0.8. [default: 0.0; x>=0]",
+        "-1, llama-cli's default: until the context is full. [default: 256; x>=-2]",
+    ):
+        assert told.replace(" ", "") in text
+
+
 def test_a_prompt_is_read_with_escapes_where_asked_for(invoke: Any) -> None:
     for line, count in (("-e", 2), ("", 3), ("--no-escape", 3)):
         made = run(invoke, f"-m MODEL --raw -t 1 -n 1 -p 'a\\nb' {line}")
