@@ -135,7 +135,7 @@ def drafter_options() -> Decorator:
         option(SECTION, "--spec-type", env="SPEC_TYPE", metavar="LIST", multiple=True,
                shell_complete=in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
                help=f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; draft-mtp: the model's "
-               "MTP heads, asked where they are worth their time; or none."
+               "MTP heads, asked where they are worth their time; or none: no n-gram drafts."
                f"  [default: {DEFAULT_SPEC}, plus any drafter whose options are given]"),
         option(SECTION, "--spec-default", is_flag=True,
                help="ngram-mod with 24/48/64, as in llama-server."),
