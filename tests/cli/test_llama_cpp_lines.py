@@ -43,6 +43,7 @@ LINES = {  # as in llama.cpp's documents and what was written after them; DRAFT 
     "several": "--spec-type ngram-simple,ngram-mod --spec-ngram-size-n 6 --spec-ngram-size-m 12",
     "repeated": "--spec-type ngram-map-k --spec-type ngram-cache --draft-n-max 12 --draft-n-min 2",
     "none": "--spec-type none --draft-max 8",
+    "none, with a model": "--spec-type none -md DRAFT --draft-max 4 --draft-p-min 0",
     "model": "-md DRAFT --draft-max 16 --draft-min 0 --draft-p-min 0.75",
     "model, long names": "--model-draft DRAFT --draft 8 --threads-draft 1 --ctx-size-draft 1024 "
     "--gpu-layers-draft 0 --device-draft none",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
 
 from helpers.serving import CODE, REPEAT, Serving
+from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.engine import FixedLength
 from ngramspec.server.errors import ApiError
 from ngramspec.server.request.speculation import speculation_of
 
@@ -37,6 +41,20 @@ def test_the_text_is_the_same_in_every_way(server: Serving, temperature: float) 
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[2], WAYS[8]], ids=str)
 def test_drafts_can_be_switched_off(server: Serving, way: dict[str, Any]) -> None:
     assert "draft_n" not in server.chat(max_tokens=40, extra=way).model_extra["timings"]
+
+
+def test_none_in_a_request_ends_the_drafts_of_a_draft_model_too(
+    start: Callable[..., Serving], model: LlamaModel
+) -> None:
+    small = DraftModelSettings(path=model.path)
+    alone = start(slots=1, drafter=None, exact=False, draft_model=small, policy=FixedLength(4))
+
+    def drafted(**more: Any) -> int:
+        made = alone.chat(max_tokens=40, extra=more).model_extra["timings"]
+        return int(made.get("draft_n", 0))
+
+    assert drafted() > 0  # though the server has no n-gram drafter
+    assert drafted(speculative={"types": "none"}) == 0
 
 
 def test_n_max_bounds_every_draft(server: Serving) -> None:
