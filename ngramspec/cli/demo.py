@@ -27,6 +27,7 @@ from ngramspec.cli.output import (
 )
 from ngramspec.cli.progress import progress
 from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.pages import page_url
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -253,6 +254,5 @@ def _fail_on_difference(results: Sequence[TaskResult]) -> None:
         for outcome in result.outcomes:
             if outcome.difference is not None:
                 where = f"task {result.task.name}, {outcome.drafter}"
-                raise Failure(
-                    f"{where}: {outcome.difference.line()}; see docs/explanation/exactness.md"
-                )
+                why = page_url("explanation/exactness.md")
+                raise Failure(f"{where}: {outcome.difference.line()}; see {why}")

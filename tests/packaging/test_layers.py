@@ -18,6 +18,7 @@ LEVELS = {
     "errors": 0,
     "extras": 0,
     "files": 0,
+    "pages": 0,
     "sizes": 0,
     "stats": 0,
     "_version": 0,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngramspec.errors import InputError
+from ngramspec.pages import page_url
 from ngramspec.tokenizers.llama_library import Library
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,8 @@ def may_repack(library: Library, asked: bool | None) -> bool:
     if asked is None and library.has_amx:
         log.warning(
             "llama.cpp was built with AMX kernels, which crash where GCC compiled them: weights are"
-            " not repacked for them (docs/explanation/reliability.md says how to build it without)"
+            " not repacked for them. How to build it without: %s",
+            page_url("explanation/reliability.md"),
         )
         return False
     return asked is not False

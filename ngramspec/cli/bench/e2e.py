@@ -34,6 +34,7 @@ from ngramspec.cli.output import make_table, plain_console, print_json, speedup_
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, open_model, open_target, running
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES
+from ngramspec.pages import page_url
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -71,9 +72,9 @@ rounds, of all prompts their geometric mean; accepted/drafted: tokens of all
 runs; tok/pass: tokens per decode of the model; same: whether the text equals
 the plain one, or the position of the first token that differs.
 """
-DIFFERS = """\
-Texts differ where rounding decides between two tokens. --exact avoids that;
-docs/explanation/exactness.md explains why."""
+DIFFERS = f"""\
+Texts differ where rounding decides between two tokens. --exact avoids that; see
+{page_url("explanation/exactness.md")}"""
 
 
 @click.command("e2e", cls=SectionCommand, epilog=EPILOG)
@@ -231,7 +232,7 @@ def _show(values: Mapping[str, Any], found: Sequence[PromptResult]) -> None:
     console.print(table)
     console.print(NOTE, style="dim")
     if any(row.same < row.texts for row in rows) and not values["exact"]:
-        console.print(DIFFERS)
+        console.print(DIFFERS, soft_wrap=True)
 
 
 def _cells(outcome: PromptOutcome) -> Iterator[str | Text]:

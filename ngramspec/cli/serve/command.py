@@ -303,8 +303,10 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
 
     The routes are OpenAI's (/v1/chat/completions, /v1/responses, ...), Anthropic's (/v1/messages),
     llama-server's (/completion, /infill, /tokenize, /slots, ...) and Ollama's (/api/chat,
-    /api/generate, /api/tags, ...). Requests can set the fields speculative.*, which
-    `docs/reference/server/drafts.md` lists.
+    /api/generate, /api/tags, ...). Requests can set the fields speculative.*:
+
+    \b
+    https://github.com/ngramspec/ngramspec/tree/main/docs/reference/server/drafts.md
     """
     take_preset(ctx, values)
     values["model"] = downloaded_model(

@@ -14,6 +14,7 @@ from ngramspec.cli.output import (
     plain_console,
     size_text,
 )
+from ngramspec.pages import page_url
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +36,7 @@ SLOWER = (
 )
 LLAMA_NOTE = (
     "llama-server, fixed lengths. The figures are those of ngramspec's drafters of these names, "
-    "which also find what llama-server's miss (docs/reference/differences.md)."
+    "which also find what llama-server's miss:"
 )
 
 
@@ -203,3 +204,4 @@ def _show_llama_server(console: Console, found: Tuned, model: Path | None) -> No
     line = llama_server_line(theirs.candidate, model, found.setting)
     console.print(f"  {line}", soft_wrap=True)
     console.print(LLAMA_NOTE, style="dim")
+    console.print(page_url("reference/differences.md"), style="dim", soft_wrap=True)
