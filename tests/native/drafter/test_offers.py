@@ -276,6 +276,35 @@ def test_padding_is_of_the_pass_alone() -> None:
     assert policy.rate == told.rate
 
 
+def test_padding_counts_where_another_drafter_drafts_for_the_pass_as_well() -> None:
+    table = CostTable(((1, 1.0), (2, 1.3)))
+    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    drafter, _ = padded_pass(policy, 4)
+    other = create_drafter("suffix", policy=policy, share=False)
+    other.begin(0, int32(range(200, 232)))
+    out, lens = np.zeros((1, 8), np.int32), np.zeros(1, np.int32)
+    other.propose_batch(int32([0]), 8, out, lens, others=2, other_tokens=5)
+    drafter.accept(0, int32([2, 3, 4, 5]), 3)
+    drafter.accept(1, int32([7]), 0)
+    other.accept(0, int32([8]), 0)
+    drafter.propose(0, 1)
+    told.step(6, 17)  # four rows of four places, and the other drafter's
+    assert policy.rate == told.rate
+
+
+def test_drafts_that_are_made_anew_without_padding_have_none() -> None:
+    table = CostTable(((1, 1.0), (2, 1.3)))
+    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    drafter, _ = padded_pass(policy, 4)
+    out, lens = np.zeros((2, 8), np.int32), np.zeros(2, np.int32)
+    drafter.propose_batch(int32([0, 1]), 8, out, lens)
+    drafter.accept(0, int32([2, 3, 4, 5]), 3)
+    drafter.accept(1, int32([7]), 0)
+    drafter.propose(0, 1)
+    told.step(5, 5)
+    assert policy.rate == told.rate
+
+
 @pytest.mark.parametrize("width", [0, 8])
 def test_a_room_without_bounds_is_no_smaller_than_another(width: int) -> None:
     drafts = []

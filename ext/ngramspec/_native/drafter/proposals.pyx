@@ -116,6 +116,7 @@ cdef void proposals_choose(ProposalsC* p, AutoPolicy judge) noexcept nogil:
     judge.teaches = teaches
     if p.padded:
         judge.even(p.offers, n, ask.batch_tokens, p.padded)
+    if p.padded or judge.emitted.slots == <const void*>d.slots:  # else another drafter's rows may be padded
         judge.emitted.padded, judge.emitted.slots = p.padded, <const void*>d.slots
     for i in range(n):
         _write_row(d, p.slots[i], p.offers[i].chosen, p, i)

@@ -431,13 +431,14 @@ cdef class AutoPolicy:
             known < MORE_PROBES and self.speed() * self._costs.at(bare) < SMALL_GAIN * <double>decoding)
 
     cdef void end_pass(self) noexcept nogil:
-        """Learn what the pass emitted that `emitted` counts; the next one begins.
+        """Learn what the pass emitted that `emitted` counts; the next one begins. Without any, the pass has not been yet.
 
         Only now it is known how long the drafts were that were sent, and so how much padding there was.
         """
         cdef Py_ssize_t padding = self.emitted.padded * (1 + self.emitted.longest) - self.emitted.own
-        if self.emitted.batch_tokens:
-            self.add_step(self.emitted.tokens, self.emitted.batch_tokens + max(padding, <Py_ssize_t>0), 0.0)
+        if self.emitted.batch_tokens == 0:
+            return
+        self.add_step(self.emitted.tokens, self.emitted.batch_tokens + max(padding, <Py_ssize_t>0), 0.0)
         self.emitted = EmittedC(0, 0, 0, NULL, 0, 0)
 
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil:
