@@ -76,7 +76,8 @@ cdef class TreeValues:
                              double* first) noexcept nogil:
         """Do what `reach` does for the tokens whose paths have at most `most` tokens; return how many they are.
 
-        The other ones are put last. first: Set to what `reach` returns.
+        The other ones are put last; their parents are wrong once `value` has arranged the rest. first: Set to what
+        `reach` returns.
         """
         cdef int32_t* order = self.numbers
         cdef int32_t* place = self.more
