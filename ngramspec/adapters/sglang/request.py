@@ -24,7 +24,7 @@ class SlotRequest:
 
     def __init__(self, slots: SlotPool, depth: int) -> None:
         self.lease: SlotLease = slots.take()
-        self.mute = False  # the text holds an id that no drafter takes
+        self.mute = False  # no drafter takes the text, or has room for it
         self._slots = slots
         self._depth = depth
         self._length = 0  # tokens of the text
