@@ -216,7 +216,7 @@ def open_target(
     if settings.kv_unified and not settings.cells:
         settings = replace(settings, cells=settings.context_size_of(model))
     try:
-        return _open_exact(settings, model) if values["exact"] else LlamaTarget(model, settings)
+        return _open_exact(settings, model) if values.get("exact") else LlamaTarget(model, settings)
     except NoContextError as error:
         placement = fitted.placement if fitted else placement_of(values)
         known = (model.path, settings, placement, loading_of(values), limits_of(values))
@@ -239,8 +239,8 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
     if total and total < slots:
         raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
     threads = values["threads"] or (None if values["model"] else 1)
-    each = values.get("kv_unified_per_slot") or 0
-    unified = bool(values.get("kv_unified") or (each and not values["exact"]))
+    each, exact = values.get("kv_unified_per_slot") or 0, bool(values.get("exact"))
+    unified = bool(values.get("kv_unified") or (each and not exact))
     made = ContextSettings(
         slots=slots,
         context_size=each or (total if unified else total // slots),
@@ -259,7 +259,7 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         thread_plans=thread_plans_of(values),
     )
     made = with_branches(made, values.get("spec_tree", OFF))
-    if values["exact"]:
+    if exact:
         check_exact(made, placement_of(values), EXACT_FLAGS)
     return made
 

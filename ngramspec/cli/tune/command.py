@@ -200,7 +200,7 @@ def _costs(values: Mapping[str, Any]) -> Costs:
 
     if values["costs"] or values["profile"] or not values["model"]:
         return choose_costs(values["costs"], values["profile"])
-    settings = context_settings({**values, "exact": False})
+    settings = context_settings(values)
     return saved_costs(values["model"], settings, placement_of(values), loading_of(values))
 
 
@@ -265,7 +265,7 @@ def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
         size = max(len(one.prompt) + len(one.output) for one in fitting) + room
         total = len(fitting) * num_answers(found.advised, files)
         with (
-            open_target({**values, "ctx_size": size, "exact": False}, model) as target,
+            open_target({**values, "ctx_size": size}, model) as target,
             progress("measuring", total) as advance,
         ):
             costs = known_costs(target)
