@@ -137,7 +137,8 @@ def test_several_keys_do_not_get_into_one_file(
 
 
 def test_a_file_is_read_when_it_has_changed_and_changes_no_more(tmp_path: Path) -> None:
-    path, taken = tmp_path / "keys", []
+    path = tmp_path / "keys"
+    taken: list[str] = []
     path.write_text("one")
     watch = KeyWatch(path, lambda: taken.append(path.read_text()))
     for text in ("one two", "one two three"):
@@ -153,6 +154,16 @@ def test_a_file_is_read_when_it_has_changed_and_changes_no_more(tmp_path: Path) 
     watch.look()
     watch.look()
     assert taken == ["one two three", "four"]
+
+
+def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    taken: list[str] = []
+    os.mkfifo(path)
+    watch = KeyWatch(path, lambda: taken.append("read"))
+    for _ in range(3):
+        watch.look()
+    assert taken == []
 
 
 def test_the_last_of_several_keys_is_still_told_apart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from ngramspec.server.service import Service
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5  # between two looks at the file; a change is taken at the second look
 STOP_SECONDS = 1.0  # for a look that has begun; its disk may hang
+NEVER = ()  # how a file is that nobody has looked at
 SHARED_FILES = {  # written to
     "pool_file": "--pool",
     "lookup_dynamic": "--lookup-cache-dynamic",
@@ -96,8 +98,8 @@ class KeyWatch:
     def __init__(self, path: Path, take: Callable[[], None]) -> None:
         self._path = path
         self._take = take
-        self._seen: object = ()  # how the file was at the last look
-        self._taken: object = ()  # how it was when its keys were taken, or refused
+        self._seen: object = NEVER  # how the file was at the last look
+        self._taken: object = NEVER  # how it was when its keys were taken, or refused
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ngramspec-keys", daemon=True)
 
@@ -135,4 +137,6 @@ def _state_of(path: Path) -> object:
         found = os.stat(path)
     except (OSError, ValueError):
         return None
+    if stat.S_ISFIFO(found.st_mode):  # as from <(...) of a shell: it can be read only once
+        return NEVER
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
