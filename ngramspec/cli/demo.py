@@ -73,7 +73,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
            help="Mark accepted tokens with « » instead of colour."),
 )  # fmt: skip
 def demo(**values: Any) -> None:
-    """Show what drafts do for the embedded model, with six drafters.
+    """Show what six drafters do for the embedded model.
 
     A model of 7.2 million parameters that ships with the package edits and copies code, greedily,
     without drafts and with each drafter. The texts must be equal token for token in llama.cpp's
