@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ngramspec.cli.output import size_text
-from ngramspec.engine.drafting import Drafting
+
+if TYPE_CHECKING:
+    from ngramspec.engine.drafting import Drafting
 
 
 def drafting_line(drafting: Drafting) -> str:
