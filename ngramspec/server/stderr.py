@@ -11,8 +11,8 @@ import sys
 CHUNK = getattr(select, "PIPE_BUF", 512)
 
 
-def write_stderr(text: str, seconds: float | None = None) -> bool:
-    """Write a text to stderr; return whether all of it was written.
+def write_stderr(text: str, seconds: float | None = None) -> None:
+    """Write a text to stderr, as far as somebody reads it.
 
     sys.stderr has a lock, which a thread that hangs may hold, and without which the interpreter
     cannot end. Nothing of that is used here.
@@ -25,12 +25,8 @@ def write_stderr(text: str, seconds: float | None = None) -> bool:
     number = stderr_number()
     data = text.encode(getattr(sys.__stderr__, "encoding", None) or "utf-8", "backslashreplace")
     with contextlib.suppress(OSError, ValueError):  # it is closed: there is nobody to tell
-        while data:
-            if os.name == "posix" and not select.select([], [number], [], seconds)[1]:
-                return False
+        while data and (os.name != "posix" or select.select([], [number], [], seconds)[1]):
             data = data[os.write(number, data[:CHUNK]) :]
-        return True
-    return False
 
 
 def stderr_number() -> int:
