@@ -20,7 +20,7 @@ from ngramspec.cli.command import error_line
 from ngramspec.cli.serve.log_writer import LogWriter
 from ngramspec.cli.told import TOLD, told_by
 from ngramspec.errors import NgramspecError
-from ngramspec.server.http.shutdown import NOTE, leave_at_once
+from ngramspec.server.http.shutdown import NOTE, NOTE_SECONDS, leave_at_once
 from ngramspec.server.stderr import write_stderr
 
 FORMATTER = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -78,10 +78,13 @@ class Log:
         self.handlers: list[logging.Handler] = [writer.handler for writer in writers]
 
     def note(self, line: str) -> None:
-        """Write to the file what stderr gets in another way. Cost: it waits for the disk."""
+        """Write to the file what stderr gets in another way.
+
+        Cost: it waits for the disk, as long as a process that leaves waits for this.
+        """
         if self._to_file is not None:
             self._to_file.handler.handle(_bare(line, INFO if line == NOTE else ERROR))
-            self._to_file.flush(DISK_SECONDS)
+            self._to_file.flush(NOTE_SECONDS)
 
     def close(self) -> None:
         """Write what waits. It ends the process if the disk hangs.
