@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, quantize
-from model import ModelConfig
+from model import ModelConfig, load_gguf
 from tokenizer import CHAT_TEMPLATE, SPECIAL
 
 NAME = "ngramspec-tiny-code"
@@ -86,10 +86,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", help="file written by train.py")
     parser.add_argument("--tokenizer", required=True, help="tokenizer.json or a GGUF to copy from")
+    parser.add_argument(
+        "--mean-with", default="", help="GGUF file; each weight is the mean of its and of this one"
+    )
     parser.add_argument("--out", default="tiny-code-q8_0.gguf", help="file to write")
     options = parser.parse_args()
     content = torch.load(options.checkpoint, weights_only=True, map_location="cpu")
-    export(content["model"], ModelConfig(**content["config"]), options.tokenizer, options.out)
+    state = content["model"]
+    if options.mean_with:
+        other = load_gguf(options.mean_with).state_dict()
+        state = {name: (tensor + other[name]) / 2 for name, tensor in state.items()}
+    export(state, ModelConfig(**content["config"]), options.tokenizer, options.out)
     print(f"{options.out}: {Path(options.out).stat().st_size:,} bytes")
 
 

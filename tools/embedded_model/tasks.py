@@ -157,16 +157,16 @@ class TaskMaker:
         self.varied = varied
         self.longest = longest
         self.makers: dict[str, tuple[int, Callable[[random.Random], Sample]]] = {
-            "rename": (24, self.make_rename),
-            "repeat_code": (9, self.make_repeat_code),
-            "repeat_text": (5, self.make_repeat_text),
-            "show": (11, self.make_show),
+            "rename": (28, self.make_rename),
+            "repeat_code": (12, self.make_repeat_code),
+            "repeat_text": (4, self.make_repeat_text),
+            "show": (8, self.make_show),
             "think": (12, self.make_think),
-            "json": (14, self.make_json),
+            "json": (18, self.make_json),
             "fix": (30, self.make_fix),
             "two_turns": (4, self.make_two_turns),
-            "again": (16, self.make_again),
-            "other": (7, self.make_other),
+            "again": (14, self.make_again),
+            "other": (6, self.make_other),
         }
 
     def make(self, seed: str, task: str = "") -> Sample:
@@ -250,6 +250,33 @@ class TaskMaker:
             code += ("\n" if pieces else "\n\n\n") * bool(code) + source
         return self._scrambled(code, rng).strip("\n")
 
+    def _echoed(self, code: str, rng: random.Random) -> str:
+        """Say some lines again in training, with a name or two exchanged.
+
+        Only what was long before tells such lines apart.
+        """
+        lines = code.splitlines()
+        if not self.varied or len(lines) < 3 or rng.random() < 0.5:
+            return code
+        for _ in range(rng.choice((1, 1, 2))):
+            start = rng.randrange(1, len(lines))
+            end = min(start + rng.randint(1, 6), len(lines))
+            block = "\n".join(lines[start:end])
+            names = identifiers(block)
+            again = []
+            for _ in range(rng.randint(1, 4)):
+                few = rng.sample(names, min(len(names), rng.choice((0, 1, 1, 1, 1, 1, 2, 2))))
+                others = {name: self._other_name(code, rng) for name in few}
+                again += rename(block, others).splitlines()
+            if rng.random() < 0.2:
+                end = rng.randrange(end, len(lines) + 1)
+            lines[end:end] = again
+        return "\n".join(lines)
+
+    def _other_name(self, code: str, rng: random.Random) -> str:
+        names = identifiers(code)
+        return rng.choice(names) if names and rng.random() < 0.3 else self.names.fresh(code, rng)
+
     def _repetitive_code(self, rng: random.Random, longest: int) -> str:
         """Return code for training in which one name often stands in for others.
 
@@ -257,7 +284,7 @@ class TaskMaker:
         little tells two places apart, copying takes a longer look at what is before them. Often
         names begin like that one, so that the first token does not tell which one comes.
         """
-        code = self._code(rng, longest)
+        code = self._echoed(self._code(rng, longest * 2 // 3 if self.varied else longest), rng)
         names = identifiers(code)
         if not self.varied or len(names) < 3:
             return code
@@ -346,12 +373,17 @@ class TaskMaker:
             columns = rng.sample(COLUMNS, rng.randint(2, 5))
         numbers = {column for column in columns if rng.random() < 0.4}
         mixed = rng.random() < 0.5
+        # Few words and numbers make rows that are much alike.
+        few = self.varied and rng.random() < 0.4
+        words = [self.names.word(rng) for _ in range(rng.randint(2, 8) if few else 0)]
+        largest = rng.choice((9, 30, 120)) if few else 999
         rows: list[dict[str, float | str]] = []
         for _ in range(rng.randint(3, 14)):
             row: dict[str, float | str] = {}
             for column in columns:
                 number = rng.random() < 0.5 if mixed else column in numbers
-                row[column] = rng.randint(0, 999) if number else self.names.word(rng)
+                word = rng.choice(words) if few else "" if number else self.names.word(rng)
+                row[column] = rng.randint(0, largest) if number else word
                 if self.varied and rng.random() < 0.15:
                     row[column] = self._cell(rng)
             rows.append(row)
@@ -384,7 +416,7 @@ class TaskMaker:
         count = rng.randint(1, 4) if self.varied else 2
         while True:
             source = self._function(rng, max(self._length(rng, min(self.longest, 420)), 200)).source
-            lines = self._scrambled(source, rng).splitlines()
+            lines = self._echoed(self._scrambled(source, rng), rng).splitlines()
             plain = [line.strip() for line in lines]
             free = [i for i in range(1, len(lines)) if 6 <= len(plain[i]) <= 70]
             free = [i for i in free if plain.count(plain[i]) == 1 and "`" not in plain[i]]
