@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import signal
@@ -127,7 +128,7 @@ class Unread:
 @pytest.fixture
 def unread(spawn: Spawn, tmp_path: Path) -> Iterator[Unread]:
     made = Unread(spawn, tmp_path)
-    with made.client:
+    with contextlib.closing(made.client):
         yield made
 
 
