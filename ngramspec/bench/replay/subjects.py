@@ -110,6 +110,10 @@ def _open(names: str, given: Mapping[str, Any]) -> DrafterPlayer:
 
 def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int] | None]:
     """Return parameters of a drafter and arguments of propose_tree, None without branches."""
+    if "policy" in given:
+        raise InputError(
+            "policy is not for a replay: `auto` drafts by a policy, the others at full length"
+        )
     params = {key: value for key, value in given.items() if key not in OF_TREES}
     found = {key: given[key] for key in OF_TREES if key in given}
     for key, value in found.items():
@@ -134,6 +138,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
         key, is_set, value = part.partition("=")
         if not is_set or not key or key in found:
             raise InputError(f"{spec!r}: expected NAME=VALUE once per name, got {part!r}")
+        if key == "params":
+            raise InputError(f"{spec!r}: give each parameter by its name, not as params")
         if key in LEARNS_INTO_FILES:
             raise InputError(
                 f"{spec!r}: a benchmark must not change files, so {key} is not possible"
