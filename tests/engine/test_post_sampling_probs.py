@@ -119,7 +119,7 @@ def test_a_grammars_tokens_are_the_only_ones(llm: LLM) -> None:
 
 
 def test_no_end_token_is_probable_where_it_is_ignored(llm: LLM) -> None:
-    options: dict[str, Any] = {"temperature": 1.0, "seed": 2, "logprobs": 1000, "max_tokens": 10}
+    options: dict[str, Any] = {"temperature": 2.0, "seed": 2, "logprobs": 1000, "max_tokens": 10}
     options |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "post_sampling_probs": True}
     ends = set(llm.model.vocabulary.end_tokens)
     found = [

@@ -8,6 +8,7 @@ import itertools
 import random
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -206,6 +207,26 @@ def test_texts_to_learn_from_have_more_to_rename(
             places += len(before)
             renamed += before.count(old)
         shares.append(renamed / places)
+    assert shares[1] > 1.2 * shares[0], shares  # other lines are said again with other names
+
+
+def test_texts_to_learn_from_say_lines_again_with_another_name(
+    tools: tuple[ModuleType, ModuleType], library: Path
+) -> None:
+    """Much of a text is then told apart by what was long before alone."""
+    corpus, tasks = tools
+    name = sys.modules["names"].NAME
+    shares = []
+    for varied in (False, True):
+        maker = tasks.TaskMaker(corpus.load_corpus("eval", library), varied=varied)
+        alike = count = 0
+        for seed in range(240):
+            ((_, answer),) = maker.make(f"{seed}", "repeat_code").turns
+            lines = [line.strip() for line in answer.splitlines()[1:-1] if line.strip()]
+            shapes = Counter(name.sub("x", line) for line in set(lines))
+            alike += sum(shapes[name.sub("x", line)] > 1 for line in lines)
+            count += len(lines)
+        shares.append(alike / count)
     assert shares[1] > 1.3 * shares[0], shares
 
 
@@ -444,3 +465,21 @@ def test_the_loss_of_looking_is_that_of_its_definition(train: ModuleType) -> Non
     assert train.look_loss(query[1:], key[1:], train.Taught(0, (1, 2)), nowhere) == 0
     empty = train.Looks(torch.zeros(1, 0, dtype=torch.long), torch.zeros(1, 0, 0, dtype=torch.long))
     assert train.look_loss(query[1:], key[1:], train.Taught(0, (1, 2)), empty) == 0
+
+
+def test_a_file_can_be_the_mean_of_two(
+    train: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("gguf")
+    given, out = tmp_path / "given.pt", tmp_path / "mean.gguf"
+    model = train.load_gguf(str(embedded_model()))
+    state = {name: 3 * tensor for name, tensor in model.state_dict().items()}
+    torch.save({"model": state, "config": vars(model.config)}, given)
+    path = str(embedded_model())
+    command = ["export.py", str(given), "--tokenizer", path, "--mean-with", path, "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", command)
+    load_tool("export").main()
+    made = train.load_gguf(str(out)).state_dict()
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(made[name], 2 * tensor)

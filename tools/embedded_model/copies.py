@@ -211,7 +211,7 @@ def _add_changes(
             new = next(
                 (one for one in quoted if one is not old and one.begins(answer.ids, start)), None
             )
-            if new is not None:
+            if new is not None and i < start + len(new.ids):  # else it is copied, and ends before
                 place = new.end - len(new.ids) - start
                 found.put_in[before + max(i, start)] = [place + max(i, start)]
                 for k in range(start, start + len(new.ids)):
