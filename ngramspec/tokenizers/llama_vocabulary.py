@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -120,7 +121,7 @@ class Vocabulary:
             checked_ids([token_id], self.vocab_size)
         piece = pieces[token_id]
         if piece is None:
-            piece = pieces[token_id] = self._piece(token_id, special)
+            piece = pieces[token_id] = token_piece(self._lib, self.address, token_id, special)
         return piece
 
     def text(self, token_id: int) -> str:
@@ -207,15 +208,19 @@ class Vocabulary:
         call = self._lib.llama_tokenize
         return int(call(self.address, data, len(data), buffer, ids.size, False, parse_special))
 
-    def _piece(self, token: int, special: bool) -> bytes:
-        size = 64
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            call = self._lib.llama_token_to_piece
-            count = int(call(self.address, token, buffer, size, 0, special))
-            if count >= 0:
-                return buffer.raw[:count]
-            size = -count
+
+def token_piece(lib: Any, vocab: Any, token: int, special: bool) -> bytes:
+    """Return the bytes of a token, however long; those of special tokens only with `special`.
+
+    lib, vocab: llama.cpp, and the llama_vocab that the token is of.
+    """
+    size = 64
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        count = int(lib.llama_token_to_piece(vocab, token, buffer, size, 0, special))
+        if count >= 0:
+            return buffer.raw[:count]
+        size = -count
 
 
 def check_vocabulary(path: Path, tokens: Sequence[bytes], kind: str) -> None:

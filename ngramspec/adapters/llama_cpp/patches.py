@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.errors import StateError
+from ngramspec.tokenizers.llama_vocabulary import token_piece
 
 REASON = (
     "scores and logprobs are not kept while ngramspec is attached: detach() first, "
@@ -101,7 +102,7 @@ class BatchWriter:
 
 
 class _Pieces(dict[int, bytes]):
-    """The bytes of single tokens, asked from the host once each."""
+    """The bytes of single tokens, asked from llama.cpp once each."""
 
     def __init__(self, ask: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -115,9 +116,9 @@ class _Pieces(dict[int, bytes]):
 class IncrementalTokenizer:
     """Stands for `LlamaTokenizer`: detokenizes only the tokens that are new since the last call.
 
-    The host detokenizes the whole completion again for every token. The text is the same: pieces
-    are joined as the host joins them, and lists with the begin token, which may lose a leading
-    space, go to the host's own method.
+    The host detokenizes the whole completion again for every token, and leaves out tokens of more
+    than 32 bytes, such as deep indents (its issue 2362). Pieces are joined as it joins them: a
+    space behind a begin token goes.
     """
 
     def __init__(self, original: Any, bos: int) -> None:
@@ -140,13 +141,10 @@ class IncrementalTokenizer:
     ) -> bytes:
         """Detokenize as the host does; prev_tokens have no influence there either."""
         known, text = self._known(tokens, bool(special))
-        new = tokens[known:]
-        if self._bos in new:
-            return bytes(self.original.detokenize(tokens, prev_tokens, special))
-        text += b"".join(map(self._pieces[bool(special)].__getitem__, new))
+        text += b"".join(map(self._pieces[bool(special)].__getitem__, tokens[known:]))
         if known or len(tokens) >= SHORT:
             self._last = (bool(special), list(tokens), text)
-        return text
+        return text[1:] if text[:1] == b" " and tokens[0] == self._bos else text
 
     def _known(self, tokens: list[int], special: bool) -> tuple[int, bytes]:
         was_special, before, text = self._last
@@ -156,7 +154,9 @@ class IncrementalTokenizer:
         return 0, b""
 
     def _ask(self, special: bool, token: int) -> bytes:
-        return bytes(self.original.detokenize([token], None, special))
+        import llama_cpp.llama_cpp as lib
+
+        return token_piece(lib, self.original._model.vocab, token, special)
 
 
 def batch_layout_problem(batch: Any) -> str:

@@ -145,14 +145,16 @@ def test_detokenizing_piecewise_gives_the_same_bytes(make_llama: Any, special: b
     llama = make_llama("embedded")
     original, bos = llama.tokenizer_, llama.token_bos()
     ours = IncrementalTokenizer(original, bos)
+    every = range(llama.n_vocab())  # of which the host leaves the long ones out
+    whole = [token for token in every if original.detokenize([token], special=True)]
     rng = np.random.default_rng(1)
     tokens: list[int] = []
     for step in range(300):
-        tokens.append(int(rng.integers(0, llama.n_vocab())))
+        tokens.append(int(rng.choice(whole)))
         if step % 90 == 89:
             tokens = tokens[:20]
         if step % 50 == 49:
-            tokens[3] = int(rng.integers(0, llama.n_vocab()))
+            tokens[3] = int(rng.choice(whole))
         expected = original.detokenize(tokens, special=special)
         assert ours.detokenize(tokens, prev_tokens=[1, 2], special=special) == expected
         short = tokens[-3:]
@@ -161,7 +163,31 @@ def test_detokenizing_piecewise_gives_the_same_bytes(make_llama: Any, special: b
     assert ours.decode(tokens) == original.decode(tokens)
 
 
-def test_detokenizing_with_the_begin_token_is_left_to_the_host(make_llama: Any) -> None:
+def test_a_long_token_is_not_left_out(make_llama: Any) -> None:
+    llama = make_llama("embedded")
+    text = b"def f():\n" + b" " * 36 + b"return " + b"-" * 34 + b"\n"
+    tokens, bos = llama.tokenize(text, add_bos=False), llama.token_bos()
+    lost = [token for token in tokens if not llama.detokenize([token])]
+    assert lost
+    with attach(llama, **LOOP):
+        assert llama.detokenize(tokens) == text
+        assert llama.detokenize([bos, *tokens]) == text
+        assert llama.detokenize([bos], special=True) == b"<|endoftext|>"
+        assert llama.detokenize([bos]) == b""
+    tokenizer = IncrementalTokenizer(llama.tokenizer_, bos)
+    assert b"".join(tokenizer.detokenize([token]) for token in tokens) == text
+
+
+def test_a_completion_keeps_its_long_tokens(make_llama: Any) -> None:
+    llama = make_llama("embedded", n_ctx=1024)
+    code = "def f(a):\n    return [\n" + " " * 36 + "a,\n" + " " * 44 + "b,\n    ]"
+    asked = [{"role": "user", "content": f"Repeat this code:\n\n```python\n{code}\n```"}]
+    with attach(llama, **LOOP):
+        made = llama.create_chat_completion(asked, temperature=0.0, max_tokens=80)
+    assert code in made["choices"][0]["message"]["content"]
+
+
+def test_the_hosts_rule_for_the_begin_token_is_kept(make_llama: Any) -> None:
     llama = make_llama("llama")
     bos, space = llama.token_bos(), llama.tokenize(b" a", add_bos=False)
     ours = IncrementalTokenizer(llama.tokenizer_, bos)
