@@ -9,12 +9,12 @@ import time
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 from corpus import Corpus, load_corpus
-from llama_cpp import Llama
 from tasks import Sample, TaskMaker
 from tqdm import tqdm
+
+from ngramspec import LLM
 
 TASKS = (
     "repeat_code", "repeat_text", "rename", "show", "think", "json", "fix", "two_turns", "again",
@@ -47,16 +47,14 @@ class Score:
         self.tokens += tokens
 
 
-def answer(llama: Llama, sample: Sample) -> str:
+def answer(llm: LLM, sample: Sample) -> str:
     """Return the greedy answer to the last turn; earlier turns are given as they should be."""
     messages: list[dict[str, str]] = []
     for user, assistant in sample.turns:
         messages += [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
     wanted = messages.pop()["content"]
-    limit = len(llama.tokenize(wanted.encode(), add_bos=False)) + 40
-    request: dict[str, Any] = {"messages": messages, "temperature": 0.0, "max_tokens": limit}
-    reply: Any = llama.create_chat_completion(**request, repeat_penalty=1.0)
-    return str(reply["choices"][0]["message"]["content"])
+    limit = len(llm.model.tokenize(wanted)) + 40
+    return llm.chat(messages, temperature=0, max_tokens=limit).text
 
 
 def sensible(text: str, known: set[str]) -> bool:
@@ -75,15 +73,13 @@ def words_of(corpus: Corpus) -> set[str]:
     return {word.lower() for text in corpus.prose for word in WORD.findall(text)}
 
 
-def go_on(llama: Llama, corpus: Corpus, count: int) -> tuple[Score, list[Miss]]:
+def go_on(llm: LLM, corpus: Corpus, count: int) -> tuple[Score, list[Miss]]:
     """Score greedy continuations of held-out prose."""
     known = words_of(load_corpus("train"))
     score, misses = Score(PROSE), list[Miss]()
     for index, text in enumerate(corpus.prose[:count]):
         start = text[: len(text) // 3]
-        request: dict[str, Any] = {"max_tokens": PROSE_TOKENS, "temperature": 0.0}
-        reply: Any = llama.create_completion(start, repeat_penalty=1.0, **request)
-        got = str(reply["choices"][0]["text"])
+        got = llm.generate(start, temperature=0, max_tokens=PROSE_TOKENS).text
         good = sensible(got, known)
         score.add(good, float(good), PROSE_TOKENS)
         if not good:
@@ -93,7 +89,7 @@ def go_on(llama: Llama, corpus: Corpus, count: int) -> tuple[Score, list[Miss]]:
 
 def evaluate(path: str, count: int, longest: int, threads: int) -> tuple[list[Score], list[Miss]]:
     """Score every task on `count` samples; also return the answers that were not exact."""
-    llama = Llama(path, n_ctx=2048, n_threads=threads, flash_attn=True, verbose=False)
+    llm = LLM(path, None, slots=1, context_size=2048, threads=threads, flash_attn=True)
     maker = TaskMaker(load_corpus("eval"), varied=False, longest=longest)
     scores: list[Score] = []
     misses: list[Miss] = []
@@ -102,15 +98,15 @@ def evaluate(path: str, count: int, longest: int, threads: int) -> tuple[list[Sc
         score = Score(task)
         for index in range(count):
             sample = maker.make(f"eval-{task}-{index}", task)
-            wanted, got = sample.turns[-1][1], answer(llama, sample)
+            wanted, got = sample.turns[-1][1], answer(llm, sample)
             similarity = SequenceMatcher(None, wanted, got, autojunk=False).ratio()
-            score.add(got == wanted, similarity, len(llama.tokenize(wanted.encode())))
+            score.add(got == wanted, similarity, len(llm.model.tokenize(wanted)))
             if got != wanted:
                 misses.append({"task": task, "index": index, "wanted": wanted, "got": got})
             bar.update()
         scores.append(score)
     bar.close()
-    score, more = go_on(llama, maker.corpus, count)
+    score, more = go_on(llm, maker.corpus, count)
     scores.append(score)
     misses += more
     return scores, misses
