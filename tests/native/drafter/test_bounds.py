@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +43,18 @@ def test_a_history_beyond_its_bound_drops_the_older_half_and_drafts_on(name: str
     teach(drafter)
     draft = drafter.propose(0, 4)
     assert draft.tolist() == np.resize(loop, 5004)[5000:].tolist()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is resident")
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_slots_that_are_never_used_take_little_memory(name: str) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    few = small(name, slots=1)
+    before = resident()
+    many = small(name, slots=4097)
+    assert resident() - before < (few.slots + many.slots) * 16384
 
 
 @pytest.mark.parametrize("name", DRAFTER_NAMES)

@@ -107,6 +107,8 @@ cdef struct SuffixC:
     Py_ssize_t max_draft
     Py_ssize_t num_slots
     SuffixSlotC* slots
+    JudgedC* records         # of all slots
+    float* features          # of all slots
     ModelC* model
     TreeC* trees             # by lane
     int num_lanes
@@ -622,11 +624,15 @@ cdef class SuffixSource(Source):
         self._state.num_slots = slots
         self._state.slots = <SuffixSlotC*>calloc(<size_t>slots, sizeof(SuffixSlotC))
         self._state.model = <ModelC*>calloc(1, sizeof(ModelC))
-        if self._state.slots == NULL or self._state.model == NULL:
+        # Whole blocks: of a large one, the system gives only the pages of slots that are used.
+        self._state.records = <JudgedC*>calloc(<size_t>(slots * max_draft), sizeof(JudgedC))
+        self._state.features = <float*>calloc(<size_t>(slots * max_draft), JUDGED * NGS_FEATURES * sizeof(float))
+        if (self._state.slots == NULL or self._state.records == NULL or self._state.features == NULL
+                or self._state.model == NULL):
             raise MemoryError("suffix: no memory for the slots")
         for i in range(slots):
             self._state.slots[i].next_own.first_room = room
-            self.make_slot(&self._state.slots[i])
+            self.make_slot(i)
         self.take_weights(weights)
         model_start(self._state.model)
         self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _index, _extend, _propose, _propose_tree,
@@ -639,11 +645,10 @@ cdef class SuffixSource(Source):
         self._state.num_lanes = num_lanes
         return 0
 
-    cdef int make_slot(self, SuffixSlotC* s) except -1:
-        s.records = <JudgedC*>calloc(<size_t>self._state.max_draft, sizeof(JudgedC))
-        s.features = <float*>calloc(<size_t>(self._state.max_draft * JUDGED * NGS_FEATURES), sizeof(float))
-        if s.records == NULL or s.features == NULL:
-            raise MemoryError("suffix: no memory for the slots")
+    cdef void make_slot(self, Py_ssize_t i) noexcept:
+        cdef SuffixSlotC* s = &self._state.slots[i]
+        s.records = self._state.records + i * self._state.max_draft
+        s.features = self._state.features + i * self._state.max_draft * JUDGED * NGS_FEATURES
         s.writer.block = -1
         s.base = -1
         s.lately.hits = 0.5
@@ -668,9 +673,9 @@ cdef class SuffixSource(Source):
                 lines_free(&self._state.slots[i].text.own)
                 lines_free(&self._state.slots[i].next_own.lines)
                 ngs_release_rest(&self._state.slots[i].next_own.rest)
-                free(self._state.slots[i].records)
-                free(self._state.slots[i].features)
         free(self._state.slots)
+        free(self._state.records)
+        free(self._state.features)
         free(self._state.model)
         free(self._state.trees)
 
