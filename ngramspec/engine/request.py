@@ -82,7 +82,8 @@ class Speculation:
 class Request:
     """A prompt to continue, and how.
 
-    prompt_ids: int32, shape (n,), n >= 1, below the engine's context size. Not copied.
+    prompt_ids: int32, shape (n,), n >= 1, below the engine's context size. Not copied unless it is
+        strided.
     prediction_ids: The expected answer, in part or whole; drafts are taken from it.
     """
 
@@ -117,6 +118,8 @@ class Request:
             ids = getattr(self, name)
             if not isinstance(ids, np.ndarray) or ids.dtype != np.int32 or ids.ndim != 1:
                 raise InputError(f"{name} must be an int32 array of one dimension")
+            # Native code reads ids in place, and only once the request has begun.
+            object.__setattr__(self, name, np.ascontiguousarray(ids))
         if self.prompt_ids.size == 0:
             raise InputError("the prompt is empty")
         for name, least in COUNTS.items():

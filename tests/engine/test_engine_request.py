@@ -146,6 +146,15 @@ def test_good_requests_are_taken_as_they_are() -> None:
     assert request().prediction_ids.size == 0
 
 
+def test_ids_may_be_every_second_of_an_array_and_are_not_copied_otherwise() -> None:
+    target, ids = FakeTarget(), int32([5, 1, 6, 1, 7, 1])
+    asked = Request(prompt_ids=ids[::2], prediction_ids=ids[::-1], max_tokens=5)
+    assert asked.prediction_ids.tolist() == [1, 7, 1, 6, 1, 5]
+    (made,) = Engine(target, "ngram-simple").generate([asked])
+    assert made.token_ids == target.expected([5, 6, 7], 5)
+    assert Request(prompt_ids=ids).prompt_ids is ids
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
