@@ -153,9 +153,10 @@ class Stepper:
         """Give a slot to a request, or end it where that fails."""
         running = [s.id for s in self._slots if s.generation is not None]
         neighbours = running if self._target.contiguous else ()
-        slot, kept = choose_slot(idle, ticket.generation.request, neighbours)
+        slot = idle[0]  # is emptied where none can be chosen
         self.starting = ticket.generation
         try:
+            slot, kept = choose_slot(idle, ticket.generation.request, neighbours)
             self._begin(ticket, slot, kept)
         except Exception as error:
             self._fail(slot, ticket.generation, ticket.on_chunk, error)

@@ -145,6 +145,23 @@ def test_a_failing_first_source_leaves_the_second_one_on() -> None:
     assert engine.stats().num_accepted_tokens > 15
 
 
+def test_a_prompt_that_no_slot_can_read_ends_its_own_request_only() -> None:
+    target = FakeTarget()
+    engine = Engine(target, None, slots=2)
+    prompts = [int32([1 + i]) for i in range(4)]
+    made = [engine.submit(Request(prompt_ids=ids, max_tokens=5)) for ids in prompts]
+    engine.step()  # the first two run
+    prompts[2][0] = -1  # the caller's array, which is not copied
+    while engine.step():
+        pass
+    assert [one.finish_reason for one in made] == ["length", "length", "error", "length"]
+    assert isinstance(made[2].error, InputError)
+    assert [one.token_ids for one in (made[0], made[1], made[3])] == [
+        target.expected([token], 5) for token in (1, 2, 4)
+    ]
+    assert not engine.busy
+
+
 @pytest.mark.parametrize("when", ["first", "last", "always"])
 def test_a_callback_that_raises_ends_its_own_request_only(when: str) -> None:
     target = FakeTarget()
