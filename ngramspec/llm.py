@@ -382,7 +382,11 @@ class LLM:
         return self._run_one(lambda: request)
 
     def close(self) -> None:
-        """End all requests, save what was learned, free the model; a second call does nothing."""
+        """End all requests, save what was learned, free the model; a second call does nothing.
+
+        Raises:
+            NgramspecError, OSError: What was learned could not be saved; the rest is done.
+        """
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -516,9 +520,11 @@ def _end(thread: EngineThread, use: _Use, saves: Saves, models: contextlib.ExitS
         return
     unused = use.end(_END_SECONDS)
     thread.close(drain=False)
-    saves.close()
-    if unused and not thread.alive:  # what hangs still uses the model
-        models.close()
+    try:
+        saves.close()
+    finally:
+        if unused and not thread.alive:  # what hangs still uses the model
+            models.close()
 
 
 def _hand_out(llm: LLM, generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Any]:

@@ -449,6 +449,26 @@ def test_what_is_learned_is_saved_by_close(tmp_path: Path) -> None:
         assert len(dynamic.cache.entries(1)) > 10
 
 
+def test_a_last_save_that_fails_is_raised_and_the_model_is_freed(tmp_path: Path) -> None:
+    path = tmp_path / "learned.ngc"
+    llm = LLM(
+        drafter="ngram-cache",
+        params={"ngram-cache": {"dynamic": path}},
+        slots=1,
+        context_size=256,
+        policy="fixed",
+    )
+    assert llm.generate("import os", **GREEDY).num_tokens
+    path.write_bytes(b"somebody else's")
+    with pytest.raises(FormatError, match=r"learned\.ngc"):
+        llm.close()
+    assert llm.target.closed
+    with pytest.raises(StateError, match="the model is closed"):
+        llm.model.tokenize("x")
+    assert path.read_bytes() == b"somebody else's"
+    llm.close()
+
+
 def test_the_order_of_the_drafters_may_be_the_callers() -> None:
     with LLM(drafter="ngram-cache,ngram-mod", order="given") as llm:
         assert llm.engine.drafters.types == ("ngram-cache", "ngram-mod")
