@@ -24,6 +24,7 @@ from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import DraftPolicy, make_policy
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request
+from ngramspec.engine.sampling import is_int
 from ngramspec.engine.saving import Saving
 from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.slot import SlotInfo, slot_info
@@ -494,8 +495,8 @@ class Engine:
                 )
 
     def _on_slot(self, slot: int, work: Callable[[Slot], T]) -> Future[T]:
-        if not 0 <= slot < len(self._slots):
-            raise InputError(f"slot must be in 0..{len(self._slots) - 1}, got {slot}")
+        if not (is_int(slot) and 0 <= slot < len(self._slots)):
+            raise InputError(f"slot must be in 0..{len(self._slots) - 1}, got {slot!r}")
         with self._submitting:
             if self.failure is not None or self._closed:
                 raise StateError("the engine is closed, or has failed")

@@ -15,7 +15,7 @@ from ngramspec.arrays import TokenIds
 from ngramspec.chat.format import ChatFormat
 from ngramspec.drafters.names import parse_names
 from ngramspec.engine.reasoning import ReasoningBudget
-from ngramspec.engine.sampling import Sampling, is_int
+from ngramspec.engine.sampling import Sampling, are_texts, is_int
 from ngramspec.errors import InputError
 
 Adapters = tuple[tuple[int, float], ...]  # numbers of adapters and their scales
@@ -47,6 +47,8 @@ class Speculation:
         Raises:
             InputError: A field has the wrong type or is out of its bounds.
         """
+        if not (self.types is None or isinstance(self.types, str) or are_texts(self.types)):
+            raise InputError(f"types must be a tuple of drafter names, got {self.types!r:.80}")
         longest = self.max_draft
         if longest is not None and not (is_int(longest) and 0 <= longest <= MAX_COUNT):
             raise InputError(f"max_draft must be in 0..{MAX_COUNT}, got {longest!r}")
@@ -129,6 +131,10 @@ class Request:
         given = self.logprobs
         if given is not None and not (is_int(given) and 0 <= given <= MAX_LOGPROBS):
             raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")
+        if not isinstance(self.sampling, Sampling):
+            raise InputError(f"sampling must be a Sampling, got {self.sampling!r:.80}")
+        if not isinstance(self.speculation, Speculation):
+            raise InputError(f"speculation must be a Speculation, got {self.speculation!r:.80}")
         budget = self.reasoning_budget
         if budget is not None and not isinstance(budget, ReasoningBudget):
             raise InputError(f"reasoning_budget must be a ReasoningBudget, got {budget!r:.80}")
@@ -142,7 +148,12 @@ class Request:
             raise InputError(f"timeout must be above 0 seconds, and finite, got {seconds!r}")
 
     def _check_adapters(self) -> None:
-        given = tuple(self.adapters)
+        given = self.adapters
+        pairs = isinstance(given, (list, tuple)) and all(
+            isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in given
+        )
+        if not pairs:
+            raise InputError(f"adapters must be a tuple of numbers and scales, got {given!r:.80}")
         numbers = [number for number, _ in given]
         scales = [scale for _, scale in given]
         if not all(is_int(number) and number >= 0 for number in numbers):
@@ -157,7 +168,7 @@ class Request:
         object.__setattr__(self, "adapters", tuple((n, float(scale)) for n, scale in given))
 
     def _check_stop(self) -> None:
-        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+        if not are_texts(self.stop):
             raise InputError(f"stop must be a tuple of texts, got {self.stop!r:.80}")
         if any(not text for text in self.stop):
             raise InputError("a stop text must not be empty")

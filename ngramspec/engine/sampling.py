@@ -60,7 +60,7 @@ class Sampling:
         """Check the bounds.
 
         Raises:
-            InputError: A value is out of its bounds.
+            InputError: A value has the wrong type or is out of its bounds.
         """
         for name, (low, high) in BOUNDS.items():
             value = getattr(self, name)
@@ -74,23 +74,27 @@ class Sampling:
         if not isinstance(self.grammar, str):
             raise InputError(f"grammar must be a text, got {self.grammar!r:.80}")
         breakers = self.dry_sequence_breakers
-        if isinstance(breakers, str) or not all(isinstance(text, str) for text in breakers):
+        if not are_texts(breakers):
             raise InputError(f"dry_sequence_breakers must be texts, got {breakers!r:.80}")
         if len(breakers) > MAX_BREAKERS:
             raise InputError(
                 f"dry_sequence_breakers must be at most {MAX_BREAKERS}, got {len(breakers)}"
             )
-        known = (*SAMPLERS, *MORE_SAMPLERS)
-        named = {name for name in self.samplers if name in known}
-        if len(named) != len(self.samplers):
-            given = f"{self.samplers!r:.200}"
+        # Hashable: what is made of them is kept by them.
+        object.__setattr__(self, "dry_sequence_breakers", tuple(breakers))
+        known, named = (*SAMPLERS, *MORE_SAMPLERS), self.samplers
+        if not (are_texts(named) and len(set(named).intersection(known)) == len(named)):
+            given = f"{named!r:.200}"
             raise InputError(f"samplers must be some of {', '.join(known)}, each once, got {given}")
         self._check_biases()
 
     def _check_biases(self) -> None:
+        if not isinstance(self.logit_bias, Mapping):
+            given = f"{self.logit_bias!r:.80}"
+            raise InputError(f"logit_bias must be a mapping from token ids to numbers, got {given}")
         if len(self.logit_bias) > MAX_BIASES:
-            most, given = MAX_BIASES, len(self.logit_bias)
-            raise InputError(f"logit_bias must have at most {most} tokens, got {given}")
+            most, count = MAX_BIASES, len(self.logit_bias)
+            raise InputError(f"logit_bias must have at most {most} tokens, got {count}")
         for token, bias in self.logit_bias.items():
             if not is_int(token) or token < 0:
                 raise InputError(f"logit_bias must hold token ids, got {token!r:.80}")
@@ -116,6 +120,11 @@ class Sampling:
 def is_int(value: object) -> TypeGuard[int]:
     """Return whether this is a whole number; True and False are none, although Python says so."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def are_texts(values: object) -> bool:
+    """Return whether this is a list or tuple of texts."""
+    return isinstance(values, (list, tuple)) and all(isinstance(text, str) for text in values)
 
 
 BOUNDS: dict[str, tuple[float, float]] = {  # integer bounds for integer values

@@ -55,6 +55,19 @@ def test_seeds_have_32_bits(seed: Any) -> None:
     assert (Sampling(seed=0).seed, Sampling(seed=(1 << 32) - 1).seed) == (0, (1 << 32) - 1)
 
 
+@pytest.mark.parametrize("name", ["samplers", "dry_sequence_breakers", "logit_bias"])
+@pytest.mark.parametrize("value", [None, 5, "top_k", [["top_k"]], [(3, 1.0)]])
+def test_what_is_no_list_or_mapping_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"^{name} must be "):
+        Sampling(**{name: value})
+
+
+def test_breakers_of_a_list_can_be_hashed_as_those_of_a_tuple() -> None:
+    listed: Any = ["\n", ":"]
+    made = Sampling(dry_sequence_breakers=listed).dry_sequence_breakers
+    assert hash(made) == hash(("\n", ":"))
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -98,6 +111,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stop": ("a", "")}, "a stop text must not be empty"),
     ({"stop": "ab"}, "stop must be a tuple of texts, got 'ab'"),
     ({"stop": (1,)}, "stop must be a tuple of texts"),
+    ({"stop": None}, "stop must be a tuple of texts, got None"),
+    ({"sampling": {"temperature": 0}}, "sampling must be a Sampling, got {'temperature': 0}"),
+    ({"speculation": False}, "speculation must be a Speculation, got False"),
+    ({"adapters": None}, "adapters must be a tuple of numbers and scales, got None"),
+    ({"adapters": (0,)}, r"adapters must be a tuple of numbers and scales, got \(0,\)"),
     ({"format": "json"}, "format must be a ChatFormat, got 'json'"),
     ({"timeout": 0}, "timeout must be above 0 seconds, and finite, got 0"),
     ({"timeout": -1.0}, "timeout must be above 0 seconds"),
@@ -130,6 +148,8 @@ def test_bad_requests_are_refused_by_name(fields: dict[str, Any], message: str) 
         ({"p_min": "x"}, r"p_min must be a number in 0\.\.1"),
         ({"namespace": None}, "namespace must be a text, got None"),
         ({"params": []}, "params must be a mapping"),
+        ({"types": 5}, "types must be a tuple of drafter names, got 5"),
+        ({"types": (5,)}, "types must be a tuple of drafter names"),
     ],
 )
 def test_bad_settings_of_drafts_are_refused_by_name(fields: dict[str, Any], message: str) -> None:

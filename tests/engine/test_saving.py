@@ -128,8 +128,8 @@ def test_a_closed_engine_ends_waiting_work() -> None:
         engine.save_slot(0)
 
 
-@pytest.mark.parametrize("slot", [-1, 2, 1 << 40])
-def test_unknown_slots_are_refused(slot: int) -> None:
+@pytest.mark.parametrize("slot", [-1, 2, 1 << 40, 0.0, "0", None])
+def test_unknown_slots_are_refused(slot: Any) -> None:
     engine = Engine(FakeTarget(), None, slots=2)
     with pytest.raises(InputError, match=r"slot must be in 0..1"):
         engine.save_slot(slot)
