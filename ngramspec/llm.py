@@ -10,7 +10,7 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
@@ -29,6 +29,7 @@ from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.chat.errors import ChatError
 from ngramspec.chat.format import PLAIN_ANSWER
 from ngramspec.chat.prompt import chat_prompt
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, nearest, parse_names
@@ -295,7 +296,7 @@ class LLM:
             BackendError: The model failed; for a sequence, in the request's `error` instead.
             StateError: The LLM is closed.
         """
-        if not hasattr(prompts, "__len__"):
+        if not _is_sequence(prompts):
             raise InputError(
                 f"prompts must be a text, token ids or a sequence of these, got {prompts!r:.80}"
             )
@@ -342,6 +343,11 @@ class LLM:
             where messages or tools do not have OpenAI's shape: a ChatError, whose `field` is the
             place, such as "tools[0]".
         """
+        if isinstance(messages, str) or not _is_sequence(messages):
+            given = f"{messages!r:.80}"
+            raise ChatError(
+                f"messages must be a list of messages, or of lists, got {given}", "messages"
+            )
         if _is_conversation(messages):
             return self._run_one(lambda: self._chat_request(messages, tools, options))
         return self._run_all(
@@ -355,7 +361,7 @@ class LLM:
 
         Args:
             prompt: A text, token ids, or the messages of a conversation.
-            tools: As for chat.
+            tools: As for chat; for a conversation only.
             **options: As for generate.
 
         Returns:
@@ -370,6 +376,8 @@ class LLM:
         with self._use.begun():
             if _is_conversation(prompt):
                 request = self._chat_request(cast("Messages", prompt), tools, options)
+            elif tools:
+                raise InputError("tools are for a conversation, the prompt is none")
             else:
                 request = self._request(self._prompt_ids(prompt), options)
             made = self.engine.submit(request, chunks.put)
@@ -561,20 +569,31 @@ def _is_one(prompts: Any) -> bool:
     return bool(len(prompts)) and isinstance(prompts[0], (int, np.integer))
 
 
+def _is_sequence(given: Any) -> bool:
+    """Return whether this has numbered elements, of whatever type it is."""
+    numbered = hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    return numbered and not isinstance(given, Mapping)
+
+
 def _is_conversation(messages: Any) -> bool:
-    return not isinstance(messages, str) and len(messages) > 0 and isinstance(messages[0], Mapping)
+    if isinstance(messages, (str, np.ndarray)) or not _is_sequence(messages):
+        return False
+    return len(messages) > 0 and isinstance(messages[0], Mapping)
 
 
 def _as_stops(stop: Any) -> tuple[str, ...]:
     if stop is None or isinstance(stop, str):
         return () if stop is None else (stop,)
-    if not isinstance(stop, Iterable):
+    if not isinstance(stop, Collection):  # an iterator would be at its end for the next prompt
         raise InputError(f"stop must be a text or texts, got {stop!r:.80}")
     return tuple(stop)
 
 
 def _as_ids(prompt: Any, name: str) -> npt.NDArray[np.int32]:
-    made = np.asarray(prompt)
+    try:
+        made = np.asarray(prompt)
+    except ValueError:  # lists of different lengths
+        made = np.empty(())
     if made.ndim != 1 or (made.size and made.dtype.kind not in "iu"):
         raise InputError(f"{name} must be a text or a sequence of token ids, got {prompt!r:.80}")
     if made.size and (int(made.min()) < 0 or int(made.max()) >= 1 << 31):

@@ -202,6 +202,26 @@ def test_messages_and_tools_have_openais_shape(
         assert caught.value.field == field
 
 
+@pytest.mark.parametrize("messages", [CHAT[0], "Hello", "", None, 5, iter(CHAT)])
+def test_what_is_no_list_of_messages_is_refused(llm: LLM, messages: Any) -> None:
+    with pytest.raises(ChatError, match="messages must be a list of messages, or of lists, got"):
+        llm.chat(messages)
+
+
+@pytest.mark.parametrize(
+    "prompt", [CHAT[0], {5}, None, 5, iter([5]), np.zeros(()), [CHAT], [5, [6]]]
+)
+def test_what_is_no_prompt_is_not_streamed(llm: LLM, prompt: Any) -> None:
+    with pytest.raises(InputError, match="the prompt must be a text or a sequence of token ids"):
+        llm.stream(prompt)
+
+
+def test_tools_beside_a_text_are_refused(llm: LLM) -> None:
+    for prompt in ("import os", [5, 6]):
+        with pytest.raises(InputError, match="tools are for a conversation, the prompt is none"):
+            llm.stream(prompt, tools=[WEATHER])
+
+
 def test_time_of_the_taker_of_a_stream_is_not_counted(llm: LLM) -> None:
     made = None
     for chunk in llm.stream(CHAT, **GREEDY, speculation=False):
@@ -307,9 +327,13 @@ def test_threads_share_the_slots(llm: LLM) -> None:
         (["x", 1.5], {}, "a text or a sequence of token ids, got 1.5"),
         (5, {}, "prompts must be a text, token ids or a sequence of these, got 5"),
         (None, {}, "prompts must be a text, token ids or a sequence of these, got None"),
+        (CHAT[0], {}, "prompts must be a text, token ids or a sequence of these, got {'role'"),
+        ({"x"}, {}, "prompts must be a text, token ids or a sequence of these, got {'x'}"),
+        ([5, [6]], {}, "the prompt must be a text or a sequence of token ids, got"),
         ("x", {"speculation": "none"}, "speculation must be a Speculation or a bool, got 'none'"),
         ("x", {"sampling": 5}, "sampling must be a Sampling, got 5"),
         ("x", {"stop": 5}, "stop must be a text or texts, got 5"),
+        (["x", "y"], {"stop": iter(["a"])}, "stop must be a text or texts, got <list_iterator"),
         ([5] * 2048, {}, "the prompt has 2048 tokens, the context of a slot 2048"),
     ],
 )
