@@ -58,6 +58,30 @@ def test_slots_that_are_never_used_take_little_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_a_forgotten_slot_is_as_new(name: str) -> None:
+    drafter = small(name, slots=2)
+    new = drafter.nbytes
+    text = np.resize(np.arange(11, dtype=np.int32), 60000)
+    for slot in (0, 1):
+        drafter.begin(slot, text[:59000])
+        for i in range(59000, len(text), 100):
+            drafter.accept(slot, text[i : i + 100], 0)
+    both = drafter.nbytes
+    drafter.end(0)
+    drafter.forget(0)
+    assert 2 * (drafter.nbytes - new) == both - new
+    assert (drafter.length(0), len(drafter.history(0))) == (0, 0)
+    assert drafter.check() == ""
+    drafter.forget(0)  # there is nothing left to free
+    drafter.begin(0, text[:600])
+    drafter.accept(0, text[600:650], 0)
+    teach(drafter)
+    assert drafter.propose(0, 4).tolist() == text[650:654].tolist()
+    assert drafter.history(1).tolist() == text.tolist()
+    assert drafter.check() == ""
+
+
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
 def test_a_prompt_beyond_the_bound_keeps_its_newest_tokens(name: str) -> None:
     drafter = small(name, max_history=1024)
     text = np.resize(np.arange(11, dtype=np.int32), 3000)

@@ -77,6 +77,7 @@ def unchanged(drafter: Drafter) -> None:
         (lambda d: d.follow(0, [5], -1), "vocab_size must be in 0..2147483647, got -1"),
         (lambda d: d.truncate(9, 0), "slot must be in 0..1, got 9"),
         (lambda d: d.end(9), "slot must be in 0..1, got 9"),
+        (lambda d: d.forget(9), "slot must be in 0..1, got 9"),
         (lambda d: d.length(9), "slot must be in 0..1, got 9"),
         (lambda d: d.history(9), "slot must be in 0..1, got 9"),
         (lambda d: d.replay([1], [2], slot=2), "slot must be in 0..1, got 2"),
@@ -98,6 +99,12 @@ def test_arguments_out_of_bounds_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         call(drafter)
+    unchanged(drafter)
+
+
+def test_a_slot_with_a_request_is_not_forgotten(drafter: Drafter) -> None:
+    with pytest.raises(StateError, match="forget: a request is active on slot 0; call end"):
+        drafter.forget(0)
     unchanged(drafter)
 
 

@@ -297,6 +297,12 @@ cdef size_t _nbytes(void* state) noexcept nogil:
     return total
 
 
+cdef void _release(void* state, Py_ssize_t slot) noexcept nogil:
+    cdef LookupC* k = <LookupC*>state
+    context_free(&k.contexts[slot])
+    context_init(&k.contexts[slot], k.ngram_min, k.ngram_max)
+
+
 @cython.final
 cdef class CacheSource(Source):
     """CacheSource(slots, config, dynamic, static): the source behind "ngram-cache".
@@ -344,7 +350,7 @@ cdef class CacheSource(Source):
         for i in range(slots):
             context_init(&k.contexts[i], config.ngram_min, config.ngram_max)
         self.c = SourceC(k, config.n_draft, _reserve, _rewind, _index, _extend, _propose, NULL,
-                         ignore_feedback, ignore_finish, _check, _nbytes, NULL, NULL, 0, NULL, False)
+                         ignore_feedback, ignore_finish, _check, _nbytes, NULL, NULL, 0, NULL, False, _release)
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -18,7 +18,8 @@ from ngramspec._native.core.workers cimport usable_cores
 from ngramspec._native.drafter.commit cimport commit_counts, commit_tokens
 from ngramspec._native.drafter.counts cimport SourceCountsC, counts_clear, counts_copy, counts_make, counts_stats
 from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_replay, driver_shorten, driver_truncate,
+    ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_forget, driver_replay, driver_shorten,
+    driver_truncate,
 )
 from ngramspec._native.drafter.follow cimport FollowedC, follow_find, follow_rows, follow_text
 from ngramspec._native.drafter.lanes cimport MOST_LANES, lanes_free, lanes_make
@@ -354,7 +355,8 @@ cdef class Drafter:
             MemoryError: No room. Nothing is changed.
 
         Cost: O(changed tokens), plus a comparison of the shared ones. Where most of a text is new, suffix and
-        ngram-cache also clear memory of the size that the slot's longest text had. Threads: releases the GIL.
+        ngram-cache also clear memory of the size that the slot's longest text had, unless `forget` has freed it.
+        Threads: releases the GIL.
         """
         cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
         cdef const token_t* data = &tokens[0] if tokens.shape[0] else NULL
@@ -679,6 +681,26 @@ cdef class Drafter:
         self._active(slot, "end")
         with nogil, self._lock:
             driver_end(&self.d, slot)
+
+    def forget(self, Py_ssize_t slot):
+        """Drop the history of a slot whose request has ended, and free the memory that grew with its texts.
+
+        Until then a slot keeps the memory of its longest text. What a pool or cache has learnt stays.
+
+        Raises:
+            InputError: slot is out of range.
+            StateError: A request is active on the slot. Nothing is changed then.
+
+        Cost: O(memory), some 15 us per 64 KiB. Threads: releases the GIL.
+        """
+        cdef SlotC* s = self._slot(slot)
+        cdef bint active
+        with nogil, self._lock:
+            active = s.active
+            if not active:
+                driver_forget(&self.d, slot)
+        if active:
+            raise StateError(f"forget: a request is active on slot {slot}; call end({slot}) first")
 
     def propose_tree(self, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t max_width=8, max_branches=None):
         """Draft a tree of what may follow the slot's history.

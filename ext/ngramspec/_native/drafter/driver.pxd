@@ -91,6 +91,8 @@ cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcep
 # drop tokens of the pending draft without place[i] = 1, and those after them; return its length. `place`: destroyed
 cdef Py_ssize_t driver_keep(DriverC* d, Py_ssize_t slot, int32_t* place) noexcept nogil
 cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil
+# empty the history of a slot without a request, and free what grew with its texts
+cdef void driver_forget(DriverC* d, Py_ssize_t slot) noexcept nogil
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil
 cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,

@@ -6,7 +6,9 @@ branches: each token's parent comes before it.
 
 from libc.string cimport memcpy, memmove, memset
 
-from ngramspec._native.core.history cimport common_prefix, history_append, history_common_prefix, history_reserve
+from ngramspec._native.core.history cimport (
+    common_prefix, history_append, history_common_prefix, history_free, history_reserve,
+)
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
 from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Fetch, GivenC, Joined
 
@@ -516,6 +518,17 @@ cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:
     s.asked = False
     for i in range(d.num_sources):
         d.sources[i].finish(d.sources[i].state, slot, &s.history)
+
+
+cdef void driver_forget(DriverC* d, Py_ssize_t slot) noexcept nogil:
+    cdef SlotC* s = &d.slots[slot]
+    cdef Py_ssize_t i
+    _rewind(d, slot, 0)
+    s.base = 0
+    history_free(&s.history)
+    for i in range(d.num_sources):
+        if d.sources[i].release != NULL:
+            d.sources[i].release(d.sources[i].state, slot)
 
 
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:

@@ -70,6 +70,8 @@ cdef struct SourceC:
     # ask for memory that a call for the slot will read soon. NULL kernel: there is little
     void (*fetch)(void* state, Py_ssize_t slot, const HistoryC* h, Fetch what) noexcept nogil
     bint calibrated       # it learns itself how often its claims are right: a policy takes them as they are
+    # free what grew with the slot's texts; called while the history is empty. NULL kernel: nothing grows
+    void (*release)(void* state, Py_ssize_t slot) noexcept nogil
 
 # Claims for a draft copied from position `at`: the more tokens before `at` match the history's end, the higher.
 cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssize_t n) noexcept nogil

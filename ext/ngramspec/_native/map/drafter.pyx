@@ -240,6 +240,10 @@ cdef size_t _simple_nbytes(void* state) noexcept nogil:
     return total
 
 
+cdef void _simple_release(void* state, Py_ssize_t slot) noexcept nogil:
+    index_free(&(<SimpleC*>state).indexes[slot])
+
+
 @cython.final
 cdef class SimpleSource(Source):
     """SimpleSource(slots, size_n, size_m, min_hits): the source behind "ngram-simple".
@@ -266,13 +270,14 @@ cdef class SimpleSource(Source):
         for i in range(slots):
             index_init(&self._state.indexes[i], size_n)
         self.c = SourceC(&self._state, size_m, _simple_reserve, _simple_rewind, _simple_index, NULL, _simple_propose, NULL,
-                         ignore_feedback, ignore_finish, _simple_check, _simple_nbytes, NULL, NULL, 0, NULL, False)
+                         ignore_feedback, ignore_finish, _simple_check, _simple_nbytes, NULL, NULL, 0, NULL, False,
+                         _simple_release)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         if self._state.indexes != NULL:
             for i in range(self._state.num_slots):
-                index_free(&self._state.indexes[i])
+                _simple_release(&self._state, i)
             free(self._state.indexes)
 
 
@@ -412,6 +417,14 @@ cdef size_t _map_nbytes(void* state) noexcept nogil:
     return total
 
 
+cdef void _map_release(void* state, Py_ssize_t slot) noexcept nogil:
+    cdef MapSlotC* s = &(<MapC*>state).slots[slot]
+    index_free(&s.index)
+    ngs_release(s.caps, <size_t>s.caps_capacity * sizeof(uint16_t))
+    s.caps = NULL
+    s.caps_capacity = 0
+
+
 @cython.final
 cdef class MapSource(Source):
     """MapSource(slots, size_n, size_m, min_hits, max_values, window): "ngram-map-k" and "ngram-map-k4v".
@@ -442,12 +455,11 @@ cdef class MapSource(Source):
         for i in range(slots):
             index_init(&self._state.slots[i].index, size_n)
         self.c = SourceC(&self._state, size_m, _map_reserve, _map_rewind, _map_index, NULL, _map_propose, NULL,
-                         _map_feedback, ignore_finish, _map_check, _map_nbytes, NULL, NULL, 0, NULL, False)
+                         _map_feedback, ignore_finish, _map_check, _map_nbytes, NULL, NULL, 0, NULL, False, _map_release)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         if self._state.slots != NULL:
             for i in range(self._state.num_slots):
-                index_free(&self._state.slots[i].index)
-                ngs_release(self._state.slots[i].caps, <size_t>self._state.slots[i].caps_capacity * sizeof(uint16_t))
+                _map_release(&self._state, i)
             free(self._state.slots)

@@ -178,7 +178,7 @@ cdef class ModSource(Source):
             raise MemoryError("ngram-mod: no memory for the slots")
         self._state.share = pool.join(&self._own)
         self.c = SourceC(&self._state, n_max, _reserve, _rewind, NULL, _extend, _propose, NULL, ignore_feedback, ignore_finish,
-                         _check, _nbytes, NULL, NULL, 0, NULL, False)
+                         _check, _nbytes, NULL, NULL, 0, NULL, False, NULL)
 
     def __dealloc__(self):
         if self.pool is not None:

@@ -424,7 +424,7 @@ cdef class RecycleSource(Source):
         for i in range(CLAIMS):
             self._state.claims[i] = AdaptC(start[i], PRIOR)
         self.c = SourceC(&self._state, max_draft, _reserve, _rewind, NULL, _extend, _propose, _propose_tree,
-                         ignore_feedback, ignore_finish, _check, _nbytes, _graft, _observe, pool.c.top, NULL, True)
+                         ignore_feedback, ignore_finish, _check, _nbytes, _graft, _observe, pool.c.top, NULL, True, NULL)
 
     cdef int make_lanes(self, int num_lanes) except -1:
         self._state.trees = <TreeC*>calloc(<size_t>num_lanes, sizeof(TreeC))

@@ -578,6 +578,13 @@ cdef size_t _nbytes(void* state) noexcept nogil:
     return total
 
 
+cdef void _release(void* state, Py_ssize_t slot) noexcept nogil:
+    cdef SuffixSlotC* s = &(<SuffixC*>state).slots[slot]
+    lines_free(&s.text.own)
+    lines_free(&s.next_own.lines)
+    ngs_release_rest(&s.next_own.rest)
+
+
 @cython.final
 @cython.no_gc_clear  # __dealloc__ must still see the pool, to close the blocks that slots write to
 cdef class SuffixSource(Source):
@@ -636,7 +643,7 @@ cdef class SuffixSource(Source):
         self.take_weights(weights)
         model_start(self._state.model)
         self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _index, _extend, _propose, _propose_tree,
-                         ignore_feedback, _finish, _check, _nbytes, NULL, NULL, 0, _fetch, True)
+                         ignore_feedback, _finish, _check, _nbytes, NULL, NULL, 0, _fetch, True, _release)
 
     cdef int make_lanes(self, int num_lanes) except -1:
         self._state.trees = <TreeC*>calloc(<size_t>num_lanes, sizeof(TreeC))
@@ -670,9 +677,7 @@ cdef class SuffixSource(Source):
             for i in range(self._state.num_slots):
                 if self.pool is not None and self._state.slots[i].features != NULL:
                     pool_close(&self.pool.c, &self._state.slots[i].writer)
-                lines_free(&self._state.slots[i].text.own)
-                lines_free(&self._state.slots[i].next_own.lines)
-                ngs_release_rest(&self._state.slots[i].next_own.rest)
+                _release(&self._state, i)
         free(self._state.slots)
         free(self._state.records)
         free(self._state.features)
