@@ -13,6 +13,9 @@ from ngramspec.errors import InputError
 
 log = logging.getLogger(__name__)
 _NONE = np.int32(-1)
+KEPT = 1 << 20  # tokens of ended texts, and of memory for longer ones, that slots keep together
+SMALL = 4096  # tokens whose memory a slot always keeps from one text to the next
+LARGER = 4  # a text gets fresh memory where the slot has it for a text so many times as long
 
 
 class RowSlots:
@@ -23,6 +26,9 @@ class RowSlots:
     gives one, otherwise by its content: the slot that had the row last is tried, then the slot with
     the longest history that the row begins with. Only some tokens are compared; texts that agree in
     all of them are taken for the same, which can make drafts worse but nothing else.
+
+    Ended texts stay on their slots, in case they come back: KEPT tokens, those that ended last. The
+    memory of others is freed, so that all slots together take about what the running texts need.
 
     Args:
         drafter: With a slot for every row that a batch can have; not shared.
@@ -38,6 +44,8 @@ class RowSlots:
         self._active = np.zeros(num, np.bool_)
         self._num_active = 0
         self._used = np.zeros(num, np.int64)  # step in which the slot was last active
+        self._room = np.zeros(num, np.int64)  # tokens of the longest text since it had no memory
+        self._kept = 0  # the same of all slots that are not active
         self._step = 0
         self._slot_of_key: dict[Hashable, int] = {}
         self._key_of_slot: list[Hashable] = [None] * num
@@ -74,7 +82,7 @@ class RowSlots:
             InputError: The arrays are not as described.
             MemoryError: No room for new tokens.
 
-        Cost: O(b + emitted tokens), plus the length of each text that begins or comes back.
+        Cost: O(b + emitted tokens), plus the length of each text that begins, comes back or goes.
         """
         num = min(len(counts), self._drafter.slots)
         self._step += 1
@@ -111,6 +119,9 @@ class RowSlots:
                 self._end_others(slots)
             self._seat(slots, lost, token_ids, lengths, counts, keys, prompt_lens)
         self._end_others(slots)
+        while self._kept > KEPT:
+            held = np.flatnonzero(~self._active & (self._room > 0))
+            self._forget(int(held[self._used[held].argmin()]))
 
     def _known(self, num: int, keys: Sequence[Hashable] | None) -> TokenIds:
         if keys is None:
@@ -184,9 +195,12 @@ class RowSlots:
     def _begin(self, slot: int, prompt: TokenIds) -> None:
         if self._active[slot]:
             self._end(slot)
+        if self._room[slot] > LARGER * max(prompt.size, SMALL):
+            self._forget(slot)
         self._drafter.begin(slot, prompt)
         self._active[slot] = True
         self._num_active += 1
+        self._kept -= int(self._room[slot])
 
     def _end_others(self, slots: TokenIds) -> None:
         """End the requests whose rows are gone; their texts stay, in case they come back."""
@@ -202,6 +216,14 @@ class RowSlots:
         self._active[slot] = False
         self._num_active -= 1
         self._used[slot] = self._step
+        self._room[slot] = max(int(self._room[slot]), self._drafter.length(slot))
+        self._kept += int(self._room[slot])
+
+    def _forget(self, slot: int) -> None:
+        """Free the memory of a slot that is not active."""
+        self._drafter.forget(slot)
+        self._kept -= int(self._room[slot])
+        self._room[slot] = 0
 
     def _name(self, slot: int, key: Hashable) -> None:
         before = self._key_of_slot[slot]

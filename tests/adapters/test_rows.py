@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from helpers.machines import SETTINGS
 from ngramspec import Drafter, create_drafter
+from ngramspec.adapters import rows as rows_module
 from ngramspec.adapters.batch_drafts import BatchDrafts
 from ngramspec.adapters.rows import RowSlots
 
@@ -263,6 +264,55 @@ def test_a_text_with_ids_below_zero_has_no_slot_and_harms_no_other(
     assert table.show([[1, 2, 3], texts[1]], [1, 1])[0] >= 0  # another request in its row
     assert len(caplog.records) == 1
     assert drafter.stats()["ngram-simple"].begin_calls == 2
+
+
+def show_long(rows: RowSlots, length: int, keys: Any) -> None:
+    """Show a step with one request whose text nobody else has, and that has emitted a token."""
+    text = np.random.default_rng(rows._step).integers(0, 150_000, (1, length), np.int32)
+    rows.follow(text, np.array([length], np.int32), np.array([1], np.int32), keys)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_ended_texts_take_bounded_memory(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "KEPT", 50_000)
+    drafter = create_drafter("suffix", slots=16, capacity=4096)
+    rows, new = RowSlots(drafter), drafter.nbytes
+    show_long(rows, 10_000, [0] if keyed else None)
+    one = drafter.nbytes - new
+    for key in range(1, 40):
+        show_long(rows, 10_000, [key] if keyed else None)
+        held = [drafter.length(slot) for slot in range(16)]
+        assert held.count(10_000) == min(key + 1, 6)  # the one that runs, and 50,000 tokens
+        assert held.count(0) == 16 - held.count(10_000)
+        assert drafter.nbytes - new <= 6 * one
+    show_long(rows, 60_000, [40] if keyed else None)
+    show_long(rows, 10_000, [41] if keyed else None)
+    assert drafter.nbytes - new <= 6 * one
+    assert drafter.check() == ""
+
+
+def test_the_ended_texts_that_are_kept_are_those_that_ended_last(
+    monkeypatch: pytest.MonkeyPatch, table: Table, drafter: Drafter
+) -> None:
+    monkeypatch.setattr(rows_module, "KEPT", 4)
+    (first,) = table.show([[1, 2, 3]], [1])
+    (second,) = table.show([[4, 5, 6]], [1])
+    table.show([[7, 8, 9]], [1])
+    assert drafter.length(first) == 0
+    (again,) = table.show([[4, 5, 6, 7]], [1])  # it is back, and goes on where it was
+    assert again == second
+    assert drafter.history(again).tolist() == [4, 5, 6, 7]
+
+
+def test_a_short_text_does_not_keep_the_memory_of_a_long_one() -> None:
+    sizes = []
+    for lengths in ([20_000, 10], [10]):
+        drafter = create_drafter("suffix", slots=1, capacity=4096)
+        rows = RowSlots(drafter)
+        for key, length in enumerate(lengths):
+            show_long(rows, length, [key])
+        sizes.append(drafter.nbytes)
+    assert sizes[0] == sizes[1]
 
 
 def test_drafts_end_before_ids_that_the_model_does_not_have(drafter: Drafter) -> None:
