@@ -9,6 +9,7 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.errors import InputError
 
 MOST_AT_ONCE = 1024  # most slots of one drafter
+KEPT = 4096  # tokens of a text whose memory its slot keeps for the next one
 
 
 class SlotLease(NamedTuple):
@@ -56,12 +57,16 @@ class SlotPool:
         return self._free.pop()
 
     def give_back(self, lease: SlotLease) -> None:
-        """End the lease's request and free the lease.
+        """End the lease's request and free the lease, and the memory of a long text.
 
         Raises:
             StateError: No request is active there.
+
+        Cost: As Drafter.end, and Drafter.forget for a long text.
         """
         lease.drafter.end(lease.slot)
+        if lease.drafter.length(lease.slot) > KEPT:
+            lease.drafter.forget(lease.slot)
         self._free.append(lease)
 
     def leave(self, lease: SlotLease) -> None:

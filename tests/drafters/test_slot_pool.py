@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ngramspec import Drafter, create_drafter
@@ -38,6 +39,21 @@ def test_the_seat_given_back_last_is_taken_first() -> None:
     assert slots.take() == second
     with pytest.raises(StateError):
         slots.give_back(first)  # no request is active there any more
+
+
+def test_the_memory_of_a_long_text_goes_with_its_request() -> None:
+    slots = SlotPool(make, 2)
+    drafter, slot = lease = slots.take()
+    new = drafter.nbytes
+    drafter.begin(slot, np.arange(4096, dtype=np.int32))
+    slots.give_back(lease)
+    assert drafter.length(slot) == 4096
+    assert slots.take() == lease
+    drafter.begin(slot, np.arange(4096, dtype=np.int32))
+    drafter.accept(slot, [1], 0)
+    slots.give_back(lease)
+    assert drafter.length(slot) == 0
+    assert drafter.nbytes == new
 
 
 @pytest.mark.parametrize("first", [0, 1025])
