@@ -65,8 +65,8 @@ class BatchProposer:
             As Proposer.propose. After a failure in a namespace, which is logged, its rows stay
             empty until the requests that it had have ended; after any other failure, all rows.
 
-        Cost: O(rows + emitted and drafted tokens) for each namespace that has rows, plus the length
-        of each new prompt.
+        Cost: O(rows + emitted and drafted tokens), plus for each namespace the rows of others that
+        lie between its own, and the length of each new prompt.
         """
         num = len(sampled_token_ids)
         if self._failed or not num:
@@ -134,14 +134,16 @@ class BatchProposer:
             if not group.num_rows:
                 continue
             others = len(decoding) - group.num_rows
+            rows = rows_of.get(name, [])
+            part = _part_of(rows)
             try:
-                made = group.propose(limits, others, tokens - group.num_rows)
+                made = group.propose(limits[part], others, tokens - group.num_rows)
             except Exception as error:
-                self.namespaces.fail(name, error, [keys[row] for row in rows_of.get(name, ())])
+                self.namespaces.fail(name, error, [keys[row] for row in rows])
                 continue
             tokens += group.num_tokens - group.num_rows
-            for row in rows_of.get(name, ()):
-                drafted[row] = made[row]
+            for row in rows:
+                drafted[row] = made[row - part.start]
         self._next = tokens, len(decoding) == num and decoding == self._decoding
         self._decoding = decoding
         return drafted
@@ -164,12 +166,16 @@ class BatchProposer:
         followed: dict[str, BatchDrafts] = {}
         for name in dict.fromkeys([*rows_of, *self.namespaces.running()]):
             rows = rows_of.get(name, [])
-            own = np.zeros_like(counts)
-            own[rows] = counts[rows]
+            part = _part_of(rows)
+            own = counts[part]
+            if len(rows) < own.size:
+                own = np.zeros_like(own)
+                own[np.array(rows) - part.start] = counts[rows]
             try:
                 group = self.namespaces.get(name)
                 if group is not None:
-                    group.follow(batch.token_ids_cpu, lengths, own, keys, prompts)
+                    table = batch.token_ids_cpu[part]
+                    group.follow(table, lengths[part], own, keys[part], prompts[part])
                     followed[name] = group
             except Exception as error:
                 self.namespaces.fail(name, error, [keys[row] for row in rows])
@@ -184,6 +190,14 @@ class BatchProposer:
         others = [row for row in np.flatnonzero(without).tolist() if keys[row] in self._decoding]
         if others and policy is not None:
             policy.note(int(counts[others].sum()), len(others))
+
+
+def _part_of(rows: list[int]) -> slice:
+    """Return the rows of a batch from a namespace's first to its last, which is all it is shown.
+
+    A client can ask for a namespace per row; shown all rows, each would cost as much as the batch.
+    """
+    return slice(rows[0], rows[-1] + 1) if rows else slice(0, 0)
 
 
 def suffix_proposer(base: type) -> type:

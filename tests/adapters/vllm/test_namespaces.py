@@ -68,6 +68,33 @@ def test_what_a_namespace_costs_ends_with_its_requests(monkeypatch: pytest.Monke
     assert proposer.namespaces.stats()["suffix"].begin_calls == 3
 
 
+def test_a_namespace_is_shown_its_part_of_the_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    proposer = BatchProposer(config(drafter="ngram-simple", policy="fixed", size_n=2))
+    order = ("a1", "b1", "r", "a2", "c")
+    said = {name: [10 * i + k for k in range(5)] * 20 for i, name in enumerate(order)}
+    asks = {name: RequestOptions(namespace=name[0]) for name in order if name != "r"}
+    run = Requests(proposer, said, asks)
+    run.step(*order)
+    shown: dict[str, int] = {}
+
+    def watch(name: str, follow: Any) -> Any:
+        def watched(table: Any, lengths: Any, *others: Any) -> Any:
+            shown[name] = len(lengths)
+            return follow(table, lengths, *others)
+
+        return watched
+
+    for name, group in run.groups.items():
+        monkeypatch.setattr(group.rows, "follow", watch(name, group.rows.follow))
+    made = run.step(*order)
+    assert made == {name: text[12:16] for name, text in said.items()}
+    assert shown == {"a": 4, "b": 1, "": 1, "c": 1}
+    made = run.step("c", "r")  # requests of a and b have ended
+    assert made == {name: said[name][13:17] for name in ("c", "r")}
+    assert shown == {"a": 0, "b": 0, "": 1, "c": 1}
+    assert sorted(run.proposer.namespaces.running()) == ["", "c"]
+
+
 def test_what_namespaces_beyond_the_limit_said_is_forgotten() -> None:
     proposer = BatchProposer(config(drafter="suffix", policy="fixed", namespaces=1))
     run = Requests(proposer, texts("a", "b", "again"), {**of("a", "b"), "again": of("a")["a"]})
