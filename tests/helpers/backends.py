@@ -61,6 +61,9 @@ class NativeDrafter:
     def end(self, slot: int) -> None:
         self.core.end(slot)
 
+    def forget(self, slot: int) -> None:
+        self.core.forget(slot)
+
     def follow(self, slot: int, tokens: list[int]) -> int:
         return self.core.follow(slot, int32(tokens))
 

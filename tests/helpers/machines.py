@@ -142,6 +142,10 @@ class SideBySide(RuleBasedStateMachine):
     def end(self, slot: int) -> None:
         self.both("end", slot)
 
+    @rule(slot=SLOTS)
+    def forget(self, slot: int) -> None:
+        self.both("forget", slot)
+
     @rule(slot=SLOTS, data=st.data())
     def bad_call(self, slot: int, data: st.DataObject) -> None:
         length, draft = self.reference.length(slot), self.reference.slots[slot].draft

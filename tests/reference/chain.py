@@ -175,6 +175,12 @@ class ReferenceDrafter:
         for source in state.sources:
             source.finish()
 
+    def forget(self, slot: int) -> None:
+        state = self._slot(slot)
+        if state.active:
+            raise StateError(f"slot {slot} has a request: end it first")
+        self._cut(state, 0)
+
     def follow(self, slot: int, token_ids: list[int]) -> int:
         state = self._slot(slot)
         self._check_tokens(token_ids)
