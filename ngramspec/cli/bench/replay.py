@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,15 @@ import click
 from ngramspec.bench.peers import ORACLE, PEERS
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.completion import in_list
-from ngramspec.cli.options import AT_LEAST_1, FILE, OLD_FILE, json_option, option, options
+from ngramspec.cli.options import (
+    AT_LEAST_1,
+    FILE,
+    OLD_FILE,
+    check_output,
+    json_option,
+    option,
+    options,
+)
 from ngramspec.cli.output import make_table, plain_console, print_json, size_text
 from ngramspec.cli.progress import progress
 from ngramspec.cli.recorded import (
@@ -47,6 +56,8 @@ BEST = " *: the best for these costs, the oracle aside."
 ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
 RECORDED = " Peers from a record have the times of the machine it was made on."
 MEAN = "geometric mean"
+_RESULT = re.compile(rb'\s*\{\s*"sets"\s*:')  # how the JSON of this command begins
+_LOOKED_AT = 64
 EPILOG = f"""\b
 Examples:
   ngramspec bench replay benchmarks/data/traces
@@ -128,7 +139,10 @@ def replay(**values: Any) -> None:
     else:
         _show(found, recorded=values["peers_from"] is not None)
     if values["output"] is not None:
-        values["output"].write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        from ngramspec.files import new_file
+
+        with new_file(values["output"]) as file:
+            file.write(f"{json.dumps(made, indent=1)}\n".encode())
     if values["plot"] is not None:
         from ngramspec.bench.comparison.plot import plot_replays
 
@@ -141,7 +155,9 @@ def _check(values: dict[str, Any]) -> None:
         if values[name] and not values["peers"]:
             flag = "peers-python" if name == "pythons" else name.replace("_", "-")
             raise click.UsageError(f"--{flag} is for --peers")
-    for name in ("plot", "output", "save_peers"):
+    if values["output"] is not None:
+        check_output(values["output"], {"JSON of bench replay": _is_result})
+    for name in ("plot", "save_peers"):
         if values[name] is not None and not values[name].parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "No such folder", str(values[name].parent))
     plot = values["plot"]
@@ -153,6 +169,12 @@ def _check(values: dict[str, Any]) -> None:
         from ngramspec.bench.comparison.plot import matplotlib_figures
 
         matplotlib_figures()  # what is missing is told before the work
+
+
+def _is_result(path: Path) -> bool:
+    """Return whether a file begins as the JSON of this command does."""
+    with path.open("rb") as file:
+        return _RESULT.match(file.read(_LOOKED_AT)) is not None
 
 
 def _replay(values: dict[str, Any]) -> Replays:
