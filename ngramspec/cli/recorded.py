@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ngramspec.recordings.traces import Cut, Loaded, Trace
     from ngramspec.tokenizers import Fingerprint, Tokenizer
 
-STDIN = "-"
 FORMATS = ("tokens", "requests", "chats", "llama-log")
 ABOUT_FILES = """\
 What `ngramspec serve --record` writes, chats (a line each, with OpenAI's messages,
@@ -59,19 +58,11 @@ def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
     Lines of chats and of token ids are text for a corpus unless `format` says otherwise.
 
     Raises:
-        InputError: Some are, and some are not; or some come from a pipe.
+        InputError: Some are, and some are not.
         OSError: A file cannot be read.
     """
     if format in FORMATS:
-        paths = [Path(name) for name in names]
-        for path in paths:
-            is_stdin = str(path) == STDIN
-            if is_stdin or (path.exists() and not (path.is_file() or path.is_dir())):
-                raise InputError(
-                    f"{'standard input' if is_stdin else path} is no file: recorded requests are "
-                    "read more than once, name a file that holds them"
-                )
-        return paths
+        return [Path(name) for name in names]
     found: list[Path] = []
     others: list[Path] = []
     for name in names:

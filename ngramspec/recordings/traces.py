@@ -110,19 +110,23 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
     """Return the files that the paths name: themselves, or all in a folder by name.
 
     Raises:
-        InputError: A folder without traces, or two sets of one name.
+        InputError: A folder without traces, two sets of one name, or standard input or a pipe.
         FileNotFoundError: A path does not exist.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.name.endswith(FOLDER_ENDINGS))
+            inside = sorted(
+                file
+                for file in path.iterdir()
+                if file.name.endswith(FOLDER_ENDINGS)
+                and (file.is_file() or not file.exists())  # a broken link fails where it is read
+            )
             if not inside:
                 raise InputError(f"{path}: no traces (*{', *'.join(IN_FOLDERS)}, also packed)")
             found += inside
-        elif not path.exists():
-            raise FileNotFoundError(2, "No such file or directory", str(path))
         else:
+            _check_readable_twice(path)
             found.append(path)
     seen: dict[str, Path] = {}
     for path in found:
@@ -130,6 +134,20 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
         if other != path:
             raise InputError(f"{path} and {other} are two sets of one name")
     return list(seen.values())
+
+
+def _check_readable_twice(path: Path) -> None:
+    """Refuse standard input and pipes: recognising the format would take the start of them."""
+    from ngramspec.corpus.inputs import STDIN
+
+    is_stdin = str(path) == STDIN
+    if not is_stdin and not path.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+    if is_stdin or not path.is_file():
+        raise InputError(
+            f"{'standard input' if is_stdin else path} is no file: recorded requests are read more "
+            "than once, name a file that holds them"
+        )
 
 
 def set_name(path: Path) -> str:

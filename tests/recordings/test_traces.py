@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,32 @@ def test_finding_traces(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no traces"):
         find_traces([tmp_path / "empty"])
+
+
+def test_only_files_of_a_folder_are_traces(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "folder.txt").mkdir()
+    os.mkfifo(tmp_path / "pipe.txt")  # opening it would wait for a writer
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "a.txt")
+    (tmp_path / "self.log").symlink_to(tmp_path)
+    assert [path.name for path in find_traces([tmp_path])] == ["a.txt", "link.jsonl"]
+    (tmp_path / "broken.txt").symlink_to(tmp_path / "absent")  # no set is lost silently
+    assert "broken.txt" in [path.name for path in find_traces([tmp_path])]
+    (tmp_path / "folder.txt" / "b.txt").mkdir()
+    with pytest.raises(InputError, match="no traces"):
+        find_traces([tmp_path / "folder.txt"])
+
+
+@pytest.mark.parametrize("name", ["-", "pipe"])
+def test_traces_that_cannot_be_read_twice_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What tells their format would be missing from them."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    said = "standard input" if name == "-" else name
+    with pytest.raises(InputError, match=f"{said} is no file: recorded requests are read more"):
+        find_traces([Path(name)])
 
 
 def test_the_digest_tells_tokens_apart() -> None:
