@@ -26,6 +26,7 @@ PRIVATE = 0o600  # files hold users' text
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LOCK_SECONDS = 10.0
 _RANDOM_BYTES = 4
+_KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 _OLD_SECONDS = 60.0  # without locks: older temporary files are leftovers
 # What os.link raises where a file system has no hard links: exFAT, some network shares.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
@@ -104,6 +105,20 @@ def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True
     else:
         _rename_new(file, path)
     sync_folder(Path(path).parent)
+
+
+def kind_unless_file(path: str | os.PathLike[str]) -> str:
+    """Return what a path names, such as "a directory" or "a pipe"; "" for a regular file.
+
+    To be asked before a file is opened: a pipe would wait for a writer.
+
+    Raises:
+        OSError: There is nothing, or it cannot be looked at.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISREG(mode):
+        return ""
+    return next((kind for fits, kind in _KINDS if fits(mode)), "a device")
 
 
 def private(name: str, flags: int) -> int:

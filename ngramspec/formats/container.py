@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from ngramspec._version import __version__
 from ngramspec.errors import FormatError, FormatVersionError
-from ngramspec.files import new_file
+from ngramspec.files import kind_unless_file, new_file
 
 MAGIC = b"\x89NGRAM\r\n"
 VERSION = 1
@@ -102,6 +102,8 @@ class Container:
 def is_container(path: str | os.PathLike[str]) -> bool:
     """Return whether a file starts with a container's magic; False if it cannot be read."""
     try:
+        if kind_unless_file(path):
+            return False
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
@@ -136,8 +138,8 @@ def open_container(
     Cost: O(bytes) up to 32 MiB or with verify, otherwise O(1).
     """
     path = Path(path)
-    if path.is_dir():
-        raise FormatError(f"{path}: expected a statistics file, found a directory")
+    if what := kind_unless_file(path):
+        raise FormatError(f"{path}: expected a statistics file, found {what}")
     with open(path, "r+b" if writable else "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD_BYTES)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.cache.records import check_records, entries_of_records
 from ngramspec.errors import CapacityError, FormatError, InputError
+from ngramspec.files import kind_unless_file, new_file
 from ngramspec.formats.entries import Entries
 
 LOOKUP_SUFFIX = ".bin"  # a new file with this suffix is written in this format
@@ -69,8 +70,8 @@ def read_lookup_records(path: str | os.PathLike[str]) -> NDArray[np.int32]:
         OSError: The file cannot be read.
     """
     path = Path(path)
-    if path.is_dir():
-        raise FormatError(f"{path}: expected a lookup-cache file, found a directory")
+    if what := kind_unless_file(path):
+        raise FormatError(f"{path}: expected a lookup-cache file, found {what}")
     raw = path.read_bytes()
     if len(raw) % 4:
         whole = len(raw) - len(raw) % 4
@@ -130,8 +131,6 @@ def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:
     Raises:
         OSError: The folder does not exist, the disk is full, or the like; an existing file is kept.
     """
-    from ngramspec.files import new_file  # only writing needs it
-
     data = cache.records().astype("<i4", copy=False)
     with new_file(path) as file:
         file.write(data.data)

@@ -16,6 +16,7 @@ from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.files.entries import EntryReader
 from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.errors import FormatError, InputError
+from ngramspec.files import kind_unless_file
 from ngramspec.formats.cache_file import KIND as CACHE_KIND
 from ngramspec.formats.cache_file import SIZES, about_of, cache_in_memory, cache_of, check_cache
 from ngramspec.formats.container import Container, is_container, open_container
@@ -178,12 +179,12 @@ def open_statistics(path: str | os.PathLike[str], *, verify: bool | None = None)
         ('ngram-cache', {93: 12, 5: 2})
     """
     path = Path(path)
-    size = os.stat(path).st_size
-    if is_container(path) or path.is_dir() or path.suffix != LOOKUP_SUFFIX:
+    size, is_file = os.stat(path).st_size, not kind_unless_file(path)
+    if is_container(path) or not is_file or path.suffix != LOOKUP_SUFFIX:
         try:
             container = open_container(path, verify=verify)
         except FormatError:
-            entries = {} if is_container(path) or path.is_dir() else _entries_if_any(path)
+            entries = _entries_if_any(path) if is_file and not is_container(path) else {}
             if not entries:
                 raise
             return Statistics(path, LOOKUP_KIND, size, entries=entries)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.errors import BackendError, FormatError
+from ngramspec.files import kind_unless_file
 from ngramspec.tokenizers.gguf import is_gguf, read_metadata
 
 WORD_PIECE = "bert"  # the GGUF name of that tokenizer
@@ -74,8 +75,8 @@ def fingerprint_of(path: str | os.PathLike[str]) -> Fingerprint:
     Cost: about 0.1 s for 150,000 tokens of a GGUF file, 0.3 s of a tokenizer.json.
     """
     path = Path(path)
-    if path.is_dir():
-        raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found a directory")
+    if what := kind_unless_file(path):
+        raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found {what}")
     if not is_gguf(path):
         return _of_json(path)
     tokens, model = read_gguf_tokens(path)

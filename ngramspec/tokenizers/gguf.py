@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.errors import FormatError
+from ngramspec.files import kind_unless_file
 
 MAGIC = b"GGUF"
 _SAFETENSORS_AT = 8  # after its length, the head of a safetensors file is JSON
@@ -49,6 +50,8 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
     path = Path(path)
     if path.is_dir():
         raise FormatError(f"{path} is a folder, not a GGUF file{_within(path)}")
+    if what := kind_unless_file(path):
+        raise FormatError(f"{path} is {what}, not a GGUF file")
     with open(path, "rb") as file:
         start = file.read(_SAFETENSORS_AT + 1)
     if start.startswith(MAGIC):

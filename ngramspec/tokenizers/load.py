@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ngramspec.errors import FormatError
+from ngramspec.files import kind_unless_file
 from ngramspec.tokenizers.gguf import is_gguf
 from ngramspec.tokenizers.tokenizer import Tokenizer
 
@@ -25,8 +26,8 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         OSError: The file cannot be read.
     """
     path = Path(path)
-    if path.is_dir():
-        raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found a directory")
+    if what := kind_unless_file(path):
+        raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found {what}")
     if is_gguf(path):
         from ngramspec.tokenizers.llama import LlamaTokenizer
 

@@ -99,6 +99,26 @@ WRONG: dict[str, tuple[list[str], str, int]] = {
         "pipe is no regular file: give another name",
         2,
     ),
+    "a pipe as statistics": (
+        ["cache", "inspect", "pipe"],
+        "pipe: expected a statistics file, found a pipe",
+        1,
+    ),
+    "a pipe as lookup cache": (
+        ["generate", "-p", "x", "-lcs", "pipe"],
+        "pipe: expected a lookup-cache file, found a pipe",
+        1,
+    ),
+    "a pipe as tokenizer": (
+        ["build-cache", "text.txt", "-o", "a.ngc", "--tokenizer", "pipe"],
+        "pipe: expected a GGUF file or tokenizer.json, found a pipe",
+        1,
+    ),
+    "a pipe as model": (
+        ["generate", "-p", "x", "-m", "pipe"],
+        "pipe is a pipe, not a GGUF file",
+        1,
+    ),
     "a model as statistics": (
         ["cache", "inspect", "models/tiny.gguf"],
         "models/tiny.gguf: a GGUF model, not a statistics file",
