@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 import click
@@ -44,6 +45,8 @@ def main(debug: bool) -> None:
 
     Every token stays the model's own choice: drafts change only the speed.
     """
+    if sys.stdin is None:  # closed, as by `<&-`
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, for the process
     for stream in (sys.stdout, sys.stderr):  # a terminal may have fewer characters than a text
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _ERRORS:
             stream.reconfigure(errors="replace")

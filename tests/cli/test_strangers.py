@@ -222,6 +222,25 @@ def test_a_terminal_that_has_few_characters(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("generate", "-p", "-"), "the prompt is empty"),
+        (("cache", "lookup", "out.ngc", "-"), "the text is empty"),
+        (("build-cache", "-", "-o", "new.ngc"), "no text to count in the corpus"),
+    ],
+)
+def test_a_closed_stdin_is_empty(build: Any, arguments: tuple[str, ...], message: str) -> None:
+    build(FEW[0])
+    made = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m ngramspec "$@" <&-', sys.executable, *arguments],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (made.returncode, made.stdout) == (2, "")
+    assert made.stderr.splitlines()[-1] == f"Error: {message}"
+    assert not Path("new.ngc").exists()
+
+
 def test_output_that_cannot_be_written(build: Any) -> None:
     build(FEW[0])
     if not os.path.exists("/dev/full"):
