@@ -92,7 +92,7 @@ def find_units(
 
     Raises:
         FileNotFoundError: A path does not exist.
-        InputError: Nothing was found, or an option is not valid.
+        InputError: Nothing was found, an option is not valid, or parquet is not in a file.
         BackendError: A parquet file must be split and pyarrow is not installed.
         OSError: A folder cannot be listed, or a .gitignore not read.
 
@@ -108,7 +108,9 @@ def find_units(
     num_files = 0
     for path, source, size in search.files(names):
         num_files += 1
-        units += _split(_unit(path, source, size, format), chunk_bytes)
+        unit = _unit(path, source, size, format)
+        _check_parquet(unit)
+        units += _split(unit, chunk_bytes)
     if not units:
         raise InputError(f"no file to read in {', '.join(names) or 'no path'}{search.hint()}")
     num_bytes = sum(unit.num_bytes for unit in units)
@@ -283,6 +285,18 @@ def _unit(path: str, source: str, size: int, format: str | None) -> Unit:
         suffix = os.path.splitext(stem)[1]
     found = format or _FORMAT_OF.get(suffix, "text")
     return Unit(path, source, found, compression, num_bytes=size)
+
+
+def _check_parquet(unit: Unit) -> None:
+    """Refuse parquet from standard input or a pipe: what tells its rows is at its end."""
+    if unit.format != "parquet":
+        return
+    is_stdin = unit.path == STDIN
+    if is_stdin or (os.path.exists(unit.path) and not os.path.isfile(unit.path)):
+        raise InputError(
+            f"{'standard input' if is_stdin else unit.path} is no file: parquet cannot be read "
+            "from a pipe, name a file that holds it"
+        )
 
 
 def _split(unit: Unit, chunk_bytes: int) -> list[Unit]:

@@ -98,6 +98,18 @@ def test_links_are_followed_once(tree: Path) -> None:
     assert names == sources(tree)
 
 
+@pytest.mark.parametrize("name", ["-", "pipe.parquet"])
+def test_parquet_that_is_in_no_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-").write_bytes(b"another file, not standard input")
+    os.mkfifo("pipe.parquet")
+    said = "standard input" if name == "-" else name
+    with pytest.raises(InputError, match=f"{said} is no file: parquet cannot be read from a pipe"):
+        find_units([name], format="parquet")
+
+
 def test_what_is_linked_from_outside_is_read_only_when_asked(tree: Path, write: Write) -> None:
     secret = write("other/c.py", "c")
     before = sources(tree)
