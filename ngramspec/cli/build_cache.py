@@ -21,6 +21,7 @@ from ngramspec.cli.options import (
     AT_LEAST_1,
     FILE,
     LEAST_FILE,
+    NamedPath,
     NumberRange,
     ShareType,
     SizeType,
@@ -100,7 +101,7 @@ NO_ROOM = "make room there, or choose another place with -o and --work; nothing 
 
 
 @click.command("build-cache", cls=SectionCommand, epilog=EPILOG)
-@click.argument("corpus", nargs=-1, required=True)
+@click.argument("corpus", nargs=-1, required=True, type=NamedPath(readable=False))
 @options(
     output_option(WRITTEN),
     option(WRITTEN, "--kind", type=click.Choice((*KINDS, POOL_DRAFTER)), default=CACHE_KIND,

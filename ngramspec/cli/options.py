@@ -19,7 +19,6 @@ from ngramspec.errors import FormatError, InputError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
-FILE = click.Path(path_type=Path)
 OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 COUNT = click.IntRange(0)
 AT_LEAST_1 = click.IntRange(1)
@@ -30,6 +29,20 @@ MOST_HELD_OUT = 0.9
 UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)")
+
+
+class NamedPath(click.Path):
+    """A path; an empty one, as of an unset variable, is refused: to pathlib it is this folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if value == "":
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = NamedPath(path_type=Path)
+NEW_FILE = NamedPath(dir_okay=False, path_type=Path)
 
 
 def option(

@@ -139,6 +139,14 @@ WRONG: dict[str, tuple[list[str], str, int]] = {
         "api-key has no value",
         2,
     ),
+    "traces without a name": (["bench", "replay", ""], "the name is empty", 2),
+    "a corpus without a name": (["build-cache", "", "-o", "a.ngc"], "the name is empty", 2),
+    "an output without a name": (["build-cache", "text.txt", "-o", ""], "the name is empty", 2),
+    "a folder without a name": (
+        ["build-cache", "text.txt", "-o", "a.ngc", "--work", ""],
+        "the name is empty",
+        2,
+    ),
     "a plot in no folder": (
         ["bench", "replay", "text.txt", "--plot", "absent/plot.svg"],
         "absent: No such folder",

@@ -17,6 +17,7 @@ from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import (
     AT_LEAST_1,
     FILE,
+    NEW_FILE,
     OLD_FILE,
     check_output,
     json_option,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from ngramspec.bench.replay.arbitration import OtherSource
     from ngramspec.bench.replay.outcome import Outcome
 
-NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 PEER = "Peers"
 WIDE = 112  # columns for counts and speed-ups in one table
 COUNTS = ("tok/pass", "accepted", "drafted", "µs/pass", "memory")
