@@ -165,6 +165,47 @@ def test_propose_batch_checks_where_trees_go(
     unchanged(drafter)
 
 
+def batch_of_one(**moved: int) -> dict[str, Any]:
+    """The arrays of a batch of one row in one memory, apart from one another unless moved."""
+    memory = np.zeros(16, np.int32)
+    starts = {"slots": 0, "max_tokens": 1, "out_lens": 2, "out": 4, "parents": 8, **moved}
+    made = {name: memory[at : at + 1] for name, at in starts.items()}
+    for name in ("out", "parents"):
+        made[name] = memory[starts[name] : starts[name] + 4].reshape(1, 4)
+    return made
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        {"slots": 7},
+        {"max_tokens": 4},
+        {"out_lens": 7},
+        {"out_lens": 0},
+        {"slots": 11},
+        {"max_tokens": 8},
+        {"out_lens": 11},
+        {"parents": 4},
+        {"parents": 7},
+        {"out": 9},
+    ],
+)
+def test_propose_batch_writes_into_nothing_that_it_reads(
+    drafter: Drafter, moved: dict[str, int]
+) -> None:
+    with pytest.raises(InputError, match="must share no memory with one another or with slots"):
+        drafter.propose_batch(**batch_of_one(**moved))
+    unchanged(drafter)
+
+
+def test_lengths_of_drafts_may_take_the_place_of_their_limits(drafter: Drafter) -> None:
+    arrays = batch_of_one(out_lens=1)
+    arrays["max_tokens"][0] = 3
+    drafter.propose_batch(**arrays)
+    assert arrays["out_lens"].tolist() == [3]
+    assert arrays["out"].tolist() == [[7, 8, 5, 0]]
+
+
 @pytest.mark.parametrize(
     ("shared", "message"),
     [

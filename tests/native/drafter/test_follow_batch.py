@@ -185,3 +185,33 @@ def test_follow_batch_refuses_what_it_cannot_read(arguments: Any) -> None:
 def test_find_slots_refuses_what_it_cannot_read(arguments: Any) -> None:
     with pytest.raises(InputError):
         drafter().find_slots(*arguments)
+
+
+@pytest.mark.parametrize("shared", ["slots", "token_ids", "lengths"])
+def test_follow_batch_writes_into_nothing_that_it_reads(shared: str) -> None:
+    d = drafter()
+    d.begin(0, [1, 2])
+    given = {"slots": int32(0), "token_ids": table([1, 2, 3]), "lengths": int32(3)}
+    before = {name: values.copy() for name, values in given.items()}
+    with pytest.raises(InputError, match="accepted must share no memory with slots"):
+        d.follow_batch(**given, accepted=given[shared].reshape(-1)[:1])
+    assert d.history(0).tolist() == [1, 2]
+    for name, values in given.items():
+        assert (values == before[name]).all()
+
+
+@pytest.mark.parametrize("shared", ["slots", "token_ids", "lengths", "rows"])
+def test_find_slots_writes_into_nothing_that_it_reads(shared: str) -> None:
+    d = drafter()
+    d.begin(0, [1, 2])
+    given = {
+        "slots": int32(0, 1),
+        "token_ids": table([1, 2, 3], [4, 5, 6]),
+        "lengths": int32(3, 3),
+        "rows": int32(1, 0),
+    }
+    before = {name: values.copy() for name, values in given.items()}
+    with pytest.raises(InputError, match="found must share no memory with slots"):
+        d.find_slots(**given, found=given[shared].reshape(-1)[:2])
+    for name, values in given.items():
+        assert (values == before[name]).all()

@@ -13,6 +13,7 @@ cdef int tokens_view(object token_ids, str name, TokensC* tokens, bint check=*) 
 cdef object bad_token(str name, int token, Py_ssize_t position, Py_ssize_t vocab_size)
 cdef void tokens_release(TokensC* tokens)
 cdef const token_t[::1] token_view(object token_ids, str name)
+cdef bint overlap(const int32_t* one, Py_ssize_t num, const int32_t* other, Py_ssize_t num_other) noexcept nogil
 cdef const token_t[:, ::1] token_rows_view(object values, str name)
 cdef const float[:, ::1] logits_view(object values, str name=*)
 cdef const uint64_t[:, ::1] entries_view(object entries)

@@ -93,6 +93,11 @@ cdef object _refusal(object values, str name, str expected="an int32 array of sh
     return InputError(f"{name} must be {expected}, got {got}")
 
 
+cdef bint overlap(const int32_t* one, Py_ssize_t num, const int32_t* other, Py_ssize_t num_other) noexcept nogil:
+    """Whether two runs of numbers have memory in common; an empty one has none."""
+    return num > 0 and num_other > 0 and one < other + num_other and other < one + num
+
+
 cdef const token_t[:, ::1] token_rows_view(object values, str name):
     """View rows of token ids: int32, shape (n, k), C-contiguous, all >= 0; InputError names what it got instead."""
     cdef const token_t[:, ::1] view = None

@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport (
-    TokensC, bad_token, logits_view, token_rows_view, token_view, tokens_release, tokens_view,
+    TokensC, bad_token, logits_view, overlap, token_rows_view, token_view, tokens_release, tokens_view,
 )
 from ngramspec._native.core.history cimport history_free
 from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
@@ -77,6 +77,29 @@ cdef int _check_row(Drafter drafter, Py_ssize_t slot, Py_ssize_t length, Py_ssiz
     if width == 0:
         raise InputError("token_ids must have a width of at least 1")
     return 0
+
+
+cdef bint _drafts_overlap(const int32_t* slots, const int32_t* limits, const int32_t* drafts, const int32_t* parents,
+                          const int32_t* lens, Py_ssize_t num, Py_ssize_t width) noexcept nogil:
+    """Whether what a batch writes has memory in common with what it reads later, such as the number of a slot.
+
+    A limit is read before its length is written.
+    """
+    cdef Py_ssize_t room = num * width
+    cdef Py_ssize_t links = room if parents != NULL else 0
+    return (overlap(lens, num, slots, num) or (lens != limits and overlap(lens, num, limits, num))
+            or overlap(drafts, room, slots, num) or overlap(drafts, room, limits, num)
+            or overlap(drafts, room, lens, num) or overlap(parents, links, slots, num)
+            or overlap(parents, links, limits, num) or overlap(parents, links, lens, num)
+            or overlap(parents, links, drafts, room))
+
+
+cdef bint _result_overlaps(const int32_t* result, Py_ssize_t num, const int32_t* slots, Py_ssize_t num_slots,
+                           const int32_t* lengths, Py_ssize_t num_lengths, const token_t[:, ::1] table) noexcept:
+    """Whether what is written about a token table has memory in common with it, the slots or the lengths."""
+    cdef Py_ssize_t room = table.shape[0] * table.shape[1]
+    return (overlap(result, num, slots, num_slots) or overlap(result, num, lengths, num_lengths)
+            or (room > 0 and overlap(result, num, &table[0, 0], room)))
 
 
 cdef int _checked_threads(threads) except -1:
@@ -772,7 +795,8 @@ cdef class Drafter:
             out: int32, shape (b, w), C-contiguous, writable. Row i receives the draft of slots[i];
                 drafts are cut to w tokens; the rest of the row is left as it was.
             out_lens: int32, shape (b,), writable. Receives the draft lengths.
-            parents: None = chains; or int32 like `out`. Row i receives the parents of its tokens.
+            parents: None = chains; or int32 like `out`. Row i receives the parents of its tokens. No array that
+                is written shares memory with another one, except that out_lens may be max_tokens.
             max_width: Most tokens of a tree at the same depth, >= 1.
             others: Decoding slots that share the pass and are not among these, 0..2**30, such as those of another
                 drafter with the same policy. Without a policy, this and what follows change nothing.
@@ -794,6 +818,7 @@ cdef class Drafter:
         cdef int32_t[:, ::1] rows, links
         cdef int32_t[::1] lens
         cdef int32_t* above = NULL
+        cdef int32_t* drafts
         cdef Py_ssize_t width = 0
         cdef ProposalsC p
         cdef Py_ssize_t i
@@ -822,10 +847,14 @@ cdef class Drafter:
             self._active(slot_view[i], "propose_batch")
         if not slot_view.shape[0]:
             return
+        drafts = &rows[0, 0] if rows.shape[1] else NULL
+        if _drafts_overlap(&slot_view[0], &limits[0], drafts, above, &lens[0], slot_view.shape[0], rows.shape[1]):
+            raise InputError("out, out_lens and parents must share no memory with one another or with slots and "
+                             "max_tokens, except that out_lens may be max_tokens")
         self._drafted += 1
         p.lanes, p.batch = &self._lanes, self._drafted
         p.slots, p.limits, p.num = &slot_view[0], &limits[0], slot_view.shape[0]
-        p.rows, p.width = &rows[0, 0] if rows.shape[1] else NULL, rows.shape[1]
+        p.rows, p.width = drafts, rows.shape[1]
         p.parents, p.lens = above, &lens[0]
         p.padded, p.alone = padded_rows, other_tokens == others
         p.ask = AskC(0, 0, NULL, 0, max(p.num, padded_rows) + other_tokens, p.num + others, width, 0)
@@ -859,7 +888,7 @@ cdef class Drafter:
             lengths: int32, shape (b,), tokens in each row, 0..w.
             accepted: int32, shape (b,), writable. Receives how many tokens of the pending draft were
                 right, at most the number of new tokens - 1; -1 where the row does not continue the
-                slot, or a new id is negative: then the slot is unchanged.
+                slot, or a new id is negative: then the slot is unchanged. Shares no memory with the others.
 
         Raises:
             InputError: An argument is not as described. Nothing is changed then.
@@ -872,7 +901,7 @@ cdef class Drafter:
         cdef int32_t[::1] done
         cdef FollowedC f
         cdef SlotC* s
-        cdef Py_ssize_t i, full
+        cdef Py_ssize_t i, num, full
         try:
             slot_view, rows, length_view, done = slots, token_ids, lengths, accepted
         except (ValueError, TypeError, BufferError) as error:
@@ -880,6 +909,9 @@ cdef class Drafter:
         if not slot_view.shape[0] == length_view.shape[0] == done.shape[0] <= rows.shape[0]:
             raise InputError(f"slots, lengths and accepted must have the same length, at most that of token_ids, got "
                              f"{slot_view.shape[0]}, {length_view.shape[0]}, {done.shape[0]} and {rows.shape[0]}")
+        num = slot_view.shape[0]
+        if num and _result_overlaps(&done[0], num, &slot_view[0], num, &length_view[0], num, rows):
+            raise InputError("accepted must share no memory with slots, token_ids or lengths")
         self._followed += 1
         for i in range(slot_view.shape[0]):
             _check_row(self, slot_view[i], length_view[i], rows.shape[1])
@@ -917,6 +949,7 @@ cdef class Drafter:
             rows: int32, shape (m,), the rows to find slots for, below r and l.
             found: int32, shape (m,), writable. Receives the slot with the longest such history, the
                 first of them in `slots`, each slot at most once; -1 for none. Empty histories are not found.
+                Shares no memory with the others.
 
         Raises:
             InputError: An argument is not as described. Nothing is changed then.
@@ -926,6 +959,7 @@ cdef class Drafter:
         cdef const int32_t[::1] slot_view, length_view, row_view
         cdef const token_t[:, ::1] table
         cdef int32_t[::1] out
+        cdef const int32_t* given
         cdef Py_ssize_t i
         try:
             slot_view, table, length_view, row_view, out = slots, token_ids, lengths, rows, found
@@ -939,10 +973,17 @@ cdef class Drafter:
             _check_row(self, -1, length_view[row_view[i]], table.shape[1])
         for i in range(slot_view.shape[0]):
             self._slot(slot_view[i])
+        if not row_view.shape[0]:
+            return
+        given = &slot_view[0] if slot_view.shape[0] else NULL
+        # A row needs a length, so there is one.
+        if overlap(&out[0], out.shape[0], &row_view[0], row_view.shape[0]) or _result_overlaps(
+                &out[0], out.shape[0], given, slot_view.shape[0], &length_view[0], length_view.shape[0], table):
+            raise InputError("found must share no memory with slots, token_ids, lengths or rows")
         with nogil, self._lock:
             for i in range(row_view.shape[0]):
-                out[i] = follow_find(&self.d, &slot_view[0] if slot_view.shape[0] else NULL, slot_view.shape[0],
-                                     &table[row_view[i], 0], length_view[row_view[i]], &out[0], i)
+                out[i] = follow_find(&self.d, given, slot_view.shape[0], &table[row_view[i], 0],
+                                     length_view[row_view[i]], &out[0], i)
 
     def replay(self, prompt, output, Py_ssize_t max_tokens=0, Py_ssize_t slot=0):
         """Run a recorded request as if the target had chosen its output, and count the steps.
