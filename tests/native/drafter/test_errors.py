@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec import Drafter, HashPool, NgramCache, create_drafter
+from ngramspec import Drafter, HashPool, NgramCache, SuccessorPool, create_drafter
 from ngramspec._native.cache.records import check_records, entries_of_records
 from ngramspec._native.core.flags import leading_flagged
 from ngramspec._native.map.drafter import SimpleSource
@@ -301,6 +301,8 @@ def test_a_drafter_checks_its_sources() -> None:
         (lambda: HashPool(1024).index_of([-1]), "got -1"),
         (lambda: HashPool(1024).insert([1], -1), "token must be in 0..4194302, got -1"),
         (lambda: HashPool(1024).insert([1], 1 << 22), "token must be in 0..4194302"),
+        (lambda: HashPool(1024).insert([1], 1 << 31), "0..4194302, got 2147483648"),
+        (lambda: SuccessorPool(64, 1 << 31), "top must be in 1..16, got 2147483648"),
         (lambda: NgramCache(ngram_min=0), "ngram_min must be an integer in 1..4"),
         (lambda: NgramCache(ngram_max=5), "ngram_max must be an integer in 1..4"),
         (lambda: NgramCache(max_ngrams=1), "max_ngrams must be an integer in 16.."),
@@ -316,6 +318,16 @@ def test_a_drafter_checks_its_sources() -> None:
 def test_pools_and_caches_check_their_arguments(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         call()
+
+
+def test_pools_round_no_numbers() -> None:
+    half: Any = 1.5
+    pool = HashPool(1024)
+    with pytest.raises(TypeError):
+        pool.insert([5], half)
+    assert pool.lookup([5]) == -1
+    with pytest.raises(TypeError):
+        SuccessorPool(64, half)
 
 
 def test_a_cache_does_not_merge_with_itself() -> None:

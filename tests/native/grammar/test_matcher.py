@@ -345,7 +345,7 @@ def test_tokens_need_a_flag_each() -> None:
     assert len(VOCABULARY) == 260
 
 
-@pytest.mark.parametrize("token", [-1, 260])
+@pytest.mark.parametrize("token", [-1, 260, 1 << 31])
 def test_a_token_must_exist(token: int) -> None:
     matcher = matcher_of('root ::= "a"')
     for call in (matcher.allows, matcher.accept):

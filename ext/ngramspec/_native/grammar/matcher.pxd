@@ -23,4 +23,4 @@ cdef class Matcher:
     cdef MatcherC c
     cdef readonly Rules rules
     cdef readonly Tokens tokens
-    cdef int _check(self, token_t token) except -1
+    cdef int _check(self, Py_ssize_t token) except -1

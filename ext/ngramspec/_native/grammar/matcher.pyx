@@ -265,7 +265,7 @@ cdef class Matcher:
         """Return the bytes of what it remembers."""
         return self.c.stacks.num_bytes
 
-    def allows(self, token_t token):
+    def allows(self, Py_ssize_t token):
         """Return whether a token may come next.
 
         Raises:
@@ -274,7 +274,7 @@ cdef class Matcher:
         Cost: one step per byte of its text.
         """
         self._check(token)
-        return matcher_allows(&self.c, token)
+        return matcher_allows(&self.c, <token_t>token)
 
     def mask(self):
         """Return bool, shape (vocab_size,): which tokens may come next; none after a problem.
@@ -291,7 +291,7 @@ cdef class Matcher:
         words = np.asarray(<const uint64_t[:num_words(self.c.tokens)]>mask)
         return np.unpackbits(words.view(np.uint8), count=size, bitorder="little").view(np.bool_)
 
-    def accept(self, token_t token):
+    def accept(self, Py_ssize_t token):
         """Go on by a token; return False, and stay, if it is not allowed or after a problem.
 
         Raises:
@@ -300,7 +300,7 @@ cdef class Matcher:
         Cost: one step per byte of its text.
         """
         self._check(token)
-        return matcher_accept(&self.c, token)
+        return matcher_accept(&self.c, <token_t>token)
 
     def fits(self, draft, parents=None):
         """Return bool, shape (n,): which tokens of a draft may come after those before them.
@@ -335,7 +335,7 @@ cdef class Matcher:
             tokens_release(&tokens)
         return made.astype(np.bool_)
 
-    cdef int _check(self, token_t token) except -1:
+    cdef int _check(self, Py_ssize_t token) except -1:
         if not 0 <= token < self.c.tokens.vocab_size:
             raise InputError(f"token must be in 0..{self.c.tokens.vocab_size - 1}, got {token}")
         return 0

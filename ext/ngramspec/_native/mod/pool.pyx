@@ -280,7 +280,7 @@ cdef class HashPool:
         """Return the token that followed an n-gram last, -1 when none is known. Arguments as index_of."""
         return pool_lookup(&self.c, _hash_of(token_ids))
 
-    def insert(self, token_ids, int32_t token):
+    def insert(self, token_ids, Py_ssize_t token):
         """Record that `token` followed an n-gram.
 
         Args:
@@ -292,9 +292,9 @@ cdef class HashPool:
         """
         cdef PoolShareC share
         memset(&share, 0, sizeof(share))
-        if token < 0 or <uint32_t>token >= self.c.vocab_size:
+        if not 0 <= token < <Py_ssize_t>self.c.vocab_size:
             raise InputError(f"token must be in 0..{self.c.vocab_size - 1}, got {token}")
-        pool_insert(&self.c, _hash_of(token_ids), token, &share)
+        pool_insert(&self.c, _hash_of(token_ids), <token_t>token, &share)
         pool_commit(&self.c, &share)
 
     @property

@@ -188,13 +188,13 @@ cdef class SuccessorPool:
     Source: Token Recycling (arXiv 2408.08696), which keeps a matrix of the latest successors of every token.
     """
 
-    def __cinit__(self, Py_ssize_t capacity=1 << 17, int top=8):
+    def __cinit__(self, Py_ssize_t capacity=1 << 17, Py_ssize_t top=8):
         if not 64 <= capacity <= MOST_CONTEXTS:
             raise InputError(f"capacity must be in 64..{MOST_CONTEXTS}, got {capacity}")
         if not 1 <= top <= MOST:
             raise InputError(f"top must be in 1..{MOST}, got {top}")
         self.c.num_sets = (capacity + WAYS - 1) // WAYS
-        self.c.top = top
+        self.c.top = <int>top
         self.c.stride = (HEAD + top + (top + 1) // 2 + 3) // 4 * 4
         self.c.words = <uint32_t*>ngs_take(self._bytes(), True)
         if self.c.words == NULL:
