@@ -111,7 +111,10 @@ def _parents(values: npt.ArrayLike) -> list[int]:
 
 
 def _ids(values: npt.ArrayLike, name: str) -> list[int]:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise InputError(f"{name} must be whole numbers of shape (n,): {error}") from None
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise InputError(
             f"{name} must be whole numbers of shape (n,), got {array.dtype} of {array.shape}"

@@ -112,6 +112,7 @@ def test_a_step_of_an_engine() -> None:
         (lambda: ancestor_mask([-1], -1), "context must be >= 0, got -1"),
         (lambda: positions([[-1]]), r"parents must be whole numbers of shape \(n,\)"),
         (lambda: positions([-1.0]), "parents must be whole numbers"),
+        (lambda: ancestor_mask([[-1], [-1, 0]]), "parents must be whole numbers of shape"),
         (lambda: longest_path([-1], [1, 2], [1, 2]), "got 1 parents, 2 tokens and 2 choices"),
         (lambda: longest_path([-1], [1], [1]), "got 1 parents, 1 tokens and 1 choices"),
         (lambda: longest_path([-1], [1.5], [1, 2]), "tokens must be whole numbers"),

@@ -84,6 +84,14 @@ class Arrays:
         return array if self.lib is np else array.cpu().numpy()
 
 
+def as_array(values: Any, name: str) -> Array:
+    """Return a tensor as it is and all else as a numpy array; InputError if it has no shape."""
+    try:
+        return values if is_tensor(values) else np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise InputError(f"{name} must be an array: {error}") from None
+
+
 def is_float(array: Array) -> bool:
     """Return whether an array or tensor holds floats."""
     if is_tensor(array):
@@ -100,7 +108,7 @@ def _is_whole(array: Array) -> bool:
 
 
 def _checked(values: Any, name: str, shape: tuple[str, ...], kind: str) -> Array:
-    array = values if is_tensor(values) else np.asarray(values)
+    array = as_array(values, name)
     right = is_float(array) if kind == "floats" else _is_whole(array)
     if array.ndim != len(shape) or not right:
         wanted = f"({', '.join(shape)}{',' * (len(shape) == 1)})"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramspec.errors import InputError
-from ngramspec.verify.arrays import Array, Arrays, is_float
+from ngramspec.verify.arrays import Array, Arrays, as_array, is_float
 
 LARGEST_TOKEN = 2**31 - 1
 
@@ -59,7 +59,7 @@ def read_batch(
 
 def read_chosen(arrays: Arrays, target: Any) -> Array:
     """Return logits or token ids unchanged; InputError if the array is neither."""
-    array = arrays.put(target)
+    array = arrays.put(as_array(target, "logits"))
     if array.ndim != 3 or not is_float(array):
         return arrays.ints(array, "logits, unless floats of 3 axes,", ("batch", "1 + max_draft"))
     if array.shape[2] < 1:
