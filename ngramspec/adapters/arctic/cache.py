@@ -9,7 +9,8 @@ it.
 from __future__ import annotations
 
 from collections.abc import Hashable, KeysView
-from typing import TYPE_CHECKING
+from operator import index
+from typing import TYPE_CHECKING, SupportsIndex
 
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.hosts.arctic import ArcticRequest
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ngramspec.drafters.config import PathLike
 
 
-MOST_REQUESTS = 0x7FFFFFFF
+MOST_REQUESTS = MOST_DEPTH = 0x7FFFFFFF
 MAX_HISTORY = 1 << 24
 TREE_WIDTH = 8
 
@@ -35,7 +36,8 @@ class SuffixDecodingCache:
     """Drafts for a request from its own text and from the texts of other requests.
 
     Args:
-        max_tree_depth: Last tokens of a context that are used, >= 1; drafts have at most 64 tokens.
+        max_tree_depth: Last tokens of a context that are used, 1..2**31 - 1; drafts have at most 64
+            tokens.
         max_cached_requests: Requests that `cached_requests` lists, the oldest are evicted; -1 = any
             number, 0 = requests share nothing. Their texts are bounded by the pool.
         capacity: Tokens of other requests kept, 4096..29,000,000; 31 bytes each.
@@ -45,7 +47,7 @@ class SuffixDecodingCache:
             It must be of the target's tokenizer, which is not known here.
 
     Raises:
-        InputError: A value is out of its bounds. A ValueError.
+        InputError: A value has the wrong type or is out of its bounds. A ValueError.
         FormatError: `static` is not a valid index file.
         OSError: It cannot be read.
 
@@ -63,17 +65,16 @@ class SuffixDecodingCache:
         pool_prompts: bool = False,
         static: SuffixIndex | PathLike | None = None,
     ) -> None:
-        if max_cached_requests > MOST_REQUESTS:
-            raise InputError(
-                f"max_cached_requests must be at most {MOST_REQUESTS}, got {max_cached_requests}"
-            )
-        if max_tree_depth < 1:
-            raise InputError(f"max_tree_depth must be >= 1, got {max_tree_depth}")
-        self._depth = max_tree_depth
-        self._most_cached = max_cached_requests
+        depth = _index("max_tree_depth", max_tree_depth)
+        if not 1 <= depth <= MOST_DEPTH:
+            raise InputError(f"max_tree_depth must be in 1..{MOST_DEPTH}, got {depth}")
+        most = _index("max_cached_requests", max_cached_requests)
+        if most > MOST_REQUESTS:
+            raise InputError(f"max_cached_requests must be at most {MOST_REQUESTS}, got {most}")
+        self._depth, self._most_cached = depth, most
         config = SuffixConfig(
             capacity=capacity, pool=pool, pool_prompts=pool_prompts, static=static,
-            share=max_cached_requests != 0,
+            share=most != 0,
         )  # fmt: skip
         self._pool = (pool or SuffixPool(capacity)) if config.share else None
         self._index = None
@@ -247,3 +248,11 @@ class SuffixDecodingCache:
         drafter = Drafter([source], slots, MAX_HISTORY)
         self._sources[drafter] = source
         return drafter
+
+
+def _index(name: str, value: SupportsIndex) -> int:
+    """Return a whole number of any type, such as numpy's, as an int."""
+    try:
+        return index(value)
+    except TypeError:
+        raise InputError(f"{name} must be an integer, got {value!r:.80}") from None

@@ -281,8 +281,11 @@ def test_other_sequences_are_of_the_wrong_type(values: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_tree_depth": 0}, "max_tree_depth must be >= 1, got 0"),
+        ({"max_tree_depth": 0}, r"max_tree_depth must be in 1\.\.2147483647, got 0"),
+        ({"max_tree_depth": 1 << 63}, "max_tree_depth must be in 1"),
+        ({"max_tree_depth": 24.0}, r"max_tree_depth must be an integer, got 24\.0"),
         ({"max_cached_requests": 1 << 31}, "max_cached_requests must be at most 2147483647"),
+        ({"max_cached_requests": None}, "max_cached_requests must be an integer, got None"),
         ({"capacity": 1}, "capacity must be an integer in 4096"),
         ({"pool": 3}, "pool must be a SuffixPool, got int"),
         ({"pool_prompts": 1}, "pool_prompts must be True or False"),
@@ -292,3 +295,13 @@ def test_other_sequences_are_of_the_wrong_type(values: Any) -> None:
 def test_settings_out_of_bounds_are_refused(settings: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         SuffixDecodingCache(**settings)
+
+
+def test_settings_may_be_numpys_numbers() -> None:
+    depth: Any = np.int64(24)
+    most: Any = np.int32(2)
+    cache = SuffixDecodingCache(depth, most)
+    for name in "abc":
+        cache.start_request(name, COPY)
+    assert list(cache.cached_requests) == ["b", "c"]
+    assert (cache.max_tree_depth, cache.max_cached_requests) == (24, 2)
