@@ -73,7 +73,7 @@ def create_drafter(
 
     Raises:
         InputError: A name or parameter is unknown (the message names the nearest known ones), or
-            a value is out of its bounds.
+            a value has the wrong type or is out of its bounds.
         FormatError: A `static`, `dynamic` or `pool` file is not a valid statistics file of the
             drafter's kind, or llama.cpp lookup cache.
         VocabMismatchError: Such a file was made with another tokenizer than `tokenizer`.
@@ -90,6 +90,8 @@ def create_drafter(
     names = parse_names(spec, order)
     check_int("slots", slots, 1, MAX_SLOTS)
     check_int("max_history", max_history, 1024, 1 << 28)
+    if not isinstance(policy, (AutoPolicy, type(None))):
+        raise InputError(f"policy must be an AutoPolicy or None, got {type(policy).__name__}")
     per_name = _parameters(names, shared, params or {})
     sources = [_SOURCES[name](slots, CONFIGS[name](**per_name[name])) for name in names]
     return Drafter(sources, slots, max_history, policy, threads)
@@ -99,6 +101,8 @@ def _parameters(
     names: tuple[str, ...], shared: Mapping[str, Any], params: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Sort the parameters by drafter; each must be known to at least one of them."""
+    if not isinstance(params, Mapping):
+        raise InputError(f"params must be a mapping by drafter, got {type(params).__name__}")
     known = {name: {field.name for field in fields(CONFIGS[name])} for name in names}
     for key in shared:
         if not any(key in keys for keys in known.values()):
@@ -108,11 +112,12 @@ def _parameters(
     for name, own in params.items():
         if name not in per_name:
             raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
+        if not isinstance(own, Mapping):
+            raise InputError(f"params of {name} must be a mapping, got {type(own).__name__}")
         for key in own:
             if key not in known[name]:
-                raise InputError(
-                    f"unknown parameter {key!r} for {name}; {nearest(key, known[name])}"
-                )
+                hint = nearest(str(key), known[name])
+                raise InputError(f"unknown parameter {key!r} for {name}; {hint}")
         per_name[name].update(own)
     return per_name
 

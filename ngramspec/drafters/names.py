@@ -42,9 +42,14 @@ def parse_names(spec: str | Iterable[str], order: str) -> tuple[str, ...]:
         order: "priority" for llama.cpp's order, "given" for the caller's.
 
     Raises:
-        InputError: No name, an unknown or repeated name, or an unknown order.
+        InputError: No name, an unknown or repeated name, no text, or an unknown order.
     """
-    parts = spec.split(",") if isinstance(spec, str) else list(spec)
+    if isinstance(spec, str):
+        parts = spec.split(",")
+    else:
+        parts = list(spec) if isinstance(spec, Iterable) else [spec]
+        if not all(isinstance(part, str) for part in parts):
+            raise InputError(f"spec must be names of drafters, got {spec!r:.{MAX_SHOWN}}")
     names = [part.strip() for part in parts]
     if not any(names):
         raise InputError(f"spec must name at least one drafter, known: {', '.join(DRAFTER_NAMES)}")

@@ -232,6 +232,14 @@ def test_propose_batch_checks_what_shares_the_pass(
         ("ngram_mod", {}, "did you mean ngram-mod"),
         ("", {}, "at least one drafter"),
         ("ngram-mod,ngram-mod", {}, "each drafter may be named once"),
+        (5, {}, "spec must be names of drafters, got 5"),
+        (None, {}, "spec must be names of drafters, got None"),
+        (b"suffix", {}, "spec must be names of drafters, got b'suffix'"),
+        (["suffix", 5], {}, "spec must be names of drafters, got ['suffix', 5]"),
+        ("suffix", {"policy": "auto"}, "policy must be an AutoPolicy or None, got str"),
+        ("suffix", {"params": "x"}, "params must be a mapping by drafter, got str"),
+        ("suffix", {"params": {"suffix": 5}}, "params of suffix must be a mapping, got int"),
+        ("suffix", {"params": {"suffix": {5: 5}}}, "unknown parameter 5 for suffix"),
         ("ngram-mod", {"order": "random"}, 'order must be "priority" or "given"'),
         ("ngram-mod", {"slots": 0}, "slots must be an integer in 1.."),
         ("ngram-mod", {"max_history": 10}, "max_history must be an integer in 1024.."),
@@ -258,7 +266,7 @@ def test_propose_batch_checks_what_shares_the_pass(
     ],
 )
 def test_create_drafter_names_what_is_wrong(
-    spec: str, params: dict[str, Any], message: str
+    spec: Any, params: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         create_drafter(spec, **params)
