@@ -42,10 +42,11 @@ class Arrays:
 
     def put(self, array: Array) -> Array:
         """Return an array or tensor as one of this library, on this device."""
+        if is_tensor(array):
+            kept = array.detach()
+            return kept.cpu().numpy() if self.lib is np else kept.to(**self._place)
         if self.lib is np:
             return np.asarray(array)
-        if is_tensor(array):
-            return array.detach().to(**self._place)
         return self.lib.tensor(np.ascontiguousarray(array), **self._place)
 
     def range(self, length: int) -> Array:

@@ -343,6 +343,14 @@ def test_what_is_not_as_documented_is_refused(call: Any, message: str) -> None:
         call()
 
 
+def test_tensors_beside_arrays_become_arrays() -> None:
+    torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
+    uniforms = torch.tensor(U, requires_grad=True)
+    made = call(drafts=torch.tensor(D), lengths=torch.tensor(N), uniforms=uniforms)
+    assert isinstance(made.tokens, np.ndarray)
+    assert (made.tokens == call().tokens).all()
+
+
 def test_a_refused_call_uses_no_random_numbers() -> None:
     rng = np.random.default_rng(4)
     state = rng.bit_generator.state
