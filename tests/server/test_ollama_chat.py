@@ -232,6 +232,26 @@ def test_calls_are_found_and_have_objects_as_arguments(calling: ollama.Client) -
     assert "".join(part.message.content for part in parts) == ""
 
 
+def test_parallel_calls_count_up_and_have_ids() -> None:
+    """Open WebUI makes one call of those with the same index, and of those without any."""
+    cities = ["Oslo", "Rome"]
+    script = "".join(
+        f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>'
+        for city in cities
+    )
+    body: Any = {"model": "script", "messages": CHAT, "tools": [WEATHER], "stream": False}
+    with serving_script(script) as client:
+        whole = client.post("/api/chat", json=body).json()["message"]["tool_calls"]
+        parts = client.post("/api/chat", json={**body, "stream": True}).text.splitlines()
+    streamed = [
+        call for part in parts for call in json.loads(part)["message"].get("tool_calls", [])
+    ]
+    for calls in (whole, streamed):
+        assert [call["function"]["index"] for call in calls] == [0, 1]
+        assert [call["function"]["arguments"]["city"] for call in calls] == cities
+        assert len({call["id"] for call in calls if call["id"].startswith("call_")}) == 2
+
+
 def test_a_call_that_is_cut_off_is_text(calling: ollama.Client) -> None:
     settings: Any = {"tools": [WEATHER], "format": {"type": "boolean"}}
     for num_predict in range(8, 24, 5):
@@ -244,8 +264,9 @@ def test_a_call_that_is_cut_off_is_text(calling: ollama.Client) -> None:
 
 @pytest.mark.parametrize("wrong", ['{"a": ' + "[" * 100_000, '{"a": 1e999}', '{"a": NaN}'])
 def test_a_call_whose_arguments_no_client_can_read_is_text(wrong: str) -> None:
-    calls, loose = read_calls([{"name": "f", "arguments": wrong}, {"name": "g", "arguments": ""}])
-    assert calls == [{"function": {"name": "g", "arguments": {}}}]
+    cut = {"id": "call_1", "index": 0, "name": "f", "arguments": wrong}
+    calls, loose = read_calls([cut, {"id": "call_2", "index": 1, "name": "g", "arguments": ""}])
+    assert calls == [{"id": "call_2", "function": {"index": 1, "name": "g", "arguments": {}}}]
     assert loose == '{"name": "f", "arguments": ' + wrong
 
 

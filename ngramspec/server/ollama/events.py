@@ -41,7 +41,11 @@ def ollama_json(
         return _idle(plan)
     made = generations[0]
     message = plan.format.message(made.text)
-    calls, loose = read_calls([call["function"] for call in message.calls])
+    found = [
+        {"id": call["id"], "index": index, **call["function"]}
+        for index, call in enumerate(message.calls)
+    ]
+    calls, loose = read_calls(found)
     shown = _shown(plan, message.content + loose, message.reasoning, calls)
     final = {**_head(plan), **shown, **_last(plan, served, made)}
     if made.logprobs:
@@ -198,13 +202,18 @@ def _answer_ids(served: ServedModel, made: Generation) -> list[int]:
 def _add_call(calls: list[dict[str, Any]], delta: Delta) -> None:
     if delta.kind == "call":
         del calls[delta.index :]  # a call that was given up
-        calls.append({"name": delta.text, "arguments": ""})
+        named = {"id": delta.call_id, "index": delta.index, "name": delta.text}
+        calls.append({**named, "arguments": ""})
     else:
         calls[delta.index]["arguments"] += delta.text
 
 
 def read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Return calls with arguments as objects, and the text of incomplete calls."""
+    """Return calls with arguments as objects, and the text of incomplete calls.
+
+    calls: With id, index, name, and arguments as text. Front ends tell parallel calls by the index:
+    without it all are the first one to them.
+    """
     made: list[dict[str, Any]] = []
     loose = ""
     for call in calls:
@@ -214,7 +223,8 @@ def read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
         except (ValueError, RecursionError):
             arguments = None
         if isinstance(arguments, dict):
-            made.append({"function": {"name": name, "arguments": arguments}})
+            function = {"index": call["index"], "name": name, "arguments": arguments}
+            made.append({"id": call["id"], "function": function})
         else:
             loose += f'{{"name": {json.dumps(name)}, "arguments": {text}'
     return made, loose
