@@ -333,6 +333,17 @@ def test_log_probabilities_are_told(server: Serving) -> None:
     assert all(len(one["top_logprobs"]) == 2 for one in streamed)
 
 
+def test_log_probabilities_of_a_stop_text_are_told_in_a_stream_too() -> None:
+    options = {"stop": ["two"], "speculative.enabled": False}
+    body: Any = {"model": "script", "messages": CHAT, "logprobs": True, "options": options}
+    with serving_script("one:two") as client:
+        whole = client.post("/api/chat", json={**body, "stream": False}).json()["logprobs"]
+        parts = client.post("/api/chat", json=body).text.splitlines()
+    streamed = [entry for part in parts for entry in json.loads(part).get("logprobs", [])]
+    assert "".join(entry["token"] for entry in streamed) == "one:two"
+    assert streamed == whole
+
+
 @pytest.mark.parametrize(
     "keep", [None, "10m", 0, "0s", -1, "-1", "-1m", "24h", "1h30m", 3600, 0.5, ""]
 )

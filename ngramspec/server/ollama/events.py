@@ -123,7 +123,10 @@ class OllamaEvents:
             parts.append(self._piece(content, reasoning, calls, extras))
         if last:
             ending = _last(self._plan, self._served, chunk.generation)
-            parts.append(_line({**_head(self._plan), **_shown(self._plan, "", "", []), **ending}))
+            whole = {**_head(self._plan), **_shown(self._plan, "", "", []), **ending}
+            if self._logprobs:  # of tokens without a text to show, such as the stop text's
+                whole["logprobs"], self._logprobs = self._logprobs, []
+            parts.append(_line(whole))
 
     def _complete_calls(self, last: bool) -> tuple[list[dict[str, Any]], str]:
         """Return calls that were not sent yet, and at the end the text of an incomplete call."""
