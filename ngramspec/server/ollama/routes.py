@@ -25,7 +25,7 @@ from ngramspec.server.ollama.plan import plan_chat, plan_generate
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import MAX_NAME_BODY, json_response, routes, service_of
 
-API_VERSION = "0.12.6"  # version of Ollama that has this API; clients require a minimum
+API_VERSION = "0.13.5"  # of Ollama with this API; clients require a minimum, Codex 0.13.4
 
 
 _NO_CHANGES = (
