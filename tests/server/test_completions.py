@@ -55,6 +55,15 @@ def test_echo_puts_the_prompt_before_the_text(server: Serving) -> None:
     assert "".join(event.choices[0].text for event in made) == PROMPT + plain
 
 
+def test_echo_repeats_texts_of_a_list_as_they_were_written(server: Serving) -> None:
+    texts = ["<|im_start|>user\n", PROMPT, "<|im_end|>"]
+    ids = tokens_of(server, PROMPT)
+    given = [*texts[:2], {"prompt_string": texts[2]}, ids]
+    made = server.complete(prompt=[PROMPT], max_tokens=0, n=2, echo=True, extra={"prompt": given})
+    expected = [text for text in (*texts, PROMPT) for _ in range(2)]
+    assert [choice.text for choice in made.choices] == expected
+
+
 def test_no_tokens_are_made_when_none_are_wanted(server: Serving) -> None:
     made = server.complete(max_tokens=0, echo=True)
     assert made.choices[0].text == PROMPT

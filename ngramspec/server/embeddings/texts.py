@@ -10,7 +10,7 @@ import numpy as np
 from ngramspec.arrays import TokenIds
 from ngramspec.server.errors import ApiError, bad_request, not_supported
 from ngramspec.server.model import Embedder, ServedModel
-from ngramspec.server.request.prompts import is_list, least_tokens, texts_in, tokenize_mixed
+from ngramspec.server.request.prompts import least_tokens, listed, texts_in, tokenize_mixed
 
 MAX_FLOATS = 1 << 22  # in one answer
 HINT = "start it with --embeddings, and --pooling mean or last where the model names none"
@@ -38,7 +38,7 @@ def texts_of(given: Any, served: ServedModel, field: str) -> list[TokenIds]:
     embedder = embedder_of(served)
     if isinstance(given, list) and not given:
         raise bad_request(f"{field} must not be empty", field)
-    parts = given if is_list(given) else [given]
+    parts = listed(given)
     if len(parts) > MAX_TEXTS:
         raise bad_request(f"{field} must hold at most {MAX_TEXTS} texts, got {len(parts)}", field)
     parts = [_given(part, field) for part in parts]

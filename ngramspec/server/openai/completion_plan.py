@@ -16,7 +16,7 @@ from ngramspec.server.request.bodies import parse
 from ngramspec.server.request.engine_request import check_choices, make_requests
 from ngramspec.server.request.grammar import grammar_of
 from ngramspec.server.request.infill import check_layout, fill_prompt, missing_tokens
-from ngramspec.server.request.prompts import check_length, check_text, prompts_of
+from ngramspec.server.request.prompts import check_length, check_text, listed, prompts_of
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
 
@@ -73,7 +73,7 @@ def plan_completion(
         requests=requests,
         stream=bool(body.stream),
         choices=choices,
-        echoes=[_echo(body, served, request.prompt_ids) for request in requests],
+        echoes=[text for text in _echoes(body, served, prompts) for _ in range(choices)],
         include_usage=body.include_usage,
         verbose=settings.verbose if body.verbose is None else body.verbose,
         timings_per_token=bool(body.timings_per_token),
@@ -97,10 +97,20 @@ def _prompts(
     return [fill_prompt(served, body.prompt, body.suffix)]
 
 
-def _echo(body: CompletionBody, served: ServedModel, prompt_ids: TokenIds) -> str:
+def _echoes(
+    body: CompletionBody, served: ServedModel, prompts: Sequence[TokenIds]
+) -> Sequence[str]:
+    """Return what to repeat of each prompt: a text as the client wrote it, else that of its tokens.
+
+    From tokens come neither special tokens nor always the same spaces.
+    """
     if not body.echo:
-        return ""
-    return body.prompt if isinstance(body.prompt, str) else served.model.detokenize(prompt_ids)
+        return [""] * len(prompts)
+    made = []
+    for given, prompt_ids in zip(listed(body.prompt), prompts, strict=True):
+        text = given["prompt_string"] if isinstance(given, dict) else given
+        made.append(text if isinstance(text, str) else served.model.detokenize(prompt_ids))
+    return made
 
 
 def _logprobs(body: CompletionBody) -> int | None:

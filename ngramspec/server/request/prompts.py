@@ -37,15 +37,12 @@ def prompts_of(
         ApiError: It does not have the shape of llama-server's prompts, is empty, has too many, or
             one is certainly too long.
     """
-    if is_list(given):
-        if not given:
-            raise bad_request("prompt must not be empty", "prompt")
-        if len(given) > most:
-            raise bad_request(
-                f"prompt must hold at most {most} prompts, got {len(given)}", "prompt"
-            )
-        return [_prompt(part, served, settings, add_special is not False) for part in given]
-    return [_prompt(given, served, settings, add_special is not False)]
+    parts = listed(given)
+    if not parts:
+        raise bad_request("prompt must not be empty", "prompt")
+    if len(parts) > most:
+        raise bad_request(f"prompt must hold at most {most} prompts, got {len(parts)}", "prompt")
+    return [_prompt(part, served, settings, add_special is not False) for part in parts]
 
 
 def check_ids(given: Sequence[Any], vocab_size: int, field: str) -> None:
@@ -61,6 +58,11 @@ def check_ids(given: Sequence[Any], vocab_size: int, field: str) -> None:
 def is_list(given: Any) -> bool:
     """Return whether a `prompt` field is a list of prompts; the answer is then a list too."""
     return isinstance(given, list) and not any(is_int(part) for part in given)
+
+
+def listed(given: Any) -> list[Any]:
+    """Return the prompts of a `prompt` field, one or several, as the client wrote them."""
+    return given if is_list(given) else [given]
 
 
 def tokenize_mixed(
