@@ -86,6 +86,16 @@ def test_a_budget_of_nothing_ends_the_reasoning_at_once(
     assert ("reasoning_content" in message.model_extra) == reasons
 
 
+@pytest.mark.parametrize("budget", [0, -1])
+def test_the_template_is_applied_with_the_budget_of_the_chat(start, budget: int) -> None:
+    server = start(slots=1, served={"template": OPENS, "reasoning_budget": budget})
+    plain: dict[str, Any] = {"messages": THINK, "max_tokens": 1}
+    for body in (plain, {**plain, "reasoning_budget_tokens": 0}):
+        read = server.post("/chat/completions", **body, verbose=True).json()["__verbose"]["prompt"]
+        assert server.post("/apply-template", **body).json()["prompt"] == read
+        assert read.endswith("</think>\n\n") == (budget == 0 or body is not plain)
+
+
 def test_an_answer_without_reasoning_has_no_such_member(server: Serving) -> None:
     made = server.chat(max_tokens=20).choices[0].message
     assert "reasoning_content" not in (made.model_extra or {})

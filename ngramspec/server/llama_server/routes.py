@@ -8,13 +8,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.chat.prompt import chat_text
+from ngramspec.server.chat.budget import budget_tokens
+from ngramspec.server.chat.plan import prompt_text
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.llama_server.bodies import DetokenizeBody, TokenizeBody
 from ngramspec.server.llama_server.events import NativeEvents, native_json
 from ngramspec.server.llama_server.plan import plan_native
 from ngramspec.server.model import ServedModel
+from ngramspec.server.openai.bodies import ChatBody
 from ngramspec.server.request.bodies import parse, parse_json
 from ngramspec.server.request.prompts import check_ids, tokenize_mixed
 from ngramspec.server.service import json_response, routes, service_of
@@ -77,8 +78,9 @@ def _apply(raw: bytes, served: ServedModel) -> dict[str, bool]:
 
 
 def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:
-    chat = parse(raw, Conversation)
-    return {"prompt": chat_text(chat, served, chat.callable_tools())}
+    body = parse(raw, ChatBody)
+    budget = budget_tokens(body, served)
+    return {"prompt": prompt_text(body, budget, served, body.callable_tools())}
 
 
 def _tokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:
