@@ -164,6 +164,14 @@ def test_logprobs_alone_bring_no_other_tokens(server: Serving) -> None:
     assert [entry.top_logprobs for entry in made.choices[0].logprobs.content] == [[], []]
 
 
+@pytest.mark.parametrize("asked", [{}, {"logprobs": False}, {"logprobs": None}])
+def test_no_likeliest_tokens_ask_for_no_log_probabilities(
+    server: Serving, asked: dict[str, Any]
+) -> None:
+    made = server.chat(max_tokens=2, top_logprobs=0, **asked)
+    assert made.choices[0].logprobs is None
+
+
 def test_logit_bias_takes_ids_texts_and_pairs(server: Serving) -> None:
     token = server.post("/tokenize", content="X").json()["tokens"][0]
     ways = [{"logit_bias": {str(token): 100}}, {"logit_bias": {"X": 100}}]

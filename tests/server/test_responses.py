@@ -189,6 +189,11 @@ def test_any_json_object(server: Serving) -> None:
     assert isinstance(json.loads(made.output_text), dict)
 
 
+def test_no_likeliest_tokens_ask_for_no_log_probabilities(server: Serving) -> None:
+    made = ask(server, top_logprobs=0, max_output_tokens=2)
+    assert not made.output[0].content[0].logprobs
+
+
 def test_logprobs_are_told_when_they_are_included(server: Serving) -> None:
     include: Any = ["message.output_text.logprobs"]
     whole = ask(server, include=include, top_logprobs=2, max_output_tokens=8).output[0].content[0]

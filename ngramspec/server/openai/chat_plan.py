@@ -62,7 +62,7 @@ def plan_chat(
 def _logprobs(body: ChatBody) -> int | None:
     if body.n_probs:
         return body.n_probs
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:  # 0 is what clients send by habit
         raise bad_request("top_logprobs requires logprobs to be true", "top_logprobs")
     return (body.top_logprobs or DEFAULT_TOP) if body.logprobs else None
 

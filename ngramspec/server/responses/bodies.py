@@ -59,7 +59,7 @@ class ResponsesBody(SamplingBody):
     @property
     def reported(self) -> int | None:
         """Return how many of the likeliest tokens to report, None = no log-probabilities."""
-        wanted = self.top_logprobs is not None or WITH_LOGPROBS in (self.include or ())
+        wanted = bool(self.top_logprobs) or WITH_LOGPROBS in (self.include or ())
         return (self.top_logprobs or 0) if wanted else None
 
 
