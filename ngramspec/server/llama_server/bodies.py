@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.request.bodies import (
     Body,
     Integer,
@@ -30,6 +31,10 @@ class NativeBody(SamplingBody):
     input_prefix: str | list[Any] | None = None
     input_suffix: str | list[Any] | None = None
     input_extra: Objects | None = None
+
+
+class TemplateBody(SamplingBody, Conversation):
+    """POST /apply-template: a chat that is not answered."""
 
 
 class SlotBody(Body):

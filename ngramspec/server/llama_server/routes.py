@@ -11,11 +11,10 @@ from starlette.responses import Response
 from ngramspec.server.chat.budget import budget_tokens
 from ngramspec.server.chat.plan import prompt_text
 from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.llama_server.bodies import DetokenizeBody, TokenizeBody
+from ngramspec.server.llama_server.bodies import DetokenizeBody, TemplateBody, TokenizeBody
 from ngramspec.server.llama_server.events import NativeEvents, native_json
 from ngramspec.server.llama_server.plan import plan_native
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.bodies import ChatBody
 from ngramspec.server.request.bodies import parse, parse_json
 from ngramspec.server.request.prompts import check_ids, tokenize_mixed
 from ngramspec.server.service import json_response, routes, service_of
@@ -78,7 +77,7 @@ def _apply(raw: bytes, served: ServedModel) -> dict[str, bool]:
 
 
 def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:
-    body = parse(raw, ChatBody)
+    body = parse(raw, TemplateBody)
     budget = budget_tokens(body, served)
     return {"prompt": prompt_text(body, budget, served, body.callable_tools())}
 
