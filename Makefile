@@ -60,7 +60,7 @@ $(INSTALLED): $(SOURCES)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo "Installing; llama-cpp-python is compiled the first time, which takes some minutes ..."
 	CFLAGS="$(NO_AMX) $$CFLAGS" CXXFLAGS="$(NO_AMX) $$CXXFLAGS" \
-		CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" sh -c '$(BIN)/$(LLAMA_INSTALL) && \
+		CMAKE_ARGS="-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama_cpp_INCLUDE=$(CURDIR)/tools/llama_cpp.cmake $$CMAKE_ARGS" sh -c '$(BIN)/$(LLAMA_INSTALL) && \
 		{ test -z "$(NO_AMX)" || $(BIN)/$(LLAMA_NO_AMX) || \
 		  { $(BIN)/python -m pip cache remove --quiet llama_cpp_python; $(BIN)/$(LLAMA_INSTALL) --force-reinstall --no-deps; }; }'
 	$(BIN)/python -m pip install --quiet --editable ".[server]"
