@@ -336,13 +336,20 @@ def test_what_passes_cost_is_measured_at_the_first_start_only(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     body = {"prompt": "a b c a b c a b", "n_predict": 6, "temperature": 0}
-    written = 0
-    for start in range(2):
+
+    def start() -> str:
         server = spawn("--calibrate", "30", *options)
         made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
         assert made["tokens_predicted"] == 6
         assert server.end() == 0
-        (found,) = (tmp_path / "ngramspec" / "costs").glob("*.json")
-        written = written or found.stat().st_mtime_ns
-        assert found.stat().st_mtime_ns == written
-        assert server.text.count("measured the costs of passes in") == 1 - start
+        return str(server.text)
+
+    first = start()
+    for _ in range(4):
+        if "what passes cost is not known: in" in first:  # the machine is busy: it tries again
+            first = start()
+    assert first.count("measured the costs of passes in") == 1
+    (found,) = (tmp_path / "ngramspec" / "costs").glob("*.json")
+    written = found.stat().st_mtime_ns
+    assert "measured the costs of passes in" not in start()
+    assert found.stat().st_mtime_ns == written
