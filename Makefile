@@ -9,8 +9,7 @@ TORCH ?= torch==2.13.0
 VLLM ?= vllm==0.33.0
 SGLANG ?= sglang==0.5.23
 ARCTIC ?= arctic-inference==0.3.0
-# One more than cores: a third of the time tests wait for servers, browsers and programs.
-WORKERS ?= $(shell expr 1 + `nproc 2>/dev/null || echo 2`)
+WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 # The package with llama.cpp and the server; the same and what developers need.
 INSTALLED := $(VENV)/.demo
 STAMP := $(VENV)/.installed
