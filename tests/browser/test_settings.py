@@ -259,6 +259,15 @@ def test_an_answer_that_breaks_off_stays(server: Server, pages: Pages) -> None:
     until(page, "() => document.querySelector('[aria-label=Continue]')")
 
 
+def test_the_address_names_a_chat_before_it_is_saved(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.route("**/v1/chat/completions", lambda route: None)
+    page.get_by_label("Message", exact=True).fill("a question")
+    # Within one task, so that nothing can have been saved.
+    named = "() => (document.getElementById('send').click(), location.hash)"
+    assert len(page.evaluate(named)) > 1
+
+
 def test_a_page_that_is_left_keeps_the_question(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     page.route("**/v1/chat/completions", lambda route: None)  # the answer does not come

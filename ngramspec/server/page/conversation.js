@@ -397,6 +397,7 @@ export function complain(error) {
 async function keep(own) {
   if (gone.has(own.id)) return;
   own.updated = Date.now();
+  tell(own); // the address names it before it is saved: a page that is left at once comes back to it
   try {
     if (own.messages.length) await store.save(own);
     else await store.remove(own.id);
@@ -404,5 +405,9 @@ async function keep(own) {
     if (chat === own) complain(error);
     return;
   }
+  tell(own);
+}
+
+function tell(own) {
   for (const listener of listeners) listener(own);
 }
