@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _NONE = np.int32(-1)
 KEPT = 1 << 20  # tokens of ended texts, and of memory for longer ones, that slots keep together
 SMALL = 4096  # tokens whose memory a slot always keeps from one text to the next
-LARGER = 4  # a text gets fresh memory where the slot has it for a text so many times as long
+LARGER = 4  # times the length of a new text: memory of a longer one than that is freed
 
 
 class RowSlots:
