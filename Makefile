@@ -33,8 +33,10 @@ SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless en
 TORCH_STAMP := $(VENV)/.torch
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
 
-# Python compiles what it imports (pip wants 0 for "no" options); a test builds the same sources again.
+# Python compiles what it imports (pip wants 0 for "no" options) and must keep that: tests start hundreds of processes.
 export PIP_NO_COMPILE := 0
+unexport PYTHONDONTWRITEBYTECODE
+# A test builds the same sources again.
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
 .PHONY: help demo docs dist quick test check lint types stubs engines fuzz soak mutants peer asan tsan clean
