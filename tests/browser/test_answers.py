@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,15 @@ from helpers.browser import (
     answers_with,
     bodies_of,
     events,
+    exactly,
+    expect,
     finished,
     last,
     send,
+    settled,
     told,
     until,
+    wait,
 )
 
 CODE = '''def area(width, height):
@@ -56,23 +59,18 @@ def test_accepted_words_are_marked_unless_that_is_turned_off(server: Server, pag
     send(page, REPEAT)
     finished(page)
     pages.shot(page, "answer")
-    assert page.locator(CODE_SHOWN).inner_text() == CODE
-    looks = """element => {
-        const style = getComputedStyle(element);
-        return [style.backgroundColor, style.textDecorationLine];
-    }"""
-    accepted = page.locator(f"{TEXT} .accepted").first
-    marked, other = accepted.evaluate(looks), page.locator(TEXT).evaluate(looks)
-    assert marked[0] != other[0]
-    assert (marked[1], other[1]) == ("underline", "none")
-    words = page.locator(".assistant .facts").inner_text().replace("\u00a0", " ")
+    expect(page.locator(CODE_SHOWN)).to_have_text(exactly(CODE))
+    accepted, other = page.locator(f"{TEXT} .accepted").first, page.locator(TEXT)
+    ground = other.evaluate("element => getComputedStyle(element).backgroundColor")
+    expect(accepted).not_to_have_css("background-color", ground)
+    expect(accepted).to_have_css("text-decoration-line", "underline")
+    expect(other).to_have_css("text-decoration-line", "none")
     for part in ("tokens", "% from drafts", "tokens per step", "tokens/s"):
-        assert part in words
+        expect(page.locator(".assistant .facts")).to_contain_text(part)
     page.get_by_role("button", name="Mark accepted words").click()
-    assert accepted.evaluate(looks)[1] == "none"
+    expect(accepted).to_have_css("text-decoration-line", "none")
     page.reload()
-    page.locator(f"{TEXT} .accepted").first.wait_for()
-    assert accepted.evaluate(looks)[1] == "none"
+    expect(accepted).to_have_css("text-decoration-line", "none")
 
 
 def test_marks_are_where_the_drafts_were(server: Server, pages: Pages) -> None:
@@ -89,10 +87,9 @@ def test_marks_are_where_the_drafts_were(server: Server, pages: Pages) -> None:
     )
     send(page, "hello")
     finished(page)
-    texts = page.locator(f"{TEXT} .accepted").all_inner_texts()
-    assert "".join(texts).replace(" ", "") == "ldwo" + "mexx" + "a"
-    assert page.locator(f"{TEXT} strong").inner_text() == "bold"
-    assert page.locator(f"{TEXT} li").all_inner_texts() == ["ab", "c"]
+    expect(page.locator(f"{TEXT} .accepted")).to_have_text(["ld", "wo", "me", "x", "x", "a"])
+    expect(page.locator(f"{TEXT} strong")).to_have_text("bold")
+    expect(page.locator(f"{TEXT} li")).to_have_text(["ab", "c"])
 
 
 def test_text_arrives_while_the_answer_is_made(server: Server, pages: Pages) -> None:
@@ -108,8 +105,7 @@ def test_text_arrives_while_the_answer_is_made(server: Server, pages: Pages) -> 
     }""")
     code = "".join(CODE.replace("area", f"area_{i}") for i in range(12))
     send(page, f"Repeat this code:\n\n```python\n{code}```")
-    finished(page)
-    assert page.evaluate("() => window.lengths.size") > 3
+    until(page, "() => window.lengths.size > 3")
 
 
 def test_a_second_message_knows_the_first(server: Server, pages: Pages) -> None:
@@ -123,8 +119,8 @@ def test_a_second_message_knows_the_first(server: Server, pages: Pages) -> None:
     assert roles == ["user", "assistant", "user"]
     assert CODE in bodies[1]["messages"][1]["content"]
     page.get_by_role("button", name="New chat").click()
-    assert page.locator(".message").count() == 0
-    assert page.get_by_role("button", name="Repeat code").is_visible()
+    expect(page.locator(".message")).to_have_count(0)
+    expect(page.get_by_role("button", name="Repeat code")).to_be_visible()
 
 
 CLICK = "buttons => buttons.forEach(button => button.click())"  # those that are still there
@@ -149,15 +145,12 @@ def test_stop_ends_the_answer_and_frees_the_slot(server: Server, pages: Pages) -
             if "Stopped" in page.locator(".assistant .facts").last.inner_text():
                 break
             page.get_by_role("button", name="New chat").click()
-        assert "Stopped" in page.locator(".assistant .facts").last.inner_text()
-        end = time.monotonic() + 5
-        while any(slot["state"] != "idle" for slot in live(server)["slots"]):
-            assert time.monotonic() < end, "the slot is still busy"
-            time.sleep(0.02)
-        assert "area_15" not in page.locator(TEXT).last.inner_text()
-    assert 'finished_reason="abort",' in server.get("/metrics")
+        expect(page.locator(".assistant .facts").last).to_contain_text("Stopped")
+        wait(page, lambda: all(slot["state"] == "idle" for slot in live(server)["slots"]))
+        expect(page.locator(TEXT).last).not_to_contain_text("area_15")
+    wait(page, lambda: 'finished_reason="abort",' in server.get("/metrics"))
     page.get_by_role("button", name="New chat").click()
-    assert page.get_by_label("Message", exact=True).evaluate("e => e === document.activeElement")
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
 
 
 def test_a_stopped_answer_is_continued(server: Server, pages: Pages) -> None:
@@ -167,14 +160,14 @@ def test_a_stopped_answer_is_continued(server: Server, pages: Pages) -> None:
     )
     send(page, "Count")
     finished(page)
-    assert "Cut off" in page.locator(".facts").inner_text()
+    expect(page.locator(".facts")).to_contain_text("Cut off")
     bodies = bodies_of(page)
     page.unroute_all()
     answers_with(page, "two.")
     act(page, "Continue")
     page.get_by_text("One, two.").wait_for()
     assert [one["role"] for one in bodies[0]["messages"]] == ["user", "assistant"]
-    assert page.locator(".message").count() == 2
+    expect(page.locator(".message")).to_have_count(2)
 
 
 def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pages: Pages) -> None:
@@ -193,18 +186,17 @@ def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pa
     page.route("**/v1/chat/completions", lambda route: route.abort())
     act(page, "Continue")
     page.locator("#notice", has_text="does not answer").wait_for()
-    facts = page.locator(".facts:not(.other)").inner_text()
-    assert "Cut off" in facts  # it is as it was
-    assert "2 tokens" in facts
-    assert "50 % from drafts" in facts
-    assert other.is_visible()
-    assert page.locator("#speed svg .line").count() == 2
+    for part in ("Cut off", "2 tokens", "50 % from drafts"):  # it is as it was
+        expect(page.locator(".facts:not(.other)")).to_contain_text(part)
+    expect(other).to_be_visible()
+    expect(page.locator("#speed svg .line")).to_have_count(2)
     page.unroute_all()
     answers_with(page, "two.")
     act(page, "Continue")
     page.get_by_text("One, two.").wait_for()
     finished(page)
-    assert "no drafts" in page.locator(".facts").inner_text()  # the other one is of another text
+    expect(other).to_have_count(0)  # it is of another text
+    expect(page.locator(".facts")).to_contain_text("no drafts")
     pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
 
 
@@ -221,9 +213,9 @@ def test_an_answer_whose_continuation_is_stopped_before_it_begins_is_what_it_was
     act(page, "Continue")
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Send").wait_for()
-    assert page.get_by_role("status").inner_text() == "Answer stopped."
-    assert "Cut off" in page.locator(".facts").inner_text()
-    assert page.locator("#messages button[aria-label^='Compare']").is_visible()
+    expect(page.get_by_role("status")).to_have_text("Answer stopped.")
+    expect(page.locator(".facts")).to_contain_text("Cut off")
+    expect(page.locator("#messages button[aria-label^='Compare']")).to_be_visible()
     page.reload()
     page.locator(".facts", has_text="Cut off").wait_for()
 
@@ -238,7 +230,7 @@ def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:
     answers_with(page, "another")
     act(page, "Answer again")
     page.get_by_text("another").wait_for()
-    assert page.locator(".message").count() == 2
+    expect(page.locator(".message")).to_have_count(2)
     assert [one["content"] for one in bodies[0]["messages"]] == ["hello"]
     # one that fails leaves the old one
     page.unroute_all()
@@ -246,7 +238,7 @@ def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:
     page.route("**/v1/chat/completions", lambda r: r.fulfill(status=400, json=refused))
     act(page, "Answer again")
     page.get_by_text("no such luck").wait_for()
-    assert page.locator(TEXT).inner_text() == "another"
+    expect(page.locator(TEXT)).to_have_text("another")
 
 
 def test_answering_an_early_question_again_asks_first(server: Server, pages: Pages) -> None:
@@ -257,12 +249,13 @@ def test_answering_an_early_question_again_asks_first(server: Server, pages: Pag
         finished(page, number)
     act(page, "Answer again", 0)
     asked = page.locator("#confirm")
-    assert "replaces this one and the 2 messages below" in asked.inner_text()
+    expect(asked).to_contain_text("replaces this one and the 2 messages below")
     asked.get_by_role("button", name="Cancel").click()
-    assert page.locator(".message").count() == 4
+    settled(page)
+    expect(page.locator(".message")).to_have_count(4)
     act(page, "Answer again", 0)
     page.locator("#confirm-yes").click()
-    until(page, "() => document.querySelectorAll('.message').length === 2")
+    expect(page.locator(".message")).to_have_count(2)
     finished(page)
 
 
@@ -278,16 +271,16 @@ def test_an_answer_stopped_before_it_begins_leaves_what_it_was_to_replace(
     act(page, "Answer again")
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Send").wait_for()
-    assert page.locator(TEXT).inner_text() == "answer"
+    expect(page.locator(TEXT)).to_have_text("answer")
     page.locator(".message.user").get_by_role("button", name="Edit").click()
     field = page.get_by_label("Text of the message")
     field.fill("changed")
     page.locator(".edit").get_by_role("button", name="Send").click()
     page.get_by_role("button", name="Stop").click()
-    assert field.input_value() == "changed"  # to go on with
+    expect(field).to_have_value("changed")  # to go on with
     page.keyboard.press("Escape")
-    assert page.locator(TEXT).inner_text() == "answer"
-    assert "hello" in page.locator(".message.user").inner_text()
+    expect(page.locator(TEXT)).to_have_text("answer")
+    expect(page.locator(".message.user")).to_contain_text("hello")
     page.reload()
     page.locator(TEXT, has_text="answer").wait_for()
 
@@ -301,21 +294,22 @@ def test_a_message_is_edited(server: Server, pages: Pages) -> None:
     bodies = bodies_of(page)
     page.locator(".message.user").first.get_by_role("button", name="Edit").click()
     field = page.get_by_label("Text of the message")
-    assert field.input_value() == "one"
-    assert "replaces the 3 messages below" in page.locator(".edit").inner_text()
+    expect(field).to_have_value("one")
+    expect(page.locator(".edit")).to_contain_text("replaces the 3 messages below")
     page.keyboard.press("Escape")
-    assert page.locator(".message").count() == 4
+    expect(field).to_have_count(0)
+    expect(page.locator(".message")).to_have_count(4)
     page.locator(".message.user").first.get_by_role("button", name="Edit").click()
     field.fill("three")
     page.locator(".edit").get_by_role("button", name="Send").click()
-    until(page, "() => document.querySelectorAll('.message').length === 2")
+    expect(page.locator(".message")).to_have_count(2)
     finished(page)
     assert [one["content"] for one in bodies[0]["messages"]] == ["three"]
     # an answer's text is changed in place
     act(page, "Edit")
     field.fill("changed")
     page.locator(".edit").get_by_role("button", name="Save").click()
-    assert page.locator(TEXT).inner_text() == "changed"
+    expect(page.locator(TEXT)).to_have_text("changed")
     page.reload()
     page.get_by_text("changed").wait_for()
 
@@ -333,17 +327,16 @@ def test_an_edited_message_waits_for_the_answer_that_comes_in(server: Server, pa
     send(page, "two")
     form = page.locator(".edit")
     form.get_by_role("button", name="Send").click()
-    assert form.count() == 1
-    assert field.input_value() == "changed"
     for place in (form, page.get_by_role("status")):
-        assert "An answer is coming in." in place.inner_text()
+        expect(place).to_contain_text("An answer is coming in.")
+    expect(field).to_have_value("changed")
     page.get_by_role("button", name="Stop").click()
     page.locator("#send").wait_for()
     page.unroute_all()
     answers_with(page, "another")
     form.get_by_role("button", name="Send").click()
     page.get_by_text("another").wait_for()
-    assert "changed" in page.locator(".message.user").inner_text()
+    expect(page.locator(".message.user")).to_contain_text("changed")
 
 
 def test_a_message_being_edited_stays_when_an_answer_above_is_changed(
@@ -361,9 +354,9 @@ def test_a_message_being_edited_stays_when_an_answer_above_is_changed(
     form.get_by_label("Text of the message").fill("changed")
     form.get_by_role("button", name="Save").click()
     page.get_by_text("changed").wait_for()
-    assert page.locator(".edit textarea").count() == 1
-    assert page.locator(".edit textarea").input_value() == "begun"
-    assert page.locator(".message").nth(1).locator(".text").inner_text() == "changed"
+    expect(page.locator(".edit textarea")).to_have_count(1)
+    expect(page.locator(".edit textarea")).to_have_value("begun")
+    expect(page.locator(".message").nth(1).locator(".text")).to_have_text("changed")
 
 
 def refuses(page: Any, words: str) -> None:
@@ -389,21 +382,22 @@ def test_what_is_being_edited_comes_back_with_what_an_answer_did_not_replace(
     forms.first.get_by_label("Text of the message").fill("changed")
     forms.first.get_by_role("button", name="Send").click()
     page.get_by_text("no such luck").wait_for()
-    until(page, "() => document.querySelectorAll('.edit').length === 2")
+    expect(page.locator(".edit")).to_have_count(2)
     fields = page.locator(".edit textarea")
-    assert [fields.nth(index).input_value() for index in range(2)] == ["changed", "begun"]
+    for index, text in enumerate(("changed", "begun")):
+        expect(fields.nth(index)).to_have_value(text)
     forms.first.get_by_role("button", name="Cancel").click()
     refuses(page, "nor now")
     act(page, "Answer again", 0)
     page.locator("#confirm-yes").click()
     page.get_by_text("nor now").wait_for()
-    assert fields.input_value() == "begun"
-    assert page.locator(".message").count() == 4
+    expect(fields).to_have_value("begun")
+    expect(page.locator(".message")).to_have_count(4)
     page.unroute_all()
     answers_with(page, "another")
     forms.get_by_role("button", name="Send").click()
     page.get_by_text("another").wait_for()
-    assert "begun" in page.locator(".message.user").last.inner_text()
+    expect(page.locator(".message.user").last).to_contain_text("begun")
 
 
 def test_a_result_being_typed_comes_back_with_its_call(server: Server, pages: Pages) -> None:
@@ -417,7 +411,7 @@ def test_a_result_being_typed_comes_back_with_its_call(server: Server, pages: Pa
     act(page, "Edit", 0)
     page.locator(".edit").get_by_role("button", name="Send").click()
     page.get_by_text("no such luck").wait_for()
-    assert field.input_value() == "ra"
+    expect(field).to_have_value("ra")
 
 
 def test_an_answer_is_compared_with_one_without_drafts(server: Server, pages: Pages) -> None:
@@ -435,15 +429,14 @@ def test_an_answer_is_compared_with_one_without_drafts(server: Server, pages: Pa
     words = page.locator(".facts.other").inner_text().replace("\u00a0", " ").replace(",", "")
     drafted, plain, times = map(float, re.findall(r"([\d.]+) (?:tokens/s|times)", words))
     assert times == pytest.approx(drafted / plain, rel=0.05)
-    legend = page.locator("#speed .legend").inner_text()
-    assert "with drafts" in legend
-    assert "without drafts" in legend
-    assert page.locator("#speed svg .line").count() == 2
-    assert "× the speed without drafts" in page.locator("#speed .times").inner_text()
+    for words in ("with drafts", "without drafts"):
+        expect(page.locator("#speed .legend")).to_contain_text(words)
+    expect(page.locator("#speed svg .line")).to_have_count(2)
+    expect(page.locator("#speed .times")).to_contain_text("× the speed without drafts")
     pages.shot(page, "compared")
     page.reload()  # it stays with the chat
     page.locator("#speed .times").wait_for()
-    assert page.locator(".message").count() == 2
+    expect(page.locator(".message")).to_have_count(2)
 
 
 def test_every_answer_is_compared_if_set(server: Server, pages: Pages) -> None:
@@ -474,7 +467,7 @@ def test_a_comparison_asks_what_was_asked(server: Server, pages: Pages, tmp_path
     path = tmp_path / "chats.json"
     started.value.save_as(path)
     page.locator("#import-file").set_input_files(path)  # as it was before the comparison
-    until(page, "() => document.querySelectorAll('.chat-name').length === 2")
+    expect(page.locator(".chat-name")).to_have_count(2)
     act(page, "Compare")
     page.locator(".facts.other", has_text="the same text").wait_for()
     first, *others = bodies
@@ -489,9 +482,9 @@ def test_a_comparison_asks_what_was_asked(server: Server, pages: Pages, tmp_path
         message.pop("asked", None)
     path.write_text(json.dumps(told))
     page.locator("#import-file").set_input_files(path)  # of a page that did not keep it
-    until(page, "() => document.querySelectorAll('.chat-name').length === 3")
-    page.locator(TEXT, has_text="answer").wait_for()
-    assert page.locator("#messages button[aria-label^='Compare']").count() == 0
+    expect(page.locator(".chat-name")).to_have_count(3)
+    page.locator("#messages button[aria-label='Answer again']").wait_for()
+    expect(page.locator("#messages button[aria-label^='Compare']")).to_have_count(0)
 
 
 def test_reasoning_is_folded(server: Server, pages: Pages) -> None:
@@ -500,11 +493,11 @@ def test_reasoning_is_folded(server: Server, pages: Pages) -> None:
     send(page, f"Think, then rename `width` to `w` in this code:\n\n```python\n{code}```")
     finished(page)
     thoughts = page.locator(".assistant .reasoning")
-    assert not thoughts.locator(".text").is_visible()
-    assert "Thoughts" in thoughts.locator("summary").inner_text()
+    expect(thoughts.locator(".text")).to_be_hidden()
+    expect(thoughts.locator("summary")).to_contain_text("Thoughts")
     thoughts.locator("summary").click()
-    assert "w" in thoughts.locator(".text").inner_text()
-    assert "<think>" not in page.locator(".assistant").inner_text()
+    expect(thoughts.locator(".text")).to_contain_text("w")
+    expect(page.locator(".assistant")).not_to_contain_text("<think>")
 
 
 def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) -> None:
@@ -519,9 +512,8 @@ def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) 
     send(page, "Weather?")
     finished(page)
     assert bodies[0]["tools"] == tools
-    shown = page.locator(".call").inner_text()
     for part in ("Calls", "weather", "city", "Ulm", "days", "2"):
-        assert part in shown
+        expect(page.locator(".call")).to_contain_text(part)
     page.unroute_all()
     answers_with(page, "It rains.")
     page.get_by_label("Result of weather").fill("rain")
@@ -541,8 +533,8 @@ def test_results_being_typed_stay_when_another_is_given(server: Server, pages: P
     page.get_by_label("Result of news").fill("nothing so far")
     page.get_by_role("button", name="Give result").first.click()
     page.locator(".message.tool", has_text="rain").wait_for()
-    assert page.get_by_label("Result of weather").count() == 0
-    assert page.get_by_label("Result of news").input_value() == "nothing so far"
+    expect(page.get_by_label("Result of weather")).to_have_count(0)
+    expect(page.get_by_label("Result of news")).to_have_value("nothing so far")
 
 
 def test_a_chat_that_has_gone_on_takes_no_results(server: Server, pages: Pages) -> None:
@@ -556,14 +548,13 @@ def test_a_chat_that_has_gone_on_takes_no_results(server: Server, pages: Pages) 
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=503, json={}))
     send(page, "Never mind.")
     page.locator("#notice", has_text="status 503").wait_for()
-    assert field.is_visible()  # the message was taken back
+    expect(field).to_be_visible()  # the message was taken back
     page.unroute_all()
     answers_with(page, "fine")
     send(page, "Never mind.")
     finished(page, 2)
-    assert not field.is_visible()
-    other = page.context.new_page()  # which is followed, as nothing is being written
-    other.goto(page.url)
+    expect(field).to_be_hidden()
+    other = pages.beside(page, page.url)  # which is followed, as nothing is being written
     answers_with(other, "good")
     send(other, "And now?")
     page.get_by_text("good").wait_for()
@@ -581,18 +572,17 @@ def test_a_result_that_is_not_answered_can_be_given_again(server: Server, pages:
     page.route("**/v1/chat/completions", lambda route: route.abort())
     give.click()
     page.locator("#notice", has_text="does not answer").wait_for()
-    until(page, "() => !document.querySelector('.message.tool')")
-    assert field.input_value() == "rain"
-    other = page.context.new_page()
-    other.goto(page.url)
-    assert other.get_by_label("Result of weather").input_value() == "rain"
+    expect(page.locator(".message.tool")).to_have_count(0)
+    expect(field).to_have_value("rain")
+    other = pages.beside(page, page.url)
+    expect(other.get_by_label("Result of weather")).to_have_value("rain")
     bodies = bodies_of(page)
     page.unroute_all()
     answers_with(page, "It rains.")
     give.click()
     page.get_by_text("It rains.").wait_for()
     assert [one["role"] for one in bodies[0]["messages"]] == ["user", "assistant", "tool"]
-    assert field.count() == 0
+    expect(field).to_have_count(0)
     other.get_by_text("It rains.").wait_for()  # nothing was written there
     pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
 
@@ -609,9 +599,9 @@ def test_a_call_that_is_cut_off_is_not_sent_again(
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     send(page, "What is new?")
     finished(page)
-    assert "connection to the server was lost" in page.locator("#notice").inner_text()
-    assert page.get_by_role("button", name="Continue").count() == 0
-    assert page.get_by_label("Result of weather").count() == 0
+    expect(page.locator("#notice")).to_contain_text("connection to the server was lost")
+    expect(page.get_by_role("button", name="Continue")).to_have_count(0)
+    expect(page.get_by_label("Result of weather")).to_have_count(0)
     page.unroute_all()
     bodies = bodies_of(page)
     if whole:
@@ -620,7 +610,7 @@ def test_a_call_that_is_cut_off_is_not_sent_again(
     else:
         send(page, "And now?")
     finished(page, 2)
-    assert page.locator("#notice").is_hidden()  # the server takes it
+    expect(page.locator("#notice")).to_be_hidden()  # the server takes it
     said = bodies[0]["messages"][1]
     assert said["content"] == "Let me see."
     assert [one["function"] for one in said.get("tool_calls", [])] == whole
@@ -632,6 +622,7 @@ def test_texts_are_copied(server: Server, pages: Pages) -> None:
     answers_with(page, "Look:\n\n```python\nx = **1\n```\n")
     send(page, "hello")
     finished(page)
+    page.evaluate("window.setTimeout = () => 0")  # which would soon take "Copied" away
     page.locator(".assistant .code-head button").click()
     page.get_by_text("Copied", exact=True).wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == "x = **1\n"

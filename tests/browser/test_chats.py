@@ -14,11 +14,12 @@ from helpers.browser import (
     answers_with,
     bodies_of,
     events,
+    expect,
     finished,
     last,
     send,
+    settled,
     told,
-    until,
 )
 
 SLOW = """() => {
@@ -41,10 +42,13 @@ SLOW = """() => {
         return new Response(stream);
     };
 }"""
+NAMES = ".chat-name"
 
 
-def names(page: Any) -> list[str]:
-    return page.locator(".chat-name").all_inner_texts()
+def no_chats(page: Any) -> None:
+    """Check that the list is made, which is when there is something to export or not, and empty."""
+    expect(page.get_by_role("button", name="Export all")).to_be_disabled()
+    expect(page.locator(NAMES)).to_have_count(0)
 
 
 def new_chat(page: Any, text: str) -> None:
@@ -53,10 +57,9 @@ def new_chat(page: Any, text: str) -> None:
     finished(page)
 
 
-def same_chat(page: Any, question: str) -> Any:
+def same_chat(pages: Pages, page: Any, question: str) -> Any:
     """Return another tab with the open chat."""
-    other = page.context.new_page()
-    other.goto(page.url)
+    other = pages.beside(page, page.url)
     other.locator(".message.user", has_text=question).wait_for()
     return other
 
@@ -70,17 +73,15 @@ def test_chats_stay_and_are_listed_newest_first(server: Server, pages: Pages) ->
     answers_with(page, "fine")
     new_chat(page, "first question\nwith a second line")
     new_chat(page, "second question")
-    until(page, "() => document.querySelectorAll('.chat-name').length === 2")
-    assert names(page) == ["second question", "first question"]
+    expect(page.locator(NAMES)).to_have_text(["second question", "first question"])
     page.reload()
     page.locator(".message.user", has_text="second question").wait_for()
     page.get_by_role("link", name="first question").click()
     page.locator(".message.user", has_text="with a second line").wait_for()
-    assert page.title() == "first question"
+    expect(page).to_have_title("first question")
     page.go_back()
     page.locator(".message.user", has_text="second question").wait_for()
-    other = page.context.new_page()  # another tab has them, and hears of changes
-    other.goto(server.url)
+    other = pages.beside(page, server.url)  # has them, and hears of changes
     other.get_by_role("link", name="first question").wait_for()
     answers_with(other, "fine")
     new_chat(other, "third question")
@@ -102,15 +103,16 @@ def test_a_chat_is_renamed_and_deleted(server: Server, pages: Pages) -> None:
     row.hover()
     page.get_by_role("button", name="Delete").click()
     page.locator("#confirm").get_by_role("button", name="Cancel").click()
-    assert page.locator(".message").count() == 2
+    settled(page)
+    expect(page.locator(".message")).to_have_count(2)
     row.hover()
     page.get_by_role("button", name="Delete").click()
     page.locator("#confirm-yes").click()
     page.get_by_role("button", name="Repeat code").wait_for()
-    assert names(page) == []
+    no_chats(page)
     page.reload()
     page.get_by_role("button", name="Repeat code").wait_for()
-    assert names(page) == []
+    no_chats(page)
 
 
 def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_pat
     body = events(*thoughts, told("One "), told("two.", True), last())
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     new_chat(page, "question")
-    page.get_by_role("button", name="Export all").is_enabled()
+    expect(page.locator(NAMES)).to_have_text("question")
     with page.expect_download() as started:
         page.get_by_role("button", name="Export all").click()
     path = tmp_path / "chats.json"
@@ -133,13 +135,13 @@ def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_pat
     page.get_by_role("button", name="Settings").click()
     page.get_by_role("button", name="Delete all chats").click()
     page.locator("#confirm-yes").click()
-    until(page, "() => document.querySelectorAll('.chat-name').length === 0")
+    no_chats(page)
     take_file(page, path)
     page.get_by_text("One two.").wait_for()
-    assert page.locator(".assistant .accepted").all_text_contents() == ["so.", "two."]
-    assert names(page) == ["question"]
+    expect(page.locator(".assistant .accepted")).to_have_text(["so.", "two."])
+    expect(page.locator(NAMES)).to_have_text("question")
     take_file(page, path)  # again: a second chat, nothing is overwritten
-    until(page, "() => document.querySelectorAll('.chat-name').length === 2")
+    expect(page.locator(NAMES)).to_have_count(2)
 
 
 def test_files_that_hold_no_chats_are_refused(server: Server, pages: Pages, tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_files_that_hold_no_chats_are_refused(server: Server, pages: Pages, tmp_
         path.write_text(text)
         take_file(page, path)
         page.locator("#notice", has_text=words).wait_for()
-    assert names(page) == []
+    no_chats(page)
     # members of another shape are left out, and break nothing
     odd = {"runs": "x", "facts": {"tokens": "many"}, "calls": [{"name": 1}], "samples": [["a"]]}
     message = {"role": "assistant", "content": "kept", "attachments": 5, "other": [], **odd}
@@ -168,6 +170,7 @@ def test_files_that_hold_no_chats_are_refused(server: Server, pages: Pages, tmp_
     path.write_text(json.dumps({**head, "chats": [{"messages": [message], "id": "../x"}]}))
     take_file(page, path)
     page.get_by_text("kept").wait_for()
+    expect(page.locator(NAMES)).to_have_text("New chat")  # and none of the refused ones
 
 
 def test_an_answer_goes_on_while_another_chat_is_open(server: Server, pages: Pages) -> None:
@@ -176,8 +179,8 @@ def test_an_answer_goes_on_while_another_chat_is_open(server: Server, pages: Pag
     send(page, "slow question")
     page.get_by_text("begun").wait_for()
     page.get_by_role("button", name="New chat").click()
-    assert page.locator(".message").count() == 0
-    assert page.get_by_role("button", name="Send").is_visible()
+    expect(page.locator(".message")).to_have_count(0)
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
     page.evaluate("() => window.go()")
     page.get_by_role("link", name="slow question").click()
     page.get_by_text("begun and ended").wait_for()
@@ -197,46 +200,48 @@ def test_a_chat_that_is_deleted_while_it_is_answered_stays_away(
     page.get_by_role("button", name="Delete question").click()
     page.locator("#confirm-yes").click()
     page.get_by_role("button", name="Repeat code").wait_for()
-    page.evaluate("() => window.go?.()")  # the answer would end now, and be kept
-    page.wait_for_timeout(300)
+    page.evaluate("() => window.go?.()")  # the answer would end now, and be kept before "next"
+    send(page, "next")
+    page.get_by_text("begun").wait_for()
+    page.evaluate("() => window.go()")
+    finished(page)
     page.reload()
-    page.get_by_role("button", name="Repeat code").wait_for()
-    assert names(page) == []
+    expect(page.locator(NAMES)).to_have_text(["next"])
 
 
 def test_a_chat_open_in_two_tabs_is_the_same_in_both(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     answers_with(page, "fine")
     new_chat(page, "one")
-    other = same_chat(page, "one")
+    other = same_chat(pages, page, "one")
     answers_with(other, "good")
     send(other, "two")
     page.locator(".message.user", has_text="two").wait_for()
     page.get_by_text("good").wait_for()
     send(page, "three")
     other.locator(".message.user", has_text="three").wait_for()
-    until(other, "() => document.querySelectorAll('.message').length === 6")
+    expect(other.locator(".message")).to_have_count(6)
     other.locator(".chat-list li").hover()
     other.get_by_role("button", name="Delete one").click()
     other.locator("#confirm-yes").click()
     page.get_by_role("button", name="Repeat code").wait_for()  # it is gone here, too
     send(page, "four")
     page.get_by_role("link", name="four").wait_for()
-    assert names(page) == ["four"]
+    expect(page.locator(NAMES)).to_have_text(["four"])
 
 
 def test_what_another_tab_deletes_or_could_not_send_is_kept_when_it_goes_on(
     server: Server, pages: Pages
 ) -> None:
     page = pages.open(server.url)
-    other = page.context.new_page()
-    other.goto(server.url)
+    other = pages.beside(page, server.url)
     answers_with(other, "good")
     new_chat(other, "one")
+    page.get_by_role("link", name="one").wait_for()
     other.get_by_role("button", name="Settings").click()
     other.get_by_role("button", name="Delete all chats").click()
     other.locator("#confirm-yes").click()
-    until(page, "() => document.querySelectorAll('.chat-name').length === 0")
+    no_chats(page)
     refused = {"error": {"message": "no room"}}
     page.route("**/v1/chat/completions", lambda r: r.fulfill(status=503, json=refused))
     send(page, "two")
@@ -258,7 +263,7 @@ def test_an_answer_that_comes_in_elsewhere_is_shown_when_it_is_complete(
     page = pages.open(server.url)
     answers_with(page, "fine")
     new_chat(page, "one")
-    other = same_chat(page, "one")
+    other = same_chat(pages, page, "one")
     page.evaluate(SLOW)
     send(page, "two")
     page.get_by_text("begun").wait_for()
@@ -268,7 +273,7 @@ def test_an_answer_that_comes_in_elsewhere_is_shown_when_it_is_complete(
     page.get_by_label("Name of the chat").fill("uno")
     page.keyboard.press("Enter")
     other.get_by_role("link", name="uno").wait_for()
-    assert "Broken off" not in other.inner_text("#messages")
+    expect(other.locator("#messages")).not_to_contain_text("Broken off")
     page.evaluate("() => window.go()")
     other.get_by_text("begun and ended").wait_for()
 
@@ -291,8 +296,9 @@ def test_a_chat_that_cannot_be_kept_is_told(server: Server, pages: Pages, way: s
     send(page, "question")
     page.locator("#notice", has_text="could not keep this chat").wait_for()
     if way == "at once":
-        assert "no room left" in page.locator("#notice").inner_text()
-    assert names(page) == []
+        expect(page.locator("#notice")).to_contain_text("no room left")
+    page.reload()
+    no_chats(page)
 
 
 def test_the_focus_stays_in_the_list_when_a_chat_is_saved(server: Server, pages: Pages) -> None:
@@ -302,12 +308,14 @@ def test_the_focus_stays_in_the_list_when_a_chat_is_saved(server: Server, pages:
     page.evaluate(SLOW)
     send(page, "two")
     page.get_by_text("begun").wait_for()
+    busy = page.locator(".chat-list li.busy")
+    expect(busy).to_have_count(1)
     link = page.get_by_role("link", name="one")
     link.focus()
     page.evaluate("() => window.go()")
     finished(page, 2)
-    until(page, "() => !document.querySelector('.chat-list li.busy')")
-    assert link.evaluate("e => e === document.activeElement")
+    expect(busy).to_have_count(0)
+    expect(link).to_be_focused()
 
 
 def test_a_new_chat_forgets_the_old_one(server: Server, pages: Pages) -> None:
@@ -317,7 +325,7 @@ def test_a_new_chat_forgets_the_old_one(server: Server, pages: Pages) -> None:
     send(page, "one")
     finished(page)
     page.keyboard.press("Control+Shift+O")
-    assert page.locator(".message").count() == 0
+    expect(page.locator(".message")).to_have_count(0)
     send(page, "two")
     finished(page)
     assert [message["content"] for message in bodies[1]["messages"]] == ["two"]
@@ -334,7 +342,7 @@ def test_without_a_database_chats_live_until_the_page_is_closed(
     new_chat(page, "two")
     page.get_by_role("link", name="one").click()
     page.locator(".message.user", has_text="one").wait_for()
-    assert page.locator(".chat-name").count() == 2
+    expect(page.locator(NAMES)).to_have_text(["two", "one"])
     page.reload()
     page.locator("#welcome").wait_for()
-    assert page.locator(".chat-name").count() == 0
+    no_chats(page)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from helpers.browser import Pages, Server, answers_with, bodies_of, finished, send
+from helpers.browser import (
+    Pages,
+    Server,
+    answers_with,
+    bodies_of,
+    expect,
+    finished,
+    send,
+    settled,
+    wait,
+)
 
 DROP = """([name, bytes, kind]) => {
     const data = new DataTransfer();
@@ -47,10 +58,10 @@ def test_files_are_attached_dropped_and_pasted(
     assert sent == (
         "Look:\n\nnotes.py:\n\n````py\nx = 1\n```\n````\n\npasted.txt:\n\n```txt\npästed\n```"
     )
-    assert not page.locator("#attachments").is_visible()
+    expect(page.locator("#attachments")).to_be_hidden()
     file = page.locator(".message.user .file").first
     file.locator("summary").click()
-    assert "x = 1" in file.locator("pre").inner_text()
+    expect(file.locator("pre")).to_contain_text("x = 1")
     page.reload()
     page.locator(".message.user .file").first.wait_for()
 
@@ -61,11 +72,11 @@ def test_files_that_are_no_text_or_too_large_are_refused(server: Server, pages: 
     for name, content, words in (
         ("photo.png", [0x89, 0x50, 0xFF, 0xFE], "photo.png is not a text file in UTF-8."),
         ("zeros.bin", [0, 0, 0], "zeros.bin is not a text file in UTF-8."),
-        ("large.txt", [65] * ((1 << 20) + 1), "large.txt is too large"),
+        ("large.txt", (1 << 20) + 1, "large.txt is too large"),  # as many zeros
     ):
         page.evaluate(DROP, [name, content, "drop"])
         notice.get_by_text(words).wait_for()
-    assert not page.locator("#attachments").is_visible()
+    expect(page.locator("#attachments")).to_be_hidden()
 
 
 def test_a_message_that_is_refused_comes_back_with_its_files(server: Server, pages: Pages) -> None:
@@ -76,9 +87,9 @@ def test_a_message_that_is_refused_comes_back_with_its_files(server: Server, pag
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=400, json=refused))
     send(page, "hello")
     finished(page)
-    assert page.get_by_label("Message", exact=True).input_value() == "hello"
-    assert page.get_by_role("button", name="Remove a.txt").is_visible()
-    assert page.locator(".message").count() == 0
+    expect(page.get_by_label("Message", exact=True)).to_have_value("hello")
+    expect(page.get_by_role("button", name="Remove a.txt")).to_be_visible()
+    expect(page.locator(".message")).to_have_count(0)
 
 
 def test_a_refused_message_stays_if_the_next_one_has_been_begun(
@@ -89,12 +100,11 @@ def test_a_refused_message_stays_if_the_next_one_has_been_begun(
     page.route("**/v1/chat/completions", lambda route: waiting.append(route))
     send(page, "a long question")
     page.get_by_label("Message", exact=True).fill("and also")
-    while not waiting:
-        page.wait_for_timeout(10)
+    wait(page, lambda: waiting)
     waiting[0].fulfill(status=503, json={"error": {"message": "no room"}})
     page.get_by_text("no room").wait_for()
-    assert page.get_by_label("Message", exact=True).input_value() == "and also"
-    assert "a long question" in page.locator(".message.user").inner_text()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("and also")
+    expect(page.locator(".message.user")).to_contain_text("a long question")
     page.reload()
     page.locator(".message.user", has_text="a long question").wait_for()
 
@@ -114,7 +124,8 @@ def test_text_that_comes_with_a_picture_is_pasted_as_text(server: Server, pages:
         }"""
     )
     assert not taken  # so the browser puts the text in
-    assert page.locator("#notice").is_hidden()
+    settled(page)
+    expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_what_the_server_offers_is_what_can_be_chosen(server: Server, pages: Pages) -> None:
@@ -163,9 +174,9 @@ def test_a_server_that_offers_other_drafters_shows_those(server: Server, pages: 
     page.goto(server.url)
     page.get_by_text("Drafts: none").wait_for()
     page.locator("#drafts summary").click()
-    assert page.locator("#drafts input[type=checkbox]").count() == 1
-    assert page.get_by_label("new-one").is_visible()
-    assert "Note: nothing is named." in page.locator("#drafts").inner_text()
+    expect(page.locator("#drafts input[type=checkbox]")).to_have_count(1)
+    expect(page.get_by_label("new-one")).to_be_visible()
+    expect(page.locator("#drafts")).to_contain_text("Note: nothing is named.")
 
 
 def test_without_drafts_no_word_is_marked(server: Server, pages: Pages) -> None:
@@ -173,8 +184,8 @@ def test_without_drafts_no_word_is_marked(server: Server, pages: Pages) -> None:
     choose(page, "off")
     send(page, "Repeat this text:\n\nOne two three.")
     finished(page)
-    assert page.locator(".assistant .accepted").count() == 0
-    assert "no drafts" in page.locator(".facts").inner_text()
+    expect(page.locator(".assistant .accepted")).to_have_count(0)
+    expect(page.locator(".facts")).to_contain_text("no drafts")
 
 
 def test_the_context_in_use_is_told(start: Callable[..., Server], pages: Pages) -> None:
@@ -182,8 +193,8 @@ def test_the_context_in_use_is_told(start: Callable[..., Server], pages: Pages) 
     send(page, "Repeat this text:\n\nOne two three.")
     finished(page)
     page.get_by_text("% of the context").wait_for()
-    assert "of 2,048 tokens" in page.locator("#context").get_attribute("title")
+    expect(page.locator("#context")).to_have_attribute("title", re.compile("of 2,048 tokens"))
     page.get_by_role("button", name="New chat").click()
-    assert page.locator("#context").inner_text() == ""
+    expect(page.locator("#context")).to_have_text("")
     page.get_by_role("link", name="Repeat this text").click()
     page.get_by_text("% of the context").wait_for()

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from helpers.browser import Pages, Server, answers_with, finished, send, until
+from helpers.browser import (
+    Pages,
+    Server,
+    answers_with,
+    expect,
+    failed_picture,
+    finished,
+    send,
+    settled,
+    until,
+    wait,
+)
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 800}
@@ -29,9 +41,9 @@ CONTRAST = """element => {
 }"""
 
 
-def fits(page: Any) -> bool:
-    """Tell whether nothing has to be scrolled sideways."""
-    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+def fits(page: Any) -> None:
+    """Check that nothing has to be scrolled sideways."""
+    until(page, "() => document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -56,9 +68,10 @@ def test_time_that_a_drafter_lost_is_not_called_saved(server: Server, pages: Pag
     seconds = {"none": None, "won": 1.26, "lost": -1.26, "even": -0.01}
     sources = [{"name": name, "saved_seconds": value} for name, value in seconds.items()]
     show_figures(page, server, sources, "idle")
-    words = page.locator("#sources .words span:last-child").all_inner_texts()
     share = "50 % of 2 tokens"
-    assert words == [share, f"{share}, 1.3 s saved", f"{share}, 1.3 s lost", f"{share}, 0 s saved"]
+    expect(page.locator("#sources .words span:last-child")).to_have_text(
+        [share, f"{share}, 1.3 s saved", f"{share}, 1.3 s lost", f"{share}, 0 s saved"]
+    )
 
 
 def test_figures_begin_anew_when_the_server_does(server: Server, pages: Pages) -> None:
@@ -80,16 +93,23 @@ def test_figures_begin_anew_when_the_server_does(server: Server, pages: Pages) -
             window.seen.push(document.getElementById('live-speed').textContent)
         ).observe(document.getElementById('live-speed'), {childList: true}), {once: true});"""
     )
+    page.clock.install()
     page.goto(server.url)
-    until(page, "() => window.seen.length >= 3")
+
+    def read() -> bool:
+        page.clock.fast_forward(1000)
+        return bool(page.evaluate("window.seen.length >= 3"))
+
+    wait(page, read)
     assert page.evaluate("window.seen.slice(0, 3)") == ["0", "10", "10"]
 
 
 def test_text_of_figures_stays_text(server: Server, pages: Pages) -> None:
     page = pages.open("about:blank")
     show_figures(page, server, [{"name": ATTACK}], ATTACK)
-    assert ATTACK in page.locator("#sources").inner_text()
-    assert ATTACK in page.locator("#slots").inner_text()
+    expect(page.locator("#sources")).to_contain_text(ATTACK)
+    expect(page.locator("#slots")).to_contain_text(ATTACK)
+    failed_picture(page)
     assert page.evaluate("window.hacked") is None
 
 
@@ -107,13 +127,14 @@ def test_nothing_but_the_pages_own_files_is_loaded(server: Server, pages: Pages)
     assert "require-trusted-types-for 'script'" in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
-    assert page.locator("script:not([src]), style, [style]:not(.fill)").count() == 0
+    expect(page.locator("script:not([src]), style, [style]:not(.fill)")).to_have_count(0)
 
 
 def test_text_is_readable_in_both_modes(server: Server, pages: Pages, dark: bool) -> None:
     page = pages.open(server.url, dark=dark)
     page.locator("#live").wait_for()
-    send(page, REPEAT)
+    answers_with(page, "Look:\n\n```python\ndef f(x):\n    return ", "len(x) + 'te", "xt'\n```")
+    send(page, "hello")
     finished(page)
     page.get_by_role("button", name="Compare: ").last.click()
     page.locator(".times").wait_for()
@@ -121,11 +142,12 @@ def test_text_is_readable_in_both_modes(server: Server, pages: Pages, dark: bool
     back = page.locator("body").evaluate("e => getComputedStyle(e).backgroundColor")
     assert (int(back[4:].split(",")[0]) < 60) == dark
     texts = (".assistant .accepted", ".assistant pre", ".assistant .hljs-keyword", ".code-head",
-             ".assistant .accepted .hljs-built_in, .hljs-built_in .accepted", ".hljs-string",
-             ".user .text", ".who", ".facts", ".facts.other", ".hint", ".model", ".legend",
+             ".hljs-built_in .accepted", ".hljs-string .accepted", ".hljs-string", ".user .text",
+             ".who", ".facts", ".facts.other", ".hint", ".model", ".legend",
              ".times", "#live dt", "#live dd", ".caption", "#new-chat", ".chat-name", "#context",
              "#drafts summary")  # fmt: skip
     for selector in texts:
+        page.locator(selector).first.wait_for(state="attached")
         for one in page.locator(selector).all()[:3]:
             assert one.evaluate(CONTRAST) >= 4.5, selector
     page.locator("#drafts summary").click()
@@ -139,35 +161,35 @@ def test_text_is_readable_in_both_modes(server: Server, pages: Pages, dark: bool
 def test_a_phone_never_scrolls_sideways(server: Server, pages: Pages) -> None:
     page = pages.open(server.url, **PHONE)
     page.get_by_text("Drafts:").first.wait_for()
-    assert fits(page)
+    fits(page)
     pages.shot(page, "phone-welcome")
     long = "x" * 300
     table = f"| {long} | b |\n|-|-|\n| {long} | {long} |\n"
     answers_with(page, long, f"\n\n```\n{long}\n```\n\n{table}")
     send(page, long)
     finished(page)
-    assert fits(page)
+    fits(page)
     page.unroute_all()
     page.keyboard.press("Control+Shift+O")
     send(page, REPEAT)
     finished(page)
-    assert fits(page)
+    fits(page)
     pages.shot(page, "phone-answer")
     for name, place in (("Speed", "#panel"), ("Chats", "#chats")):
-        assert not page.locator(place).is_visible()
+        expect(page.locator(place)).to_be_hidden()
         page.get_by_role("button", name=name, exact=True).click()
-        assert page.locator(place).is_visible()
-        assert fits(page)
+        expect(page.locator(place)).to_be_visible()
+        fits(page)
         pages.shot(page, f"phone-{name.lower()}")
         page.keyboard.press("Escape")
-        assert not page.locator(place).is_visible()
+        expect(page.locator(place)).to_be_hidden()
     page.locator("#drafts summary").click()
     box = page.locator("#drafts fieldset").bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= PHONE["width"]
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Settings").click()
-    assert fits(page)
+    fits(page)
     box = page.locator("#settings").bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= PHONE["width"]
@@ -182,9 +204,7 @@ def test_the_message_field_is_always_in_view(
     for _ in range(2):
         send(page, REPEAT)
         finished(page)
-        box = page.get_by_label("Message", exact=True).bounding_box()
-        assert box["y"] > 0
-        assert box["y"] + box["height"] <= size["height"]
+        expect(page.get_by_label("Message", exact=True)).to_be_in_viewport(ratio=1)
 
 
 def test_the_keyboard_reaches_everything(server: Server, pages: Pages) -> None:
@@ -203,9 +223,9 @@ def test_the_keyboard_reaches_everything(server: Server, pages: Pages) -> None:
     assert wanted <= seen
     page.locator("#open-settings").focus()
     page.keyboard.press("Enter")
-    assert page.locator("#settings").is_visible()
+    expect(page.locator("#settings")).to_be_visible()
     page.keyboard.press("Escape")
-    assert page.evaluate("document.activeElement.id") == "open-settings"
+    expect(page.locator("#open-settings")).to_be_focused()
 
 
 def test_the_skip_link_leaves_the_chat_open(server: Server, pages: Pages) -> None:
@@ -213,25 +233,26 @@ def test_the_skip_link_leaves_the_chat_open(server: Server, pages: Pages) -> Non
     answers_with(page, "fine")
     send(page, "hello")
     finished(page)
-    until(page, "() => location.hash")
-    address = page.evaluate("location.href")
+    expect(page).to_have_url(re.compile("#."))
+    address = page.url
     page.locator(".skip").focus()
     page.keyboard.press("Enter")
-    until(page, "() => document.activeElement.id === 'prompt'")
-    assert page.evaluate("location.href") == address
-    assert page.locator(".message").count() == 2
+    expect(page.locator("#prompt")).to_be_focused()
+    settled(page)
+    expect(page).to_have_url(address)
+    expect(page.locator(".message")).to_have_count(2)
 
 
 def test_the_sides_stay_away_if_closed(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     for name, place in (("Speed", "#panel"), ("Chats", "#chats")):
         button = page.get_by_role("button", name=name, exact=True)
-        assert button.get_attribute("aria-expanded") == "true"
+        expect(button).to_have_attribute("aria-expanded", "true")
         button.click()
-        assert not page.locator(place).is_visible()
+        expect(page.locator(place)).to_be_hidden()
     page.reload()
-    assert not page.locator("#panel").is_visible()
-    assert page.locator("#toggle-chats").get_attribute("aria-expanded") == "false"
+    expect(page.locator("#panel")).to_be_hidden()
+    expect(page.locator("#toggle-chats")).to_have_attribute("aria-expanded", "false")
 
 
 def test_escape_closes_a_side_and_leaves_the_answer_alone(server: Server, pages: Pages) -> None:
@@ -244,10 +265,12 @@ def test_escape_closes_a_side_and_leaves_the_answer_alone(server: Server, pages:
     page.locator("#panel").wait_for()
     page.keyboard.press("Escape")
     page.locator("#panel").wait_for(state="hidden")
-    assert stop.is_visible()
+    settled(page)
+    expect(stop).to_be_visible()
     composing = "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', %s}))"
     page.evaluate(composing % "isComposing: true")
-    assert stop.is_visible()
+    settled(page)
+    expect(stop).to_be_visible()
     page.evaluate(composing % "")
     stop.wait_for(state="hidden")
 
@@ -261,10 +284,10 @@ def test_a_chat_is_uncovered_when_it_is_chosen(server: Server, pages: Pages) -> 
     link = page.get_by_role("link", name="hello")
     for choice in (page.get_by_role("button", name="New chat"), link, link):  # at last the open one
         chats.click()
-        assert chats.get_attribute("aria-expanded") == "true"
+        expect(chats).to_have_attribute("aria-expanded", "true")
         choice.click()
-        page.locator("#scrim").wait_for(state="hidden", timeout=5000)
-        assert chats.get_attribute("aria-expanded") == "false"
+        page.locator("#scrim").wait_for(state="hidden")
+        expect(chats).to_have_attribute("aria-expanded", "false")
 
 
 def test_paper_shows_the_chat_alone(server: Server, pages: Pages) -> None:
@@ -273,18 +296,19 @@ def test_paper_shows_the_chat_alone(server: Server, pages: Pages) -> None:
     finished(page)
     page.emulate_media(media="print")
     pages.shot(page, "print")
-    assert page.locator(".assistant .text").is_visible()
+    expect(page.locator(".assistant .text")).to_be_visible()
     for selector in (".top", "#chats", "#panel", "#composer", ".actions"):
-        assert not page.locator(selector).first.is_visible(), selector
+        expect(page.locator(selector).first).to_be_hidden()
 
 
 def test_a_screen_reader_hears_of_the_answer(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
-    assert page.get_by_role("log").get_attribute("aria-label") == "Conversation"
+    expect(page.get_by_role("log")).to_have_attribute("aria-label", "Conversation")
     send(page, REPEAT)
     finished(page)
-    assert page.get_by_role("status").inner_text() == "Answer complete."
-    assert page.get_by_role("log").get_attribute("aria-busy") == "false"
+    expect(page.get_by_role("status")).to_have_text("Answer complete.")
+    expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
+    page.locator(".chat-name").wait_for()
     unnamed = """() => [...document.querySelectorAll('button, input, textarea, summary, a')]
         .filter(e => e.type !== 'file')
         .filter(e => !(e.textContent || e.ariaLabel || e.labels?.length)).map(e => e.id)"""

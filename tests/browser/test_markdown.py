@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import Pages, Server, answers_with, events, finished, last, send, told
+from helpers.browser import (
+    Pages,
+    Server,
+    answers_with,
+    events,
+    expect,
+    failed_picture,
+    finished,
+    last,
+    send,
+    settled,
+    told,
+)
 
 TEXT = "#messages .assistant:last-child .text"
 RICH = """# Title
@@ -65,8 +77,8 @@ def test_markdown_becomes_elements(server: Server, pages: Pages) -> None:
     text = page.locator(TEXT)
     pages.shot(page, "rich")
     for kind in ("h1", "em", "s", "ul ul li", "th.right", "blockquote", "pre .hljs-keyword"):
-        assert text.locator(kind).count() > 0, kind
-    assert text.locator("img").count() == 0
+        expect(text.locator(kind)).not_to_have_count(0)
+    expect(text.locator("img")).to_have_count(0)
     links = text.locator("a").evaluate_all("all => all.map(a => [a.href, a.target, a.rel])")
     assert [link[0] for link in links] == [
         "https://example.com/a", "https://example.com/p.png", "https://example.com/b"]  # fmt: skip
@@ -132,18 +144,16 @@ def test_hostile_text_stays_text(server: Server, pages: Pages, role: str) -> Non
     send(page, attack if role == "user" else "hello")
     finished(page)
     page.locator(".message a").evaluate_all("all => all.forEach(a => a.target = '')")
-    page.wait_for_timeout(200)
+    failed_picture(page)
     assert page.evaluate("window.hacked") is None
     wrong = "img, script, iframe, style, form:not(.edit), input, math, object"
-    assert page.locator(f".message :is({wrong})").count() == 0
-    assert page.locator("[onerror], [onload], [onclick], [onfocus], [srcdoc]").count() == 0
+    expect(page.locator(f".message :is({wrong})")).to_have_count(0)
+    expect(page.locator("[onerror], [onload], [onclick], [onfocus], [srcdoc]")).to_have_count(0)
     hrefs = page.locator(".message a").evaluate_all("all => all.map(a => a.protocol)")
     assert set(hrefs) <= {"https:"}
     assert [url for url in asked if not url.startswith((server.url, "data:"))] == []
-    assert (
-        "<script>window.hacked=1</script>"
-        in page.locator(".message").all_text_contents()[0 if role == "user" else 1]
-    )
+    message = page.locator(".message").nth(0 if role == "user" else 1)
+    expect(message).to_contain_text("<script>window.hacked=1</script>")
 
 
 def test_titles_and_names_stay_text(server: Server, pages: Pages) -> None:
@@ -155,14 +165,15 @@ def test_titles_and_names_stay_text(server: Server, pages: Pages) -> None:
     answers_with(page, "fine")
     send(page, attack)
     finished(page)
-    assert page.locator(".chat-name").inner_text() == attack
-    assert page.locator("#model").inner_text() == attack
+    expect(page.locator(".chat-name")).to_have_text(attack)
+    expect(page.locator("#model")).to_have_text(attack)
     refused = events({"error": {"message": attack}})
     page.unroute("**/v1/chat/completions")
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=refused))
     send(page, "again")
     finished(page, 2)
-    assert page.locator("#notice").inner_text() == attack
+    expect(page.locator("#notice")).to_have_text(attack)
+    failed_picture(page)
     assert page.evaluate("window.hacked") is None
 
 
@@ -218,9 +229,10 @@ def test_hundreds_of_messages_and_long_ones_stay_smooth(server: Server, pages: P
         json.dumps(chat),
     )
     page.locator(".message").nth(401).wait_for()
+    settled(page)
     # only what is near the view is rendered
     assert page.locator(".message .block").count() < 400
-    assert page.locator("#to-end").is_hidden()
+    expect(page.locator("#to-end")).to_be_hidden()
     page.locator("#scroll").evaluate("e => e.scrollTop = 0")
     page.locator(".message", has_text="Line 3499").first.locator(".block strong").first.wait_for()
     answers_with(page, *["word " * 20 + "\n\n"] * 2000)  # 200 kB

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
-from helpers.browser import KEY, Pages, Server, answers_with, bodies_of, finished, send, until
+from helpers.browser import (
+    KEY,
+    Pages,
+    Server,
+    answers_with,
+    bodies_of,
+    expect,
+    finished,
+    send,
+    settled,
+    until,
+    wait,
+)
 
 TEXT = "#messages .assistant:last-child .text"
 
@@ -13,15 +26,15 @@ TEXT = "#messages .assistant:last-child .text"
 def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     page.get_by_role("button", name="Settings").click()
-    assert page.get_by_label("Top-p").get_attribute("placeholder") == "0.95"  # the server's
-    assert page.get_by_label("Max tokens").get_attribute("placeholder") == "no limit"
+    expect(page.get_by_label("Top-p")).to_have_attribute("placeholder", "0.95")  # the server's
+    expect(page.get_by_label("Max tokens")).to_have_attribute("placeholder", "no limit")
     page.get_by_label("Temperature").fill("0.3")
     page.get_by_label("Max tokens").fill("40")
     page.get_by_label("Top-k").fill("7")
     page.get_by_label("Seed").fill("9")
     page.get_by_label("System prompt").fill("Be brief.")
     page.get_by_label("Further fields").fill('{"stop": ["END"], "stream": false}')
-    assert "The page sets stream itself" in page.locator("#extra-error").inner_text()
+    expect(page.locator("#extra-error")).to_contain_text("The page sets stream itself")
     pages.shot(page, "settings")
     page.keyboard.press("Escape")
     page.reload()
@@ -38,7 +51,7 @@ def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> Non
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Temperature").fill("")
     page.get_by_label("Further fields").fill('{"stop": [')
-    assert "not a JSON object" in page.locator("#extra-error").inner_text()
+    expect(page.locator("#extra-error")).to_contain_text("not a JSON object")
     page.keyboard.press("Escape")
     send(page, "again")
     finished(page, 2)
@@ -48,8 +61,7 @@ def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> Non
 
 def test_tabs_leave_each_others_settings_alone(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
-    other = page.context.new_page()
-    other.goto(server.url)
+    other = pages.beside(page, server.url)
     seen = "wanted => localStorage.getItem('ngramspec.settings')?.includes(wanted)"
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Temperature").fill("0.3")
@@ -62,20 +74,19 @@ def test_tabs_leave_each_others_settings_alone(server: Server, pages: Pages) -> 
     page.reload()
     other.reload()
     for one in (page, other):
-        assert one.locator("#temperature").input_value() == "0.3"
-        assert one.locator("#top_k").input_value() == "7"
-        assert one.locator("#marks").get_attribute("aria-pressed") == "false"
-        assert not one.locator("#panel").is_visible()
+        expect(one.locator("#temperature")).to_have_value("0.3")
+        expect(one.locator("#top_k")).to_have_value("7")
+        expect(one.locator("#marks")).to_have_attribute("aria-pressed", "false")
+        expect(one.locator("#panel")).to_be_hidden()
 
 
 def test_what_another_tab_sets_holds_at_once(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
-    other = page.context.new_page()
-    other.goto(server.url)
+    other = pages.beside(page, server.url)
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Temperature").fill("0.3")
     page.get_by_label("Answer everything twice").check()
-    until(other, "() => document.getElementById('compare').checked")
+    expect(other.locator("#compare")).to_be_checked()
     bodies = bodies_of(other)
     answers_with(other, "fine")
     send(other, "hello")
@@ -92,8 +103,8 @@ def test_the_server_takes_what_the_page_sends(server: Server, pages: Pages) -> N
     page.get_by_role("button", name="Done").click()
     send(page, "Repeat this text:\n\nOne two three four five six seven.")
     finished(page)
-    assert page.locator("#notice").is_hidden()
-    assert "Cut off" in page.locator(".facts").inner_text()
+    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator(".facts")).to_contain_text("Cut off")
 
 
 def test_a_key_is_asked_for_and_stays_in_the_tab(locked: Server, pages: Pages) -> None:
@@ -107,19 +118,20 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(locked: Server, pages: Pages) -
     dialog.get_by_label("API key").fill(KEY)
     page.keyboard.press("Enter")
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
-    assert page.locator("#banner").is_hidden()
+    expect(page.locator("#banner")).to_be_hidden()
     page.locator("#live").wait_for()
     send(page, "Repeat this text:\n\nOne two three.")
     finished(page)
-    assert "One" in page.locator(TEXT).inner_text()
+    expect(page.locator(TEXT)).to_contain_text("One")
     assert page.evaluate("sessionStorage.getItem('ngramspec.key')") == KEY
     kept = """async () => {
         const bases = await indexedDB.databases();
         const {everything} = await import('/page/store.js');
         return JSON.stringify([bases, await everything(), {...localStorage}, document.cookie]);
     }"""
-    assert KEY not in page.evaluate(kept)
-    assert "One" in page.evaluate(kept)
+    everything = page.evaluate(kept)
+    assert "One" in everything
+    assert KEY not in everything
 
 
 def test_a_key_of_any_characters_works(server: Server, pages: Pages) -> None:
@@ -153,22 +165,22 @@ def test_a_browser_that_stores_nothing_can_use_the_page(locked: Server, pages: P
     page.locator("#ask-key").get_by_label("API key").fill(KEY)
     page.keyboard.press("Enter")
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
-    assert page.locator("#banner").is_hidden()
+    expect(page.locator("#banner")).to_be_hidden()
 
 
 def test_a_key_that_is_no_longer_valid_is_told(locked: Server, pages: Pages) -> None:
     page = pages.open(locked.url)
     dialog = page.locator("#ask-key")
     dialog.get_by_role("button", name="Later").click()
-    assert "requires an API key" in page.locator("#banner").inner_text()
+    expect(page.locator("#banner")).to_contain_text("requires an API key")
     send(page, "hello")
     finished(page)
     notice = page.locator("#notice")
-    assert "API key" in notice.inner_text()
-    assert page.get_by_label("Message", exact=True).input_value() == "hello"  # for another try
+    expect(notice).to_contain_text("API key")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("hello")  # for another try
     notice.get_by_role("button", name="Enter a key").click()
     field = page.locator("#key")
-    assert field.evaluate("e => e === document.activeElement")
+    expect(field).to_be_focused()
     field.fill(KEY)
     page.keyboard.press("Enter")
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
@@ -180,60 +192,67 @@ def test_live_figures_move(server: Server, pages: Pages) -> None:
     code = "def area(width, height):\n    return width * height\n"
     send(page, f"Repeat this code:\n\n```python\n{code}```")
     finished(page)
-    until(page, "() => document.getElementById('per-step').textContent !== '–'")
+    expect(page.locator("#per-step")).not_to_have_text("–")
     page.get_by_text("0 · idle").wait_for()
-    assert page.locator("#sources .fill").count() > 0
-    assert "of 2,048 tokens" in page.locator("#slots").inner_text()
-    assert "cells" in page.locator("#pools").inner_text()
+    expect(page.locator("#sources .fill")).not_to_have_count(0)
+    expect(page.locator("#slots")).to_contain_text("of 2,048 tokens")
+    expect(page.locator("#pools")).to_contain_text("cells")
     pages.shot(page, "live")
 
 
 def test_figures_are_there_on_this_machine_and_hidden_where_off(
     start: Callable[..., Server], pages: Pages
 ) -> None:
-    page = pages.open(start().url)
+    page = pages.open(start(exact=False).url)
     page.locator("#live").wait_for()
-    page = pages.open(start("--no-slots").url)
+    page = pages.open("about:blank")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.install()
+    page.goto(start("--no-slots", exact=False).url)
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
-    page.wait_for_timeout(1200)
-    assert page.locator("#live").is_hidden()
-    assert page.locator("#panel").is_visible()  # the chat's own figures
-    assert not [text for text in pages.complaints if "status" in text]  # nothing was asked for
+    page.clock.run_for(3000)  # there would be a reading every second
+    settled(page)
+    expect(page.locator("#live")).to_be_hidden()
+    expect(page.locator("#panel")).to_be_visible()  # the chat's own figures
+    assert not [url for url in asked if url.endswith("/v1/ngramspec/live")]
 
 
 def test_a_full_context_is_told_with_what_to_do(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     send(page, "word " * 3000)
     finished(page)
-    words = page.locator("#notice").inner_text()
-    assert "context" in words
-    assert "new chat" in words
-    assert page.locator(".message").count() == 0  # the long message is not sent again
-    assert page.get_by_label("Message", exact=True).input_value().startswith("word word")
+    for words in ("context", "new chat"):
+        expect(page.locator("#notice")).to_contain_text(words)
+    expect(page.locator(".message")).to_have_count(0)  # the long message is not sent again
+    expect(page.get_by_label("Message", exact=True)).to_have_value(re.compile("^word word"))
     send(page, "Repeat this text:\n\nOne two three.")
     finished(page)
-    assert page.locator("#notice").is_hidden()
+    expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_a_server_that_is_away_is_waited_for(server: Server, pages: Pages) -> None:
     page = pages.open("about:blank")
     page.route("**/props", lambda route: route.abort())
+    page.clock.install()
     page.goto(server.url)
     page.get_by_text("The server does not answer. Trying again").wait_for()
     page.route("**/v1/chat/completions", lambda route: route.abort())
     send(page, "hello")
     finished(page)
-    assert "does not answer" in page.locator("#notice").inner_text()
-    assert page.get_by_label("Message", exact=True).input_value() == "hello"
+    expect(page.locator("#notice")).to_contain_text("does not answer")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("hello")
     loading = {"error": {"message": "Loading model", "code": 503}}
     page.unroute("**/props")
     page.route("**/props", lambda route: route.fulfill(status=503, json=loading))
-    page.get_by_text("not ready: Loading model").wait_for()
+    again = 2000  # milliseconds
+    said = page.get_by_text("not ready: Loading model")
+    wait(page, lambda: page.clock.fast_forward(again) or said.is_visible())
     page.unroute_all()
-    page.locator("#banner").wait_for(state="hidden")
+    wait(page, lambda: page.clock.fast_forward(again) or page.locator("#banner").is_hidden())
     send(page, "Repeat this text:\n\nOne two three.")
     finished(page)
-    assert page.locator("#notice").is_hidden()
+    expect(page.locator("#notice")).to_be_hidden()
     pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
 
 
@@ -254,9 +273,9 @@ def test_an_answer_that_breaks_off_stays(server: Server, pages: Pages) -> None:
     page.evaluate(reload_when_complete)
     with page.expect_event("load"):
         send(page, "hello")
-    until(page, "() => document.body.innerText.includes('half an')")
+    expect(page.locator(TEXT)).to_have_text("half an")
     assert "connection to the server was lost" in page.evaluate("() => sessionStorage.left")
-    until(page, "() => document.querySelector('[aria-label=Continue]')")
+    page.get_by_role("button", name="Continue").wait_for()
 
 
 def test_the_address_names_a_chat_before_it_is_saved(server: Server, pages: Pages) -> None:
@@ -272,11 +291,11 @@ def test_a_page_that_is_left_keeps_the_question(server: Server, pages: Pages) ->
     page = pages.open(server.url)
     page.route("**/v1/chat/completions", lambda route: None)  # the answer does not come
     send(page, "a question")
-    until(page, "() => location.hash")
+    expect(page).to_have_url(re.compile("#."))
     page.reload()
-    until(page, "() => document.querySelector('#messages .user')?.innerText.includes('a question')")
-    until(page, "() => document.querySelector('[aria-label=Continue]')")
-    assert page.get_by_text("Broken off.").is_visible()
+    expect(page.locator("#messages .user")).to_contain_text("a question")
+    page.get_by_role("button", name="Continue").wait_for()
+    expect(page.get_by_text("Broken off.")).to_be_visible()
 
 
 def test_a_model_without_a_chat_template_continues_texts(server: Server, pages: Pages) -> None:
@@ -300,4 +319,4 @@ def test_a_model_without_a_chat_template_continues_texts(server: Server, pages: 
     assert bodies[1]["prompt"].startswith(bodies[0]["prompt"])
     assert bodies[1]["prompt"].endswith("\n\ndef")
     assert len(bodies[1]["prompt"]) > len(bodies[0]["prompt"]) + len("\n\ndef")
-    assert page.locator("#notice").is_hidden()
+    expect(page.locator("#notice")).to_be_hidden()

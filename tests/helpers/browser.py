@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -86,8 +88,15 @@ class Pages:
         scheme = "dark" if dark else "light"
         size = {"width": width, "height": height}
         context = self.browser.new_context(viewport=size, color_scheme=scheme)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(1000 * ANSWER_SECONDS)
         self.contexts.append(context)
+        return self._tab(context, url)
+
+    def beside(self, page: Any, url: str) -> Any:
+        """Return a page at the URL in another tab of the same window."""
+        return self._tab(page.context, url)
+
+    def _tab(self, context: Any, url: str) -> Any:
         page = context.new_page()
         page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -114,15 +123,47 @@ def send(page: Any, text: str) -> None:
     page.keyboard.press("Enter")
 
 
+def expect(page_or_locator: Any) -> Any:
+    """Return Playwright's assertions about it, which wait until they hold."""
+    from playwright.sync_api import expect as expected  # here: modules are read without Playwright
+
+    expected.set_options(timeout=1000 * ANSWER_SECONDS)
+    return expected(page_or_locator)
+
+
+def exactly(text: str) -> re.Pattern[str]:
+    """Return what only this text fits: `expect` takes any white space for a text's own."""
+    return re.compile(f"^{re.escape(text)}$")
+
+
+def wait(page: Any, condition: Callable[[], object]) -> None:
+    """Wait until it is so, while what the page does is told here."""
+    end = time.monotonic() + ANSWER_SECONDS
+    while not condition():
+        assert time.monotonic() < end, page.inner_text("body")
+        page.wait_for_timeout(50)
+
+
 def until(page: Any, condition: str, arg: Any = None) -> None:
     """Wait until a function of the page returns true.
 
     Asked from here: on a busy machine a wait inside the page can miss what has long come true.
     """
-    end = time.monotonic() + ANSWER_SECONDS
-    while not page.evaluate(condition, arg):
-        assert time.monotonic() < end, page.inner_text("body")
-        page.wait_for_timeout(50)
+    wait(page, lambda: page.evaluate(condition, arg))
+
+
+def settled(page: Any) -> None:
+    """Let the page do what it has begun, before a check that it has left something alone."""
+    page.evaluate("() => new Promise(go => requestAnimationFrame(() => setTimeout(go)))")
+
+
+def failed_picture(page: Any) -> None:
+    """Wait until a picture fails to load, as pictures of hostile texts would have before it."""
+    page.evaluate(
+        """() => new Promise(go => {
+            Object.assign(new Image(), {onerror: () => go(), src: 'x'});
+        })"""
+    )
 
 
 def finished(page: Any, answers: int = 1) -> None:
