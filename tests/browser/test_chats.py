@@ -51,6 +51,16 @@ def no_chats(page: Any) -> None:
     expect(page.locator(NAMES)).to_have_count(0)
 
 
+# What is read of the database arrives when the test says so.
+HELD = """(() => {
+    const held = new Promise(go => window.go = go);
+    const {set} = Object.getOwnPropertyDescriptor(IDBTransaction.prototype, 'oncomplete');
+    Object.defineProperty(IDBTransaction.prototype, 'oncomplete', {
+        set(listener) { set.call(this, event => held.then(() => listener(event))); }
+    });
+})()"""
+
+
 def new_chat(page: Any, text: str) -> None:
     page.get_by_role("button", name="New chat").click()
     send(page, text)
@@ -86,6 +96,20 @@ def test_chats_stay_and_are_listed_newest_first(server: Server, pages: Pages) ->
     answers_with(other, "fine")
     new_chat(other, "third question")
     page.get_by_role("link", name="third question").wait_for()
+
+
+def test_a_message_waits_for_the_chat_that_is_being_read(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    page.add_init_script(HELD)
+    page.reload()
+    send(page, "two")
+    page.keyboard.press("Escape")  # nothing is there to be stopped
+    expect(page.locator(".message")).to_have_count(0)
+    page.evaluate("() => window.go()")
+    expect(page.locator(".message.user")).to_contain_text(["one", "two"])
+    expect(page.get_by_label("Message", exact=True)).to_have_value("")
 
 
 def test_a_chat_is_renamed_and_deleted(server: Server, pages: Pages) -> None:

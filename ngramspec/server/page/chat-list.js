@@ -53,7 +53,7 @@ async function changed({ id, gone = false }) {
     if (hit.includes(current)) return begin();
   } else if (!isRunning(id)) {
     revive(id);
-    if (id !== current.id) open.delete(id);
+    if (id !== current?.id) open.delete(id);
     else await takeOver(id);
   }
   list();

@@ -2,7 +2,7 @@
 
 import { attach, attached, take } from "./attachments.js";
 import { chats, server, whenKnown } from "./connection.js";
-import { isRunning, openChat, send, stop, whenChatChanges } from "./conversation.js";
+import { chatIsOpen, isRunning, openChat, send, stop, whenChatChanges } from "./conversation.js";
 import { $, make, number, percent } from "./dom.js";
 import { change, settings } from "./settings.js";
 
@@ -43,7 +43,8 @@ export function startComposer() {
   whenChatChanges(showContext);
 }
 
-function submit() {
+async function submit() {
+  if (!openChat()) await chatIsOpen; // else the address is named in the same task, before a page can be left
   const text = $("prompt").value;
   if (isRunning() || !(text.trim() || attached().length)) return;
   const files = attached();

@@ -22,7 +22,8 @@ const views = new Map(); // message -> view, of the open chat
 const cutViews = new WeakMap(); // message that may come back -> view, which may hold a text that is being typed
 const gone = new Set(); // ids of deleted chats
 const listeners = []; // called with a chat that has changed
-let chat = null;
+let chat = null; // null: the page still reads it
+let shown; // called once there is one
 let follows = true; // the end is in view, so new text scrolls
 let leaving = false; // the page is about to go, which breaks its answers off
 
@@ -40,11 +41,14 @@ const near = new IntersectionObserver(
 /** Call a function with every chat that has changed. */
 export const whenChatChanges = (listener) => listeners.push(listener);
 
-/** Return the open chat. */
+/** Return the open chat; null: the page still reads it. */
 export const openChat = () => chat;
 
+/** Resolves once there is an open chat. */
+export const chatIsOpen = new Promise((resolve) => (shown = resolve));
+
 /** Return whether an answer comes in, in the open chat or the one with the id. */
-export const isRunning = (id = chat.id) => running.has(id);
+export const isRunning = (id = chat?.id) => running.has(id);
 
 /** Show a chat. */
 export function show(opened) {
@@ -59,6 +63,7 @@ export function show(opened) {
   follows = true;
   refresh();
   toEnd();
+  shown();
 }
 
 /** Settle what a page that was left has begun. */
