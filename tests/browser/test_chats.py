@@ -51,6 +51,14 @@ def no_chats(page: Any) -> None:
     expect(page.locator(NAMES)).to_have_count(0)
 
 
+# What the browser is asked to write is not written before the page goes, which undoes it.
+STUCK = """() => {
+    IDBTransaction.prototype.commit = function () {
+        const store = this.objectStore('heads');
+        const wait = () => store.get('x').onsuccess = wait;
+        wait();
+    };
+}"""
 # What is read of the database arrives when the test says so.
 HELD = """(() => {
     const held = new Promise(go => window.go = go);
@@ -110,6 +118,60 @@ def test_a_message_waits_for_the_chat_that_is_being_read(server: Server, pages: 
     page.evaluate("() => window.go()")
     expect(page.locator(".message.user")).to_contain_text(["one", "two"])
     expect(page.get_by_label("Message", exact=True)).to_have_value("")
+
+
+def test_a_page_that_is_left_before_a_chat_is_written_keeps_it(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    page.evaluate(STUCK)
+    answers_with(page, "fine")
+    send(page, "question")
+    finished(page)
+    page.reload()
+    page.get_by_text("fine").wait_for()
+    page.reload()
+    page.get_by_text("fine").wait_for()
+    assert page.evaluate("Object.keys(localStorage)") == []  # the database has it
+
+
+def test_a_chat_that_was_not_written_does_not_replace_a_newer_one(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    other = same_chat(pages, page, "one")
+    page.evaluate(STUCK)
+    send(page, "lost")
+    finished(page, 2)
+    page.goto("about:blank")
+    answers_with(other, "good")
+    send(other, "two")
+    finished(other, 2)
+    page = pages.beside(other, other.url)
+    expect(page.locator(".message.user")).to_contain_text(["one", "two"])
+
+
+@pytest.mark.parametrize("button", ["Delete one", "Delete all chats"])
+def test_a_chat_that_was_not_written_is_deleted(server: Server, pages: Pages, button: str) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    other = same_chat(pages, page, "one")
+    page.evaluate(STUCK)
+    send(page, "two")
+    finished(page, 2)
+    page.goto("about:blank")
+    if button == "Delete one":
+        other.locator(".chat-list li").hover()
+    else:
+        other.get_by_role("button", name="Settings").click()
+    other.get_by_role("button", name=button).click()
+    other.locator("#confirm-yes").click()
+    no_chats(other)
+    page.goto(server.url)
+    no_chats(page)
 
 
 def test_a_chat_is_renamed_and_deleted(server: Server, pages: Pages) -> None:

@@ -1,5 +1,7 @@
 // Chats in the browser's database. Without one they live until the page is closed.
 
+import { forget, note, takeLeft } from "./unsaved.js";
+
 const NAME = "ngramspec";
 const CHATS = "chats";
 const HEADS = "heads"; // what the list shows, so that it need not read all texts
@@ -24,24 +26,28 @@ export class Unsaved extends Error {}
 
 /** Keep a chat; throws Unsaved. */
 export async function save(chat) {
-  const work = (store) => (store(HEADS).put(headOf(chat)), store(CHATS).put(chat));
+  const over = note(chat);
   try {
-    await run("readwrite", work, () => memory.set(chat.id, structuredClone(chat)));
+    await run("readwrite", (store) => put(store, chat), () => memory.set(chat.id, structuredClone(chat)));
   } catch (error) {
     const full = error?.name === "QuotaExceededError" ? "there is no room left for this page" : error?.message;
     throw new Unsaved(`The browser could not keep this chat: ${full}. It is lost when the page is closed.`);
+  } finally {
+    over();
   }
   others.postMessage({ id: chat.id });
 }
 
 /** Forget a chat. */
 export async function remove(id) {
+  forget(id);
   await run("readwrite", (store) => (store(HEADS).delete(id), store(CHATS).delete(id)), () => memory.delete(id));
   others.postMessage({ id, gone: true });
 }
 
 /** Forget all chats. */
 export async function clear() {
+  forget();
   await run("readwrite", (store) => (store(HEADS).clear(), store(CHATS).clear()), () => memory.clear());
   others.postMessage({ gone: true });
 }
@@ -55,6 +61,8 @@ export function whenChanged(listener) {
 }
 
 const headOf = ({ id, title, updated }) => ({ id, title, updated });
+
+const put = (store, chat) => (store(HEADS).put(headOf(chat)), store(CHATS).put(chat));
 
 /** Do work in one transaction, or something else where there is no database. */
 async function run(mode, work, instead) {
@@ -79,10 +87,23 @@ async function open() {
       request.onerror = () => reject(request.error);
     });
     base.onclose = () => (opened = null); // the browser closed it: the next work opens it again
+    for (const chat of takeLeft()) saveLeft(base, chat); // before anything is read
     return base;
   } catch {
     return null;
   }
+}
+
+/** Save a chat that a page was left with, but not over a newer state of it. */
+async function saveLeft(base, chat) {
+  const over = note(chat); // this page may be left, too
+  const transaction = base.transaction([CHATS, HEADS], "readwrite");
+  const store = (name) => transaction.objectStore(name);
+  const request = store(HEADS).get(chat.id);
+  request.onsuccess = () => request.result?.updated > chat.updated || put(store, chat);
+  await complete(transaction).catch(() => {}); // there is no room for it
+  over();
+  others.postMessage({ id: chat.id });
 }
 
 function complete(transaction) {
