@@ -120,6 +120,25 @@ def test_a_message_waits_for_the_chat_that_is_being_read(server: Server, pages: 
     expect(page.get_by_label("Message", exact=True)).to_have_value("")
 
 
+def test_a_chat_that_arrives_after_another_one_was_chosen_is_not_shown(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url)
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    new_chat(page, "two")
+    page.evaluate("""() => {
+        // while the chat is read
+        const begin = () => document.getElementById('new-chat').click();
+        addEventListener('hashchange', begin, {once: true});
+    }""")
+    page.get_by_role("link", name="one", exact=True).click()
+    expect(page).to_have_url(f"{server.url}/")
+    page.evaluate("async () => (await import('/page/store.js')).everything()")  # it is read
+    send(page, "three")
+    expect(page.locator(NAMES)).to_have_text(["three", "two", "one"])
+
+
 def test_a_page_that_is_left_before_a_chat_is_written_keeps_it(
     server: Server, pages: Pages
 ) -> None:

@@ -36,6 +36,7 @@ async function follow() {
   const id = location.hash.slice(1);
   if (id && id === openChat()?.id) return;
   const chat = id && (open.get(id) ?? (await store.load(id)));
+  if (id !== location.hash.slice(1)) return; // another chat was chosen while this one was read
   if (chat) openOne(chat);
   else begin();
 }
