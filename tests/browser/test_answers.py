@@ -108,6 +108,24 @@ def test_text_arrives_while_the_answer_is_made(server: Server, pages: Pages) -> 
     until(page, "() => window.lengths.size > 3")
 
 
+def test_the_end_of_an_answer_stops_no_timer_of_others(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.evaluate("""() => {
+        // numbers of frames, which timers can have as well, are told from those of timers
+        const {requestAnimationFrame: ask, cancelAnimationFrame: cancel, clearTimeout: clear} = window;
+        const far = 1e6;
+        window.wrong = [];
+        window.requestAnimationFrame = paint => ask(paint) + far;
+        window.cancelAnimationFrame = id => (id > far ? cancel(id - far) : window.wrong.push(id));
+        window.clearTimeout = id => (id > far ? window.wrong.push(id) : clear(id));
+    }""")
+    for number in range(1, 6):
+        answers_with(page, *["word "] * 50)
+        send(page, "hello")
+        finished(page, number)
+    assert page.evaluate("window.wrong") == []
+
+
 def test_a_second_message_knows_the_first(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     bodies = bodies_of(page)

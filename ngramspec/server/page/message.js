@@ -33,7 +33,7 @@ export class MessageView {
   #areas = new Map(); // call -> field for its result, which keeps what is typed
   #foot = make("div.foot");
   #flow = null;
-  #frame = 0;
+  #cancel = null; // takes back the next rendering; null: none is due
   #free = 0; // when rendering may go on
   #shown = false;
 
@@ -70,26 +70,30 @@ export class MessageView {
 
   /** Show what has come in, at the next frame at which there is time for it. */
   grow(shown) {
-    if (this.#frame) return;
+    if (this.#cancel) return;
     const paint = () => {
-      this.#frame = 0;
+      this.#cancel = null;
       const begin = performance.now();
       this.#render(true);
       shown();
       const end = performance.now();
       this.#free = end + Math.max(PAUSE, SHARE * (end - begin));
     };
+    const soon = () => {
+      const frame = requestAnimationFrame(paint);
+      this.#cancel = () => cancelAnimationFrame(frame);
+    };
     const wait = this.#free - performance.now();
-    const later = () => (this.#frame = requestAnimationFrame(paint));
-    if (wait > 8) this.#frame = setTimeout(later, wait);
-    else later();
+    if (wait > 8) {
+      const timer = setTimeout(soon, wait);
+      this.#cancel = () => clearTimeout(timer);
+    } else soon();
   }
 
   /** Show the whole answer. */
   end() {
-    cancelAnimationFrame(this.#frame);
-    clearTimeout(this.#frame);
-    this.#frame = 0;
+    this.#cancel?.();
+    this.#cancel = null;
     this.element.classList.remove("busy");
     this.#render(false);
     this.foot();
