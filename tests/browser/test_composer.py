@@ -190,6 +190,8 @@ def test_without_drafts_no_word_is_marked(server: Server, pages: Pages) -> None:
 
 def test_the_context_in_use_is_told(start: Callable[..., Server], pages: Pages) -> None:
     page = pages.open(start("--slots", "--metrics").url)
+    expect(page.locator("#drafts-name")).to_contain_text("ngram-mod")  # the server is known
+    expect(page.locator("#context")).to_have_attribute("title", "")  # nothing is in use yet
     send(page, "Repeat this text:\n\nOne two three.")
     finished(page)
     page.get_by_text("% of the context").wait_for()

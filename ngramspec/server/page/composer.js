@@ -96,6 +96,6 @@ export function showContext() {
   const used = facts ? facts.prompt + facts.tokens : 0;
   const parts = size && used ? [percent(used / size), make("span.wide-only", {}, " of the context")] : [];
   $("context").replaceChildren(...parts);
-  $("context").title = `The chat takes ${number.format(used)} of ${number.format(size)} tokens.`;
+  $("context").title = parts.length ? `The chat takes ${number.format(used)} of ${number.format(size)} tokens.` : "";
   $("context").classList.toggle("nearly", used > 0.9 * size);
 }
