@@ -112,7 +112,8 @@ def test_the_end_of_an_answer_stops_no_timer_of_others(server: Server, pages: Pa
     page = pages.open(server.url)
     page.evaluate("""() => {
         // numbers of frames, which timers can have as well, are told from those of timers
-        const {requestAnimationFrame: ask, cancelAnimationFrame: cancel, clearTimeout: clear} = window;
+        const {requestAnimationFrame: ask, cancelAnimationFrame: cancel} = window;
+        const clear = window.clearTimeout;
         const far = 1e6;
         window.wrong = [];
         window.requestAnimationFrame = paint => ask(paint) + far;
