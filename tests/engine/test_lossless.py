@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from engine.workload import Garbage, Oracle, requests
+from helpers.exact_settings import exact_setting
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Engine, FixedLength, Generation, Speculation
 
@@ -50,7 +51,7 @@ def model() -> Iterator[LlamaModel]:
 
 @pytest.fixture(scope="module")
 def found(model: LlamaModel) -> Any:
-    return find_exact(model, threads=1, slots=8)
+    return exact_setting(model, slots=8)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,12 @@ import pytest
 
 from engine.workload import Oracle, requests
 from helpers.backends import int32
+from helpers.exact_settings import exact_setting
 from helpers.fake_target import FakeTarget
 from ngramspec import LLM, embedded_model
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
 from ngramspec._native.engine.slot import Slot
-from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import (
     Engine,
@@ -52,7 +53,7 @@ def probabilities(made: TokenLogprob) -> list[float]:
 
 def test_drafts_change_no_probability(model: LlamaModel) -> None:
     """In the exact setting, for all kinds of sampling, with right and wrong drafts."""
-    found = find_exact(model, threads=1, slots=3)
+    found = exact_setting(model, slots=3)
     plain = {made.request.id: made for made in told(model, found, None)}
     oracle = Oracle({made.request.prompt_ids.tobytes(): made.token_ids for made in plain.values()})
     for drafter in ("ngram-simple,ngram-mod", oracle):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import json
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from helpers.exact_settings import exact_setting
 from helpers.fewer_merges import TEXT, text_model
 from helpers.gguf_models import build
 from helpers.other_vocabularies import WORDS, chain_model, no_vocabulary, permuted, word_piece_model
@@ -24,7 +26,7 @@ from ngramspec.adapters.llama_cpp.draft_model import (
     DraftModelSettings,
     open_draft_model,
 )
-from ngramspec.adapters.llama_cpp.exact import find_exact, open_exact
+from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.drafting import drafting_line
@@ -80,7 +82,7 @@ class Made(NamedTuple):
 Run = Callable[..., Made]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run(paths: Paths) -> Run:
     """Return a function that generates with two models."""
 
@@ -91,7 +93,7 @@ def run(paths: Paths) -> Run:
             size = options.get("context_size", 512)
             exact = options.get("exact", False)
             if exact:  # texts are compared where rounding would decide between tokens
-                found = find_exact(model, 1, slots)
+                found = exact_setting(model, slots)
                 target = stack.enter_context(open_exact(model, found, slots, size))
             else:
                 target = stack.enter_context(
@@ -154,24 +156,42 @@ def told_by_their_text(prompts: Sequence[str], answers: Sequence[list[int]]) -> 
     return found
 
 
+@pytest.fixture(scope="module")
+def told(run: Run) -> Callable[[float], dict[str, list[int]]]:
+    """Return a function of a temperature: some of CODE with their answers without drafts.
+
+    A model may say tokens that its tokenizer would not make of their text: what was said is then
+    not what its text tells. These answers are told by their text.
+    """
+
+    @functools.cache
+    def at(temperature: float) -> dict[str, list[int]]:
+        code = list(at(0.0)) if temperature else CODE
+        texts = run("code", None, code, temperature=temperature, exact=True).texts
+        return {code[index]: texts[index] for index in told_by_their_text(code, texts)}
+
+    return at
+
+
 @pytest.mark.parametrize(
     ("n_max", "p_min", "temperature", "slots"),
     [(4, 0.0, 0.0, 1), (16, 0.75, 0.0, 4), (4, 0.75, 0.7, 1)],
 )
 def test_other_ids_draft_as_well_as_the_same_ones(
-    run: Run, n_max: int, p_min: float, temperature: float, slots: int
+    run: Run,
+    told: Callable[[float], dict[str, list[int]]],
+    n_max: int,
+    p_min: float,
+    temperature: float,
+    slots: int,
 ) -> None:
     options: dict[str, Any] = {"n_max": n_max, "p_min": p_min, "temperature": temperature}
     options |= {"slots": slots, "exact": True}
-    # A model may say tokens that its tokenizer would not make of their text: what was said is then
-    # not what its text tells.
-    everything = run("code", None, CODE, **options)
-    code = [CODE[index] for index in told_by_their_text(CODE, everything.texts)][:6]
-    assert len(code) >= 4
-    plain = run("code", None, code, **options)
-    own, other = (run("code", small, code, **options) for small in ("code", "permuted"))
+    plain = dict(itertools.islice(told(temperature).items(), 6))
+    assert len(plain) >= 4
+    own, other = (run("code", small, list(plain), **options) for small in ("code", "permuted"))
     assert (own.kind, other.kind) == (DraftModel, TranslatedDraftModel)
-    assert other.texts == own.texts == plain.texts
+    assert other.texts == own.texts == list(plain.values())
     assert other.failures == {}
     assert other.per_pass >= 0.95 * own.per_pass
     assert other.acceptance >= 0.95 * own.acceptance
@@ -239,17 +259,17 @@ def test_a_text_that_does_not_fit_is_left_to_others(run: Run) -> None:
     assert 1.0 < made.per_pass < 2.0
 
 
-@pytest.mark.parametrize("other", ["code", "words"])
-def test_sentence_piece_targets_take_drafts_of_byte_level_models(run: Run, other: str) -> None:
+@pytest.mark.parametrize(("own", "other"), [("spm", "code"), ("spm", "words"), ("code", "spm")])
+def test_sentence_piece_and_byte_level_models_draft_for_each_other(
+    run: Run, own: str, other: str
+) -> None:
     prompts = ["aa bb \u00e9\u6f22\U0001f600", "the", "a b c d e f g"]
     options: dict[str, Any] = {"temperature": 0.9, "slots": 3, "max_tokens": 60}
-    plain = run("spm", None, prompts, **options)
-    made = run("spm", other, prompts, **options)
+    options |= {"exact": own == "code"}
+    plain = run(own, None, prompts, **options)
+    made = run(own, other, prompts, **options)
     assert made.kind is TranslatedDraftModel
     assert (made.texts, made.failures) == (plain.texts, {})
-    options |= {"exact": True}
-    back = run("code", "spm", prompts, **options)
-    assert (back.texts, back.failures) == (run("code", None, prompts, **options).texts, {})
 
 
 def test_it_drafts_beside_ngrams(run: Run) -> None:
