@@ -142,7 +142,7 @@ def test_a_model_that_cannot_take_tokens_back_is_refused(model_path: Callable[[s
         find_exact(model, threads=1, slots=2)
 
 
-def test_the_command_tells_each_settings_limit() -> None:
+def test_the_command_tells_each_settings_limit(model_path: Callable[[str], str]) -> None:
     options = ["bench", "exactness", "--threads", "1", "--tokens", "100"]
     made = CliRunner().invoke(main, [*options, "--flash-attn", "on", "--json"])
     assert made.exit_code == 0
@@ -151,6 +151,8 @@ def test_the_command_tells_each_settings_limit() -> None:
     assert found[1]["exact_batch"] >= 50
     assert not any(found[0]["differing"]["alone"][str(size)] for size in (1, 2, 33, 50))
     assert set(found[0]["differing"]) == set(WAYS)
-    table = CliRunner().invoke(main, [*options, "--flash-attn", "off"])
+    table = CliRunner().invoke(
+        main, [*options, "--flash-attn", "off", "--model", model_path("llama")]
+    )
     assert "none" in table.stdout or "1 to" in table.stdout
     assert CliRunner().invoke(main, ["bench", "exactness", "--threads", "x"]).exit_code == 2
