@@ -70,6 +70,11 @@ def sample(model_path: Callable[[str], str]) -> Iterator[Callable[[Any, int], An
         yield texts
 
 
+@pytest.fixture(scope="module")
+def plain(sample: Any) -> Any:
+    return sample(None, 1_000_000)[0]
+
+
 def chi_square(first: Any, second: Any, least: int = 20) -> tuple[float, int]:
     """Return the statistic of two samples of categories, rare ones joined, and its freedom."""
     size = int(max(first.max(), second.max())) + 1
@@ -87,8 +92,9 @@ def critical(freedom: int, z: float = 3.09) -> float:
     return freedom * (1.0 - part + z * math.sqrt(part)) ** 3
 
 
-def test_the_second_and_third_token_have_the_same_distribution_with_drafts(sample: Any) -> None:
-    plain, _ = sample(None, 1_000_000)
+def test_the_second_and_third_token_have_the_same_distribution_with_drafts(
+    sample: Any, plain: Any
+) -> None:
     drafted, accepted = sample(Popular(5), 9_000_000)
     assert accepted > SAMPLES / 20
     pairs = [(plain[:, i], drafted[:, i]) for i in (1, 2)]
@@ -99,8 +105,7 @@ def test_the_second_and_third_token_have_the_same_distribution_with_drafts(sampl
         assert statistic < critical(freedom)
 
 
-def test_the_chi_square_test_notices_a_small_bias(sample: Any) -> None:
-    plain, _ = sample(None, 1_000_000)
+def test_the_chi_square_test_notices_a_small_bias(plain: Any) -> None:
     second = plain[:, 1].copy()
     values, counts = np.unique(second, return_counts=True)
     often, other = values[np.argsort(-counts)[:2]]
