@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from helpers.exact_settings import find_once
 from ngramspec import LLM, embedded_model
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.slot import Slot
@@ -43,7 +44,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def engines() -> Iterator[dict[str, LLM]]:
+def tested_once() -> Iterator[None]:
+    """Let exact engines test each setting once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_once)
+        yield
+
+
+@pytest.fixture(scope="module")
+def engines(tested_once: None) -> Iterator[dict[str, LLM]]:
     """Return engines without drafts, without branches and with them, by name."""
     given: dict[str, Any] = {"slots": 1, "context_size": 1024, "exact": True}
     with (
@@ -76,7 +85,7 @@ def said(made: Generation) -> tuple[Any, ...]:
 def test_the_text_is_that_of_plain_decoding(
     still: None, engines: dict[str, LLM], branches: list[int], name: str
 ) -> None:
-    options = {"max_tokens": 120, **OPTIONS[name]}
+    options = {"max_tokens": 60, **OPTIONS[name]}
     texts = {}
     for kind, engine in engines.items():
         branches.clear()

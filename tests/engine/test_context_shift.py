@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.workload import Garbage as ModelGarbage
 from helpers.backends import int32
-from helpers.exact_settings import exact_setting
+from helpers.exact_settings import find_once
 from helpers.fake_target import FakeTarget, Garbage, Oracle
 from helpers.machines import SETTINGS
 from ngramspec import embedded_model
@@ -265,7 +265,7 @@ def prompts(model: LlamaModel, num_tokens: Sequence[int], **options: Any) -> lis
 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_twenty_contexts_are_the_same_with_any_drafts(model: LlamaModel, slots: int) -> None:
-    found = exact_setting(model, slots)
+    found = find_once(model, 1, slots)
     lengths = [TWENTY] if slots == 1 else [TWENTY, TWENTY // 2, TWENTY // 3, 100]
     off = prompts(model, lengths, speculation=Speculation(enabled=False))
     plain = [made.token_ids for made in texts(model, found, None, slots, off, SMALL_CONTEXT)]
@@ -279,7 +279,7 @@ def test_twenty_contexts_are_the_same_with_any_drafts(model: LlamaModel, slots: 
 
 
 def test_alone_or_beside_others_the_text_is_the_same(model: LlamaModel) -> None:
-    found = exact_setting(model, slots=3)
+    found = find_once(model, 1, 3)
     lengths = [5 * CONTEXT, 3 * CONTEXT, 4 * CONTEXT]
     together = texts(model, found, "suffix", 3, prompts(model, lengths))
     for index, made in enumerate(together):

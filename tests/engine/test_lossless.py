@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.workload import Garbage, Oracle, requests
-from helpers.exact_settings import exact_setting
+from helpers.exact_settings import find_once
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
@@ -51,7 +51,7 @@ def model() -> Iterator[LlamaModel]:
 
 @pytest.fixture(scope="module")
 def found(model: LlamaModel) -> Any:
-    return exact_setting(model, slots=8)
+    return find_once(model, 1, 8)
 
 
 @pytest.fixture(scope="module")

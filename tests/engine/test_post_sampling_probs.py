@@ -12,7 +12,7 @@ import pytest
 
 from engine.workload import Oracle, requests
 from helpers.backends import int32
-from helpers.exact_settings import exact_setting
+from helpers.exact_settings import find_once
 from helpers.fake_target import FakeTarget
 from ngramspec import LLM, embedded_model
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
@@ -53,7 +53,7 @@ def probabilities(made: TokenLogprob) -> list[float]:
 
 def test_drafts_change_no_probability(model: LlamaModel) -> None:
     """In the exact setting, for all kinds of sampling, with right and wrong drafts."""
-    found = exact_setting(model, slots=3)
+    found = find_once(model, 1, 3)
     plain = {made.request.id: made for made in told(model, found, None)}
     oracle = Oracle({made.request.prompt_ids.tobytes(): made.token_ids for made in plain.values()})
     for drafter in ("ngram-simple,ngram-mod", oracle):

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.engine.exactness import Exactness
 
-_FOUND: dict[tuple[Path, int], Exactness] = {}
+_FOUND: dict[tuple[Any, ...], Exactness] = {}
 
 
-def exact_setting(model: LlamaModel, slots: int) -> Exactness:
-    """Return what find_exact finds for one thread and so many slots."""
-    key = Path(model.path), slots
+def find_once(
+    model: LlamaModel,
+    threads: int,
+    slots: int,
+    cache_type: str = "f16",
+    own: ContextSettings | None = None,
+) -> Exactness:
+    """Return what find_exact finds, which chooses the kind of cache, and measures no branches."""
+    own = own and replace(own, branches=1, kv_unified=True)
+    key = model.path, threads, slots, cache_type, own
     if key not in _FOUND:
-        _FOUND[key] = find_exact(model, threads=1, slots=slots)
+        _FOUND[key] = find_exact(model, threads, slots, cache_type, own)
     return _FOUND[key]

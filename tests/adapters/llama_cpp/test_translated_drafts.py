@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from helpers.exact_settings import exact_setting
+from helpers.exact_settings import find_once
 from helpers.fewer_merges import TEXT, text_model
 from helpers.gguf_models import build
 from helpers.other_vocabularies import WORDS, chain_model, no_vocabulary, permuted, word_piece_model
@@ -93,7 +93,7 @@ def run(paths: Paths) -> Run:
             size = options.get("context_size", 512)
             exact = options.get("exact", False)
             if exact:  # texts are compared where rounding would decide between tokens
-                found = exact_setting(model, slots)
+                found = find_once(model, 1, slots)
                 target = stack.enter_context(open_exact(model, found, slots, size))
             else:
                 target = stack.enter_context(
