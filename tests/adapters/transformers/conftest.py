@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +66,11 @@ def prompts(tokenizer: Any) -> list[str]:
 def batch(tokenizer: Any, prompts: list[str]) -> Any:
     """Four prompts of unequal length, padded on the left."""
     return tokenizer([prompts[i] for i in (0, 1, 4, 5)], return_tensors="pt", padding=True)
+
+
+@pytest.fixture(scope="session")
+def plain(model: Any, batch: Any) -> Callable[[int], Any]:
+    """Return a function of a number: what the batch says in so many tokens, greedy, undrafted."""
+    return functools.cache(
+        lambda count: model.generate(**batch, max_new_tokens=count, do_sample=False)
+    )
