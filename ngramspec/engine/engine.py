@@ -77,9 +77,9 @@ class Engine:
     failure: Why that thread stopped running it, None if it has not.
     context_shift: As given.
 
-    Thread-safety: submit, check, save_slot, restore_slot, erase_slot, announce, refuse, abandon,
-    stats and slots from any thread, and Generation.cancel; step, wait_for_work, generate, fail and
-    close from the one thread that runs the engine.
+    Thread-safety: submit, check, save_slot, restore_slot, erase_slot, announce, wake, refuse,
+    abandon, stats and slots from any thread, and Generation.cancel; step, wait_for_work, generate,
+    fail and close from the one thread that runs the engine.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Engine:
         except BaseException:
             generation.on_finish()
             raise
-        self._wake.set()
+        self.wake()
         return generation
 
     def check(self, request: Request) -> None:
@@ -298,12 +298,16 @@ class Engine:
         return self._gathering.announce()
 
     def wait_for_work(self, timeout: float) -> None:
-        """Return when something was submitted, or after `timeout` seconds."""
+        """Return when something was submitted, after `wake`, or after `timeout` seconds."""
         if not len(self._queue):
             self._wake.wait(timeout)
         self._wake.clear()
         if len(self._queue):
             self._gathering.wait()
+
+    def wake(self) -> None:
+        """Let `wait_for_work` return, now or when it is next called."""
+        self._wake.set()
 
     def refuse(self) -> None:
         """Accept no more requests; submitted ones go on."""
@@ -501,7 +505,7 @@ class Engine:
             if self.failure is not None or self._closed:
                 raise StateError("the engine is closed, or has failed")
             future = self._stepper.tasks.put(slot, work)
-        self._wake.set()
+        self.wake()
         return future
 
     def _sampler_of(self, request: Request, seed: int) -> Sampler:

@@ -72,6 +72,7 @@ class EngineThread:
             time.sleep(0.005)
         finished = not engine.busy and engine.failure is None
         self._stopping.set()
+        engine.wake()
         self._thread.join(last)
         if self.alive:
             engine.abandon(BackendError(f"a step did not end within {last:g} seconds"))

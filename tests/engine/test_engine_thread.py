@@ -71,6 +71,14 @@ def test_an_idle_engine_wakes_up_at_once() -> None:
         assert not thread.engine.busy
 
 
+def test_an_idle_engine_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ngramspec.engine.thread.IDLE_SECONDS", SECONDS)
+    thread = EngineThread(Engine(FakeTarget(), None))
+    assert thread.engine.submit(request(most=2)).wait(SECONDS)
+    assert thread.close(last=SECONDS / 4)
+    assert not thread.alive
+
+
 def test_an_idle_engine_waits_a_moment_for_announced_requests() -> None:
     for _ in range(20):  # it may be late once: the wait is short
         target = FakeTarget()
