@@ -15,15 +15,12 @@ from ngramspec.errors import BackendError
 
 RUN = Bench._run
 QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
+pytestmark = pytest.mark.usefixtures("tested_once")
 
 
-@pytest.fixture(scope="module")
-def one_drafter() -> dict[str, Any]:
-    from click.testing import CliRunner
-
-    from ngramspec.cli import main
-
-    result = CliRunner().invoke(main, [*QUICK, "--drafter", "ngram-simple", "--json"])
+@pytest.fixture
+def one_drafter(invoke: Any) -> dict[str, Any]:
+    result = invoke(*QUICK, "--drafter", "ngram-simple", "--json")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     made: dict[str, Any] = json.loads(result.stdout)
@@ -75,29 +72,42 @@ def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
         assert len(run["seconds"]) == len(run["prompt_seconds"]) == 1
 
 
-@pytest.mark.parametrize("flag", ["--drafter", "--spec-type"])
-def test_view_without_a_terminal(spawn: Any, flag: str) -> None:
-    done = spawn(*QUICK, flag, "ngram-cache,ngram-mod")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""  # no progress bar where there is no terminal
-    assert "\x1b" not in done.stdout
-    lines = done.stdout.splitlines()
+def check_view(stdout: str, stderr: str) -> None:
+    assert stderr == ""  # no progress bar where there is no terminal
+    assert "\x1b" not in stdout
+    lines = stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert any("«def push(self, »" in line for line in lines)
     row = next(line for line in lines if line.lstrip().startswith("ngram-mod,ngram-cache"))
     assert re.fullmatch(r" *ngram-mod,ngram-cache +\d+ +[\d.]+x +\d+% +[\d.]+ +\d+ +1/1 *", row)
-    assert "1 of 1 texts equal those without drafts" in done.stdout
+    assert "1 of 1 texts equal those without drafts" in stdout
 
 
-def test_view_in_colour(spawn: Any) -> None:
-    done = spawn(*QUICK, "--drafter", "ngram-simple", FORCE_COLOR="1", TERM="xterm-256color")
+def test_view_without_a_terminal(spawn: Any) -> None:
+    done = spawn(*QUICK, "--drafter", "ngram-cache,ngram-mod")
     assert done.returncode == 0, done.stderr
-    assert "\x1b[32m" in done.stdout  # green: accepted draft tokens
-    assert "\x1b[1m" in done.stdout  # bold: the model's own
-    assert "«" not in done.stdout
-    marked = spawn(*QUICK, "--drafter", "ngram-simple", "--no-color", FORCE_COLOR="1")
-    assert "\x1b[32m" not in marked.stdout
-    assert "«" in marked.stdout
+    check_view(done.stdout, done.stderr)
+
+
+def test_drafters_have_llama_cpps_name_too(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = invoke(*QUICK, "--spec-type", "ngram-cache,ngram-mod")
+    assert result.exit_code == 0, result.output
+    check_view(result.stdout, result.stderr)
+
+
+def test_view_in_colour(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm-256color"), ("COLUMNS", "80")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    result = invoke(*QUICK, "--drafter", "ngram-simple")
+    assert result.exit_code == 0, result.output
+    assert "\x1b[32m" in result.stdout  # green: accepted draft tokens
+    assert "\x1b[1m" in result.stdout  # bold: the model's own
+    assert "«" not in result.stdout
+    marked = invoke(*QUICK, "--drafter", "ngram-simple", "--no-color").stdout
+    assert "\x1b[32m" not in marked
+    assert "«" in marked
 
 
 def test_lengths_are_fixed_only_where_all_drafters_have_settings() -> None:

@@ -11,32 +11,17 @@ import pytest
 
 from helpers.cli import assert_one_error
 from helpers.ollama_stores import tinycode
-from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.bench.e2e.demo import decode_pieces
 from ngramspec.bench.e2e.difference import find_difference
 from ngramspec.cli.output import marked_text, styled
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
-from ngramspec.engine.exactness import Exactness
 from ngramspec.errors import BackendError
 
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
 )
 SHORT = ("generate", "-n", "24", "--exact")
-TESTED: dict[tuple[Any, ...], Exactness] = {}
-
-
-@pytest.fixture(autouse=True)
-def tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let --exact test each setting once: it takes a second, and the outcome is the same."""
-
-    def find_once(model: Any, *setting: Any) -> Exactness:
-        key = (model.path, *setting)
-        if key not in TESTED:
-            TESTED[key] = find_exact(model, *setting)
-        return TESTED[key]
-
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_once)
+pytestmark = pytest.mark.usefixtures("tested_once")
 
 
 def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
@@ -132,16 +117,18 @@ def test_exact_fails_where_no_setting_is_exact(
 
 
 def test_exact_takes_threads_and_another_type_of_cache(invoke: Any) -> None:
-    made = run_json(invoke, "-p", PROMPT, "-t", "1", "-ctk", "f32", "-ctv", "f32", "--compare")
+    cache = ("-ctk", "q8_0", "-ctv", "q8_0", "-b", "8", "-ub", "8")  # so less is tested
+    made = run_json(invoke, "-p", PROMPT, "-t", "1", *cache, "--compare")
     assert made["compare"]["identical"] is True
     mixed = invoke(*SHORT, "-p", PROMPT, "-ctk", "f32")
     assert_one_error(mixed, "the same type for cached keys and values, got f32 and f16", 2)
 
 
 def test_accepted_tokens_are_green_on_a_terminal(spawn: Any) -> None:
-    done = spawn(*SHORT, "-p", PROMPT, FORCE_COLOR="1", TERM="xterm-256color")
+    given = ("generate", "-n", "24", "-t", "1", "--policy", "fixed", "-p", PROMPT)
+    done = spawn(*given, FORCE_COLOR="1", TERM="xterm-256color")
     assert "\x1b[32m" in done.stdout
-    plain = spawn(*SHORT, "-p", PROMPT, "--no-color", FORCE_COLOR="1", TERM="xterm-256color")
+    plain = spawn(*given, "--no-color", FORCE_COLOR="1", TERM="xterm-256color")
     assert "\x1b" not in plain.stdout
     assert re.sub(r"\x1b\[\d*m", "", done.stdout) == plain.stdout
 
