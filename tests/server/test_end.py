@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,13 @@ class Faulty:
             *given, *drafts, *arguments, program=FAULTY, NGRAMSPEC_FAULTS=str(self.folder)
         )
         self.url = self.server.url()
+        # One for all threads, without certificates, which take longer than most answers.
+        self.client = httpx.Client(base_url=self.url, timeout=60, verify=False)
         self.answers: list[httpx.Response] = []
         self._threads: list[threading.Thread] = []
 
     def post(self, path: str = "/completion", **body: Any) -> httpx.Response:
-        return httpx.post(self.url + path, json=body, timeout=60)
+        return self.client.post(path, json=body)
 
     def learn(self) -> None:
         """Let the drafter learn something that is to be saved."""
@@ -60,7 +62,7 @@ class Faulty:
         self._threads[-1].start()
 
     def busy(self) -> bool:
-        return any(slot["is_processing"] for slot in httpx.get(f"{self.url}/slots").json())
+        return any(slot["is_processing"] for slot in self.client.get("/slots").json())
 
     def switch_on(self, fault: str) -> None:
         (self.folder / fault).touch()
@@ -74,14 +76,21 @@ class Faulty:
 
 
 @pytest.fixture
-def faulty(spawn: Spawn, tmp_path: Path) -> Callable[..., Faulty]:
-    return lambda *arguments: Faulty(spawn, tmp_path, *arguments)
+def faulty(spawn: Spawn, tmp_path: Path) -> Iterator[Callable[..., Faulty]]:
+    with contextlib.ExitStack() as stack:
+
+        def faulty(*arguments: str) -> Faulty:
+            made = Faulty(spawn, tmp_path, *arguments)
+            stack.callback(made.client.close)
+            return made
+
+        yield faulty
 
 
 def test_a_decode_that_hangs_is_told_and_ends_the_process(faulty: Any) -> None:
     made = faulty("--stall-timeout", "2.5")
     made.learn()
-    assert httpx.get(f"{made.url}/health").json() == {"status": "ok"}
+    assert made.client.get("/health").json() == {"status": "ok"}
     made.begin()
     made.begin()  # it waits for the slot
     wait_until(made.busy)
@@ -89,7 +98,7 @@ def test_a_decode_that_hangs_is_told_and_ends_the_process(faulty: Any) -> None:
     seen: list[httpx.Response] = []
 
     def unwell() -> bool:
-        seen.append(httpx.get(f"{made.url}/health"))
+        seen.append(made.client.get("/health"))
         return seen[-1].status_code == 503
 
     wait_until(unwell)
@@ -109,7 +118,7 @@ def test_an_engine_that_dies_is_told_and_ends_the_process(faulty: Any) -> None:
     made.begin()
     wait_until(made.busy)
     made.begin()
-    wait_until(lambda: "requests_deferred 1.0\n" in httpx.get(f"{made.url}/metrics").text)
+    wait_until(lambda: "requests_deferred 1.0\n" in made.client.get("/metrics").text)
     made.switch_on("fail")
     assert all("has ended: ZeroDivisionError" in message for message in made.messages())
     assert made.server.wait() == 1
