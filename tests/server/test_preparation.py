@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ngramspec.errors import CapacityError, StateError
+from ngramspec.server.bridge import preparation as preparations
 from ngramspec.server.bridge.preparation import THREADS, Preparation
 from ngramspec.server.http.client_gone import ClientGone
 
@@ -47,7 +48,10 @@ def test_work_that_fails_after_its_client_left_is_not_logged(
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_work_that_ends_as_its_client_leaves_is_returned_or_abandoned(turns: int) -> None:
+def test_work_that_ends_as_its_client_leaves_is_returned_or_abandoned(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparations, "QUICK_SECONDS", 0.001)  # the client is watched after it
     left, abandoned = threading.Event(), []
 
     async def receive() -> dict[str, str]:
