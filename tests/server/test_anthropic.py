@@ -200,13 +200,14 @@ def test_a_begun_answer_is_continued(client: anthropic.Anthropic) -> None:
     assert text_of(ask(client, messages=begun)).startswith("width, height")
 
 
-def test_why_an_answer_ends(client: anthropic.Anthropic) -> None:
+def test_why_an_answer_ends(client: anthropic.Anthropic, start: Start) -> None:
     made = ask(client, max_tokens=3)
     assert (made.stop_reason, made.usage.output_tokens) == ("max_tokens", 3)
     made = ask(client, stop_sequences=["nowhere", "width *"])
     assert (made.stop_reason, made.stop_sequence) == ("stop_sequence", "width *")
     assert text_of(made).endswith("return ")
-    made = ask(client, max_tokens=4096, extra={"ignore_eos": True})
+    with client_of(start(slots=1, context_size=256)) as small:
+        made = ask(small, max_tokens=4096, extra={"ignore_eos": True})
     assert made.stop_reason == "model_context_window_exceeded"
 
 
@@ -300,19 +301,19 @@ def test_spans_and_timings_come_when_asked_for(server: Serving) -> None:
 
 
 def test_a_long_wait_is_filled_with_pings(start: Start) -> None:
-    server = start(slots=1, sse_ping_interval=0.3)
+    server = start(slots=1, sse_ping_interval=0.1)
     busy = {"messages": CHAT, "stream": True, "ignore_eos": True, "max_tokens": 1900}
+    body = {"messages": CHAT, "stream": True, "max_tokens": 1}
     with server.client.stream("POST", "/v1/messages", json=busy) as first:
         lines = first.iter_lines()
         while "content_block_delta" not in next(lines):
             pass
-        with httpx.stream(
-            "POST",
-            f"{server.url}/v1/messages",
-            timeout=60,
-            json={"messages": CHAT, "stream": True, "max_tokens": 1},
-        ) as second:
-            names = [line for line in second.iter_lines() if line.startswith("event: ")]
+        with server.client.stream("POST", "/v1/messages", json=body) as second:
+            names = []
+            for line in second.iter_lines():
+                if line.startswith("event: "):
+                    names.append(line)
+                    first.close()  # its slot becomes free after the first ping
     assert names[0] == "event: ping"
     assert names[-1] == "event: message_stop"
     with client_of(server) as client:
@@ -434,11 +435,11 @@ def test_thinking_has_a_budget(client: anthropic.Anthropic) -> None:
 
 
 def test_the_progress_of_a_prompt_is_told_when_asked_for(server: Serving) -> None:
-    body = {"messages": [{"role": "user", "content": "x = 1\n" * 400}], "return_progress": True}
+    body = {"messages": [{"role": "user", "content": "x = 1\n" * 100}], "return_progress": True}
     events = events_of(server.client, **body, cache_prompt=False, max_tokens=2)
     told = [event for event in events if "prompt_progress" in event]
     assert {event["type"] for event in told} == {"ping"}
-    assert told[-1]["prompt_progress"]["total"] > 800
+    assert told[-1]["prompt_progress"]["total"] > 200
 
 
 @pytest.mark.parametrize(

@@ -266,13 +266,13 @@ def test_spans_and_timings_come_when_asked_for(server: Serving) -> None:
 
 
 def test_the_progress_of_a_prompt_is_told_when_asked_for(server: Serving) -> None:
-    long = "x = 1\n" * 400
+    long = "x = 1\n" * 100
     body = {"input": long, "return_progress": True, "cache_prompt": False, "max_output_tokens": 2}
     told = [event for event in events_of(server.client, **body) if "prompt_progress" in event]
     assert {event["type"] for event in told} == {"response.in_progress"}
     counts = [event["prompt_progress"]["processed"] for event in told]
     assert counts == sorted(counts)
-    assert told[-1]["prompt_progress"]["total"] > 800
+    assert told[-1]["prompt_progress"]["total"] > 200
 
 
 def test_spans_of_text_that_is_held_back_come_with_the_next_event() -> None:
@@ -546,23 +546,23 @@ def test_a_failure_in_a_stream_is_a_failed_response(
 
 
 def test_a_long_wait_shows_signs_of_life(start: Start) -> None:
-    server = start(slots=1, sse_ping_interval=0.3)
+    server = start(slots=1, sse_ping_interval=0.1)
     busy = {"input": REPEAT, "stream": True, "ignore_eos": True, "max_output_tokens": 1900}
+    body = {"input": REPEAT, "stream": True, "max_output_tokens": 1}
     with server.client.stream("POST", "/v1/responses", json=busy) as first:
         lines = first.iter_lines()
         while "output_text.delta" not in next(lines):
             pass
-        with httpx.stream(
-            "POST",
-            f"{server.url}/v1/responses",
-            timeout=60,
-            json={"input": REPEAT, "stream": True, "max_output_tokens": 1},
-        ) as second:
-            names = [line for line in second.iter_lines() if line.startswith("event: ")]
-    told = [name.removeprefix("event: response.") for name in names]
+        with server.client.stream("POST", "/v1/responses", json=body) as second:
+            told = []
+            for line in second.iter_lines():
+                if line.startswith("event: "):
+                    told.append(line.removeprefix("event: response."))
+                    if told.count("in_progress") == 2:  # the second one is a sign of life
+                        first.close()
     assert told[:2] == ["created", "in_progress"]
     assert told.count("created") == 1
-    assert told.count("in_progress") >= 1
+    assert told.count("in_progress") >= 2
     assert told[-1] == "incomplete"
 
 

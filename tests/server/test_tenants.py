@@ -14,6 +14,7 @@ from helpers.fake_target import FakeTarget
 from helpers.serving import Serving, wait_until
 from ngramspec import HashPool, NgramCache
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine, FixedLength
 from ngramspec.engine.sources.drafters import MAX_KINDS
 from ngramspec.errors import InputError
@@ -191,12 +192,19 @@ def test_one_key_does_not_drop_what_another_keeps(start: Start) -> None:
 LONG: dict[str, Any] = {"prompt": "def area(", "ignore_eos": True, "temperature": 1.0}
 
 
-def test_one_key_does_not_fill_the_queue(start: Start) -> None:
+def test_one_key_does_not_fill_the_queue(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     server = server_of(start, drafter=None, max_queue=4)
     answers: list[tuple[str, int]] = []
+    looked, decode = threading.Event(), LlamaTarget.decode
+
+    def wait_and_decode(self: LlamaTarget, *arguments: Any) -> None:
+        assert looked.wait(20)
+        decode(self, *arguments)
+
+    monkeypatch.setattr(LlamaTarget, "decode", wait_and_decode)
 
     def ask(key: str) -> None:
-        most = 1200 if key == ALICE else 1  # long enough to look at the queue
+        most = 150 if key == ALICE else 1  # answers come one after the other
         answers.append((key, post(server, key, "/completion", **LONG, n_predict=most).status_code))
 
     threads = [threading.Thread(target=ask, args=(ALICE,)) for _ in range(3)]
@@ -212,6 +220,7 @@ def test_one_key_does_not_fill_the_queue(start: Start) -> None:
     threads.append(threading.Thread(target=ask, args=(BOB,)))
     threads[-1].start()
     wait_until(lambda: server.engine.queue_length == 3)
+    looked.set()
     for thread in threads:
         thread.join(60)
     assert sorted(answers) == [*3 * [(ALICE, 200)], (BOB, 200)]
