@@ -60,34 +60,13 @@ def spawn() -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-@pytest.fixture(scope="session")
-def tested() -> dict[tuple[Any, ...], Any]:
-    """Return what was found out about exact settings."""
-    return {}
-
-
 @pytest.fixture
-def tested_once(monkeypatch: pytest.MonkeyPatch, tested: dict[tuple[Any, ...], Any]) -> None:
+def tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each exact setting be tested once: it takes seconds, and the outcome is the same."""
-    from ngramspec.adapters.llama_cpp import exact
-    from ngramspec.engine.exactness import trees_differ
+    from helpers.exact_settings import differ_once, find_once
 
-    find_exact = exact.find_exact
-
-    def find_once(model: Any, *setting: Any) -> Any:
-        key = (model.path, *setting)
-        if key not in tested:
-            tested[key] = find_exact(model, *setting)
-        return tested[key]
-
-    def differ_once(target: Any, ids: Any, sizes: list[int], rows: int) -> Any:
-        key = (target.model.path, target.settings, ids.tobytes(), *sizes, rows)
-        if key not in tested:
-            tested[key] = trees_differ(target, ids, sizes, rows)
-        return tested[key]
-
-    monkeypatch.setattr(exact, "find_exact", find_once)
-    monkeypatch.setattr(exact, "trees_differ", differ_once)
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_once)
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.trees_differ", differ_once)
 
 
 @pytest.fixture

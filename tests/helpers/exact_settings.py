@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
-from ngramspec.engine.exactness import Exactness
+from ngramspec.engine.exactness import Exactness, trees_differ
 
 _FOUND: dict[tuple[Any, ...], Exactness] = {}
+_DIFFER: dict[tuple[Any, ...], bool] = {}
 
 
 def find_once(
@@ -26,3 +28,11 @@ def find_once(
     if key not in _FOUND:
         _FOUND[key] = find_exact(model, threads, slots, cache_type, own)
     return _FOUND[key]
+
+
+def differ_once(target: Any, token_ids: Any, sizes: Sequence[int], rows: int) -> bool:
+    """Return what trees_differ does."""
+    key = target.model.path, target.settings, token_ids.tobytes(), *sizes, rows
+    if key not in _DIFFER:
+        _DIFFER[key] = trees_differ(target, token_ids, sizes, rows)
+    return _DIFFER[key]
