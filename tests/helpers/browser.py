@@ -90,14 +90,18 @@ class Pages:
         context = self.browser.new_context(viewport=size, color_scheme=scheme)
         context.set_default_timeout(1000 * ANSWER_SECONDS)
         self.contexts.append(context)
-        return self._tab(context, url)
+        return self._watched(context.new_page(), url)
 
     def beside(self, page: Any, url: str) -> Any:
-        """Return a page at the URL in another tab of the same window."""
-        return self._tab(page.context, url)
+        """Return a page at the URL that shares what a page's browser stores.
 
-    def _tab(self, context: Any, url: str) -> Any:
-        page = context.new_page()
+        In a window of its own: a tab that is hidden is drawn, and takes clicks, once a second.
+        """
+        with page.context.expect_page() as opened:
+            page.evaluate("() => void open('about:blank', '', 'popup, noopener')")
+        return self._watched(opened.value, url)
+
+    def _watched(self, page: Any, url: str) -> Any:
         page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.goto(url)
