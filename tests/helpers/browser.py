@@ -1,8 +1,13 @@
-"""A running `ngramspec serve`, and pages of a browser whose consoles are watched."""
+"""A running `ngramspec serve`, and pages of a browser whose consoles are watched.
+
+NGRAMSPEC_SLOW_PAGES makes the pages slow: with 8,500 their scripts take 8 times the time, and what
+server and database answer comes 500 ms later. A test that looks at a page too early fails then.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -19,6 +24,17 @@ from typing import Any
 START_SECONDS = 60
 KEY = "the-key"
 ANSWER_SECONDS = 60
+SLOWNESS, DELAY = map(int, os.environ.get("NGRAMSPEC_SLOW_PAGES", "1,0").split(","))  # times, ms
+# In the page: answers that tests make up do not pass the network, which could be slow as well.
+LATE = """(() => {
+    const late = value => new Promise(go => setTimeout(() => go(value), %d));
+    const fetched = window.fetch;
+    window.fetch = (...all) => fetched(...all).then(late);
+    const {set} = Object.getOwnPropertyDescriptor(IDBTransaction.prototype, 'oncomplete');
+    Object.defineProperty(IDBTransaction.prototype, 'oncomplete', {
+        set(listener) { set.call(this, event => late(event).then(listener)); }
+    });
+})()"""
 # With policy auto the machine's speed would decide whether anything is drafted at all.
 OPTIONS = ("--spec-type", "ngram-mod,ngram-cache", "--policy", "fixed", "--parallel", "2",
            "--temp", "0", "--log-level", "error")  # fmt: skip
@@ -89,6 +105,8 @@ class Pages:
         size = {"width": width, "height": height}
         context = self.browser.new_context(viewport=size, color_scheme=scheme)
         context.set_default_timeout(1000 * ANSWER_SECONDS)
+        if DELAY:
+            context.add_init_script(LATE % DELAY)
         self.contexts.append(context)
         return self._watched(context.new_page(), url)
 
@@ -104,6 +122,9 @@ class Pages:
     def _watched(self, page: Any, url: str) -> Any:
         page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        if SLOWNESS > 1:
+            session = page.context.new_cdp_session(page)
+            session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWNESS})
         page.goto(url)
         return page
 
