@@ -54,10 +54,10 @@ def whole(text: list[int]) -> list[int]:
 
 @pytest.fixture(scope="module")
 def small() -> Any:
-    """A model of random weights that heed positions, yet it soon says the same again and again."""
+    """A model of random weights, which soon says the same again and again."""
     for name in ("torch", "transformers"):
         pytest.importorskip(name, reason=REASON)
-    return tiny_models.tiny("Llama", initializer_range=0.1)
+    return tiny_models.tiny("Llama")
 
 
 @pytest.fixture(scope="module")

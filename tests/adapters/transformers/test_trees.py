@@ -32,7 +32,7 @@ def said(made: Any, inputs: Any, extra: int = 12) -> list[list[int]]:
 
 
 def with_trees(
-    model: Any, inputs: Any, wanted: Any, turns: Iterable[int] = range(4), **options: Any
+    model: Any, inputs: Any, wanted: Any, turns: Iterable[int] = range(2), **options: Any
 ) -> list[Any]:
     """Return what trees around the wanted texts give; side branches of them were accepted."""
     counts, made = np.zeros(3, int), []
@@ -138,18 +138,18 @@ def test_ends_and_criteria_end_rows_where_they_would() -> None:
     model, inputs = tiny("Llama"), prompts(3)
 
     def at_a_pair(ids: Any, scores: Any, **_: Any) -> Any:
-        return ids[:, -2:].sum(dim=1) == 66
+        return ids[:, -2:].sum(dim=1) == 4
 
     for more in (
-        {"eos_token_id": [6, 33]},
-        {"eos_token_id": [1], "stopping_criteria": [at_a_pair]},
+        {"eos_token_id": [12]},
+        {"eos_token_id": [7], "stopping_criteria": [at_a_pair]},
     ):
         for rows in (1, 3):
             some = {key: values[:rows] for key, values in inputs.items()}
             options = {"max_new_tokens": 60, "do_sample": False, **more}
             wanted = model.generate(**some, **options)
             assert wanted.shape[1] < 72 or (wanted[:, -1] == 0).any()
-            with_trees(model, some, wanted, range(12), **options)
+            with_trees(model, some, wanted, **options)
 
 
 class Listener:
@@ -233,7 +233,7 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
     from itertools import product
 
     model = tiny("Llama", vocab_size=3, pad_token_id=None)
-    model.lm_head.weight.data *= 12  # neither even nor certain
+    model.lm_head.weight.data *= 2.4  # neither even nor certain
     prompt, count, rows, rounds = [0, 1, 2, 0, 1, 2], 4, 400, 10
     exact = {}
     for text in product(range(3), repeat=count):
@@ -297,11 +297,12 @@ def known_costs(monkeypatch: Any) -> None:
 @pytest.mark.parametrize("cache", [None, "static"])
 @pytest.mark.parametrize("rows", [1, 4])
 def test_the_embedded_model_says_the_same_with_trees(
-    model: Any, batch: Any, watched: dict[str, int], rows: int, cache: Any
+    model: Any, batch: Any, plain: Any, watched: dict[str, int], rows: int, cache: Any
 ) -> None:
-    inputs = batch if rows > 1 else {key: values[2:3] for key, values in batch.items()}
+    inputs, wanted = batch, plain(120)
+    if rows == 1:
+        inputs, wanted = {key: values[2:3] for key, values in batch.items()}, wanted[2:3]
     options = {"max_new_tokens": 120, "do_sample": False, "cache_implementation": cache}
-    wanted = model.generate(**inputs, **options)
     speculator = NgramSpeculator("suffix", policy=AutoPolicy(costs=CHEAP))
     made = model.generate(
         **inputs, **options, custom_generate=ngramspec_generate, drafter=speculator
@@ -317,7 +318,7 @@ def test_the_embedded_model_samples_the_same_with_trees(
     model: Any, batch: Any, watched: dict[str, int], rows: int
 ) -> None:
     inputs = batch if rows > 1 else {key: values[2:3] for key, values in batch.items()}
-    options = {"max_new_tokens": 100, "do_sample": True, "temperature": 0.9, "seeds": 21}
+    options = {"max_new_tokens": 60, "do_sample": True, "temperature": 0.9, "seeds": 21}
     options["custom_generate"] = ngramspec_generate
     wanted = model.generate(**inputs, **options, max_draft=0)
     made = model.generate(
