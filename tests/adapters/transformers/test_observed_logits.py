@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="drives transformers, which is not installed")
 pytest.importorskip("transformers", reason="drives transformers, which is not installed")
 
+from helpers.tiny_models import prompts, tiny
 from ngramspec import AutoPolicy, SuccessorPool, create_drafter
 from ngramspec.adapters.transformers import NgramSpeculator, ngramspec_generate
 from ngramspec.adapters.transformers.drafts import Drafts
@@ -18,13 +19,15 @@ from ngramspec.costs import CostTable
 CHEAP = CostTable(((1, 1.0), (64, 1.05)))
 
 
-@pytest.mark.parametrize("sampled", [{"do_sample": False}, {"do_sample": True, "seeds": 3}])
+@pytest.mark.parametrize(
+    "sampled", [{"do_sample": False}, {"do_sample": True, "seeds": 3, "temperature": 0.15}]
+)
 @pytest.mark.parametrize("rows", [1, 4])
 def test_what_the_model_held_likely_is_drafted_later(
-    model: Any, batch: Any, monkeypatch: Any, rows: int, sampled: dict[str, Any]
+    monkeypatch: Any, rows: int, sampled: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(Drafts, "observe", lambda *_: None)  # costs stay as given
-    inputs = batch if rows > 1 else {key: values[1:2] for key, values in batch.items()}
+    model, inputs = tiny("Llama", vocab_size=400), prompts(rows)
     options = {"max_new_tokens": 60, "custom_generate": ngramspec_generate, **sampled}
     wanted = model.generate(**inputs, **options, max_draft=0)
     speculator = NgramSpeculator("recycle", policy=AutoPolicy(costs=CHEAP))
