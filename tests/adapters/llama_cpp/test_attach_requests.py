@@ -51,10 +51,10 @@ def test_a_row_without_logits_raises_instead_of_ending_the_process(make_llama: A
 def test_n_ctx_that_the_library_rounds_up_ends_where_plain_decoding_does(
     make_llama: Any, how: str
 ) -> None:
-    made = {"n_ctx": 300, "logits_all": "scores" in how}
+    made = {"n_ctx": 210, "logits_all": "scores" in how}
     forever = {"max_tokens": None, "temperature": 0.0}
-    plain = make_llama("llama", n_ctx=300).create_completion(PROSE, **forever, seed=1)
-    assert plain["usage"]["total_tokens"] == 512
+    plain = make_llama("llama", n_ctx=210).create_completion(PROSE, **forever, seed=1)
+    assert plain["usage"]["total_tokens"] == 256
     draft = NgramDraft(drafter=FakeDrafter(lambda history, limit: [1] * limit), max_draft=16)
     llama = make_llama("llama", **made, draft_model=None if how == "attached" else draft)
     if how == "attached":

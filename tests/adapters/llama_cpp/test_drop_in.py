@@ -113,10 +113,11 @@ def test_the_owner_of_a_buffer_is_found_behind_wrappers_and_after_calls_by_hand(
 
 def test_a_draft_never_passes_the_end_of_the_buffer(make_llama: Any) -> None:
     draft = NgramDraft(drafter=FakeDrafter(longest), max_draft=60)
-    llama = make_llama("llama", n_ctx=512, logits_all=True, draft_model=draft)
-    prompt = llama.tokenize(PROSE.encode())[:197]
-    result = llama.create_completion(prompt, max_tokens=512 - len(prompt), temperature=0.8, seed=1)
-    assert result["usage"]["total_tokens"] == 512
+    llama = make_llama("llama", n_ctx=256, logits_all=True, draft_model=draft)
+    prompt = llama.tokenize(PROSE.encode())[:157]
+    result = llama.create_completion(prompt, max_tokens=256 - len(prompt), temperature=0.8, seed=1)
+    assert result["usage"]["total_tokens"] == 256
+    assert max(draft.drafter.limits) == 60
     assert min(draft.drafter.limits) < 5
 
 

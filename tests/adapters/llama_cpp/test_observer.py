@@ -45,7 +45,9 @@ class Reference:
         tokens = [raw.token[i] for i in range(raw.n_tokens)]
         self._text = [*self._llama.input_ids[: self._first].tolist(), *tokens]
         self._rows = {
-            self._first + i: np.array(lib.llama_get_logits_ith(context, i)[: self.n_vocab])
+            self._first + i: np.ctypeslib.as_array(
+                lib.llama_get_logits_ith(context, i), (self.n_vocab,)
+            ).copy()
             for i in range(raw.n_tokens)
             if raw.logits[i]
         }
@@ -70,7 +72,10 @@ class Reference:
     def _note(self, text: list[int], row: Any) -> None:
         p = np.exp(row.astype(np.float64) - row.max())
         p /= p.sum()
-        likeliest = np.argsort(-p, kind="stable")[:TOP]
+        many = np.flatnonzero(
+            p >= np.partition(p, -TOP)[-TOP]
+        )  # a whole sort takes ten times longer
+        likeliest = many[np.argsort(-p[many], kind="stable")[:TOP]]
         kept = (likeliest.tolist(), p[likeliest].tolist())
         self.known[text[-1],] = kept
         if len(text) > 1:
@@ -133,7 +138,7 @@ def test_the_pool_holds_what_the_model_said_after_each_token(
     make_llama: Any, mode: str, spec: str
 ) -> None:
     llama, draft, pool, reference = make(make_llama, mode, spec)
-    for seed in range(8):
+    for seed in range(5):
         llama.create_completion(PROMPT, max_tokens=60, temperature=0.0)
         hot(llama, seed)
     check(pool, reference)
@@ -145,10 +150,16 @@ def test_the_pool_holds_what_the_model_said_after_each_token(
         assert draft.stats()["recycle"].num_accepted_tokens > 50
 
 
+@pytest.fixture(scope="module")
+def plain_texts() -> dict[str, list[str]]:
+    """Keep what is said without drafts, by the request's name."""
+    return {}
+
+
 @MODES
 @pytest.mark.parametrize("request_name", ["greedy", "sampled", "hot", "grammar", "bias", "penalty"])
 def test_text_is_the_same_with_what_was_learned(
-    make_llama: Any, mode: str, request_name: str
+    make_llama: Any, plain_texts: dict[str, list[str]], mode: str, request_name: str
 ) -> None:
     from llama_cpp import LlamaGrammar
 
@@ -162,10 +173,11 @@ def test_text_is_the_same_with_what_was_learned(
     }
     request = requests[request_name]
     llama, draft, pool, reference = make(make_llama, mode)
-    plain = make_llama("embedded", n_ctx=512)
-    more = range(2, 8 if request_name == "grammar" else 3)  # its texts are short
-    for seed in (1, 1, *more):
-        assert hot(llama, seed, **request) == hot(plain, seed, **request)
+    seeds = (1, 1, *range(2, 8 if request_name == "grammar" else 3))  # its texts are short
+    if request_name not in plain_texts:
+        plain = make_llama("embedded", n_ctx=512)
+        plain_texts[request_name] = [hot(plain, seed, **request) for seed in seeds]
+    assert [hot(llama, seed, **request) for seed in seeds] == plain_texts[request_name]
     check(pool, reference)
     accepted = draft.stats()["recycle"].num_accepted_tokens
     # A plain draft_model gets no drafts beside a logits processor, but learns all the same.
