@@ -161,12 +161,22 @@ def test_peers_run_in_another_process(trace_of: Callable[..., Trace]) -> None:
     assert "no program" in runs.missing["llamacpp-ngram-mod"]
 
 
+@pytest.fixture
+def without_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first interpreter have none: to try them all takes seconds."""
+    says = f"print({json.dumps(json.dumps({'missing': {'hf-pld(3,10)': 'no torch'}}))})"
+    first = types.SimpleNamespace(executable=str(write_program(tmp_path / "first", says)))
+    monkeypatch.setattr("ngramspec.bench.peers.runs.sys", first)
+
+
+@pytest.mark.usefixtures("without_peers")
 def test_the_process_that_fails_is_named(trace_of: Callable[..., Trace], tmp_path: Path) -> None:
     python = write_program(tmp_path / "python", "sys.exit('no numpy here')")
     with pytest.raises(BackendError, match=r"the peers in .*python failed: no numpy here"):
         run_peers([trace_of(SET, 2)], PeerPlaces(pythons=(str(python),)))
 
 
+@pytest.mark.usefixtures("without_peers")
 def test_compiled_drafters_by_a_program(trace_of: Callable[..., Trace], tmp_path: Path) -> None:
     trace = trace_of(SET, 2)
     summary = {"sessions": 2, "steps": 3, "drafts": 1, "begin_us_per_session": 2.0,
