@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,13 @@ def needs(*modules: str) -> None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
+
+
+def run_here(script: str, *options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a script in this process, where torch is loaded already: that takes seconds."""
+    monkeypatch.syspath_prepend(str(GPU))
+    monkeypatch.setattr(sys, "argv", [str(GPU / script), *options])
+    runpy.run_path(str(GPU / script), run_name="__main__")
 
 
 def run(script: str, *options: str, cwd: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.gpu_scripts import needs, run
+from helpers.gpu_scripts import needs, run_here
 
 pytestmark = pytest.mark.usefixtures("scripts")
 GOES = """
@@ -166,10 +166,13 @@ def test_scripts_take_the_options_that_steps_give_them(
     assert len([*names, "steps.json.gz", "everything.json", "log.txt"]) == 8  # as it says
 
 
-def test_the_check_says_what_is_ready(tmp_path: Path) -> None:
+def test_the_check_says_what_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     needs("torch", "transformers", "llama_cpp", "gguf")
     path = tmp_path / "check.json"
-    printed = run("check_machine.py", "--small", "--json", str(path), cwd=tmp_path)
+    run_here("check_machine.py", "--small", "--json", str(path), monkeypatch=monkeypatch)
+    printed = capsys.readouterr().out
     assert json.loads(path.read_text()) == {"torch": [], "llama": []}
     assert "llama_replay.py: ready" in printed
     assert "a small pass on cpu chose 5 tokens" in printed

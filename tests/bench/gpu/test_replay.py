@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.gpu_scripts import GPU, needs, run
+from helpers.gpu_scripts import GPU, needs, run, run_here
 
 
 def full_logits(model: Any, token_ids: Any) -> Any:
@@ -332,15 +332,18 @@ def test_what_is_computed_for_attention_alone_is_that_of_all_layers(
     assert layers == [(0, 4), (1, 4), (2, 4)]
 
 
-def test_the_profile_runs_small(tmp_path: Path) -> None:
+def test_the_profile_runs_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     needs("torch", "transformers")
     path = tmp_path / "made.json"
-    printed = run(
+    monkeypatch.chdir(tmp_path)
+    run_here(
         *("profile_steps.py", "--small", "--batch", "2", "--steps", "5", "--json", str(path)),
         *("--modes", "suffix:gate", "--trace", "steps.json.gz"),
-        cwd=tmp_path,
+        monkeypatch=monkeypatch,
     )
-    assert "suffix:gate" in printed
+    assert "suffix:gate" in capsys.readouterr().out
     rows = json.loads(path.read_text())["rows"]
     assert [row["steps"] for row in rows] == [5, 5]
     assert 0 < rows[1]["share"] < 1
