@@ -74,7 +74,7 @@ def test_greedy_texts_are_those_of_no_drafts(
     if cache == "static" and "sliding_window" in changes:
         changes = {**changes, "sliding_window": 90}  # static ones must not slide
     model, inputs = tiny(kind, attention, **changes), prompts(rows)
-    options = {"max_new_tokens": 60, "do_sample": False, "cache_implementation": cache}
+    options = {"max_new_tokens": 40, "do_sample": False, "cache_implementation": cache}
     wanted = model.generate(**inputs, **options)
     with_trees(model, inputs, wanted, **options)
 
