@@ -29,15 +29,17 @@ CHATML = (
 
 
 class FastWriter(GGUFWriter):
-    """GGUFWriter that packs long string arrays in one go (150,000 strings: 0.1 s, not 8 s)."""
+    """GGUFWriter that packs long arrays in one go (150,000 strings: 0.1 s, not 8 s)."""
 
     def _pack_val(
         self, val: Any, vtype: GGUFValueType, add_vtype: bool, sub_type: Any = None
     ) -> bytes:
-        if vtype != GGUFValueType.ARRAY or len(val) < 1000 or not isinstance(val[0], bytes):
+        if vtype != GGUFValueType.ARRAY or len(val) < 1000:
             return super()._pack_val(val, vtype, add_vtype, sub_type)
         head = self._pack("I", vtype) if add_vtype else b""
-        head += self._pack("I", GGUFValueType.STRING) + self._pack("Q", len(val))
+        head += self._pack("I", GGUFValueType.get_type(val[0])) + self._pack("Q", len(val))
+        if not isinstance(val[0], bytes):
+            return head + np.array(val, "<f4" if isinstance(val[0], float) else "<i4").tobytes()
         return head + b"".join(len(item).to_bytes(8, "little") + item for item in val)
 
 
