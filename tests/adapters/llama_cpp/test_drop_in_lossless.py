@@ -39,15 +39,15 @@ def requests() -> dict[str, dict[str, Any]]:
 
     grammar = LlamaGrammar.from_string(GRAMMAR, verbose=False)
     return {
-        "greedy": {"temperature": 0.0, "max_tokens": 100},
-        "sampled": {"temperature": 0.8, "max_tokens": 80},
+        "greedy": {"temperature": 0.0, "max_tokens": 60},
+        "sampled": {"temperature": 0.8, "max_tokens": 50},
         "hot": {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 30},
-        "stop": {"temperature": 0.0, "max_tokens": 100, "stop": ["qx", "vu", "return"]},
-        "penalty": {"temperature": 0.8, "max_tokens": 60, "repeat_penalty": 1.3},
+        "stop": {"temperature": 0.0, "max_tokens": 60, "stop": ["qx", "vu", "return"]},
+        "penalty": {"temperature": 0.8, "max_tokens": 40, "repeat_penalty": 1.3},
         "grammar": {"temperature": 0.8, "max_tokens": 30, "grammar": grammar},
         "mirostat": {"temperature": 0.8, "max_tokens": 30, "mirostat_mode": 2},
         "bias": {"temperature": 0.8, "max_tokens": 30, "logit_bias": {280: 2.0}},
-        "stream": {"temperature": 0.8, "max_tokens": 60, "stream": True, "stop": ["zz", "the"]},
+        "stream": {"temperature": 0.8, "max_tokens": 40, "stream": True, "stop": ["zz", "the"]},
     }
 
 
