@@ -115,7 +115,7 @@ def read(path: Path) -> bytes:
         return b""
 
 
-def run(job: dict[str, Any], output: Path, cluster: Any = None, host: Any = None) -> dict[str, Any]:
+def run(job: dict[str, Any], output: Path, cluster: Any, host: Any) -> dict[str, Any]:
     """Build; return the result or the error."""
     start = time.monotonic()
     options = dict(job.get("options", {}))
@@ -148,10 +148,10 @@ def run(job: dict[str, Any], output: Path, cluster: Any = None, host: Any = None
 
 
 def main(folder: Path) -> None:
-    """Run all jobs: alone, then those that bring an address, the others on one connection."""
+    """Run all jobs: first those that bring an address, the others on one connection."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs that ignore it
     jobs = json.loads((folder / "jobs.json").read_text())
-    outcomes = {name: run(job, folder / name) for name, job in jobs.items() if job.get("alone")}
+    outcomes: dict[str, dict[str, Any]] = {}
     cluster = Cluster(True, head_node_args={"num_cpus": 1, "_system_config": QUICK})
     host = cluster.add_node(num_cpus=3)  # most is done there: losing it costs something
     for name, job in jobs.items():

@@ -18,7 +18,6 @@ EQUAL = (
     *(
         "restarted",
         "large-tokenizer",
-        "alone",
         "address",
         "much-memory",
         "killed-worker",

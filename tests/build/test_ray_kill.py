@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ray_jobs import write_long
 
 from ngramspec import embedded_model
@@ -32,9 +31,9 @@ class Noting(NoProgress):
             files = Path(work).glob(".file.*.build/shard-*")
             print(json.dumps({path.name: path.stat().st_ino for path in files}))
 
-corpus, output, tokenizer, work, kind, resume = sys.argv[1:]
-build_on_ray([corpus], output, tokenizer, BuildOptions(kind=kind), Noting(), shard_bytes=1,
-             num_ranges=2, work=work, resume=resume == "resume")
+corpus, output, tokenizer, work, resume = sys.argv[1:]
+build_on_ray([corpus], output, tokenizer, BuildOptions(), Noting(), shard_bytes=1, num_ranges=2,
+             work=work, resume=resume == "resume")
 """
 
 
@@ -44,12 +43,11 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("kind", ["ngram-cache", "suffix"])
 def test_the_driver_is_killed_and_the_build_resumed(
-    kind: str, tmp_path: Path, build_here: Callable[[dict[str, Any]], BuildResult]
+    tmp_path: Path, build_here: Callable[[dict[str, Any]], BuildResult]
 ) -> None:
     corpus, output, scratch = write_long(tmp_path / "corpus"), tmp_path / "file", tmp_path / "work"
-    arguments = (corpus, output, embedded_model(), scratch, kind)
+    arguments = (corpus, output, embedded_model(), scratch)
     work = Path(Resources(work=scratch).work_folder(output))
     process = start(*arguments, "new")
     try:
@@ -70,6 +68,6 @@ def test_the_driver_is_killed_and_the_build_resumed(
     counted = json.loads(said.splitlines()[-1])
     assert len(counted) == 41
     assert done.items() <= counted.items()
-    here = build_here({"paths": [corpus], "tokenizer": embedded_model(), "options": {"kind": kind}})
+    here = build_here({"paths": [corpus], "tokenizer": embedded_model()})
     assert output.read_bytes() == Path(here.path).read_bytes()
     assert not work.exists()
