@@ -18,7 +18,7 @@ READ = (
 # Of the container, of builds, tests and benchmarks, and keys as the pages on clients name them.
 OF_OTHERS = (
     *("HEALTH_URL", "BASELINE", "DEBUG", "SANITIZE", "COMMIT", "FAULTS", "MAX_EXAMPLES"),
-    *("SOAK_SECONDS", "API_KEY", "KEY"),
+    *("SOAK_SECONDS", "SLOW_PAGES", "API_KEY", "KEY"),
 )
 _told: set[str] = set()  # names that this process has warned of
 
