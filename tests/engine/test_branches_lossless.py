@@ -120,7 +120,7 @@ def test_what_a_grammar_forbids_is_not_drafted(
         decode(batch, rows)
 
     monkeypatch.setattr(engine.target, "decode", noting)
-    engine.generate(prompt, max_tokens=12, temperature=0)
+    engine.generate(prompt, max_tokens=40, temperature=0)
     assert any(set(piece) & set(b"1234") for piece in drafted)  # without a grammar
     drafted.clear()
     engine.generate(prompt, max_tokens=40, temperature=0, grammar='root ::= "c = " [a-z ]+')
