@@ -223,7 +223,7 @@ def engine() -> list[Json]:
         ]),
         panel("Trouble per second", "short", [
             (rate("ngramspec:rollback_failures_total"), "rollbacks that failed"),
-            (rate("ngramspec:preempted_requests_total"), "requests without room in the cache"),
+            (rate("vllm:num_preemptions_total"), "requests that had to wait for room in the cache"),
         ]),
         panel("Memory", "bytes", [(pick("process_resident_memory_bytes"), "{{instance}}")]),
     ]  # fmt: skip

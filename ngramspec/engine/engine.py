@@ -244,7 +244,9 @@ class Engine:
     def restore_slot(
         self, slot: int, saved: SavedSlot, owner: str = "", tenant: str = ""
     ) -> Future[int]:
-        """Make a slot hold what was saved, once it is idle; return how many tokens that is.
+        """Make a slot hold what was saved, once it is idle and the cache has room.
+
+        The future's result is how many tokens that is.
 
         Args:
             slot: 0..num_slots - 1.
@@ -258,7 +260,11 @@ class Engine:
         The future raises InputError if it cannot be used here, then nothing has changed, and
         CapacityError if the cache has no room, then the slot is empty.
         """
-        return self._on_slot(slot, lambda found: self._saving.put_back(found, saved, owner, tenant))
+        return self._on_slot(
+            slot,
+            lambda idle: self._saving.put_back(idle, saved, owner, tenant),
+            min(int(saved.tokens.size), self.context_size),
+        )
 
     def erase_slot(self, slot: int, owner: str = "") -> Future[int]:
         """Empty a slot once it is idle; return how many tokens its cache held.
@@ -344,7 +350,9 @@ class Engine:
 
     def slots(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
-        return tuple(map(slot_info, self._slots, self._stepper.request_ids))
+        waits_for = self._stepper.waits_for
+        ids = self._stepper.request_ids
+        return tuple(slot_info(*pair, waits_for) for pair in zip(self._slots, ids, strict=True))
 
     def stats(self) -> EngineStats:
         """Return the counters: the engine's own object, which goes on changing."""
@@ -498,13 +506,13 @@ class Engine:
                     "the remaining places are for other clients"
                 )
 
-    def _on_slot(self, slot: int, work: Callable[[Slot], T]) -> Future[T]:
+    def _on_slot(self, slot: int, work: Callable[[Slot], T], cells: int = 0) -> Future[T]:
         if not (is_int(slot) and 0 <= slot < len(self._slots)):
             raise InputError(f"slot must be in 0..{len(self._slots) - 1}, got {slot!r}")
         with self._submitting:
             if self.failure is not None or self._closed:
                 raise StateError("the engine is closed, or has failed")
-            future = self._stepper.tasks.put(slot, work)
+            future = self._stepper.tasks.put(slot, work, cells)
         self.wake()
         return future
 

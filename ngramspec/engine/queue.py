@@ -61,13 +61,13 @@ class Queue:
             self._waiting.setdefault(ticket.generation.tenant, deque()).append(ticket)
             self._size += 1
 
-    def take(
+    def next(
         self,
         idle: Sequence[Slot],
         running: Sequence[str] = (),
         adapters: Adapters | None = None,
     ) -> tuple[Ticket, list[Slot]] | None:
-        """Remove and return the next request that an idle slot can serve, with the slots that can.
+        """Return the next request that an idle slot can serve, with the slots that can.
 
         running: The tenant of each request that runs.
         adapters: Those that they run with; the next request waits, and with it all others, until it
@@ -81,10 +81,16 @@ class Queue:
                     if fitting and adapters not in (None, ticket.generation.request.adapters):
                         return None
                     if fitting:
-                        self._waiting.move_to_end(tenant)
-                        self._remove(ticket)
                         return ticket, fitting
         return None
+
+    def take(self, ticket: Ticket) -> None:
+        """Remove the request that `next` returned: it is served. No error if it is gone already."""
+        with self._lock:
+            tenant = ticket.generation.tenant
+            if ticket in self._waiting.get(tenant, ()):
+                self._waiting.move_to_end(tenant)
+                self._remove(ticket)
 
     def take_cancelled(self) -> list[Ticket]:
         """Remove the cancelled requests and return them. Cost: nothing when there are none."""

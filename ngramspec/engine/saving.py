@@ -82,9 +82,8 @@ class Saving:
         slot.namespace, slot.adapters = saved.namespace, saved.adapters
         if not size:
             return 0
-        if not self._target.load(slot.id, saved.state, size):
-            self._sequences.empty_idle()
-            if not self._target.load(slot.id, saved.state, size):
+        while not self._target.load(slot.id, saved.state, size):
+            if not self._sequences.empty_idle():
                 raise CapacityError(f"the cache has no room for {size} tokens")
         slot.tokens[:size] = saved.tokens
         slot.length = slot.num_past = size

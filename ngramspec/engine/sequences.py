@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import Slot
+from ngramspec.engine.preempted import Preempted
 from ngramspec.engine.request import Request
 from ngramspec.engine.schedule import best_donor
 from ngramspec.engine.target import Target
@@ -23,6 +25,7 @@ class Sequences:
     Args:
         target: The model.
         slots: All slots of the engine; sequence ids are slot ids.
+        stats: Counters.
         shifts: Whether full contexts shift.
         in_order: Whether the cache must hold a text in its order, or rounding would change.
     """
@@ -31,6 +34,7 @@ class Sequences:
         self,
         target: Target,
         slots: Sequence[Slot],
+        stats: EngineStats,
         shifts: bool = False,
         in_order: bool = False,
     ) -> None:
@@ -46,6 +50,9 @@ class Sequences:
         self.can_reject = limit is None or limit > 0 or target.can_save
         self._max_draft = limit or None  # a checkpoint goes back any distance
         self.checkpoints = limit == 0 and target.can_save
+        # Of slots whose first cells others use, too: by what copy it began, and how many cells.
+        self._shared: dict[Slot, tuple[object, int]] = {}
+        self.preempted = Preempted(target, stats)
 
     @property
     def rollback(self) -> str:
@@ -61,20 +68,62 @@ class Sequences:
         """
         prompt = request.prompt_ids
         size = int(prompt.size)
-        least = self._min_copy
-        donor = None if least is None else best_donor(self._slots, slot, request, kept + least)
+        donor = self._donor(slot, request, kept)
         if donor is not None:
             kept = min(donor.common_prefix(prompt), size - 1)
             self.cut(slot, 0)
             self._target.copy(donor.id, slot.id, kept)
             self.unsettled.add(slot)
             slot.num_past = kept
+            if self._target.shares_copies:
+                root, count = self._shared.get(donor, (object(), 0))
+                self._shared[donor] = root, max(count, kept)
+                self._shared[slot] = root, kept
         self.cut(slot, min(kept, size - 1))  # the last token gives the first logits
         slot.num_reusable = slot.size
         slot.tokens[:size] = prompt
         slot.length = slot.num_prompt = size
         slot.namespace, slot.adapters = request.speculation.namespace, request.adapters
         return slot.num_past
+
+    def new_cells(self, slot: Slot, request: Request, kept: int) -> int:
+        """Return how many cells `begin` takes for a prompt beside those that running requests use.
+
+        Arguments as begin.
+        """
+        donor = self._donor(slot, request, kept)
+        size = int(request.prompt_ids.size)
+        if donor is None or donor.generation is None or not self._target.shares_copies:
+            return size
+        return size - min(donor.common_prefix(request.prompt_ids), size - 1)
+
+    def num_shared(self, slots: Iterable[Slot]) -> int:
+        """Return how many cells of slots hold a token of another of them, too."""
+        total, most = 0, dict[object, int]()
+        for slot in slots:
+            root, count = self._shared.get(slot, (None, 0))
+            total += count
+            most[root] = max(most.get(root, 0), count)
+        return total - sum(most.values())
+
+    def _donor(self, slot: Slot, request: Request, kept: int) -> Slot | None:
+        """Return the slot to copy the beginning of a prompt from, if that is worth it."""
+        if self._min_copy is None:
+            return None
+        return best_donor(self._slots, slot, request, kept + self._min_copy)
+
+    def preempt(self, slot: Slot) -> None:
+        """Free the cells of a running slot for others, until `resume`."""
+        self.preempted.put(slot, settled=slot not in self.unsettled)
+        self.unsettled.discard(slot)
+        self.cut(slot, 0)
+        slot.num_reusable = slot.size
+        slot.preempted = True
+
+    def resume(self, slot: Slot) -> None:
+        """Let a preempted slot go on; what cannot be brought back of its text is read again."""
+        slot.preempted = False
+        slot.num_past = self.preempted.take(slot, self.empty_idle)
 
     def longest_draft(self, wanted: int | None) -> int | None:
         """Return the longest draft that can be taken back, at most the wanted one; None = any."""
@@ -111,6 +160,9 @@ class Sequences:
                 self._target.truncate(slot.id, 0)
                 length = 0
             slot.num_past = length
+            if slot in self._shared:
+                root, count = self._shared[slot]
+                self._shared[slot] = root, min(count, length)
         return slot.num_past
 
     def shift(self, slot: Slot, request: Request) -> tuple[int, int]:
@@ -142,12 +194,13 @@ class Sequences:
         self._target.truncate(slot.id, 0)
         slot.num_past = 0
         self.unsettled.discard(slot)
+        self._shared.pop(slot, None)
 
     def empty_idle(self) -> bool:
-        """Empty the sequences of idle slots; False when there was nothing to empty."""
+        """Empty the idle slot that was used longest ago; False when none holds anything."""
         idle = [s for s in self._slots if s.generation is None and s.num_past]
-        for slot in idle:
-            self.cut(slot, 0)
+        if idle:
+            self.cut(min(idle, key=lambda slot: slot.used), 0)
         return bool(idle)
 
 

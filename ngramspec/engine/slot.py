@@ -13,7 +13,8 @@ class SlotInfo:
     """The current state of a slot, for monitoring."""
 
     id: int
-    state: str  # "idle", "prompt" or "decode"
+    # "idle", "prompt", "decode", or "preempted": its request waits until the cache has room again
+    state: str
     request_id: str  # of the running or the last request, "" before the first
     request_number: int  # how many requests were submitted before the running one; -1 = it is idle
     num_prompt: int
@@ -25,15 +26,21 @@ class SlotInfo:
     speculative: bool
     num_draft_tokens: int
     num_accepted_tokens: int
+    # why requests wait although this slot is idle, or a request in it although it has a slot
+    waits_for: str = ""
 
 
-def slot_info(slot: Slot, request_id: str) -> SlotInfo:
+def slot_info(slot: Slot, request_id: str, waits_for: str = "") -> SlotInfo:
     """Return the current state of a slot.
 
-    request_id: Of the request that was started on it last.
+    Args:
+        slot: The slot.
+        request_id: Of the request that was started on it last.
+        waits_for: The room in the cache that the next request needs.
     """
     made = slot.generation
     state = "idle" if made is None else "decode" if slot.decoding else "prompt"
+    state = "preempted" if slot.preempted else state
     timings = None if made is None else made.timings
     return SlotInfo(
         slot.id,
@@ -49,6 +56,7 @@ def slot_info(slot: Slot, request_id: str) -> SlotInfo:
         bool(slot.sources),
         0 if timings is None else timings.num_draft_tokens,
         0 if timings is None else timings.num_accepted_tokens,
+        waits_for if state in ("idle", "preempted") else "",
     )
 
 

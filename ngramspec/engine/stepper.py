@@ -19,6 +19,7 @@ from ngramspec.engine.offers import Offers
 from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.request import Adapters
+from ngramspec.engine.room import Room
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
 from ngramspec.engine.slot_tasks import SlotTasks
@@ -73,7 +74,8 @@ class Stepper:
         self._chain, self._policy, self._stats = chain, policy, stats
         self._batch = Batch(capacity)
         self._rows = Rows(target.vocab_size)
-        self.sequences = Sequences(target, slots, shifts, exact)
+        self.sequences = Sequences(target, slots, stats, shifts, exact)
+        self._room = Room(target, slots, self.sequences)
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity, target.max_outputs)
@@ -84,15 +86,17 @@ class Stepper:
         self._adapters: Adapters = ()  # that the target computes with
         self._crowded = False  # the last decode had no room for its drafts: the next goes without
         self._full: list[Slot] = []  # whose context is full: shifted before the next decode
+        self.waits_for = ""  # room in the cache that the next request needs, "" = none waits for it
         self.tasks = SlotTasks()
         self.starting: Generation | None = None  # neither in the queue nor on a slot
         self.request_ids = [""] * len(slots)  # of the running or the last request of each
-        self._look = False  # a running request may have been cancelled
+        self._look = False  # a request may have been cancelled, or cells of the cache be free
 
     def step(self) -> bool:
         """Run one decode for all slots that have work; False when there was none."""
         queue, plan = self._queue, self._plan
-        if self._look or len(self.tasks) or queue.cancelled or plan.needs_schedule(len(queue) > 0):
+        waiting = len(queue) > 0 and not self.waits_for
+        if self._look or len(self.tasks) or queue.cancelled or plan.needs_schedule(waiting):
             self._schedule()
         if self._full:
             self._shift()
@@ -128,7 +132,8 @@ class Stepper:
 
     def _schedule(self) -> None:
         """End cancelled and overdue requests, give free slots to work on them, then to requests."""
-        self._look = False
+        if self._look:
+            self._look, self.waits_for = False, ""
         now = time.perf_counter()
         for slot in self._slots:
             made = slot.generation
@@ -140,27 +145,80 @@ class Stepper:
                 self._end(slot, "length")
         for ticket in self._queue.take_cancelled():
             self._emission.end(ticket.generation, ticket.on_chunk, "cancelled")
-        self.tasks.run(self._slots)
-        while idle := [slot for slot in self._slots if slot.generation is None]:
-            running = [s.generation for s in self._slots if s.generation is not None]
-            adapters = running[0].request.adapters if running else None
-            taken = self._queue.take(idle, [made.tenant for made in running], adapters)
-            if taken is None:
-                return
-            self._start(*taken)
+            self.waits_for = ""  # it may have been the one that needed it
+        if self.tasks.run(self._slots, self._room.free):
+            while not self.waits_for and (self._resume() or self._start()):
+                pass
 
-    def _start(self, ticket: Ticket, idle: Sequence[Slot]) -> None:
-        """Give a slot to a request, or end it where that fails."""
-        running = [s.id for s in self._slots if s.generation is not None]
-        neighbours = running if self._target.contiguous else ()
-        slot = idle[0]  # is emptied where none can be chosen
-        self.starting = ticket.generation
+    def _resume(self) -> bool:
+        """Let the oldest preempted request go on if there is room; False if nothing is to do."""
+        preempted = [slot for slot in self._slots if slot.preempted]
+        if not preempted:
+            return False
+        slot = min(preempted, key=_age)
+        made, on_chunk = slot.generation, slot.on_chunk
+        if not self._has_room(made, slot.length, slot.length):
+            return False
         try:
-            slot, kept = choose_slot(idle, ticket.generation.request, neighbours)
-            self._begin(ticket, slot, kept)
+            self.sequences.resume(slot)
         except Exception as error:
+            self._fail(slot, made, on_chunk, error)
+        else:
+            log.info("request %s goes on in slot %d", made.request.id, slot.id)
+        return True
+
+    def _start(self) -> bool:
+        """Give an idle slot to the next request if there is room for it; False if nothing is to do.
+
+        A request for which that fails is ended.
+        """
+        idle = [slot for slot in self._slots if slot.generation is None]
+        running = [slot for slot in self._slots if slot.generation is not None]
+        adapters = running[0].generation.request.adapters if running else None
+        tenants = [slot.generation.tenant for slot in running]
+        following = self._queue.next(idle, tenants, adapters) if idle else None
+        if following is None:
+            return False
+        ticket, slots = following
+        self.starting, request = ticket.generation, ticket.generation.request
+        neighbours = [slot.id for slot in running] if self._target.contiguous else ()
+        slot = slots[0]  # is emptied where none can be chosen
+        try:
+            slot, kept = choose_slot(slots, request, neighbours)
+            cells = self.sequences.new_cells(slot, request, kept)
+            if self._has_room(ticket.generation, int(request.prompt_ids.size), cells):
+                self._queue.take(ticket)
+                self._begin(ticket, slot, kept)
+        except Exception as error:
+            self._queue.take(ticket)
             self._fail(slot, ticket.generation, ticket.on_chunk, error)
         self.starting = None
+        return not self.waits_for
+
+    def _has_room(self, generation: Generation, length: int, cells: int) -> bool:
+        """Return whether a text of `length` tokens, which takes so many cells, fits in the cache.
+
+        Where it does not, nothing starts before room was made: nobody overtakes for ever.
+        """
+        cells += self._room.growth(generation, length)
+        free = self._room.free()
+        if cells > free:
+            name = generation.request.id
+            self.waits_for = f"request {name} needs {cells} cells of the cache, {free} are free"
+        return cells <= free
+
+    def _preempt(self, slot: Slot, error: CapacityError) -> None:
+        """Let a running request wait: its cells go to older ones, and it keeps all else."""
+        made = slot.generation
+        log.info(
+            "request %s in slot %d waits with %d tokens: %s",
+            *(made.request.id, slot.id, slot.num_past, error),
+        )
+        self.waits_for = f"request {made.request.id} waits until an older one has ended"
+        try:
+            self.sequences.preempt(slot)
+        except Exception as failure:
+            self._fail(slot, made, slot.on_chunk, failure)
 
     def _begin(self, ticket: Ticket, slot: Slot, kept: int) -> None:
         """Start a request on a slot, which keeps what the cache holds of its prompt."""
@@ -186,7 +244,7 @@ class Stepper:
         self.request_ids[slot.id] = request.id
         timings.started, timings.num_cached = now, kept
         # An earlier cancel set the queue's flag, which makes the next step schedule as well.
-        made.slot, made.on_cancel = slot.id, self._note_cancel
+        made.slot, made.on_cancel = slot.id, self._look_again
         self._stats.num_cached_tokens += kept
         self._stats.queue_time.observe(now - timings.submitted)
         self._emission.progress(slot)
@@ -212,7 +270,7 @@ class Stepper:
         except Exception as error:
             log.warning("sequence %d could not be emptied: %r", slot.id, error)
 
-    def _note_cancel(self) -> None:
+    def _look_again(self) -> None:
         self._look = True
 
     def _shift(self) -> None:
@@ -228,6 +286,7 @@ class Stepper:
             except Exception as error:
                 self._fail(slot, made, slot.on_chunk, error)
                 continue
+            self._look_again()
             log.debug("slot %d: discarded %d tokens from %d on", slot.id, count, first)
             made.timings.num_discarded += count
             self._stats.num_context_shifts += 1
@@ -269,6 +328,8 @@ class Stepper:
         for slot in plan.members:
             if not slot.decoding:
                 self._emission.progress(slot)
+                if self.waits_for and slot.num_past == slot.length:
+                    self._look_again()  # a prompt that begins alike needs fewer cells now
         return True
 
     def _save_drafted(self) -> bool:
@@ -283,19 +344,19 @@ class Stepper:
         return True
 
     def _give_up(self, error: Exception) -> None:
-        """Make room in the cache, or end the newest request; end all when the target failed."""
-        full = isinstance(error, CapacityError)
-        members = self._plan.members
-        drafted = self._plan.num_draft_tokens > 0
+        """Make room in a full cache at the cost of drafts, idle slots, the newest; else end all."""
+        self._crowded = isinstance(error, CapacityError) and self._plan.num_draft_tokens > 0
         self._plan.forget_drafts()
-        if full and (drafted or self.sequences.empty_idle()):
-            self._crowded = drafted
-            return
-        newest = max(members, key=lambda slot: slot.used)
-        for slot in [newest] if full else members:
+        if isinstance(error, CapacityError):
+            if self._crowded or self.sequences.empty_idle():
+                return
+            running = [s for s in self._slots if s.generation is not None and not s.preempted]
+            if len(running) > 1:
+                self._preempt(max(running, key=_age), error)
+                return
+        for slot in self._plan.members:
             self._end(slot, "error", error)
             self._drop(slot)
-        self._stats.num_preempted += full
 
     def _finish(self, slot: Slot) -> None:
         """Do the part of a verified slot's step that is not native."""
@@ -334,4 +395,12 @@ class Stepper:
         if slot.decoding:
             self._chain.end(slot)
         self._stats.longest = max(self._stats.longest, slot.length)
+        self._room.learn(slot.generation)
+        self.sequences.preempted.drop(slot)
         slot.release()
+        self._look_again()
+
+
+def _age(slot: Slot) -> int:
+    """Return a number that is larger for a request that has got its slot later."""
+    return slot.used

@@ -30,6 +30,7 @@ class Target(Protocol):
     max_rollback: int | None
     can_save: bool  # save and restore work
     min_copy: int | None  # fewest tokens that are cheaper to copy than to decode; None = no copies
+    cells: int | None  # tokens that all sequences hold together; None = they share no cache
     num_adapters: int  # adapters that `adapt` knows, by numbers from 0 on
     no_shift: str  # why tokens cannot move to other positions, "" = they can
     shares_copies: bool  # a copy is made of the source's cells: a shift would move them for both

@@ -21,7 +21,7 @@ from ngramspec.engine import (
     Speculation,
 )
 from ngramspec.engine.sources.source import SlotwiseSource
-from ngramspec.errors import BackendError, CapacityError, InputError
+from ngramspec.errors import BackendError, InputError
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -329,16 +329,6 @@ def test_a_full_cache_empties_idle_slots_first() -> None:
     made = engine.generate([Request(prompt_ids=int32([9] * 10), max_tokens=20, slot=1)])[0]
     assert (held, target.held[0]) == (22, [])
     assert made.token_ids == target.expected([9] * 10, 20)
-
-
-def test_a_full_cache_ends_the_newest_request() -> None:
-    target = FakeTarget(cells=40, min_copy=None)
-    engine = Engine(target, None, slots=2)
-    made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=30) for i in range(2)])
-    assert made[0].token_ids == target.expected([1], 30)
-    assert (made[1].finish_reason, type(made[1].error)) == ("error", CapacityError)
-    assert made[1].token_ids == target.expected([2], 30)[: len(made[1].token_ids)]
-    assert engine.stats().num_preempted == 1
 
 
 def test_drafts_that_do_not_fit_the_cache_cost_no_request() -> None:

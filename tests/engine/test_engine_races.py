@@ -87,7 +87,7 @@ def test_the_queue_may_be_filled_while_it_is_searched() -> None:
     def search() -> None:
         try:
             while not done.is_set():
-                assert queue.take([Slot(0, 1, 1)]) is None  # all of them wait for slot 1
+                assert queue.next([Slot(0, 1, 1)]) is None  # all of them wait for slot 1
                 searching.set()
         except BaseException as error:
             problems.append(error)

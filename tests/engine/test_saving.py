@@ -166,7 +166,7 @@ def test_what_does_not_fit_changes_nothing(change: dict[str, Any], message: str)
     assert engine.slots()[0].num_past == 9
 
 
-def test_room_is_made_in_the_cache_or_the_slot_is_empty() -> None:
+def test_what_is_restored_waits_for_room_in_the_cache() -> None:
     engine = Engine(FakeTarget(cells=60), None, slots=3)
     engine.generate([request(20, 20, slot=0)])
     saved = done(engine, engine.save_slot(0))
@@ -178,11 +178,16 @@ def test_room_is_made_in_the_cache_or_the_slot_is_empty() -> None:
     running = engine.submit(request(10, 50, 2, slot=1))
     while running.num_tokens < 20:
         engine.step()
-    with pytest.raises(CapacityError, match="no room for 39 tokens"):
-        done(engine, engine.restore_slot(2, saved))
+    given_up, waiting = engine.restore_slot(0, saved), engine.restore_slot(2, saved)
+    later = engine.submit(request(10, 5, 3))
+    engine.step()
+    assert not waiting.done()  # what runs needs the cells
+    given_up.cancel()
+    assert done(engine, waiting) == 39
+    assert running.finish_reason == "length"
     while engine.step():
         pass
-    assert (running.finish_reason, engine.slots()[2].num_past) == ("length", 0)
+    assert later.finish_reason == "length"
 
 
 def test_a_shifted_slot_comes_back_with_what_may_be_reused() -> None:

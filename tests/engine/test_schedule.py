@@ -286,14 +286,19 @@ def test_the_queue_serves_in_order_but_does_not_wait_for_a_busy_slot() -> None:
     tickets = [ticket(slot=1), ticket(), ticket(slot=1), ticket(slot=2)]
     for one in tickets:
         queue.put(one)
-    assert queue.take([]) is None
-    assert queue.take([slots[0], slots[2]]) == (tickets[1], [slots[0], slots[2]])
-    assert queue.take([slots[0]]) is None
-    assert queue.take(slots) == (tickets[0], [slots[1]])
-    assert queue.take(slots) == (tickets[2], [slots[1]])
+    assert queue.next([]) is None
+    for idle, following, able in (
+        ([slots[0], slots[2]], tickets[1], [slots[0], slots[2]]),
+        (slots, tickets[0], [slots[1]]),
+        (slots, tickets[2], [slots[1]]),
+    ):
+        assert queue.next(idle) == queue.next(idle) == (following, able)  # until it is taken
+        queue.take(following)
+        queue.take(following)  # no harm: `abandon` may have emptied the queue meanwhile
+        assert queue.next([slots[0]]) is None
     assert len(queue) == 1
     assert queue.take_all() == [tickets[3]]
-    assert queue.take(slots) is None
+    assert queue.next(slots) is None
 
 
 def test_the_queue_gives_out_the_cancelled_ones() -> None:

@@ -385,9 +385,10 @@ class QueueMachine(RuleBasedStateMachine):
                 made = ticket.generation
                 if made.tenant == tenant and (made.request.slot == -1 or made.request.slot in idle):
                     expected = expected or ticket
-        taken = self.queue.take(slots, running)
-        assert (None if taken is None else taken[0]) is expected
+        following = self.queue.next(slots, running)
+        assert (None if following is None else following[0]) is expected
         if expected is not None:
+            self.queue.take(expected)
             self.turns.remove(expected.generation.tenant)
             self.turns.append(expected.generation.tenant)
             self.forget(expected)

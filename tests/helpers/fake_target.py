@@ -32,6 +32,7 @@ class FakeTarget:
         max_rollback, can_save, min_copy: What the memory can do.
         contiguous: Slots had better stand side by side.
         cells: Tokens that all sequences hold together, None = enough.
+        shares_copies: A copy takes no cells of its own.
         end_every: About one token in so many is the end token; 0 = none.
         refusal: Share of the rollbacks that it refuses although its kind of memory could.
         split: Tokens are parts of characters, some of them of no valid one.
@@ -56,6 +57,7 @@ class FakeTarget:
         contiguous: bool = False,
         exact_batch: int = 64,
         cells: int | None = None,
+        shares_copies: bool = False,
         end_every: int = 0,
         refusal: float = 0.0,
         split: bool = False,
@@ -73,7 +75,7 @@ class FakeTarget:
         self.can_save = can_save
         self.min_copy = min_copy
         self.contiguous = contiguous
-        self.no_shift, self.shares_copies = no_shift, False
+        self.no_shift, self.shares_copies = no_shift, shares_copies
         self.identity = b"the fake target."
         self.exact_batch = exact_batch
         self.forks = forks
@@ -89,6 +91,7 @@ class FakeTarget:
         self.split = split
         self.costs, self.now = costs, 0.0
         self.held: list[list[int]] = [[] for _ in range(sequences)]
+        self.copied: list[list[object]] = [[] for _ in range(sequences)]  # cells of first tokens
         # By sequence, then branch: what it holds after a tree; the sequence itself holds branch 0.
         self.others: list[dict[int, list[int]]] = [{} for _ in range(sequences)]
         self.adopted = 0  # branches other than the first one that were right
@@ -127,8 +130,7 @@ class FakeTarget:
             raise BackendError("too many rows of logits")
         assert not any(self.others), "branches of the last tree were not taken back"
         tokens, positions, sequences, outputs = batch.arrays()
-        used = sum(map(len, self.held))
-        if self.cells is not None and used + tokens.size > self.cells:
+        if self.cells is not None and self.used() + tokens.size > self.cells:
             raise CapacityError("no room")
         self.batches.append(len(batch))
         self.now += self.costs.cost(len(batch)) if self.costs else 0.0
@@ -164,6 +166,11 @@ class FakeTarget:
                 logits.append(row)
         rows.set(np.array(logits, np.float32).reshape(len(logits), self.vocab_size))
 
+    def used(self) -> int:
+        """Return how many cells hold a token."""
+        shared = [cell for own in self.copied for cell in own]
+        return sum(map(len, self.held)) - len(shared) + len(set(shared))
+
     def truncate(self, sequence: int, length: int) -> bool:
         held = self.held[sequence]
         back = len(held) - length
@@ -172,7 +179,7 @@ class FakeTarget:
             return False
         if length and back > 0 and self.chance.random() < self.refusal:
             return False
-        del held[length:]
+        del held[length:], self.copied[sequence][length:]
         self.others[sequence].clear()
         return True
 
@@ -190,6 +197,10 @@ class FakeTarget:
         assert self.min_copy is not None
         assert not self.held[sequence]
         self.held[sequence] = self.held[source][:length]
+        if self.shares_copies:
+            own = self.copied[source]
+            own += [object() for _ in range(length - len(own))]
+            self.copied[sequence] = own[:length]
         self.computed_with[sequence] = self.computed_with[source]
 
     def shift(self, sequence: int, first: int, count: int) -> bool:
@@ -220,8 +231,7 @@ class FakeTarget:
         assert not self.held[sequence]
         tokens = state.view(np.int32).tolist()
         assert len(tokens) == length
-        used = sum(map(len, self.held))
-        if self.cells is not None and used + length > self.cells:
+        if self.cells is not None and self.used() + length > self.cells:
             return False
         self.held[sequence] = tokens
         return True

@@ -56,6 +56,8 @@ class EngineStats:
     num_accepted_tokens: int
     num_rollback_failures: int
     num_preempted: int
+    num_reread_tokens: int
+    num_restored_tokens: int
     longest: int
     num_context_shifts: int
     prompt_seconds: float

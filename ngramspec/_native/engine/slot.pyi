@@ -22,6 +22,7 @@ class Slot:
     first_row: int
     used: int
     decoding: bool
+    preempted: bool
     namespace: str
     adapters: tuple[tuple[int, float], ...]
     saved: Any

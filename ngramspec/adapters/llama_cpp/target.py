@@ -102,6 +102,9 @@ class LlamaTarget:
         self.can_save = stateful
         self.state_bytes = model.state_bytes if stateful else 0
         self.contiguous = not settings.kv_unified
+        self.cells: int | None = None  # a recurrent state takes none
+        if settings.kv_unified and not model.is_recurrent:
+            self.cells = int(params.n_ctx) - settings.pad
         self.min_copy: int | None = None
         if can_branch(model):  # a copy of cells, or of a sequence's whole cache
             self.min_copy = SHARED if settings.kv_unified else max(SHARED, self.context_size // 16)

@@ -7,6 +7,8 @@ from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.server import Memory
 from ngramspec.sizes import size_text
 
+SMALL = 1024  # tokens of a slot's part of a shared cache: prompt and answer of many a request
+
 
 def memory_of(target: LlamaTarget, placement: Placement) -> Memory:
     """Return what a target takes.
@@ -35,6 +37,17 @@ def memory_line(memory: Memory, slots: int) -> str:
     return (
         f"memory: weights {size_text(memory.weights)}, context {size_text(memory.context)} "
         f"({each}), computing {size_text(memory.compute)}; {memory.device}"
+    )
+
+
+def sharing_line(target: LlamaTarget) -> str:
+    """Return what a small cache for many slots means and what to change, "" if it is large."""
+    cells, slots, each = target.cells, target.num_sequences, target.context_size
+    if cells is None or slots == 1 or cells >= slots * min(each, SMALL):
+        return ""
+    return (
+        f"{slots} slots share {cells} tokens of context: requests that need more together wait for "
+        f"one another; -c {slots * each} -np {slots} lets each slot hold {each}"
     )
 
 

@@ -27,7 +27,7 @@ from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.keys import KeyWatch, check_files, keys_of, take_keys
 from ngramspec.cli.serve.loading import loading_line
 from ngramspec.cli.serve.log import Log, logging_to
-from ngramspec.cli.serve.memory import memory_line, memory_of
+from ngramspec.cli.serve.memory import memory_line, memory_of, sharing_line
 from ngramspec.cli.serve.ollama import names_of
 from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
@@ -151,6 +151,8 @@ def _serve(
         stack.callback(_close, EngineThread(engine), shutdown)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
         _greet(options, served)
+        if line := sharing_line(target):
+            tell(line)
         if settings.open_hosts:
             tell(
                 f"every machine that reaches {', '.join(settings.open_hosts)} can send requests, "

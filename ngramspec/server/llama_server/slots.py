@@ -200,6 +200,7 @@ def _slot(info: SlotInfo, served: ServedModel) -> dict[str, Any]:
         "speculative": info.speculative,
         "is_processing": info.state != "idle",
         "state": info.state,
+        "waits_for": info.waits_for,
         "n_prompt_tokens": info.num_prompt,
         "n_prompt_tokens_cache": info.num_cached,
         "n_prompt_tokens_processed": max(0, min(info.num_past, info.num_prompt) - info.num_cached),

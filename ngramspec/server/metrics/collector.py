@@ -29,6 +29,8 @@ VLLM_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("prefix_cache_queries_total", "Prompt tokens looked up in the cache.",
      lambda s: s.num_prompt_tokens + s.num_cached_tokens),
     ("prefix_cache_hits_total", "Prompt tokens found in the cache.", lambda s: s.num_cached_tokens),
+    ("num_preemptions_total", "How often a request had to wait for room in the cache.",
+     lambda s: s.num_preempted),
 )  # fmt: skip
 LLAMACPP_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("prompt_tokens_total", "Prompt tokens read.", lambda s: s.num_prompt_tokens),
@@ -48,8 +50,10 @@ OWN_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("rollback_failures_total",
      "Sequences decoded again because the target could not roll tokens back.",
      lambda s: s.num_rollback_failures),
-    ("preempted_requests_total", "Requests that failed because the cache was full.",
-     lambda s: s.num_preempted),
+    ("reread_tokens_total", "Tokens of preempted requests that were decoded again.",
+     lambda s: s.num_reread_tokens),
+    ("restored_tokens_total", "Tokens of preempted requests that memory brought back.",
+     lambda s: s.num_restored_tokens),
     ("context_shifts_total", "Full contexts that lost a part of their tokens.",
      lambda s: s.num_context_shifts),
 )  # fmt: skip

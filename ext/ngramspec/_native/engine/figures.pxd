@@ -39,6 +39,8 @@ cdef class EngineStats:
     cdef public int64_t num_accepted_tokens
     cdef public int64_t num_rollback_failures
     cdef public int64_t num_preempted
+    cdef public int64_t num_reread_tokens
+    cdef public int64_t num_restored_tokens
     cdef public int64_t longest
     cdef public int64_t num_context_shifts
     cdef public double prompt_seconds

@@ -130,7 +130,9 @@ cdef class EngineStats:
             slots whose tokens were chosen.
         num_drafts, num_draft_tokens, num_accepted_tokens: Verified drafts, their tokens, and the accepted ones.
         num_rollback_failures: Sequences recomputed because tokens could not be rolled back.
-        num_preempted: Requests that failed because the cache was full.
+        num_preempted: How often a running request had to wait for room in the cache.
+        num_reread_tokens, num_restored_tokens: Tokens of these that were decoded again, and that were brought back
+            from memory.
         longest: Most tokens of prompt and answer that a slot held when its request ended.
         num_context_shifts: How often a full context lost a part of its tokens.
         prompt_seconds, decode_seconds: Time of decodes with prompt tokens, and of the others.

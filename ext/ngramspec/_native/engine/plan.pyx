@@ -127,7 +127,7 @@ cdef class Plan:
     def make(self):
         """Choose what each running slot decodes next, still without drafts; return the number of slots.
 
-        Decoding slots come first; if their texts must be recomputed they share the capacity.
+        Preempted slots are left out. Decoding slots come first; if their texts must be recomputed they share the capacity.
         Prompts get the rest in the order of their arrival. Drafts of the previous step are dropped.
         """
         cdef Slot slot
@@ -137,7 +137,7 @@ cdef class Plan:
         for slot in self.slots:
             slot.forget_draft()
             slot.count = 0
-            if slot.generation is None:
+            if slot.generation is None or slot.preempted:
                 continue
             if slot.decoding:
                 slot.count = slot.length - slot.num_past

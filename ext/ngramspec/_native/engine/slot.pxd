@@ -22,6 +22,7 @@ cdef class Slot:
     cdef public Py_ssize_t first_row     # of its logits, -1 = none
     cdef public int64_t used             # order in which slots were assigned
     cdef public bint decoding            # the prompt is read and the first token was chosen
+    cdef public bint preempted           # its request waits for room in the cache, which holds nothing of it
     cdef public str namespace
     cdef public tuple adapters
     # The running request, None between requests.

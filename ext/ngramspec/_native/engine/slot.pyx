@@ -109,7 +109,7 @@ cdef class Slot:
         """Free the slot; its tokens stay in the cache for the next request."""
         self.generation = self.on_chunk = None
         self.sampler, self.transcript, self.timings = None, None, None
-        self.sources, self.decoding, self.deadline = (), False, 0.0
+        self.sources, self.decoding, self.preempted, self.deadline = (), False, False, 0.0
         free(self.candidates)
         self.candidates, self.candidates_room = NULL, 0
 
