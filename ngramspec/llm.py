@@ -27,7 +27,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, lay_out, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.chat.errors import ChatError
 from ngramspec.chat.format import PLAIN_ANSWER
@@ -74,10 +74,9 @@ class LLM:
         slots: Requests that run at the same time and share batches, 1..256; further ones wait.
         context_size: Tokens of prompt and answer per request; more than the model's trained context
             is cut to that, with a warning, unless `settings` stretch it by RoPE scaling. None =
-            4096, or the trained context if that is less. 0 = the trained context, cut to free
-            memory, in a cache of each slot's own: in one for all, each token would go over the long
-            texts of all slots. With several slots, drafts then have no branches, and those of
-            different lengths take passes of their own; a number avoids that, or `slots=1`.
+            4096, or the trained context if that is less. 0 = one trained context, cut to free
+            memory, which all slots share: requests that do not fit in it together wait for one
+            another.
         threads: CPU threads, None = one per physical core.
         n_gpu_layers: Layers on the GPU, -1 = all; "auto" = those that fit, but none of the embedded
             model or with exact. A warning tells about a GPU that llama.cpp was not built for.
@@ -90,8 +89,7 @@ class LLM:
         settings: Further fields of ContextSettings by name; those that contradict `exact` are
             refused.
         tree: Most branches of a draft; "auto" = 4, of which those are sent that pay, if the slots
-            share a cache, as they do unless `exact`, `settings` or `context_size=0` says otherwise;
-            "off" = 1.
+            share a cache, as they do unless `exact` or `settings` says otherwise; "off" = 1.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
         policy: "auto", "gate" or "fixed", see make_policy; or your own.
@@ -178,27 +176,25 @@ class LLM:
             limits = fit if isinstance(fit, Limits) else Limits(enabled=fit)
             asked = CONTEXT_SIZE if context_size is None else context_size
             trained = trained_context(path, loading)
+            own = dict(settings or {})
+            stretched = own.get("rope", Rope()) != Rope()  # such a context can be longer
+            size = own.get("context_size", asked if stretched else min(asked, trained))
+            shared = own.get("kv_unified")
+            layout = lay_out(slots, slots * size, size, shared=shared, drafts=drafts, exact=exact)
             made: dict[str, Any] = {
                 "slots": slots,
-                "context_size": min(asked, trained),
+                **layout._asdict(),
                 "n_batch": max(ContextSettings.n_batch, slots),
                 "threads": 1 if model is None and threads is None else threads,
                 "flash_attn": flash_attn,
-                # With a cache for each slot, drafts of different lengths are computed one by one.
-                # In a shared one each token goes over the cells of all: of whole contexts too many.
-                "kv_unified": drafts and bool(asked) and not exact,
-                **(settings or {}),
+                **own,
             }
-            if made.get("rope", Rope()) != Rope():  # a stretched context can be longer
-                made["context_size"] = asked
-            elif context_size is not None and asked > trained:
+            if context_size is not None and asked > size:
                 log.warning(
                     "%s %d is cut to the %d tokens that the model was trained with; RoPE scaling "
                     "allows more",
                     *(limits.words.context, asked, trained),
                 )
-            if made["kv_unified"]:  # each slot can be full
-                made.setdefault("cells", slots * made["context_size"])
             wanted = with_branches(ContextSettings(**made), tree)
             if exact:
                 check_exact(wanted, placement)

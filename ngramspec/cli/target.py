@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -213,8 +212,6 @@ def open_target(
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
 
     settings = fitted.settings if fitted else context_settings(values)
-    if settings.kv_unified and not settings.cells:
-        settings = replace(settings, cells=settings.context_size_of(model))
     try:
         return _open_exact(settings, model) if values.get("exact") else LlamaTarget(model, settings)
     except NoContextError as error:
@@ -232,7 +229,7 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         InputError: A setting is out of its bounds, or contradicts --exact.
     """
     from ngramspec.adapters.llama_cpp.exact import check_exact
-    from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
+    from ngramspec.adapters.llama_cpp.settings import ContextSettings, lay_out, with_branches
     from ngramspec.engine.branches import OFF
 
     slots, total = values.get("parallel", 1), values.get("ctx_size", 0)
@@ -240,10 +237,10 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
     threads = values["threads"] or (None if values["model"] else 1)
     each, exact = values.get("kv_unified_per_slot") or 0, bool(values.get("exact"))
-    unified = bool(values.get("kv_unified") or (each and not exact))
+    shared = bool(values.get("kv_unified") or (each and not exact))
     made = ContextSettings(
         slots=slots,
-        context_size=each or (total if unified else total // slots),
+        **lay_out(slots, total, each, shared=shared)._asdict(),
         n_batch=max(values["batch_size"], slots),
         n_ubatch=values["ubatch_size"],
         threads=threads,
@@ -251,8 +248,6 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         flash_attn={"on": True, "off": False}.get(values["flash_attn"], "auto"),
         type_k=values["cache_type_k"],
         type_v=values["cache_type_v"],
-        kv_unified=unified,
-        cells=(total or slots * each) if unified else 0,
         offload_kqv=values.get("kv_offload", True),
         op_offload=values.get("op_offload", True),
         rope=rope_of(values),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ngramspec.adapters.llama_cpp.rope import Rope, apply_rope
 from ngramspec.adapters.llama_cpp.threads import ThreadPlan
@@ -64,7 +64,9 @@ class ContextSettings:
     kv_unified: bool = (
         False  # one cache for all sequences; each then looks at the others' cells, too
     )
-    cells: int = 0  # tokens that a unified cache holds, 0 = every sequence can be full
+    # Tokens that a unified cache holds; 0 = every sequence can be full, or one of them if
+    # context_size is 0
+    cells: int = 0
     swa_full: bool = True  # keep what lies outside of a sliding window, for reuse
     n_rs_seq: int | Literal["auto"] = "auto"  # snapshots of recurrent states, per sequence
     offload_kqv: bool = True  # cache and attention on the GPU, if layers are
@@ -132,6 +134,43 @@ class ContextSettings:
         """Return the threads for single tokens and for batches."""
         threads = self.threads or physical_cores()
         return threads, self.threads_batch or threads
+
+
+class Layout(NamedTuple):
+    """How slots share the context, as fields of ContextSettings."""
+
+    kv_unified: bool
+    context_size: int
+    cells: int
+
+
+def lay_out(
+    slots: int,
+    total: int = 0,
+    each: int = 0,
+    *,
+    shared: bool | None = None,
+    drafts: bool = True,
+    exact: bool = False,
+) -> Layout:
+    """Return how slots share the context: the one place that decides it.
+
+    Drafts need a cache for all: with one for each, llama.cpp computes drafts of different lengths
+    one after the other. An exact setting needs one for each.
+
+    Args:
+        slots: How many there are.
+        total: Tokens that all hold together, 0 = one trained context.
+        each: Most tokens of a slot, 0 = what there is.
+        shared: Whether they share a cache; None = as it is best.
+        drafts: Whether anything drafts.
+        exact: Whether rounding must not change.
+    """
+    if shared is None:
+        shared = not exact and (drafts or not each)
+    if not shared:
+        return Layout(False, each or total // slots, 0)
+    return Layout(True, each or total, total or slots * each)
 
 
 def context_params(model: Runnable, settings: ContextSettings) -> Any:
@@ -209,7 +248,7 @@ def context_tokens(each: int, settings: ContextSettings) -> int:
         InputError: There are too many or too few, or cells of a cache that is not unified.
     """
     if settings.kv_unified:
-        wanted = settings.cells or settings.slots * each
+        wanted = settings.cells or (settings.slots if settings.context_size else 1) * each
         _check(wanted >= each, f"a cache of {wanted} cells cannot hold a sequence of {each}")
         total = _round_up(wanted + settings.pad)
     else:

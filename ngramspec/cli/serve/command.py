@@ -326,14 +326,16 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
 
 
 def _choose_cache(values: dict[str, Any], auto: bool, drafts: bool) -> None:
-    """Choose between a cache for all slots and one for each, as nobody said which.
+    """Choose between a cache for all slots and one for each, as nobody said which."""
+    from ngramspec.adapters.llama_cpp.settings import lay_out
 
-    Drafts need the one for all: with one for each, llama.cpp computes drafts of different lengths
-    one after the other. An exact setting needs one for each.
-    """
-    values["kv_unified"] = not values["exact"] and (auto or not values["ctx_size"] or drafts)
-    if drafts and not auto and not values["kv_unified_per_slot"]:
-        values["kv_unified_per_slot"] = values["ctx_size"] // values["parallel"] or None
+    slots, total, each = values["parallel"], values["ctx_size"], values["kv_unified_per_slot"] or 0
+    if not auto:
+        each = each or total // slots
+    layout = lay_out(slots, total, each, drafts=drafts, exact=values["exact"])
+    values["kv_unified"] = layout.kv_unified
+    if layout.kv_unified:
+        values["kv_unified_per_slot"] = each or None
 
 
 def _refuse(values: dict[str, Any]) -> None:
