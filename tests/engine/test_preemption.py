@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Oracle
 from helpers.machines import SETTINGS
+from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, Engine, FixedLength, Generation, Request, Sampling
 from ngramspec.engine import preempted as preempted_module
 from ngramspec.engine.sources.draft_model import DraftModel
-from ngramspec.errors import BackendError
+from ngramspec.errors import BackendError, CapacityError
 
 FLAT = CostTable(((1, 1.0), (64, 1.05)))  # further tokens cost next to nothing
 SIZE = 256
@@ -336,3 +340,49 @@ def test_engine_and_cache_agree_whatever_happens() -> None:
     Crowded.TestCase.settings = settings(SETTINGS, stateful_step_count=8)
     Crowded.TestCase().runTest()
     assert Crowded.num_preempted > 0
+
+
+class Budgeted(LlamaTarget):
+    """A target in an exact setting, each slot with a cache of its own, that bounds their sum."""
+
+    def __init__(self, model: LlamaModel, cells: int, **settings: Any) -> None:
+        super().__init__(model, threads=1, flash_attn=True, n_batch=32, **settings)
+        self.cells = cells
+
+    def decode(self, batch: Batch, rows: Rows) -> None:
+        """Compute a batch, if it fits."""
+        held = sum(self._context.pos_max(slot) + 1 for slot in range(self.num_sequences))
+        if held + len(batch) > (self.cells or 0):
+            raise CapacityError(f"{held} cells are taken")
+        super().decode(batch, rows)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("name", ["embedded", "llama", "gemma3", "mamba", "lfm2"])
+def test_texts_of_real_models_are_equal_to_those_of_requests_one_by_one(
+    model_path: Callable[[str], str], name: str, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention, sliding window, recurrent and hybrid; copied or read again."""
+    if reads:
+        monkeypatch.setattr(preempted_module, "MOST_BYTES", 0)
+    text = Path(__file__).read_text()
+    with LlamaModel(model_path(name)) as model:
+        ids = model.tokenize(text)[:400]
+        requests = [
+            Request(
+                prompt_ids=ids[13 * i :][:30],
+                max_tokens=80,
+                sampling=Sampling(temperature=0.7, seed=i, ignore_eos=True),
+            )
+            for i in range(6)
+        ]
+        with LlamaTarget(model, context_size=128, threads=1, flash_attn=True, n_batch=32) as target:
+            alone = Engine(target, None)
+            expected = [alone.generate([one])[0].token_ids for one in requests]
+        with Budgeted(model, 200, slots=4, context_size=128) as target:
+            engine = Engine(target, "suffix", slots=4)
+            answers = engine.generate(requests)
+    assert [answer.token_ids for answer in answers] == expected
+    stats = engine.stats()
+    assert stats.num_preempted > 0
+    assert (stats.num_restored_tokens == 0) is reads
