@@ -235,6 +235,29 @@ class Attackers:
         done = await asyncio.gather(*asked, return_exceptions=True)
         return max((status for status in done if isinstance(status, int)), default=0)
 
+    async def _attack_room(self, client: httpx.AsyncClient) -> int:
+        """Fill a cache that all slots share several times over, and stay or hang up."""
+        texts = [
+            f"{self._rng.random()} " + "a b c d " * self._rng.choice([2, 40]) for _ in range(6)
+        ]
+        asked = [
+            asyncio.create_task(
+                self._post(
+                    client,
+                    "/completion",
+                    {"prompt": text, "n_predict": self._rng.choice([20, 300]), "ignore_eos": True},
+                )
+            )
+            for text in texts
+        ]
+        if self._rng.random() < 0.5:
+            return max(await asyncio.gather(*asked))
+        await asyncio.wait(asked, timeout=0.5)
+        for task in asked:
+            task.cancel()
+        done = await asyncio.gather(*asked, return_exceptions=True)
+        return max((status for status in done if isinstance(status, int)), default=0)
+
     async def _attack_keys(self, client: httpx.AsyncClient) -> int:
         headers = {"authorization": f"Bearer {self._rng.random()}"}
         return (await client.post("/v1/chat/completions", json=chat(), headers=headers)).status_code

@@ -86,17 +86,25 @@ class Users:
         return count
 
 
-def arguments() -> Sequence[str]:
+LAYOUTS = {
+    "exact": ["-np", "4", "-c", "8192", "--exact"],
+    # Which the four slots share; tests/server/test_full_cache.py has it for runs of seconds.
+    "too small for all": ["-c", "1024"],
+}
+
+
+def arguments(layout: str) -> Sequence[str]:
     """Return the server's options: a key for the users, one for the attackers."""
     keys = ["--api-key", GOOD, "--api-key", BAD]
     limits = ["--max-body", "1M", "--kept-memory", "64M"]
-    return [*keys, *limits, "-np", "4", "-c", "8192", "--exact", "-a", "tiny"]
+    return [*keys, *limits, *LAYOUTS[layout], "-t", "1", "--metrics", "-a", "tiny"]
 
 
+@pytest.mark.parametrize("layout", LAYOUTS if SECONDS >= 60 else ["exact"])
 def test_hostile_clients_change_nobodys_answers_and_take_no_more_than_their_share(
-    tmp_path: Path,
+    tmp_path: Path, layout: str
 ) -> None:
-    with ServerProcess(tmp_path, *arguments()) as server:
+    with ServerProcess(tmp_path, *arguments(layout)) as server:
         users, attackers = Users(server.url), Attackers(server.url, BAD, seed=1)
 
         async def together(seconds: float) -> float:
@@ -110,6 +118,8 @@ def test_hostile_clients_change_nobodys_answers_and_take_no_more_than_their_shar
         early = server.resident()
         beside = asyncio.run(together(SECONDS / 3))
         late = server.resident()
+        headers = {"authorization": f"Bearer {GOOD}"}
+        metrics = httpx.get(f"{server.url}/metrics", headers=headers).text
         code = server.stop()
         said = server.log.read_text()
     slowest = sorted(attackers.slowest.items(), key=lambda item: -item[1])[:5]
@@ -117,7 +127,11 @@ def test_hostile_clients_change_nobodys_answers_and_take_no_more_than_their_shar
     print(f"memory {early >> 20} -> {late >> 20} MB; slowest {slowest}")
     print(dict(sorted(attackers.answers.items())))
     assert users.refused == []
-    assert [len(texts) for texts in users.texts] == [1] * len(users.texts)
+    if layout == "exact":
+        assert [len(texts) for texts in users.texts] == [1] * len(users.texts)
+    else:  # texts may differ in a last bit, none may be missing
+        assert all(text for texts in users.texts for text in texts)
+        assert 'num_preemptions_total{engine="0",model_name="tiny"} 0.0' not in metrics
     assert attackers.wrong == []
     assert {name for name, _ in attackers.answers} == set(attackers.attacks)
     # The attackers' share is theirs; the rest is the users', less what two busy machines take.
