@@ -35,8 +35,8 @@ class Preempted:
         self._target, self._stats = target, stats
         self._texts: dict[Slot, _Text] = {}
         self._nbytes = 0  # of all copies
-        # Of a token: bytes, and seconds to copy it and to bring it back. 0 = not measured yet.
-        self._each_bytes = self._each_copied = self._each_restored = 0.0
+        # Seconds to copy a token and to bring it back. 0 = not measured yet.
+        self._each_copied = self._each_restored = 0.0
 
     def put(self, slot: Slot, settled: bool) -> None:
         """Take note of a slot that is about to lose its cells.
@@ -47,19 +47,18 @@ class Preempted:
         """
         text = self._texts[slot] = _Text(slot.num_past)
         self._stats.num_preempted += 1
-        if not (settled and text.length and self._pays(text.length)):
+        if not (settled and text.length and self._pays()):
             return
         started = time.perf_counter()
         try:
-            state = self._target.dump(slot.id)
+            state = self._target.dump(slot.id, MOST_BYTES - self._nbytes)
         except Exception as error:
             log.info("slot %d cannot be copied, so it is read again: %r", slot.id, error)
             return
-        self._each_copied = (time.perf_counter() - started) / text.length
-        self._each_bytes = state.nbytes / text.length
-        if self._nbytes + state.nbytes <= MOST_BYTES:
-            text.state = state
+        if state.nbytes:
+            self._each_copied = (time.perf_counter() - started) / text.length
             self._nbytes += state.nbytes
+            text.state = state
 
     def take(self, slot: Slot, make_room: Callable[[], bool]) -> int:
         """Bring back what was copied of a slot; return how many tokens its cache holds then.
@@ -85,10 +84,8 @@ class Preempted:
         if text is not None and text.state is not None:
             self._nbytes -= text.state.nbytes
 
-    def _pays(self, length: int) -> bool:
-        """Return whether copying `length` tokens takes less time than reading them again."""
-        if self._nbytes + self._each_bytes * length > MOST_BYTES:
-            return False
+    def _pays(self) -> bool:
+        """Return whether copying tokens takes less time than reading them again."""
         read = self._stats.prompt_seconds / max(1, self._stats.num_prompt_tokens)
         if self._each_copied + self._each_restored < read:
             return True

@@ -84,8 +84,8 @@ class Target(Protocol):
     def adapt(self, adapters: Adapters) -> None:
         """Compute with these adapters from now on, and with no others."""
 
-    def dump(self, sequence: int) -> npt.NDArray[np.uint8]:
-        """Return all that the cache holds of a sequence."""
+    def dump(self, sequence: int, most: int | None = None) -> npt.NDArray[np.uint8]:
+        """Return all that the cache holds of a sequence; nothing if that is above `most` bytes."""
 
     def load(self, sequence: int, state: npt.NDArray[np.uint8], length: int) -> bool:
         """Make an empty sequence hold what was dumped when it held `length` tokens.

@@ -179,9 +179,9 @@ def test_copies_are_made_where_they_are_cheaper_than_reading(
     engine = Engine(target, None, slots=3)
     dump = target.dump
 
-    def slow_dump(sequence: int) -> Any:
+    def slow_dump(*arguments: Any) -> Any:
         time.sleep(0.05)
-        return dump(sequence)
+        return dump(*arguments)
 
     if dear:
         monkeypatch.setattr(target, "dump", slow_dump)
@@ -207,7 +207,7 @@ def test_copies_are_bounded_and_one_that_fails_costs_nothing(
     assert engine.stats().num_restored_tokens == 0 < engine.stats().num_reread_tokens
     monkeypatch.setattr(preempted_module, "MOST_BYTES", 1 << 20)
 
-    def broken(sequence: int) -> Any:
+    def broken(*_: Any) -> Any:
         raise BackendError("no copy")
 
     monkeypatch.setattr(target, "dump", broken)

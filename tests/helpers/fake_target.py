@@ -224,8 +224,9 @@ class FakeTarget:
         self.others[sequence].clear()  # when it was saved it had no branches
         return True
 
-    def dump(self, sequence: int) -> np.ndarray:
-        return np.array(self.held[sequence], np.int32).view(np.uint8)
+    def dump(self, sequence: int, most: int | None = None) -> np.ndarray:
+        state = np.array(self.held[sequence], np.int32).view(np.uint8)
+        return state[:0] if most is not None and state.nbytes > most else state
 
     def load(self, sequence: int, state: np.ndarray, length: int) -> bool:
         assert not self.held[sequence]

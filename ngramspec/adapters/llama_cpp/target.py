@@ -325,8 +325,10 @@ class LlamaTarget:
         )
         return xxhash.xxh3_128_digest("\n".join(parts).encode())
 
-    def dump(self, sequence: int) -> State:
-        """Return all that the cache holds of a sequence, an opaque copy.
+    def dump(self, sequence: int, most: int | None = None) -> State:
+        """Return all that the cache holds of a sequence, an opaque copy; owned by the caller.
+
+        most: Bytes that it may have, else it is empty; None = any number.
 
         Not between `copy` or `shift` and the next decode: what they do to the cache comes with it.
 
@@ -340,6 +342,8 @@ class LlamaTarget:
         self._context.pos_max(sequence)
         address = self._handle.address
         size = int(self._lib.llama_state_seq_get_size_ext(address, sequence, 0))
+        if most is not None and size > most:
+            return np.empty(0, dtype=np.uint8)
         state = np.empty(size, dtype=np.uint8)
         pointer = state.ctypes.data_as(_BYTES)
         call = self._lib.llama_state_seq_get_data_ext
