@@ -6,8 +6,11 @@ import json
 import threading
 from typing import Any
 
+import ollama
 import pytest
 
+from helpers.scripted_model import ANSWER
+from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, REPEAT, TEXT, Serving
 
 
@@ -54,6 +57,55 @@ def test_the_wire_format_is_sse_with_an_end_mark(server: Serving) -> None:
     lines = made.text.split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     assert all(json.loads(line.removeprefix("data: ")) for line in lines[:-2])
+
+
+BREAKS = "a\x85b\u2028c\u2029d"  # where str.splitlines, and so many a client, ends a line
+ASKED = [{"role": "user", "content": BREAKS}]
+SAY = {"name": "say", "parameters": {"type": "object"}}
+STREAMS: dict[str, dict[str, Any]] = {
+    "/completion": {"prompt": BREAKS + ANSWER},
+    "/v1/completions": {"prompt": BREAKS + ANSWER, "echo": True},
+    "/v1/chat/completions": {"messages": ASKED, "tools": [{"type": "function", "function": SAY}]},
+    "/v1/responses": {"input": BREAKS, "tools": [{"type": "function", **SAY}]},
+    "/v1/messages": {
+        "messages": ASKED,
+        "max_tokens": 200,
+        "tools": [{"name": "say", "input_schema": {"type": "object"}}],
+    },
+    "/api/generate": {"model": "script", "raw": True, "prompt": BREAKS + ANSWER},
+    "/api/chat": {
+        "model": "script",
+        "messages": ASKED,
+        "tools": [{"type": "function", "function": SAY}],
+    },
+}
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_no_stream_has_what_ends_a_line_within_a_line(path: str) -> None:
+    call = json.dumps({"name": "say", "arguments": {"x": BREAKS}}, ensure_ascii=False)
+    script = f"<think>{BREAKS}</think>{BREAKS}<tool_call>\n{call}\n</tool_call>"
+    with serving_script(script) as client:
+        body = {**STREAMS[path], "stream": True, "speculative.spans": True}
+        made = client.post(path, json=body)
+        quick = client.post(path, json={**body, "speculative.spans": False})
+    for answer in (made, quick):
+        assert answer.status_code == 200, answer.text
+        assert answer.text.splitlines() == answer.text.split("\n")[:-1]
+        assert all(f"\\u{ord(char):04x}" in answer.text for char in BREAKS if not char.isascii())
+
+
+def test_clients_that_split_lines_read_what_ends_one(server: Serving) -> None:
+    schema = {"enum": [BREAKS]}
+    with ollama.Client(server.url) as client:
+        parts = list(client.generate("tiny", "x", stream=True, format=schema))
+    assert json.loads("".join(part.response for part in parts)) == BREAKS
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    assert json.loads(text_of(events_of(server, response_format=form))) == BREAKS
+    body = {"prompt": "x", "json_schema": schema, "stream": True}
+    with server.client.stream("POST", "/completion", json=body) as answer:
+        events = [json.loads(line[6:]) for line in answer.iter_lines() if line]
+    assert json.loads("".join(event["content"] for event in events[:-1])) == BREAKS
 
 
 def test_choices_stream_side_by_side(server: Serving) -> None:

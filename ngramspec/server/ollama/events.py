@@ -13,7 +13,7 @@ from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.plan import OllamaPlan
 from ngramspec.server.reply.logprobs import LogprobFormat
-from ngramspec.server.reply.sse import json_text
+from ngramspec.server.reply.sse import json_line, json_text
 from ngramspec.server.reply.timings import draft_counts, optional_members
 from ngramspec.server.request.finite_json import finite_json
 
@@ -70,8 +70,7 @@ class OllamaEvents:
         self._num_told = 0  # number of these already sent
         self._format = LogprobFormat(served)
         self._logprobs: list[dict[str, Any]] = []  # not yet sent
-        model = json.dumps(plan.model, ensure_ascii=False).encode()
-        self._start = b'{"model": ' + model + b', "created_at": "'
+        self._start = b'{"model": ' + json_text(plan.model) + b', "created_at": "'
         self._middle = b'", "response": '
         self._tail = b', "done": false}\n'
         if plan.chat:
@@ -234,5 +233,4 @@ def read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
 
 
 def _line(value: dict[str, Any]) -> bytes:
-    # arguments of calls may hold lone surrogates
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    return json_line(value) + b"\n"

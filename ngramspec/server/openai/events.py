@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -58,7 +57,7 @@ class OpenAIEvents:
 
     def heads(self, field: bytes) -> list[bytes]:
         """Return the start of an event per generation, up to the text in a field of its choice."""
-        start = b"data: " + json.dumps(self._common, ensure_ascii=False).encode()[:-1]
+        start = json_event(self._common).removesuffix(b"}\n\n")
         count = len(self._generations)
         return [start + b', "choices": [{"index": %d, %b: ' % (i, field) for i in range(count)]
 

@@ -50,13 +50,25 @@ class Events(Protocol):
 
 
 def json_text(text: str) -> bytes:
-    """Return a JSON string in UTF-8."""
-    return encode_basestring(text).encode("utf-8", "replace")
+    """Return a JSON string that is one line of a stream, as json_line."""
+    return _on_one_line(encode_basestring(text))
+
+
+def json_line(value: Any) -> bytes:
+    """Return a JSON value that is one line of a stream; lone surrogates in it become "?"."""
+    return _on_one_line(json.dumps(value, ensure_ascii=False))
+
+
+def _on_one_line(text: str) -> bytes:
+    # JSON leaves these as they are, and many clients end a line there, as Python does.
+    for end in "\x85\u2028\u2029":
+        text = text.replace(end, f"\\u{ord(end):04x}")
+    return text.encode("utf-8", "replace")
 
 
 def json_event(value: Any) -> bytes:
-    """Return an event that holds a JSON value; lone surrogates in it become "?"."""
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
+    """Return an event that holds a JSON value, as json_line."""
+    return b"data: " + json_line(value) + b"\n\n"
 
 
 def named_event(value: dict[str, Any]) -> bytes:
