@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ngramspec.errors import InputError
 
@@ -16,6 +16,8 @@ DRAFTER_NAMES = (
     "suffix",
     "recycle",
 )
+# What a request may name: after them a draft model and MTP heads, by llama.cpp's words.
+REQUEST_NAMES = (*DRAFTER_NAMES, "draft-simple", "draft-mtp")
 WITH_TREES = ("suffix", "recycle")  # whose drafts can have branches
 FROM_LOGITS = ("recycle",)  # those that draft nothing unless they are shown the target's logits
 POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
@@ -34,12 +36,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 
-def parse_names(spec: str | Iterable[str], order: str) -> tuple[str, ...]:
+def parse_names(
+    spec: str | Iterable[str], order: str, known: Sequence[str] = DRAFTER_NAMES
+) -> tuple[str, ...]:
     """Split a comma-separated list (or take a sequence) of drafter names and put it in order.
 
     Args:
         spec: Such as "ngram-mod,ngram-cache".
-        order: "priority" for llama.cpp's order, "given" for the caller's.
+        order: "priority" for the order of known, "given" for the caller's.
+        known: The names that there are.
 
     Raises:
         InputError: No name, an unknown or repeated name, no text, or an unknown order.
@@ -52,13 +57,13 @@ def parse_names(spec: str | Iterable[str], order: str) -> tuple[str, ...]:
             raise InputError(f"spec must be names of drafters, got {spec!r:.{MAX_SHOWN}}")
     names = [part.strip() for part in parts]
     if not any(names):
-        raise InputError(f"spec must name at least one drafter, known: {', '.join(DRAFTER_NAMES)}")
+        raise InputError(f"spec must name at least one drafter, known: {', '.join(known)}")
     for name in names:
-        if name not in DRAFTER_NAMES:
-            hint = nearest(name, DRAFTER_NAMES)
+        if name not in known:
+            hint = nearest(name, known)
             raise InputError(f"unknown drafter {name!r:.{MAX_SHOWN}}; {hint}")
     if len(set(names)) != len(names):
         raise InputError(f"each drafter may be named once, got {','.join(names):.{MAX_SHOWN}}")
     if order not in ("priority", "given"):
         raise InputError(f'order must be "priority" or "given", got {order!r}')
-    return tuple(sorted(names, key=DRAFTER_NAMES.index) if order == "priority" else names)
+    return tuple(sorted(names, key=known.index) if order == "priority" else names)

@@ -23,7 +23,7 @@ from ngramspec.engine.gains import seconds_saved
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.policy import DraftPolicy, make_policy
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
-from ngramspec.engine.request import Request
+from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import is_int
 from ngramspec.engine.saving import Saving
 from ngramspec.engine.sequences import SPARE
@@ -412,11 +412,32 @@ class Engine:
             longest=longest,
             branches=self._branches if self._has_trees else 1,
             branch_bytes=int(getattr(self._target, "branch_bytes", 0)),
-            types=DRAFTER_NAMES if self._longest_draft(1)[0] else (),
+            types=(*DRAFTER_NAMES, *self._second) if self._longest_draft(1)[0] else (),
             rollback=self._stepper.sequences.rollback,
             state_bytes=int(getattr(self._target, "state_bytes", 0)),
             notes=tuple(notes),
         )
+
+    def types_of(self, wanted: Speculation) -> tuple[str, ...]:
+        """Return the names of what drafts for a request with these settings.
+
+        Raises:
+            InputError: They name a drafter that is unknown, or a draft model that is not there.
+        """
+        if not (wanted.enabled and self._stepper.sequences.can_reject):
+            return ()
+        names = wanted.drafters(self.drafters.types if self._own is None else (self._own.name,))
+        if wanted.types is None:
+            return (*names, *self._second)
+        for name in names:
+            if name not in DRAFTER_NAMES and name not in self._second:
+                raise InputError(f"types names {name}, but there is no such draft model")
+        return names
+
+    @property
+    def _second(self) -> tuple[str, ...]:
+        """Return the draft model's name for requests, or none."""
+        return () if self._draft_model is None else (self._draft_model.name,)
 
     def _longest_draft(self, wanted: int) -> tuple[int, list[str]]:
         """Return the longest draft that is ever sent of those that sources have, and notes."""
@@ -547,12 +568,15 @@ class Engine:
         if not (request.speculation.enabled and self._stepper.sequences.can_reject):
             return (), None
         ngram, held, wanted = self._own, None, request.speculation
+        small, names = self._draft_model, self.types_of(wanted)
+        if small is not None and small.name not in names:
+            small = None
         if ngram is None:
             ngram, held = self.drafters.hold(wanted, tenant)
         elif wanted.types is not None or wanted.params:
             raise InputError("an engine with a drafter of its own takes no types and params")
         prediction = self._prediction if request.prediction_ids.size else None
-        sources = (prediction, ngram, self._draft_model)
+        sources = (prediction, ngram, small)
         return tuple(source for source in sources if source is not None), held
 
 

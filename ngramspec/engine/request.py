@@ -13,7 +13,7 @@ import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.chat.format import ChatFormat
-from ngramspec.drafters.names import parse_names
+from ngramspec.drafters.names import REQUEST_NAMES, parse_names
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.sampling import Sampling, are_texts, is_int
 from ngramspec.errors import InputError
@@ -33,7 +33,7 @@ class Speculation:
     """Draft settings of one request; the defaults are the engine's."""
 
     enabled: bool = True
-    types: tuple[str, ...] | None = None  # drafter names; None = the engine's
+    types: tuple[str, ...] | None = None  # drafters, a draft model too; None = the engine's
     # by drafter name; of drafters in `types`, or of any if that is None
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     max_draft: int | None = None  # longest draft in tokens; None = the drafters' own limit
@@ -64,7 +64,7 @@ class Speculation:
             raise InputError(f"params must be a mapping by drafter name, got {self.params!r}")
 
     def drafters(self, default: Sequence[str]) -> tuple[str, ...]:
-        """Return the n-gram drafters that it asks for in their order, none where drafts are off.
+        """Return the drafters that it asks for in their order, none where drafts are off.
 
         If it names none, these are the default ones and those that it has parameters for, as the
         options of a drafter add it on the command line.
@@ -75,7 +75,7 @@ class Speculation:
         if not self.enabled:
             return ()
         if self.types is not None:
-            return parse_names(self.types, "priority")
+            return parse_names(self.types, "priority", REQUEST_NAMES)
         added = [name for name, own in self.params.items() if own and name not in default]
         return parse_names([*default, *added], "priority") if added else tuple(default)
 

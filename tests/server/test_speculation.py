@@ -12,6 +12,7 @@ import pytest
 from helpers.serving import CODE, REPEAT, Serving
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.drafters.names import DRAFTER_NAMES
 from ngramspec.engine import FixedLength
 from ngramspec.server.errors import ApiError
 from ngramspec.server.request.speculation import speculation_of
@@ -55,6 +56,38 @@ def test_none_in_a_request_ends_the_drafts_of_a_draft_model_too(
 
     assert drafted() > 0  # though the server has no n-gram drafter
     assert drafted(speculative={"types": "none"}) == 0
+
+
+def test_a_draft_model_is_told_and_may_be_named(
+    start: Callable[..., Serving], model: LlamaModel, server: Serving
+) -> None:
+    small = DraftModelSettings(path=model.path)
+    alone = start(slots=1, drafter="suffix", exact=False, draft_model=small, policy=FixedLength(4))
+    props = alone.client.get("/props").json()
+    settings = props["default_generation_settings"]["params"]
+    assert settings["speculative.types"] == "suffix,draft-simple"
+    shown = alone.post("/api/show", model="tiny").json()["speculative"]
+    assert shown["types"] == props["speculative"]["types"] == [*DRAFTER_NAMES, "draft-simple"]
+
+    def drafted(**more: Any) -> tuple[str, set[str]]:
+        """Return the types that a request was told, and those that were asked for drafts."""
+        before = {name: one.propose_calls for name, one in alone.engine.source_stats().items()}
+        fresh = {"speculative.namespace": str(before)}  # where nothing is learnt
+        made = alone.post("/completion", prompt="def area(", n_predict=12, **fresh, **more).json()
+        after = alone.engine.source_stats().items()
+        asked = {name for name, one in after if one.propose_calls > before.get(name, 0)}
+        return made["generation_settings"]["speculative.types"], asked
+
+    both = "suffix,draft-simple"
+    assert drafted() == (both, {"suffix", "draft-simple"})
+    assert drafted(**{"speculative.types": both}) == (both, {"suffix", "draft-simple"})
+    assert drafted(**{"speculative.types": "draft-simple"}) == ("draft-simple", {"draft-simple"})
+    assert drafted(**{"speculative.types": ["suffix"]}) == ("suffix", {"suffix"})
+    assert drafted(speculative=False) == ("none", set())
+    for names, place in (("draft-mtp", alone), ("suffix,draft-simple", server)):
+        made = place.post("/completion", prompt="x", n_predict=2, **{"speculative.types": names})
+        assert made.status_code == 400
+        assert "but there is no such draft model" in made.json()["error"]["message"]
 
 
 def test_n_max_bounds_every_draft(server: Serving) -> None:

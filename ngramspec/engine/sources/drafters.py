@@ -14,7 +14,7 @@ from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.drafters.names import DRAFTER_NAMES, nearest, parse_names
 from ngramspec.engine.request import Speculation
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.engine.sources.source import SlotwiseSource
@@ -109,7 +109,7 @@ class Drafters:
         Raises:
             As get.
         """
-        types = wanted.drafters(self.types)
+        types = tuple(name for name in wanted.drafters(self.types) if name in DRAFTER_NAMES)
         if wanted.enabled:
             _check_params(wanted.params, types)
         if not types:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec._version import __version__
+from ngramspec.engine.request import Speculation
 from ngramspec.server.errors import ApiError, not_supported
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.native import sampling_settings
@@ -47,7 +48,7 @@ def _props(service: Service) -> dict[str, Any]:
         "max_tokens": served.max_tokens,
         "n_keep": served.num_keep,
         "stop": list(served.stop),
-        "speculative.types": ",".join(engine.drafters.types) or "none",
+        "speculative.types": ",".join(engine.types_of(Speculation())) or "none",
     }
     return {
         "default_generation_settings": {"params": params, "n_ctx": engine.context_size},

@@ -54,7 +54,7 @@ def generation_settings(
 ) -> dict[str, Any]:
     """Return llama-server's view of a request's parameters."""
     wanted = request.speculation
-    types = wanted.drafters(served.engine.drafters.types)
+    types = served.engine.types_of(wanted)
     sampling = sampling_settings(request.sampling)
     if request.sampling.ignore_eos and served.model.eos >= 0:
         sampling["logit_bias"] = [

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import MAX_SHOWN, nearest, parse_names
+from ngramspec.drafters.names import MAX_SHOWN, REQUEST_NAMES, nearest, parse_names
 from ngramspec.engine.request import MAX_COUNT, Speculation
 from ngramspec.engine.sources.drafters import OWNED
 from ngramspec.errors import InputError
@@ -171,7 +171,7 @@ def _types(value: Any) -> tuple[tuple[str, ...] | None, bool]:
     if value.strip() in ("", "none"):
         return None, False
     try:
-        return parse_names(value, "priority"), True
+        return parse_names(value, "priority", REQUEST_NAMES), True
     except InputError as error:
         raise bad_request(str(error), f"{PREFIX}.types") from error
 
