@@ -156,7 +156,9 @@ class ServedModel:
     aliases: tuple[str, ...] = ()  # further ids
     created: int = field(default_factory=lambda: int(time.time()))
     sampling: Sampling = field(default_factory=Sampling)
-    max_tokens: int = -1  # -1 = until the context is full
+    max_tokens: int = (
+        -1
+    )  # -1 = until the context is full, for ever if it shifts; -2 = until it is full
     num_keep: int = 0  # tokens of the prompt that a context shift keeps, -1 = all
     reasoning_budget: int = -1  # tokens of reasoning in a chat, -1 = any number
     reasoning_message: str = ""  # written before the end of reasoning that a budget ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from helpers.command import Process
 from helpers.serving import CODE, Serving, serving
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.server import ServerSettings
+from ngramspec.server.ollama.plan import plan_generate
 
 CONTEXT = 128
 LONG: dict[str, Any] = {"prompt": CODE, "ignore_eos": True, "n_predict": 5 * CONTEXT}
@@ -40,6 +43,19 @@ def test_a_message_past_the_context_ended_for_its_number_of_tokens(shifting: Ser
     made = shifting.post("/v1/messages", **body, ignore_eos=True).json()
     assert made["usage"]["output_tokens"] == 2 * CONTEXT
     assert made["stop_reason"] == "max_tokens"
+
+
+def test_the_context_is_filled_once_where_that_is_asked_for(shifting: Serving) -> None:
+    full = {**LONG, "n_predict": -2}
+    for more in ({}, {"n_probs": 1}, {"n_keep": 5}):
+        made = shifting.post("/completion", **full, **more, t_max_predict_ms=9000).json()
+        assert made["tokens_predicted"] + made["tokens_evaluated"] == CONTEXT
+        assert made["stop_type"] == "limit"
+    options = {"num_predict": -2, "temperature": 1.5}
+    body = {"model": "tiny", "raw": True, "prompt": CODE, "stream": False, "options": options}
+    plan = plan_generate(json.dumps(body).encode(), shifting.served, ServerSettings(), "")
+    [asked] = plan.requests
+    assert asked.max_tokens + asked.prompt_ids.size == CONTEXT
 
 
 def test_drafts_change_nothing(shifting: Serving) -> None:
@@ -110,11 +126,17 @@ def test_without_the_option_a_full_context_ends_the_answer(start: Callable[..., 
 
 
 def test_the_command_takes_llama_servers_options(spawn: Callable[..., Process]) -> None:
-    server = spawn("-c", str(CONTEXT), "-np", "1", "--context-shift", "--keep", "7", "--temp", "0")
+    server = spawn(
+        *("-c", str(CONTEXT), "-np", "1", "--context-shift", "--keep", "7", "--temp", "0"),
+        *("-n", "-2"),
+    )
     body = {**LONG, "n_predict": 2 * CONTEXT}
     made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
     assert (made["tokens_predicted"], made["truncated"]) == (2 * CONTEXT, True)
     assert made["generation_settings"]["n_keep"] == 7
+    del body["n_predict"]
+    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert made["tokens_predicted"] + made["tokens_evaluated"] == CONTEXT
 
 
 def test_a_recurrent_model_ends_the_start_with_the_reason(

@@ -198,7 +198,7 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
     option(DEFAULTS, "-n", "--predict", "--n-predict", "predict", env="N_PREDICT",
            type=click.IntRange(-2), default=-1,
            help="Largest number of tokens of an answer; -1: until the context is full, or without "
-           "limit if it shifts."),
+           "limit if it shifts; -2: until it is full in any case."),
     option(DEFAULTS, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
            help="-1: random."),
     option(DEFAULTS, "--samplers", default="", metavar="LIST",

@@ -310,7 +310,7 @@ def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     return {
         "sampling": default_sampling(options),
-        "max_tokens": max(-1, options["predict"]),
+        "max_tokens": options["predict"],
         "num_keep": options["keep"],
         "reasoning_budget": options["reasoning_budget"],
         "reasoning_message": options["reasoning_budget_message"],

@@ -151,9 +151,9 @@ def _sampling(options: Mapping[str, Any]) -> SamplingBody:
 
 
 def _max_tokens(options: Mapping[str, Any]) -> int | None:
-    """Return the largest number of tokens; 0 and less mean no limit but the context."""
+    """Return the largest number of tokens; -2 fills the context, -1 and 0 mean no limit."""
     wanted = options.get("num_predict")
-    return None if wanted is None else (int(wanted) if wanted > 0 else -1)
+    return None if wanted is None else (int(wanted) or -1)
 
 
 def _schema(given: str | dict[str, Any] | None) -> Any:

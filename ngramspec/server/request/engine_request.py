@@ -23,6 +23,7 @@ from ngramspec.server.request.speculation import check_draft_model
 from ngramspec.server.request_id import new_id
 from ngramspec.server.settings import ServerSettings
 
+FILL = -2  # of max_tokens, llama.cpp's: until the context is full, even if contexts shift
 # Log-probabilities of all tokens of a response; as JSON each takes some 100 bytes, as objects 500.
 MAX_REPORTED = 1 << 18
 
@@ -59,12 +60,12 @@ def make_requests(
     check_draft_model((body.model_extra or {}).get("draft_model"), served)
     sampling = sampling_of(body, served, grammar)
     wanted = served.max_tokens if max_tokens is None else max_tokens
+    fills = wanted == FILL
     wanted = min(max(-1, wanted), MAX_COUNT)
     field, reported = logprobs
     if reported is not None:
         wanted = _reported(wanted, field, reported, len(prompts) * choices, served)
     same: dict[str, Any] = {
-        "max_tokens": wanted,
         "min_indent": min(max(0, body.n_indent or 0), MAX_COUNT),
         "num_discard": min(max(0, body.n_discard or 0), MAX_COUNT),
         "stop": stops_of(body, served),
@@ -88,6 +89,7 @@ def make_requests(
     return [
         Request(
             prompt_ids=prompt_ids,
+            max_tokens=_filling(wanted, prompt_ids, served) if fills else wanted,
             sampling=with_seed(sampling, index),
             num_keep=_keep(body, prompt_ids, served),
             reasoning_budget=budget,
@@ -126,6 +128,12 @@ def _reported(wanted: int, field: str, reported: int, generations: int, served: 
             field,
         )
     return most if wanted < 0 else wanted
+
+
+def _filling(wanted: int, prompt_ids: TokenIds, served: ServedModel) -> int:
+    """Return how many tokens fill the context behind a prompt, `wanted` at most unless it is -1."""
+    room = served.engine.context_size - int(prompt_ids.size)
+    return room if wanted < 0 else min(wanted, room)
 
 
 def _adapters(body: SamplingBody, served: ServedModel) -> Adapters:
