@@ -48,7 +48,7 @@ def plan_completion(
     choices = 1 if body.n is None else body.n
     if body.best_of is not None and body.best_of != choices:
         raise not_supported("best_of is not supported: it must equal n", "best_of")
-    if body.echo and (body.logprobs or body.n_probs):
+    if body.echo and _logprobs(body) is not None:
         raise not_supported("echo cannot be used with logprobs", "echo")
     check_choices(settings, choices)
     prompts = _prompts(body, served, settings, settings.max_generations // choices)
