@@ -75,7 +75,7 @@ class ChatModel(Protocol):
         """Return how many tokens a text has at least, without tokenizing it; 0 = unknown."""
 
     def tokenize_prompt(self, text: str) -> TokenIds:
-        """Return the tokens of a rendered chat: special tokens parsed, the begin token once."""
+        """Return the tokens of a prompt: special tokens parsed, the begin token once."""
 
     def detokenize(self, token_ids: Sequence[int] | TokenIds, special: bool = False) -> str:
         """Return the text of token ids, with U+FFFD for what is not UTF-8."""
@@ -156,9 +156,7 @@ class ServedModel:
     aliases: tuple[str, ...] = ()  # further ids
     created: int = field(default_factory=lambda: int(time.time()))
     sampling: Sampling = field(default_factory=Sampling)
-    max_tokens: int = (
-        -1
-    )  # -1 = until the context is full, for ever if it shifts; -2 = until it is full
+    max_tokens: int = -1  # -1 = until the context is full, for ever if it shifts; -2 = full
     num_keep: int = 0  # tokens of the prompt that a context shift keeps, -1 = all
     reasoning_budget: int = -1  # tokens of reasoning in a chat, -1 = any number
     reasoning_message: str = ""  # written before the end of reasoning that a budget ends

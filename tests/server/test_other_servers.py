@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ import pytest
 from helpers.paths import ROOT
 from helpers.scripted_model import ANSWER, ScriptedModel
 from helpers.scripted_serving import serving_script
-from helpers.serving import CHAT, Serving
+from helpers.serving import CHAT, Serving, serving
+from ngramspec.adapters.llama_cpp.loading import Loading
+from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.arrays import TokenIds
+from ngramspec.models import embedded_model
 from ngramspec.server.anthropic.bodies import MessagesBody
 from ngramspec.server.errors import ApiError
 from ngramspec.server.llama_server.bodies import NativeBody
@@ -292,6 +296,54 @@ class Beginning(ScriptedModel):
 
     def render_chat(self, *given: Any, **settings: Any) -> str:
         return self.BEGIN + super().render_chat(*given, **settings)
+
+
+@pytest.fixture(scope="module")
+def beginning() -> Iterator[Serving]:
+    """A server on a model that wants a begin token, which its chat template writes, too."""
+    wants = Loading(metadata={"tokenizer.ggml.add_bos_token": True})
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    with (
+        LlamaModel(embedded_model(), loading=wants) as model,
+        serving(model, exact=False, served={"template": template}) as made,
+    ):
+        yield made
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize(("add", "begins"), [(None, 1), (False, 1), (True, 2)])
+def test_the_begin_token_of_a_real_template_stays(
+    beginning: Serving, path: str, add: bool | None, begins: int
+) -> None:
+    chat = path not in ("/completion", "/v1/completions")
+    text = ROUTES[path].get("prompt", "x" if "input" in ROUTES[path] else CHAT[0]["content"])
+    plain = beginning.served.model.tokenize(text, add_special=False, parse_special=True)
+    few = {"max_tokens": 2, "max_output_tokens": 2, "cache_prompt": False}
+    body = {**ROUTES[path], **few, "add_special_tokens": add}
+    made = beginning.post(path, **body).json()
+    told = {**made, **made.get("usage", {})}
+    names = ("prompt_tokens", "input_tokens", "tokens_evaluated")
+    size = next(int(told[name]) for name in names if name in told)
+    assert size == plain.size + (begins if chat else add is not False)
+
+
+def test_a_text_that_begins_with_the_begin_token_gets_no_second_one(beginning: Serving) -> None:
+    begin = beginning.client.get("/props").json()["bos_token"]
+    assert begin
+    one = {"messages": [{"role": "user", "content": "def"}]}
+    assert beginning.post("/apply-template", **one).json()["prompt"] == "def"  # as llama-server
+    for text in ("def", f"{begin}def"):
+        made = beginning.post("/completion", prompt=text, n_predict=1).json()
+        assert made["prompt"] == f"{begin}def"
+        made = beginning.post("/completion", prompt=[text, 5], n_predict=1).json()
+        assert made["prompt"].startswith(f"{begin}def")
+        tokens = beginning.post("/tokenize", content=text, add_special=True).json()["tokens"]
+        assert tokens.count(beginning.served.model.bos) == 1
+        made = beginning.complete(prompt=text, max_tokens=1)
+        assert made.usage.prompt_tokens == len(tokens)
+        raw = {"model": "tiny", "raw": True, "stream": False, "options": {"num_predict": 1}}
+        made = beginning.post("/api/generate", prompt=text, **raw).json()
+        assert made["prompt_eval_count"] == len(tokens)
 
 
 @pytest.mark.parametrize("path", ROUTES)

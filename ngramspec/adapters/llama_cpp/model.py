@@ -126,7 +126,6 @@ class LlamaModel:
         self._templates = ChatTemplates(
             text(self.bos),
             text(self.eos),
-            adds_bos=self.add_bos,
             adds_eos=bool(lib.llama_vocab_get_add_eos(lib.llama_model_get_vocab(address))),
             library=self.library,
         )

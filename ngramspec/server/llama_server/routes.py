@@ -79,7 +79,10 @@ def _apply(raw: bytes, served: ServedModel) -> dict[str, bool]:
 def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:
     body = parse(raw, TemplateBody)
     budget = budget_tokens(body, served)
-    return {"prompt": prompt_text(body, budget, served, body.callable_tools())}
+    text, model = prompt_text(body, budget, served, body.callable_tools()), served.model
+    if model.add_bos and model.bos >= 0:  # the tokenizer adds it: as llama-server shows prompts
+        text = text.removeprefix(model.piece(model.bos, True).decode("utf-8", "replace"))
+    return {"prompt": text}
 
 
 def _tokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:

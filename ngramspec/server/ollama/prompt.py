@@ -101,8 +101,7 @@ def generate_prompt(
         if body.template or body.system or body.context:
             raise bad_request("raw mode does not support template, system, or context", "raw")
         check_text(body.prompt, served, settings, "prompt")
-        ids = served.model.tokenize(body.prompt, add_special=True, parse_special=True)
-        return OllamaPrompt(ids)
+        return OllamaPrompt(served.model.tokenize_prompt(body.prompt))
     if len(body.template or "") > MAX_TEMPLATE:
         raise bad_request(f"template must have at most {MAX_TEMPLATE} characters", "template")
     view = ollama_view(served, body.template or None)

@@ -75,14 +75,20 @@ def tokenize_mixed(
 ) -> TokenIds:
     """Return the tokens of a text, or of a list of texts and token ids.
 
-    Special tokens are added only to a text that comes first.
+    Special tokens are added only to a text that comes first, and no begin token where it has one.
 
     Raises:
         ApiError: It is neither, or has more than MAX_TEXTS texts.
     """
     model = served.model
+
+    def tokens(text: str, special: bool) -> TokenIds:
+        if special and parse_special:
+            return model.tokenize_prompt(text)
+        return model.tokenize(text, add_special=special, parse_special=parse_special)
+
     if isinstance(given, str):
-        return model.tokenize(given, add_special=add_special, parse_special=parse_special)
+        return tokens(given, add_special)
     if not isinstance(given, list):
         raise bad_request(f"{field} must be a text or a list of texts and token ids", field)
     if (count := len(texts_in(given))) > MAX_TEXTS:
@@ -92,8 +98,7 @@ def tokenize_mixed(
     ids: list[int] = []
     for index, part in enumerate(given):
         if isinstance(part, str):
-            special = add_special and index == 0
-            ids += model.tokenize(part, add_special=special, parse_special=parse_special).tolist()
+            ids += tokens(part, add_special and index == 0).tolist()
         elif is_int(part) and 0 <= part < model.vocab_size:
             ids.append(part)
         else:

@@ -194,8 +194,12 @@ def test_a_begun_answer_stays_open(chat: LlamaModel) -> None:
     assert chat.tokenize_chat(begun, continue_final_message=True).size > 0
 
 
-def test_the_begin_token_is_not_written_where_the_tokenizer_adds_it(chat: LlamaModel) -> None:
-    assert chat.render_chat(HELLO, template="{{ bos_token }}hi{{ bos_token }}") == "hi<s>"
+def test_a_begin_token_that_the_tokenizer_adds_too_is_shown_as_it_is_written(
+    chat: LlamaModel,
+) -> None:
+    template = "{{ bos_token }}hi{{ bos_token }}"
+    assert chat.render_chat(HELLO, template=template) == "<s>hi<s>"
+    assert chat.tokenize_chat(HELLO, template=template).tolist().count(1) == 2
 
 
 def test_many_templates_do_not_pile_up(chat: LlamaModel) -> None:

@@ -42,7 +42,8 @@ class ChatTemplates:
 
     Args:
         bos, eos: Texts of the begin and end token.
-        adds_bos, adds_eos: The tokenizer adds them, so prompts go without.
+        adds_eos: The tokenizer adds it, so prompts go without. The begin token stays: whoever
+            tokenizes a prompt sees to it that there is one.
         library: llama.cpp, for the templates that it has by name.
     """
 
@@ -51,12 +52,11 @@ class ChatTemplates:
         bos: str,
         eos: str,
         *,
-        adds_bos: bool = False,
         adds_eos: bool = False,
         library: Library | None = None,
     ) -> None:
         self._bos, self._eos, self._library = bos, eos, library
-        self._adds_bos, self._adds_eos = adds_bos, adds_eos
+        self._adds_eos = adds_eos
         self._compiled: OrderedDict[str, _Template | BuiltinTemplate] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -129,9 +129,7 @@ class ChatTemplates:
         return made
 
     def _without_added(self, prompt: str) -> str:
-        """Return a prompt without the tokens that the tokenizer adds."""
-        if self._adds_bos and self._bos:
-            prompt = prompt.removeprefix(self._bos)
+        """Return a prompt without the end token that the tokenizer adds."""
         return prompt.removesuffix(self._eos) if self._adds_eos and self._eos else prompt
 
 
