@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Sequence
 
 from ngramspec.chat.calls.format import CallFormat, Mark, NotACallError
@@ -56,6 +57,7 @@ class ChatParser:
         self._space: list[str] = []  # whitespace that may be dropped
         self._format: CallFormat | None = None  # that is being read
         self._index = -1  # of the current or last call
+        self._arguments: list[str] = []  # its own
         self._has_content = False  # what was read last is content
         self._reader: Generator[None, None, None] | None = self._read(begun)
         self._add("content", start)
@@ -64,6 +66,14 @@ class ChatParser:
     def called(self) -> bool:
         """Return whether a call was found, complete or not."""
         return self._index >= 0
+
+    @property
+    def completed(self) -> bool:
+        """Return whether calls were found whose last one can be run: an end may have cut it."""
+        try:
+            return self.called and isinstance(json.loads("".join(self._arguments)), dict)
+        except (ValueError, RecursionError):
+            return False
 
     def feed(self, text: str, last: bool = False) -> list[Delta]:
         """Return the pieces that are certain by now; with `last` all the rest."""
@@ -110,11 +120,13 @@ class ChatParser:
         self._space.clear()
         self._flush()
         self._index += 1
+        self._arguments.clear()
         call_id = call_id or self._format.new_id()
         self._deltas.append(Delta("call", name, self._index, call_id))
 
     def arguments(self, text: str) -> None:
         """Add a piece of the JSON text of the open call's arguments."""
+        self._arguments.append(text)
         self._add("arguments", text)
 
     def end(self) -> None:

@@ -376,11 +376,20 @@ def test_texts_and_calls_are_blocks_in_their_order() -> None:
     assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
 
-def test_a_call_that_is_cut_has_no_input() -> None:
+def test_a_call_that_is_cut_is_a_text_that_nobody_runs() -> None:
     with serving_script(CALL.format("get_weather", '{"city": "Oslo"}')) as client:
         body = {"messages": CHAT, "tools": [WEATHER], "max_tokens": 62}
         made = client.post("/v1/messages", json=body).json()
-    assert (made["stop_reason"], made["content"][0]["input"]) == ("max_tokens", {})
+        more = {"max_tokens": 200, "stop_sequences": ["slo"]}
+        stopped = client.post("/v1/messages", json={**body, **more}).json()
+    assert made["stop_reason"] == "max_tokens"
+    assert [block["type"] for block in made["content"]] == ["text"]
+    text = made["content"][0]["text"]
+    assert text.startswith('{"name": "get_weather", "arguments": {')
+    assert stopped["content"] == [
+        {"type": "text", "text": '{"name": "get_weather", "arguments": {"city": "O'}
+    ]
+    assert stopped["stop_reason"] == "stop_sequence"
 
 
 def test_tools_that_only_anthropic_has_are_left_out(
@@ -659,8 +668,9 @@ def test_a_chat_without_text_is_no_error(server: Serving) -> None:
 
 
 @pytest.mark.parametrize("wrong", ['{"a": ' + "[" * 100_000, '{"a": 1e999}', '{"a": NaN}'])
-def test_a_call_whose_arguments_no_client_can_read_has_none(wrong: str) -> None:
+def test_a_call_whose_arguments_no_client_can_read_is_a_text(wrong: str) -> None:
     content = Content()
     content.add(Delta("call", "f", call_id="1"))
     content.add(Delta("arguments", wrong))
-    assert content.json() == [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]
+    text = f'{{"name": "f", "arguments": {wrong}'
+    assert content.json() == [{"type": "text", "text": text}]

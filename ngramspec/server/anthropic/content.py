@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,11 @@ class Block:
         text = "".join(self.pieces)
         type, _, name = TYPES[self.kind]
         if self.kind == "call":
-            return {"type": type, **self.call, "input": _arguments(text)}
+            arguments = _arguments(text or ("{}" if self.open else ""))
+            if arguments is None:
+                begun = f'{{"name": {json.dumps(self.call["name"])}, "arguments": {text}'
+                return {"type": "text", "text": begun}
+            return {"type": type, **self.call, "input": arguments}
         # Only Anthropic can sign its models' thinking; its clients want the member.
         signed = {"signature": ""} if self.kind == "reasoning" else {}
         return {"type": type, name: text, **signed}
@@ -71,11 +76,6 @@ class Content:
         last = self.blocks[-1] if self.blocks else None
         return last if last is not None and last.open else None
 
-    @property
-    def calls(self) -> bool:
-        """Return whether a tool is called."""
-        return any(block.kind == "call" for block in self.blocks)
-
     def add(self, delta: Delta) -> list[Event]:
         """Add a piece of the answer and return its events."""
         kind = "call" if delta.kind == "arguments" else delta.kind
@@ -101,14 +101,15 @@ class Content:
         return block.end()
 
     def json(self) -> list[dict[str, Any]]:
-        """Return all blocks."""
+        """Return all blocks; a call that was cut short is a text, so that nobody runs it."""
+        self.close()
         return [block.json() for block in self.blocks]
 
 
-def _arguments(text: str) -> dict[str, Any]:
-    """Return a call's arguments; none of a call that was cut short."""
+def _arguments(text: str) -> dict[str, Any] | None:
+    """Return a call's arguments, None of a call that was cut short."""
     try:
-        made = finite_json(text or "{}")
+        made = finite_json(text)
     except (ValueError, RecursionError):
-        return {}
-    return made if isinstance(made, dict) else {}
+        return None
+    return made if isinstance(made, dict) else None

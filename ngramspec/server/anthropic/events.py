@@ -32,7 +32,7 @@ def message_json(
     return {
         **_head(served, made),
         "content": content.json(),
-        **_stop(plan, served, made, content.calls),
+        **_stop(plan, served, made, parser.completed),
         "usage": _last_usage(served, parser, made),
         "timings": timings_of([made]),
     }
@@ -104,7 +104,7 @@ class MessageEvents:
         if last:
             made = chunk.generation
             events += self._content.close()
-            stop = _stop(self._plan, self._served, made, self._content.calls)
+            stop = _stop(self._plan, self._served, made, self._parser.completed)
             told = {"usage": _last_usage(self._served, self._parser, made)}
             told["timings"] = timings_of([made])
             events.append({"type": "message_delta", "delta": stop, **told})

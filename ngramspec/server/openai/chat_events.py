@@ -31,7 +31,7 @@ def chat_json(
         reasoning += reasoning_tokens(made, parser.thoughts, served.model)
         if not plan.shows_reasoning:
             message.reasoning = ""
-        reason = "tool_calls" if message.calls and made.finish_reason == "stop" else None
+        reason = "tool_calls" if parser.completed and made.finish_reason == "stop" else None
         choice: dict[str, Any] = {
             "index": index,
             "message": message.as_json(plan.format.tools),
@@ -105,7 +105,7 @@ class ChatEvents(OpenAIEvents):
             parts.append(self._event(index, shown, extra=extras))
             extras = {}
         if last:
-            called = chunk.finish_reason == "stop" and parser.called
+            called = chunk.finish_reason == "stop" and parser.completed
             reason = "tool_calls" if called else chunk.finish_reason
             timings = {"timings": timings_of([chunk.generation])}
             parts.append(self._event(index, {}, reason, {**extras, **timings}))
