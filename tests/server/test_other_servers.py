@@ -243,6 +243,12 @@ def test_a_repetition_penalty_beside_what_it_would_change_is_refused(other: Any)
     assert next(iter(other)) in error.message
 
 
+def test_unknown_fields_are_told_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", "ngramspec.server.request.bodies"):
+        read(messages=CHAT, temprature=1, max_token=5, lora=[], **{"speculative.n_max": 3})
+    assert caplog.messages == ["unknown fields: 'temprature, max_token'"]
+
+
 def test_a_budget_of_thoughts_has_two_names() -> None:
     assert given(read(thinking_token_budget=0)) == {"reasoning_budget_tokens": 0}
     same = read(thinking_token_budget=7, reasoning_budget_tokens=7)

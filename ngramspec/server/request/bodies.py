@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -25,6 +26,7 @@ from ngramspec.server.http.client_gone import ClientGone
 from ngramspec.server.request.finite_json import finite_json
 from ngramspec.server.request.other_servers import own_fields
 
+log = logging.getLogger(__name__)
 Prompt = str | list[Any] | dict[str, Any]  # what prompts_of reads
 Biases = dict[str, float | bool] | list[list[Any]]
 
@@ -121,6 +123,8 @@ class SamplingBody(Body):
         return own_fields(members, cls.model_fields) if isinstance(members, dict) else members
 
 
+READ_ELSEWHERE = ("speculative", "draft_model", "lora")  # that no class has as a field
+MAX_NAMES = 200  # characters of unknown names in the log
 B = TypeVar("B", bound=Body)
 
 
@@ -161,7 +165,7 @@ def parse(raw: bytes, model: type[B]) -> B:
     if not isinstance(data, dict):
         raise bad_request("the body must be a JSON object")
     try:
-        return model.model_validate(data)
+        made = model.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         if not first["loc"]:  # the name of a field is wrong, not its value
@@ -170,6 +174,10 @@ def parse(raw: bytes, model: type[B]) -> B:
         what = {"missing": "is required", "bound": first["msg"]}.get(first["type"])
         what = what or f"is wrong: {first['msg']}"
         raise bad_request(f"{field} {what}", param=field) from error
+    extra = made.model_extra or {}
+    if unknown := [name for name in extra if name.partition(".")[0] not in READ_ELSEWHERE]:
+        log.debug("unknown fields: %a", ", ".join(unknown)[:MAX_NAMES])
+    return made
 
 
 def _place(loc: Sequence[str | int], model: type[BaseModel]) -> str:
