@@ -198,6 +198,9 @@ class LLM:
             wanted = with_branches(ContextSettings(**made), tree)
             if exact:
                 check_exact(wanted, placement)
+            saves = stack.enter_context(Saves())  # closed once no request runs
+            # Before the model is loaded, as a wrong file ends it.
+            known = open_shared(_with_tokenizer(path, drafter, params or {}), saves, path)
             fitted = fit_to_memory(
                 path,
                 wanted,
@@ -211,8 +214,6 @@ class LLM:
             self.model = stack.enter_context(
                 LlamaModel(path, placement=fitted.placement, loading=loading, adapters=adapters)
             )
-            saves = stack.enter_context(Saves())  # closed once no request runs
-            known = open_shared(self._with_tokenizer(drafter, params or {}), saves)
             self.target = stack.enter_context(
                 open_tested(self.model, fitted.settings)[0]
                 if exact
@@ -242,19 +243,6 @@ class LLM:
             # Also runs on garbage collection and at exit: no step may touch freed memory.
             models = stack.pop_all()
             self._finalizer = weakref.finalize(self, _end, thread, self._use, saves, models)
-
-    def _with_tokenizer(
-        self, drafter: str | Iterable[str] | None, params: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, dict[str, Any]]:
-        """Return the parameters, with the model's tokenizer where a drafter reads a file."""
-        made = {name: dict(own) for name, own in params.items()}
-        names = () if drafter is None else parse_names(drafter, "priority")
-        for name, own in made.items():
-            if name not in names:
-                raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
-            if any(isinstance(value, (str, os.PathLike)) for value in own.values()):
-                own.setdefault("tokenizer", fingerprint_of(self.model.path))
-        return made
 
     @overload
     def generate(self, prompts: Text, **options: Any) -> Generation: ...
@@ -516,6 +504,22 @@ class _Use:
         with self._changed:
             self._ended = True
             return self._changed.wait_for(lambda: not self._count, seconds)
+
+
+def _with_tokenizer(
+    model: str | os.PathLike[str],
+    drafter: str | Iterable[str] | None,
+    params: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Return the parameters, with the model's tokenizer where a drafter reads a file."""
+    made = {name: dict(own) for name, own in params.items()}
+    names = () if drafter is None else parse_names(drafter, "priority")
+    for name, own in made.items():
+        if name not in names:
+            raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
+        if any(isinstance(value, (str, os.PathLike)) for value in own.values()):
+            own.setdefault("tokenizer", fingerprint_of(model))
+    return made
 
 
 def _end(thread: EngineThread, use: _Use, saves: Saves, models: contextlib.ExitStack) -> None:

@@ -16,6 +16,7 @@ from ngramspec.cli.llama_cpp.words import Threads, names_in
 from ngramspec.cli.model import downloaded_model, pulled_model
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, NumberRange, option, options
 from ngramspec.cli.target import CacheType
+from ngramspec.tokenizers.gguf import check_gguf
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
@@ -223,7 +224,11 @@ def _file(given: dict[str, Any]) -> tuple[Path, str] | None:
     """Return the file of the draft model and what it is called; None if there is none."""
     flag = "--model-draft"
     path = downloaded_model(given["model_draft"], given["hf_repo_draft"], None, flag)
-    return None if path is None else pulled_model(path, flag)
+    if path is None:
+        return None
+    named = pulled_model(path, flag)
+    check_gguf(named[0])  # before the target, which may take long to load
+    return named
 
 
 def _placement(given: dict[str, Any]) -> Placement:

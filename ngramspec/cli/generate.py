@@ -129,6 +129,7 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
     prompt = _read_prompt(values)
     if not prompt.strip():
         raise InputError("the prompt is empty")
+    values["system"] = _system_of(values)
     grammar = grammar_of(values)
     if values["model"] is None and not values["as_json"]:
         from ngramspec.models import embedded_model
@@ -158,6 +159,15 @@ def _read_prompt(values: Mapping[str, Any]) -> str:
     elif text is None:
         text = Path(file).read_text("utf-8", "replace")
     return unescaped(text) if values["escape"] else str(text)
+
+
+def _system_of(values: Mapping[str, Any]) -> str | None:
+    text: str | None = values["system"]
+    if values["system_prompt_file"] is None:
+        return text
+    if text is not None:
+        raise click.UsageError("give either --system or --system-prompt-file")
+    return read_utf8(values["system_prompt_file"])
 
 
 def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSettings | None) -> LLM:
@@ -231,10 +241,6 @@ def _tokenized(
     if not (template if values["chat"] is None else values["chat"]):
         return llm.model.tokenize_prompt(prompt), None
     text = values["system"]
-    if values["system_prompt_file"] is not None:
-        if text is not None:
-            raise click.UsageError("give either --system or --system-prompt-file")
-        text = read_utf8(values["system_prompt_file"])
     system = [{"role": "system", "content": text}] if text else []
     chat = chat_prompt(llm.model, [*system, {"role": "user", "content": prompt}])
     return llm.model.tokenize_prompt(chat.text), chat.format

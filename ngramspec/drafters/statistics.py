@@ -16,7 +16,7 @@ from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.suffix.index import SuffixIndex
 from ngramspec.drafters.config import CacheConfig, ModConfig, RecycleConfig, SuffixConfig
-from ngramspec.errors import InputError
+from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.cache_file import SIZES, Origin, cache_in_memory, open_cache
 from ngramspec.formats.container import is_container
 from ngramspec.formats.dynamic_file import CONTAINER_SUFFIX, Autosave, DynamicFile, SavedFile
@@ -128,12 +128,16 @@ class Saves:
             saving.save_soon()
 
 
-def open_shared(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[str, dict[str, Any]]:
+def open_shared(
+    params: Mapping[str, Mapping[str, Any]], saves: Saves, model: str | os.PathLike[str] = ""
+) -> dict[str, dict[str, Any]]:
     """Open the files of drafter parameters once, for all drafters that are made of them.
 
     Args:
-        params: Parameters by drafter name. A pool stays a path: every user maps it.
+        params: Parameters by drafter name. A pool stays a path, as every user maps it, and is
+            opened here to see whether it fits.
         saves: Saves a dynamic cache and recycle's pool.
+        model: The target's file, which a VocabMismatchError names; "" = not known.
 
     Returns:
         The parameters with opened files, as a copy.
@@ -142,10 +146,21 @@ def open_shared(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[s
         As open_static and open_dynamic; FileNotFoundError: The folder of a file that will be
         written does not exist.
     """
+    try:
+        return _open_files(params, saves)
+    except VocabMismatchError as error:
+        if not model:
+            raise
+        raise VocabMismatchError(f"{error}; the target is {Path(model).name}") from None
+
+
+def _open_files(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[str, dict[str, Any]]:
     made = {name: dict(own) for name, own in params.items()}
     mod, cache, suffix, recycle = (made.get(name, {}) for name in DRAFTERS_WITH_FILES)
     if isinstance(mod.get("pool"), (str, os.PathLike)):
         _need_folder(mod["pool"])
+        if Path(mod["pool"]).exists():
+            open_or_make_pool(ModConfig(**mod))
     if suffix.get("static") is not None:
         suffix["static"] = open_index(SuffixConfig(**suffix))
     if cache.get("static") is not None:

@@ -77,20 +77,20 @@ def open_cache(
     Cost: O(bytes) up to 32 MiB or with verify; otherwise O(1), lookups read pages on demand.
     """
     container = open_container(path, KIND, verify=verify)
-    header = container.header
-    check_tokenizer(container.path, header.fingerprint, fingerprint, any_tokenizer)
+    check_tokenizer(container, fingerprint, any_tokenizer)
     return cache_of(container)
 
 
-def check_tokenizer(
-    path: Path, found: bytes | None, expected: bytes | None, any_tokenizer: bool
-) -> None:
+def check_tokenizer(container: Container, expected: bytes | None, any_tokenizer: bool) -> None:
     """Raise VocabMismatchError if both fingerprints are known and differ, unless any_tokenizer."""
+    found = container.header.fingerprint
     if found is None or expected is None or found == expected or any_tokenizer:
         return
+    model = about_of(container).get("tokenizer")
     raise VocabMismatchError(
-        f"{path} was built with another tokenizer: its fingerprint is {found.hex()}, the target's "
-        f"is {expected.hex()}; drafts would be nonsense (any_tokenizer overrides)"
+        f"{container.path} was built with another tokenizer{f', of {model}' if model else ''}: its "
+        f"fingerprint is {found.hex()}, the target's is {expected.hex()}; drafts would be nonsense "
+        "(--any-tokenizer or any_tokenizer=True overrides)"
     )
 
 

@@ -21,6 +21,13 @@ from ngramspec.files import kind_unless_file, new_file
 MAGIC = b"\x89NGRAM\r\n"
 VERSION = 1
 KINDS = {1: "ngram-cache", 2: "hash-pool", 3: "suffix", 4: "slot", 5: "successors"}
+# The options that read files of a kind, for whoever gives one to another option.
+OPTIONS = {
+    "ngram-cache": "-lcs",
+    "hash-pool": "--pool",
+    "suffix": "--suffix-index",
+    "successors": "--recycle-file",
+}
 HEAD_BYTES = 1024  # header and table of sections; sections follow
 ALIGNMENT = 64
 MOST_SECTIONS = 28
@@ -145,7 +152,9 @@ def open_container(
         head = file.read(HEAD_BYTES)
         header, sections = _parse(path, head, size)
         if kind is not None and header.kind != kind:
-            raise FormatError(f"{path}: expected a file of kind {kind}, found {header.kind}")
+            reader = OPTIONS.get(header.kind)
+            hint = f", which {reader} reads" if reader else ""
+            raise FormatError(f"{path}: expected a file of kind {kind}, found {header.kind}{hint}")
         if writable:
             data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_WRITE))
         elif size > READ_BYTES:

@@ -194,8 +194,7 @@ class DynamicFile:
         if self._is_lookup_cache():
             return read_lookup_entries(self.path)
         container = open_container(self.path, KIND, verify=True)
-        fingerprint = container.header.fingerprint
-        check_tokenizer(self.path, fingerprint, self._origin.fingerprint, self._any_tokenizer)
+        check_tokenizer(container, self._origin.fingerprint, self._any_tokenizer)
         self._origin = origin_kept(container, self._origin)
         cache = cache_of(container)
         return {s: read_all(EntryReader(cache, s)) for s in SIZES if cache.num_ngrams(s)}

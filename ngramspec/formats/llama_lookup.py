@@ -21,7 +21,7 @@ from ngramspec.formats.entries import Entries
 
 LOOKUP_SUFFIX = ".bin"  # a new file with this suffix is written in this format
 _SIZES = (1, 2, 3, 4)  # tokens of an n-gram
-_OTHER = ": not a lookup cache of llama.cpp, or a damaged one"
+_OTHER = ": not a statistics file nor a lookup cache of llama.cpp, or a damaged one"
 _GGUF = b"GGUF"  # with which models begin
 _HEAD = 5  # words of a record before its followers
 _LOOKED_AT = 1 << 16  # bytes that tell records from other files

@@ -73,7 +73,7 @@ def open_pool(
     """
     container = open_container(path, KIND, writable=True)
     header = container.header
-    check_tokenizer(container.path, header.fingerprint, fingerprint, any_tokenizer)
+    check_tokenizer(container, fingerprint, any_tokenizer)
     if n_match is not None and n_match != header.ngram_min:
         raise InputError(
             f"{path} was made for n_match={header.ngram_min}, got n_match={n_match}: "

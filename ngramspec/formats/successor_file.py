@@ -196,7 +196,7 @@ def _accepted(
 ) -> Container:
     """Open a file whose tokenizer is accepted."""
     container = open_container(path, KIND, verify=True)
-    check_tokenizer(container.path, container.header.fingerprint, fingerprint, any_tokenizer)
+    check_tokenizer(container, fingerprint, any_tokenizer)
     return container
 
 

@@ -67,7 +67,7 @@ def open_suffix_index(
     Cost: O(bytes) up to 32 MiB or with verify; otherwise O(1), drafts read pages on demand.
     """
     container = open_container(path, KIND, verify=verify)
-    check_tokenizer(container.path, container.header.fingerprint, fingerprint, any_tokenizer)
+    check_tokenizer(container, fingerprint, any_tokenizer)
     return index_of(container)
 
 

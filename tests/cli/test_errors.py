@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.cli.generate import generate
+from ngramspec.cli.serve import serve
+from ngramspec.models import embedded_model
 from ngramspec.tokenizers import llama_library
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -93,7 +96,56 @@ def test_folder_as_model(invoke: Any) -> None:
 def test_lookup_cache_that_is_none(invoke: Any) -> None:
     Path("odd.bin").write_bytes(b"123")
     result = invoke("generate", "-p", "x", "-lcs", "odd.bin")
-    assert_one_line(result, "odd.bin: 3 stray bytes at offset 0", 1)
+    message = "odd.bin: 3 stray bytes at offset 0: not a statistics file nor a lookup cache"
+    assert_one_line(result, message, 1)
+
+
+@pytest.mark.usefixtures("cache_files")
+def test_statistics_of_another_kind_or_model(invoke: Any) -> None:
+    result = invoke("generate", "-p", "x", "--suffix-index", "a.ngc")
+    message = "a.ngc: expected a file of kind suffix, found ngram-cache, which -lcs reads"
+    assert_one_line(result, message, 1)
+    result = invoke("generate", "-p", "x", "-lcs", "other.ngc")
+    message = "other.ngc was built with another tokenizer, of tokenizer.json: its fingerprint is"
+    assert_one_line(result, message, 1)
+    assert result.stderr.endswith(f"; the target is {embedded_model().name}\n")
+
+
+@pytest.mark.parametrize("command", [("generate", "-p", "x"), ("serve", "--port", "0")])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("-lcs no.ngc", "-lcs text", "-lcd text", "-lcd no/x.ngc", "--pool text"),
+        *(
+            "--suffix-index no.ngx",
+            "--suffix-index text",
+            "--recycle-file text --spec-type recycle",
+        ),
+        *("-md no.gguf", "-md text", "-md no.gguf --fit off", "--lora no.gguf", "--lora text"),
+        *("--lora-scaled no.gguf:1", "--grammar-file no.gbnf", "-sysf no"),
+        *("--record no/x.jsonl", "--record text", "--slot-save-path no"),
+        *("--chat-template-file no", "--api-key-file no", "--log-file no/x"),
+    ],
+)
+def test_wrong_files_end_the_start_before_the_model_is_loaded(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], line: str
+) -> None:
+    def load(*_: object) -> None:
+        pytest.fail("the model is loaded")
+
+    if command[0] not in _commands_with(line.split()[0]):
+        pytest.skip("the command has no such option")
+    Path("text").write_text("some text, which is no file of ours\n")
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.model.load_model", load)
+    result = invoke(*command, *line.split())
+    assert result.exit_code in (1, 2), result.output
+    (error,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert re.search(r"\bno\b|\btext\b", error)
+
+
+def _commands_with(flag: str) -> list[str]:
+    commands = {"generate": generate, "serve": serve}
+    return [name for name, one in commands.items() if any(flag in p.opts for p in one.params)]
 
 
 def test_prompt_that_does_not_fit(invoke: Any) -> None:

@@ -17,7 +17,7 @@ from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.serve import run as serve_run
-from ngramspec.drafters.statistics import Saves
+from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Request
 from ngramspec.models import embedded_model
 
@@ -90,7 +90,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
             model = stack.enter_context(serve_run.open_model(options, fitted))
             target = stack.enter_context(serve_run.open_target(options, model, fitted))
             saves = stack.enter_context(Saves())
-            engine, _ = serve_run.open_engine(options, choice, target, stack, saves, fitted.draft)
+            params = open_shared(choice.parameters(model.path), saves, model.path)
+            engine, _ = serve_run.open_engine(options, choice, target, stack, params, fitted.draft)
             prompt = model.tokenize_prompt(PROMPT)
             (made,) = engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
             assert made.error is None

@@ -17,7 +17,7 @@ from helpers.command import Process
 from ngramspec.adapters.llama_cpp.threads import NICE
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.serve import run as serve_run
-from ngramspec.drafters.statistics import Saves
+from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Request
 from ngramspec.models import embedded_model
 
@@ -139,7 +139,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
             model = stack.enter_context(serve_run.open_model(options, fitted))
             target = stack.enter_context(serve_run.open_target(options, model, fitted))
             saves = stack.enter_context(Saves())
-            engine, _ = serve_run.open_engine(options, choice, target, stack, saves, fitted.draft)
+            params = open_shared(choice.parameters(model.path), saves, model.path)
+            engine, _ = serve_run.open_engine(options, choice, target, stack, params, fitted.draft)
             prompt = model.tokenize_prompt("import os")
             sampling = defaults["sampling"]
             request = Request(

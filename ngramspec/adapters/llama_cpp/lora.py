@@ -12,7 +12,6 @@ from typing import Any
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec.engine.request import Adapters
 from ngramspec.errors import BackendError, InputError
-from ngramspec.tokenizers.gguf import check_gguf
 from ngramspec.tokenizers.llama_library import Handle, Library, reasons
 
 TEXT_BYTES = 1 << 12  # of a text in an adapter's metadata that are read
@@ -34,12 +33,10 @@ def load_adapters(
     """Load adapters for a model, before any context of it is made.
 
     Raises:
-        FormatError, OSError: A file is not in GGUF, or cannot be read.
-        BackendError: One is not for this model, or works only after certain tokens.
+        BackendError: One cannot be read, is not for this model, or works only after certain tokens.
     """
     lib, made = library.lib, []
     for path in map(Path, paths):
-        check_gguf(path)
         position = native_llama.log_position()
         address = lib.llama_adapter_lora_init(model.address, os.fsencode(path))
         if not address:

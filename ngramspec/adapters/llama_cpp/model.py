@@ -75,7 +75,8 @@ class LlamaModel:
             raise InputError(f"adapters must be a list of files, got one: [{str(adapters)!r}]")
         self.path = Path(path)
         placement, loading = placement or Placement(), loading or Loading()
-        check_gguf(self.path)
+        for file in (self.path, *adapters):  # the model may take long to load
+            check_gguf(file)
         check_vocabulary(self.path, *read_gguf_tokens(self.path))
         state = self.path.stat()  # as it is read; it may be moved or deleted later
         self.file_size, self.file_time_ns = state.st_size, state.st_mtime_ns

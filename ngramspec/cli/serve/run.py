@@ -101,24 +101,27 @@ def _serve(
         stack.push(shutdown.leave)
         preparing = stack.enter_context(contextlib.ExitStack())
         saves = stack.enter_context(Saves())
-        with contextlib.suppress(OSError):  # whatever it is, loading says it better
-            names = names_of(options["recipe"])
-            tell(loading_line(options["model"] or embedded_model(), *names[:1]))
-        fitted = fit_target(options, small)
-        model = models.enter_context(open_model(options, fitted))
-        target = models.enter_context(open_target(options, model, fitted))
-        target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        small = fitted.draft or small
-        engine, notes = open_engine(options, choice, target, models, saves, small)
-        name, *aliases = model_names(options, model)
+        path = options["model"] or embedded_model()
+        # Whatever is wrong with a file ends the start before the model is loaded.
+        params = open_shared(choice.parameters(path), saves, path)
+        name, *aliases = model_names(options, path)
         recorder = open_recorder(
             options,
             settings,
             stack,
             model=name,
-            tokenizer=lambda: fingerprint_of(model.path),
+            tokenizer=lambda: fingerprint_of(path),
             drafter=choice.label,
         )
+        with contextlib.suppress(OSError):  # whatever it is, loading says it better
+            names = names_of(options["recipe"])
+            tell(loading_line(path, *names[:1]))
+        fitted = fit_target(options, small)
+        model = models.enter_context(open_model(options, fitted))
+        target = models.enter_context(open_target(options, model, fitted))
+        target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
+        small = fitted.draft or small
+        engine, notes = open_engine(options, choice, target, models, params, small)
         served = ServedModel(
             name=name,
             aliases=tuple(aliases),
@@ -244,7 +247,7 @@ def open_engine(
     choice: DraftChoice,
     target: LlamaTarget,
     models: contextlib.ExitStack,
-    saves: Saves,
+    params: Mapping[str, Mapping[str, Any]],
     small: SecondSettings | None = None,
 ) -> tuple[Engine, tuple[str, ...]]:
     """Return the engine with its drafters, and notes on what does not draft and why.
@@ -257,7 +260,7 @@ def open_engine(
         choice: The drafters.
         target: The model; idle.
         models: Closes the draft model or MTP heads.
-        saves: Saves what drafters learn.
+        params: Of the drafters, as open_shared returns them.
         small: The draft model or MTP heads.
 
     Raises:
@@ -287,7 +290,7 @@ def open_engine(
         target,
         choice.names or None,
         slots=options["parallel"],
-        params=open_shared(choice.parameters(target.model.path), saves),
+        params=params,
         draft_model=setup.second,
         policy=setup.policy(choice.policy, choice.max_draft),
         max_queue=options["max_queue"],
@@ -336,10 +339,10 @@ def served_adapters(options: Mapping[str, Any], model: LlamaModel) -> ServedAdap
     return ServedAdapters(loaded, [scale for _, scale in adapters_of(options)])
 
 
-def model_names(options: Mapping[str, Any], model: LlamaModel) -> tuple[str, ...]:
+def model_names(options: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     """Return the model's names for clients, sorted as llama-server's: the first is its id."""
     names = {name.strip() for text in options["alias"] for name in text.split(",")}
-    return tuple(sorted(names - {""}) or [model.path.stem])
+    return tuple(sorted(names - {""}) or [path.stem])
 
 
 def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSettings:
