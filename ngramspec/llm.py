@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import logging
 import os
 import queue
@@ -63,6 +64,15 @@ _END_SECONDS = 30.0  # that closing waits for calls that still use the model
 _CHECK_SECONDS = 1.0  # how often a waiting stream checks whether the engine has failed
 _SAMPLING = {field.name for field in dataclasses.fields(Sampling)}
 _REQUEST = {field.name for field in dataclasses.fields(Request)} - {"prompt_ids"}
+# What llama-cpp-python, llama.cpp and transformers call options, where it is not nearly the same.
+_ELSEWHERE = {
+    "model_path": "model",
+    "n_ctx": "context_size",
+    "n_threads": "threads",
+    "n_parallel": "slots",
+    "n_predict": "max_tokens",
+    "max_new_tokens": "max_tokens",
+}
 
 
 class LLM:
@@ -126,6 +136,13 @@ class LLM:
         ...     len(made.token_ids)
         4
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Refuse what __init__ does not know, with a hint; Python's own error has none."""
+        known = inspect.signature(cls.__init__).parameters
+        for name in sorted(options.keys() - known.keys()):
+            raise InputError(f"unknown option {name!r}; {_hint(name, list(known)[1:])}")
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -425,9 +442,9 @@ class LLM:
                 if plain
                 else _as_ids(text, "prediction")
             )
-        for name in set(given) - _REQUEST:
-            known = _SAMPLING | _REQUEST | {"json_schema"}
-            raise InputError(f"unknown option {name!r}; {nearest(name, known)}")
+        known = _SAMPLING | _REQUEST | {"json_schema", "prediction"}
+        for name in sorted(set(given) - known):
+            raise InputError(f"unknown option {name!r}; {_hint(name, known)}")
         sampling = dataclasses.replace(sampling, **own) if own else sampling
         return Request(prompt_ids=prompt_ids, sampling=sampling, speculation=drafts, **given)
 
@@ -504,6 +521,16 @@ class _Use:
         with self._changed:
             self._ended = True
             return self._changed.wait_for(lambda: not self._count, seconds)
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """Return a hint on the option that an unknown one may be, in other programs' words too."""
+    words = set(known)
+    if (same := _ELSEWHERE.get(name)) in words:
+        return f"did you mean {same}?"
+    if name in inspect.signature(LLM.__init__).parameters:
+        return "it is an option of LLM()"
+    return nearest(name, sorted(words))
 
 
 def _with_tokenizer(

@@ -316,6 +316,13 @@ def test_threads_share_the_slots(llm: LLM) -> None:
     ("prompt", "options", "message"),
     [
         ("x", {"temperatur": 1}, "unknown option 'temperatur'; did you mean temperature?"),
+        ("x", {"n_predict": 3}, "unknown option 'n_predict'; did you mean max_tokens?"),
+        ("x", {"drafter": "suffix"}, r"unknown option 'drafter'; it is an option of LLM\(\)"),
+        (
+            "x",
+            {"zzz": 1},
+            "unknown option 'zzz'; known: .*(adapters, .*max_tokens, .*xtc_threshold)",
+        ),
         ("x", {"temperature": -1}, "temperature must be in"),
         ("x", {"max_tokens": -2}, "max_tokens must be in"),
         ("x", {"grammar": "root ::= bar"}, "bar"),
@@ -429,6 +436,8 @@ def test_what_fails_on_the_way_is_raised_once_and_kept_in_lists(
         ({"model": "absent.gguf"}, OSError, "absent.gguf"),
         ({"model": __file__}, FormatError, "is not a GGUF file"),
         ({"drafter": "ngram-mud"}, InputError, "did you mean ngram-mod"),
+        ({"n_ctx": 512}, InputError, "unknown option 'n_ctx'; did you mean context_size"),
+        ({"treee": 2}, InputError, "unknown option 'treee'; did you mean tree"),
         ({"params": {"ngram-mod": {}}}, InputError, "which is not in suffix"),
         ({"params": {"suffix": {"static": "absent.ngx"}}}, OSError, "absent.ngx"),
         ({"drafter": None, "params": {"suffix": {}}}, InputError, "which is not in"),

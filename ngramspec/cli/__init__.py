@@ -24,7 +24,7 @@ _ERRORS = ("strict", "surrogateescape")  # what fails where a character cannot b
 EPILOG = """\b
 Examples:
   ngramspec demo
-  ngramspec generate -p "def area(width, height):" --raw
+  ngramspec generate -p $'Repeat this text:\\n\\none two three, one two three'
   ngramspec generate --model model.gguf --spec-type ngram-mod -p "Once upon a time"
   ngramspec serve --model model.gguf --port 8080
   ngramspec build-cache src docs -o code.ngc --model model.gguf --held-out 5%

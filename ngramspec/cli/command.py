@@ -51,6 +51,18 @@ class CommandGroup(click.Group):
             code = EXIT_USAGE if bad_input or ctx.meta.get(TROUBLE_IS_2) else EXIT_FAILED
             raise Failure(error_line(error), code) from error
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; an unknown one is answered with those that there are."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            if error.possibilities:
+                raise
+            commands = ", ".join(self.list_commands(ctx))
+            raise click.UsageError(f"{error.message} There are {commands}.", ctx) from None
+
 
 class SectionOption(click.Option):
     """An option that --help shows under a heading of its own."""
@@ -97,18 +109,29 @@ class SectionCommand(click.Command):
         return HELP_NAMES
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; an unknown option is named whole, not by its first letter."""
-        given = list(args)
+        """Parse the arguments.
+
+        An unknown option is named whole, not by its first letter, with those of other commands that
+        have it.
+        """
+        given = self._split_pairs(args)
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, [*given])
         except click.NoSuchOption as error:
             known = {flag for param in self.params for flag in (*param.opts, *param.secondary_opts)}
             letter = error.option_name[1:]
             words = (arg for arg in given if arg[:1] == "-" and arg[1:2] != "-" and letter in arg)
             whole = next((word for word in words if word not in known), None)
-            if len(letter) != 1 or whole is None:
+            name = error.option_name
+            if len(letter) == 1 and whole is not None:
+                name = whole.partition("=")[0]
+            if hint := self._elsewhere(ctx, name):
+                raise click.NoSuchOption(
+                    name, f"No such option {name!r}: {hint}.", ctx=ctx
+                ) from None
+            if name == error.option_name:
                 raise
-            raise click.NoSuchOption(whole.partition("=")[0], ctx=ctx) from None
+            raise click.NoSuchOption(name, ctx=ctx) from None
         except click.BadParameter as error:
             text = error.message
             for said, better in NUMBERS.items():
@@ -116,6 +139,39 @@ class SectionCommand(click.Command):
             if text == error.message:
                 raise
             raise click.BadParameter(text, error.ctx, error.param, error.param_hint) from None
+        except click.UsageError as error:
+            models = any("--model" in param.opts for param in self.params)
+            if not (models and error.message.startswith("Got unexpected extra argument")):
+                raise
+            message = f"{error.message}; the model is given with --model"
+            raise click.UsageError(message, ctx) from None
+
+    def _split_pairs(self, args: list[str]) -> list[str]:
+        """Return the words with "A B" as two, where an option of two values has that alone."""
+        flags = {flag for param in self.params for flag in (*param.opts, *param.secondary_opts)}
+        pairs = {flag for param in self.params if param.nargs == 2 for flag in param.opts}
+        words: list[str] = []
+        for at, word in enumerate(args):
+            follows = args[at + 1].partition("=")[0] if at + 1 < len(args) else None
+            alone = follows is None or follows in flags
+            both = word.split(" ") if at and args[at - 1] in pairs and alone else [word]
+            words += both if len(both) == 2 else [word]
+        return words
+
+    def _elsewhere(self, ctx: click.Context, name: str) -> str:
+        """Return what an option of another command is called here, or where it is; "" if nowhere.
+
+        Commands give some options more names than others do.
+        """
+        own = {flag for param in self.params for flag in param.opts if flag.startswith("--")}
+        having = []
+        for path, command in _commands(ctx.find_root().command):
+            for param in command.params:
+                if name in (*param.opts, *param.secondary_opts) and not vars(param).get("hidden"):
+                    if same := sorted(own.intersection(param.opts)):
+                        return f"here it is {same[0]}"
+                    having.append(path)
+        return f"it is an option of {', '.join(having)}" if having else ""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list per section."""
@@ -127,6 +183,16 @@ class SectionCommand(click.Command):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records, col_max=34)
+
+
+def _commands(group: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield the commands below a group, with their names as they are typed."""
+    for name, command in getattr(group, "commands", {}).items():
+        whole = f"{path} {name}".strip()
+        yield from ((whole, command), *_commands(command, whole))
+
+
+NOTE_MEASURED = "interrupted: what was measured follows; Ctrl-C again quits at once"
 
 
 class Interrupt:

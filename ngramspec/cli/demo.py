@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.bench.e2e.tasks import TASK_NAMES, TASKS
-from ngramspec.cli.command import Failure, SectionCommand
+from ngramspec.cli.command import (
+    EXIT_INTERRUPTED,
+    NOTE_MEASURED,
+    Failure,
+    Interrupt,
+    SectionCommand,
+    interruptible,
+)
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
 from ngramspec.cli.options import json_option, option, options
@@ -103,16 +110,23 @@ def demo(**values: Any) -> None:
             click.echo(f"texts are compared as they are timed: {benches.refusal}", err=True)
         if not values["as_json"]:
             _show_head(console)
-        results = list(_results(benches, console, values))
-    if values["as_json"]:
+        with interruptible(NOTE_MEASURED) as interrupt:
+            results = list(_results(benches, console, values, interrupt))
+    if not results:
+        click.echo("nothing was measured", err=True)
+    elif values["as_json"]:
         _print_json(results, values, benches.exact_batch)
     else:
         _show_tables(console, results, values, benches)
     if not benches.refusal:
         _fail_on_difference(results)
+    if interrupt.requested:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
-def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iterator[TaskResult]:
+def _results(
+    benches: Benches, console: Console, values: dict[str, Any], interrupt: Interrupt
+) -> Iterator[TaskResult]:
     from ngramspec.bench.e2e.demo import run_task
 
     chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
@@ -127,7 +141,10 @@ def _results(benches: Benches, console: Console, values: dict[str, Any]) -> Iter
                 max_tokens=values["max_tokens"],
                 advance=advance,
                 first=number * values["repeats"],  # rounds are counted on, as in `bench e2e`
+                stopped=lambda: interrupt.requested,
             )
+            if result is None:
+                return
             if not values["as_json"]:
                 with advance.paused():
                     _show_text(console, result, result.outcomes[-1])
@@ -174,7 +191,8 @@ def _show_tables(
     from ngramspec.bench.e2e.demo import make_rows
 
     rows = make_rows(results)
-    repeats, threads = values["repeats"], number_of(values["threads"], "thread")
+    # The last task has fewer where Ctrl-C ended its rounds.
+    repeats, threads = len(results[-1].outcomes[0].runs), number_of(values["threads"], "thread")
     runs = f"median of {repeats} runs" if repeats > 1 else "1 run"
     console.print(_speed_table(rows, f"All tasks, {runs}, {threads}"))
     if len(results) > 1:

@@ -95,7 +95,8 @@ def replace_option(section: str) -> Decorator:
     """Return the option of strings that are others for a draft model of another vocabulary."""
     return option(section, "--spec-replace", nargs=2, multiple=True, metavar="TARGET DRAFT",
                   help="For a draft model of another vocabulary, which drafts through text: write "
-                  "TARGET, such as a chat marker, as DRAFT, and back (repeatable).")  # fmt: skip
+                  "TARGET, such as a chat marker, as DRAFT, and back (repeatable); also as one "
+                  "word, 'TARGET DRAFT'.")  # fmt: skip
 
 
 def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, SecondSettings | None]:

@@ -94,6 +94,7 @@ SHARE = NumberRange(0, 1)
            help="1: off."),
     option(SAMPLING, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
            help="-1: random."),
+    option(SAMPLING, "--ignore-eos", is_flag=True, help="Continue past end tokens."),
     grammar_options(SAMPLING),
     drafter_options(),
     draft_model_options(),
@@ -281,7 +282,7 @@ class _Session:
         format: ChatFormat | None,
     ) -> None:
         seed = random.getrandbits(32) if values["seed"] < 0 else values["seed"]
-        names = ("max_tokens", "top_k", "top_p", "min_p", "repeat_penalty")
+        names = ("max_tokens", "top_k", "top_p", "min_p", "repeat_penalty", "ignore_eos")
         self._options = {name: values[name] for name in names}
         self._options |= {"temperature": values["temp"], "seed": seed, "grammar": grammar}
         self._options["max_tokens"] = max(-1, values["max_tokens"])

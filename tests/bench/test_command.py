@@ -122,8 +122,9 @@ def test_text_is_read_with_a_tokenizer(bench_replay: Run, tmp_path: Path) -> Non
         f"no --model or --tokenizer given: using the embedded model {embedded_model().name}",
         f"{path}: recorded requests: 1 to replay",
     ]
-    found = made(bench_replay(path, "--tokenizer", embedded_model(), "--json"))
-    assert found["sets"]["chat"]["tokens"] > 3
+    for option in ("--tokenizer", "--model"):
+        found = made(bench_replay(path, option, embedded_model(), "--json"))
+        assert found["sets"]["chat"]["tokens"] > 3
 
 
 def test_a_measured_table_is_one_more_profile(bench_replay: Run, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from helpers.ollama_stores import tinycode
 from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, parse_mode
 from ngramspec.bench.e2e.bench import Run as OneRun
 from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
+from ngramspec.bench.e2e.tasks import load_tasks
 from ngramspec.cli.bench.e2e import e2e
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine import DraftModel, Engine, Sampling
@@ -262,6 +264,55 @@ def test_the_table_of_several_prompts(
         "push [1]", "area", "more:3", "all",
     ]  # fmt: skip
     assert "3/3" in result.stdout
+
+
+def test_a_folder_of_prompts_is_read_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    with pytest.raises(InputError, match="prompts holds no file"):
+        load_tasks([folder])
+    (folder / "b.txt").write_text("def b")
+    (folder / "a.jsonl").write_text('{"prompt": "def a"}')
+    (folder / ".hidden").write_text("def c")
+    assert [task.name for task in load_tasks([folder])] == ["a:1", "b"]
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_ctrl_c_shows_the_whole_rounds(
+    run: Run, prompt: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    runs = []
+    once = Bench._run
+
+    def interrupted(self: Bench, mode: Mode, request: Any) -> OneRun:
+        runs.append(mode)
+        if len(runs) == 7:  # two to warm up, two rounds, and the first of the third
+            signal.raise_signal(signal.SIGINT)
+        return once(self, mode, request)
+
+    monkeypatch.setattr(Bench, "_run", interrupted)
+    line = ("--prompts", prompt, "--prompts", prompt, "--drafter", "suffix", "--repeats", "9")
+    result = run(*line, "-n", "4", *more)
+    assert result.exit_code == 130, result.output
+    assert len(runs) == 7
+    if more:
+        (found,) = json.loads(result.stdout)["prompts"]
+        assert [len(one["runs"]) for one in found["runs"]] == [2, 2]
+    else:
+        assert "push" in result.stdout
+
+
+def test_ctrl_c_before_the_first_round_says_that_nothing_was_measured(
+    run: Run, prompt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Bench, "warm_up", interrupted)
+    result = run("--prompts", prompt, "-n", "4")
+    assert result.exit_code == 130, result.output
+    assert "nothing was measured" in result.stderr
+    assert result.stdout == ""
 
 
 def test_prompts_begin_with_one_mode_after_the_other(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -192,3 +193,20 @@ def test_text_that_differs_is_an_error(invoke: Any, monkeypatch: pytest.MonkeyPa
     made = json.loads(result.stdout)
     assert made["identical"] is False
     assert made["tasks"][0]["runs"][1]["difference"]["position"] == 7
+
+
+def test_ctrl_c_shows_what_was_measured(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def interrupted(bench: Bench, mode: Any, request: Any) -> Run:
+        runs.append(mode)
+        if len(runs) == 9:  # 4 to warm up, 2 whose texts are compared, a round, half of another
+            signal.raise_signal(signal.SIGINT)
+        return RUN(bench, mode, request)
+
+    monkeypatch.setattr(Bench, "_run", interrupted)
+    line = ("demo", "--repeats", "9", "--max-tokens", "4", "--drafter", "ngram-simple")
+    result = invoke(*line)
+    assert result.exit_code == 130, result.output
+    assert len(runs) == 9
+    assert "All tasks, 1 run, 1 thread" in result.stdout

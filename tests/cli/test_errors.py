@@ -58,6 +58,13 @@ WRONG_COMMAND_LINES = {
         "the grammar lacks the rule 'bar'",
     ),
     "grammar without root": (["-p", "x", "--grammar", 'a ::= "b"'], 'no rule named "root"'),
+    "option of other names elsewhere": (
+        ["-p", "x", "--drafter", "suffix"],
+        "here it is --spec-type",
+    ),
+    "option of one more name elsewhere": (["-p", "x", "--temperature", "0"], "here it is --temp."),
+    "option of another command": (["--port", "1"], "'--port': it is an option of serve."),
+    "model without its option": (["x.gguf"], "the model is given with --model"),
     "bad number": (["-p", "x", "-n", "-3"], "Invalid value for '-n' / '--max-tokens'"),
 }
 
@@ -109,6 +116,14 @@ def test_statistics_of_another_kind_or_model(invoke: Any) -> None:
     message = "other.ngc was built with another tokenizer, of tokenizer.json: its fingerprint is"
     assert_one_line(result, message, 1)
     assert result.stderr.endswith(f"; the target is {embedded_model().name}\n")
+
+
+def test_options_and_commands_that_are_elsewhere(invoke: Any) -> None:
+    result = invoke("serve", "x.gguf")
+    assert_one_line(result, "extra argument (x.gguf); the model is given with --model", 2)
+    assert_one_line(invoke("demo", "--model", "x"), "it is an option of generate, build-cache,", 2)
+    assert_one_line(invoke("run", "x.gguf"), "No such command 'run'. There are bench, build-", 2)
+    assert_one_line(invoke("servr"), "'servr'. Did you mean 'serve'?", 2)
 
 
 @pytest.mark.parametrize("command", [("generate", "-p", "x"), ("serve", "--port", "0")])

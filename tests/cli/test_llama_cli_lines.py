@@ -65,6 +65,9 @@ def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
     stretched = "--exact --rope-freq-base 300 --poll 0 -b 40 --no-op-offload"
     assert run(invoke, f"{plain} {stretched}")["text"] != run(invoke, f"{plain} --exact")["text"]
     assert run(invoke, f"{plain} --lora-scaled {lora}:0")["text"] == said[0]
+    ends = "-m MODEL -p 'Repeat this text:\n\none' -n 40 -t 1"
+    assert run(invoke, f"{ends} --ignore-eos")["finish_reason"] == "length"
+    assert run(invoke, ends)["finish_reason"] == "stop"
     assert run(invoke, f"{plain} -C 1 --poll 0 -ctk f16 --no-repack --numa isolate")["text"]
 
 

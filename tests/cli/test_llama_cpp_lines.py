@@ -178,6 +178,9 @@ def test_a_draft_model_runs_as_the_line_says(invoke: Any, serving: list[dict[str
     )  # fmt: skip
     assert small_of(invoke, serving, "-cmoed -ncmoed 3").placement.cpu_experts == -1
     replace = small_of(invoke, serving, "--spec-replace <s> <bos> --spec-replace </s> x").replace
+    for line in ("'<s> <bos>' --spec-replace '</s> x' -np 1", "<s> <bos> --spec-replace '</s> x'"):
+        assert small_of(invoke, serving, f"--spec-replace {line}").replace == replace
+    assert small_of(invoke, serving, "--spec-replace 'a b' c").replace == (("a b", "c"),)
     assert replace == (("<s>", "<bos>"), ("</s>", "x"))
 
 

@@ -51,7 +51,7 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     wait_until(lambda: "draft acceptance" in server.text)
     assert server.end() == 0
     assert re.fullmatch(r"loading tiny-code-q8_0\.gguf \(\d\.\d MiB\) \.\.\.", server.lines[0])
-    assert "model mine, 3 slots, 2048 tokens of context each\n" in server.text
+    assert "model mine, 3 slots, 2048 tokens of context shared by all\n" in server.text
     assert "drafters ngram-mod (16.0 MiB), ngram-cache (" in server.text
     assert "up to 64 tokens by policy fixed\n" in server.text
     assert "was trained with" not in server.text

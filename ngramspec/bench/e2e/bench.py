@@ -363,8 +363,9 @@ class Bench:
         sampling: Sampling,
         advance: Callable[[], object] = lambda: None,
         first: int = 0,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> tuple[PromptOutcome, ...]:
-        """Run one prompt in all modes, in turns.
+        """Run one prompt in all modes, in turns; () if it is stopped before the first round ends.
 
         Args:
             prompt_ids: int32, not empty.
@@ -372,7 +373,7 @@ class Bench:
             repeats: Runs of each mode.
             sampling: With a seed, which all runs use.
             advance: Called after each run.
-            first: As for run_in_turns.
+            first, stopped: As for run_in_turns.
 
         Raises:
             InputError: The prompt does not fit.
@@ -380,8 +381,10 @@ class Bench:
         """
         request = Request(prompt_ids=prompt_ids, max_tokens=max_tokens, sampling=sampling)
         rounds = run_in_turns(
-            self._modes, repeats, lambda mode: self._run(mode, request), advance, first
+            self._modes, repeats, lambda mode: self._run(mode, request), advance, first, stopped
         )
+        if not rounds:
+            return ()
         by_mode = {mode: tuple(made[mode] for made in rounds) for mode in self._modes}
         return tuple(
             PromptOutcome(mode, by_mode[mode], by_mode[self._modes[0]]) for mode in self._modes

@@ -196,8 +196,9 @@ def run_task(
     max_tokens: int = 256,
     advance: Callable[[], object] = lambda: None,
     first: int = 0,
-) -> TaskResult:
-    """Run one task without drafts and with each drafter, interleaved.
+    stopped: Callable[[], bool] = lambda: False,
+) -> TaskResult | None:
+    """Run one task without drafts and with each drafter, interleaved; None if nothing is whole.
 
     Args:
         benches: The targets.
@@ -205,7 +206,7 @@ def run_task(
         repeats: Timed runs of each.
         max_tokens: Longest answer.
         advance: Called after each run.
-        first: As for run_in_turns.
+        first, stopped: As for run_in_turns.
     """
     prompt = benches.model.tokenize_chat(task.messages)
 
@@ -217,10 +218,13 @@ def run_task(
             sampling=GREEDY,
             advance=advance,
             first=first,
+            stopped=stopped,
         )
 
     checked = () if benches.one else run(benches.exact, 1)
     timed = run(benches.timed, repeats)
+    if not timed:
+        return None
 
     def outcome(exact: PromptOutcome, made: PromptOutcome) -> TaskOutcome:
         mine = exact.runs[0]

@@ -15,6 +15,7 @@ def run_in_turns(
     run: Callable[[Mode], Run],
     advance: Callable[[], object] = lambda: None,
     first: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> list[dict[Mode, Run]]:
     """Run every mode once per round, so that drift of the machine affects all of them.
 
@@ -26,15 +27,18 @@ def run_in_turns(
         run: Does one run.
         advance: Called after each.
         first: Which mode begins the first round; counted on after the last one.
+        stopped: Asked before each run whether to end; the round is then left out.
 
     Returns:
-        The runs of each round by mode, in the order of `modes`.
+        The runs of each whole round by mode, in the order of `modes`.
     """
-    made = []
+    made: list[dict[Mode, Run]] = []
     for number in range(first, first + rounds):
         start = number % len(modes)
         found = {}
         for mode in (*modes[start:], *modes[:start]):
+            if stopped():
+                return made
             found[mode] = run(mode)
             advance()
         made.append({mode: found[mode] for mode in modes})

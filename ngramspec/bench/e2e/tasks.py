@@ -144,7 +144,8 @@ def load_tasks(paths: Iterable[str | os.PathLike[str]]) -> list[Task]:
     """Read prompts: one per file, or one per line of a .jsonl file.
 
     Args:
-        paths: Texts, or lines of JSON objects with "prompt" and optionally "name".
+        paths: Texts, or lines of JSON objects with "prompt" and optionally "name"; or folders of
+            such files, which are read in the order of their names.
 
     Raises:
         InputError: A prompt is empty.
@@ -152,7 +153,7 @@ def load_tasks(paths: Iterable[str | os.PathLike[str]]) -> list[Task]:
         OSError: A file cannot be read.
     """
     found: list[Task] = []
-    for path in map(Path, paths):
+    for path in _files(map(Path, paths)):
         if path.suffix == ".jsonl":
             lines = [*_json_tasks(path)]
             if not lines:
@@ -161,6 +162,17 @@ def load_tasks(paths: Iterable[str | os.PathLike[str]]) -> list[Task]:
         else:
             found.append(_task(path.stem, path.read_text("utf-8", "replace"), str(path)))
     return found
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        files = sorted(one for one in path.iterdir() if one.is_file() and one.name[0] != ".")
+        if not files:
+            raise InputError(f"{path} holds no file")
+        yield from files
 
 
 def _json_tasks(path: Path) -> Iterator[Task]:

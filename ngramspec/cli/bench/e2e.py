@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ngramspec.cli import completion
-from ngramspec.cli.command import SectionCommand
+from ngramspec.cli.command import (
+    EXIT_INTERRUPTED,
+    NOTE_MEASURED,
+    Interrupt,
+    SectionCommand,
+    interruptible,
+)
 from ngramspec.cli.draft_model import (
     HEADS,
     NAME,
@@ -24,7 +31,6 @@ from ngramspec.cli.llama_cpp.threads import thread_options
 from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import (
     AT_LEAST_1,
-    OLD_FILE,
     NumberRange,
     json_option,
     option,
@@ -81,8 +87,10 @@ Texts differ where rounding decides between two tokens. --exact avoids that; see
 @options(
     model_options("Model"),
     running("Model"),
-    option(PROMPTS, "--prompts", "files", multiple=True, metavar="FILE", type=OLD_FILE,
-           help="Text or .jsonl file (repeatable). Default: the demo's tasks."),
+    option(PROMPTS, "--prompts", "files", multiple=True, metavar="PATH",
+           type=click.Path(exists=True, path_type=Path),
+           help="Text or .jsonl file, or a folder of them (repeatable). Default: the demo's "
+           "tasks."),
     option(PROMPTS, "--chat/--raw", default=None,
            help="Use the model's chat template, if it has one (default), or the bare prompt."),
     option(DRAFTS, "--drafter", "--spec-type", "drafters", multiple=True, metavar="SPEC",
@@ -145,11 +153,17 @@ def e2e(**values: Any) -> None:
             values["draft_model"] = None if second is None else second.info.as_json()
             chosen = (values["policy"], values["max_draft"], setup.costs, values["spec_tree"])
             bench = Bench(target, modes, *chosen, second)
-            found = list(_results(values, model, bench, tasks, prompts, len(modes)))
-    if values["as_json"]:
+            with interruptible(NOTE_MEASURED) as interrupt:
+                results = _results(values, model, bench, tasks, prompts, len(modes), interrupt)
+                found = list(results)
+    if not found:
+        click.echo("nothing was measured", err=True)
+    elif values["as_json"]:
         print_json(_as_json(values, found))
     else:
         _show(values, found)
+    if interrupt.requested:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:
@@ -172,6 +186,7 @@ def _results(
     tasks: Sequence[Task],
     prompts: Sequence[TokenIds],
     num_modes: int,
+    interrupt: Interrupt,
 ) -> Iterator[PromptResult]:
     from ngramspec.bench.e2e.bench import PromptResult
     from ngramspec.engine import Sampling
@@ -191,7 +206,10 @@ def _results(
                 # would otherwise begin most of them, and a machine that warms up or slows down
                 # would favour one side.
                 first=number * values["repeats"],
+                stopped=lambda: interrupt.requested,
             )
+            if not outcomes:
+                return
             text = model.detokenize(outcomes[0].runs[0].token_ids)
             yield PromptResult(task.name, int(prompt.size), text, outcomes)
 

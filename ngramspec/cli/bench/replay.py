@@ -20,9 +20,11 @@ from ngramspec.cli.options import (
     NEW_FILE,
     OLD_FILE,
     check_output,
+    given_tokenizer,
     json_option,
     option,
     options,
+    tokenizer_options,
 )
 from ngramspec.cli.output import make_table, plain_console, print_json, size_text
 from ngramspec.cli.progress import progress
@@ -86,9 +88,7 @@ and the share of passes in which the policy asked the source.
 @click.command("replay", cls=SectionCommand, epilog=EPILOG)
 @click.argument("traces", nargs=-1, required=True, type=FILE)
 @options(
-    option("Options", "--tokenizer", type=FILE,
-           help="GGUF file or tokenizer.json, for traces with text."
-           "  [default: the embedded model's]"),
+    tokenizer_options("for traces with text; default: the embedded model"),
     recorded_options(),
     option("Options", "--drafter", "--spec-type", "drafters", multiple=True, metavar="SPEC",
            shell_complete=in_list(*DRAFTER_NAMES, "auto"),
@@ -132,6 +132,7 @@ def replay(**values: Any) -> None:
     the target that a drafter would have saved, and their worth for different batch costs.
     """
     _check(values)
+    values["tokenizer"] = given_tokenizer(values)
     found = _replay(values)
     made = found.as_json()
     if values["as_json"]:

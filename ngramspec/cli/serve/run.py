@@ -153,9 +153,7 @@ def _serve(
         stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), shutdown)
         stack.enter_context(_reporting(engine, options["stats_interval"]))
-        _greet(options, served)
-        if line := sharing_line(target):
-            tell(line)
+        _greet(options, served, target)
         if settings.open_hosts:
             tell(
                 f"every machine that reaches {', '.join(settings.open_hosts)} can send requests, "
@@ -203,17 +201,25 @@ def _close(worker: EngineThread, shutdown: Shutdown) -> None:
         shutdown.hang("a step of the engine does not end")
 
 
-def _greet(options: Mapping[str, Any], served: ServedModel) -> None:
+def _greet(options: Mapping[str, Any], served: ServedModel, target: LlamaTarget) -> None:
     """Print what is served and what drafts."""
     engine, trained = served.engine, served.model.n_ctx_train
     if options["model"] is None:
         tell("no --model given: using the embedded model")
+    each, cells = engine.context_size, target.cells
+    shared = cells is not None and cells < engine.num_slots * each
     tell(
         f"model {served.name}, {engine.num_slots} slot{'s' * (engine.num_slots > 1)}, "
-        f"{engine.context_size} tokens of context each"
+        + (
+            f"{cells} tokens of context shared by all"
+            if shared
+            else f"{each} tokens of context each"
+        )
     )
     if served.memory is not None:
         tell(memory_line(served.memory, engine.num_slots))
+    if line := sharing_line(target):
+        tell(line)
     tell(drafting_line(served.drafting))
     if engine.context_size > trained > 0:
         tell(
