@@ -431,7 +431,7 @@ def _problems(problems: Problems) -> Iterator[str]:
     """Yield how much was left out and the first reasons."""
     kinds = (
         (problems.num_skipped, "file", " skipped"),
-        (problems.num_recoded, "file", " read as Windows-1252"),
+        (problems.num_recoded, "file", " not in UTF-8"),
         (problems.num_files, "file", " not read to the end"),
         (problems.num_records, "record", " left out"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from ngramspec.cli import completion
-from ngramspec.cli.command import SectionOption
+from ngramspec.cli.command import Failure, SectionOption
 from ngramspec.cli.model import pulled_model
 from ngramspec.errors import FormatError, InputError
 
@@ -202,6 +203,11 @@ def check_output(
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
     if path.exists() and not path.is_file():
         raise click.UsageError(f"{path} is no regular file: give another name")
+    try:  # a new file is written beside it, under another name
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        folder = str(path.parent)
+        raise Failure(f"{path}: no file can be written in {folder}: {error.strerror}") from error
     known = {"statistics file": is_statistics} if kinds is None else kinds
     if path.exists() and path.stat().st_size and not any(fits(path) for fits in known.values()):
         what = " or ".join(known)

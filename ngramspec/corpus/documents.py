@@ -13,7 +13,7 @@ from ngramspec.corpus.parquet import ParquetRows
 from ngramspec.corpus.problems import Problems
 from ngramspec.corpus.records import KNOWN_FIELDS, RecordError, texts_of
 from ngramspec.corpus.streams import OpenUnit, open_unit
-from ngramspec.corpus.text import read_texts
+from ngramspec.corpus.text import DAMAGED, num_replaced, read_texts
 from ngramspec.errors import FormatError, InputError
 
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -109,11 +109,16 @@ def _jsonl(
     unit: Unit, source: OpenUnit, options: ReadOptions, problems: Problems
 ) -> Iterator[Document]:
     after = f" after byte {unit.start}" if unit.start else ""
+    noted = False
     for number, line in _lines(unit, source, options.max_document_bytes):
         try:
             if line is None:
                 raise RecordError(f"longer than {options.max_document_bytes} bytes")
-            texts = texts_of(_parse(line), options.field, options.roles) if line.strip() else []
+            decoded = line.decode("utf-8-sig", "replace")
+            if not noted and num_replaced(line, decoded, "utf-8") > 0:
+                noted = True
+                problems.recoded(unit.source, DAMAGED)
+            texts = texts_of(_parse(decoded), options.field, options.roles) if line.strip() else []
         except RecordError as error:
             problems.record(unit.source, f"line {number}{after}", str(error))
             texts = []
@@ -154,9 +159,9 @@ def _rest_of_line(source: OpenUnit, most: int) -> int:
             return skipped
 
 
-def _parse(line: bytes) -> object:
+def _parse(line: str) -> object:
     try:
-        return json.loads(line.decode("utf-8-sig", "replace"))
+        return json.loads(line)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from None
 

@@ -31,7 +31,7 @@ class Problems:
 
     num_files: Files, or row groups of them, that could not be read to their end.
     num_skipped: Files left out on purpose: binary ones, and links that are not followed.
-    num_recoded: Files that are not UTF-8 and were read as Windows-1252.
+    num_recoded: Files with bytes that are not UTF-8: read as Windows-1252, or as U+FFFD.
     num_records: Lines and rows left out.
     first: The first problems, at most 20.
     skipped_sources: All files left out on purpose.
@@ -60,10 +60,10 @@ class Problems:
         self.skipped_sources.append(source)
         self._keep([Problem(source, "", reason)])
 
-    def recoded(self, source: str) -> None:
-        """Note a file that is not UTF-8 and is read as Windows-1252."""
+    def recoded(self, source: str, how: str) -> None:
+        """Note a file with bytes that are not UTF-8, and how they are read."""
         self.num_recoded += 1
-        self._keep([Problem(source, "", "not UTF-8, read as Windows-1252")])
+        self._keep([Problem(source, "", how)])
 
     def record(self, source: str, where: str, reason: str) -> None:
         """Note a line or row that is left out."""

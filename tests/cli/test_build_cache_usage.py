@@ -168,3 +168,14 @@ def test_recorded_requests_must_be_in_a_file(invoke: Any, format: str) -> None:
         result = invoke("build-cache", name, "-o", "out.ngc", "--format", format, stdin="")
         message = f"{said} is no file: recorded requests are read more than once, name a file"
         assert_one_error(result, message, 2)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="no folder in which no file can be made"
+)
+def test_an_output_that_cannot_be_made_is_named_as_it_was_given(invoke: Any) -> None:
+    result = invoke("build-cache", CODE, "-o", "/proc/x")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: /proc/x: no file can be written in /proc: No such file or directory\n"
+    )

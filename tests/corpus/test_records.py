@@ -100,10 +100,11 @@ def test_bad_lines_are_counted_and_the_others_read(write: Write) -> None:
     path = write("a.jsonl", content.encode() + b'{"text": "\xff"}\n{"text": "no end"}')
     texts, problems = read(path)
     assert texts == ["a", "b\u00e9", "\ufffd", "no end"]
-    assert problems.num_records == problems.total == 2
-    first, second = messages(problems)
+    assert (problems.num_records, problems.num_recoded, problems.total) == (2, 1, 3)
+    first, second, third = messages(problems)
     assert first.startswith("a.jsonl, line 2: not JSON: Expecting value")
     assert second == "a.jsonl, line 5: no field with text among x"
+    assert third.startswith("a.jsonl: not UTF-8 everywhere")
 
 
 def test_deeply_nested_json_is_a_problem_not_a_crash(write: Write) -> None:

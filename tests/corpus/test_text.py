@@ -20,6 +20,7 @@ from reading import Write, messages, read
 
 from helpers.machines import SETTINGS
 from ngramspec.corpus import Problems, ReadOptions, Unit, find_units, read_documents
+from ngramspec.corpus.text import DAMAGED
 from ngramspec.errors import BackendError
 
 zstandard = pytest.importorskip("zstandard")
@@ -56,7 +57,9 @@ def test_a_byte_order_mark_tells_the_encoding(write: Write, bom: bytes, encoding
 
 def test_a_few_bytes_that_are_not_utf8_are_replaced(write: Write) -> None:
     path = write("cut.txt", ("plain text " * 9 + "\u00e9\u00e8").encode()[:-1])
-    assert read(path) == (["plain text " * 9 + "\u00e9\ufffd"], Problems())
+    texts, problems = read(path)
+    assert texts == ["plain text " * 9 + "\u00e9\ufffd"]
+    assert messages(problems) == [f"cut.txt: {DAMAGED}"]
 
 
 WESTERN = {
@@ -79,7 +82,24 @@ def test_windows_1252_is_read_as_such_and_told(write: Write, language: str) -> N
 def test_a_damaged_utf8_file_stays_utf8(write: Write) -> None:
     text = "\u00fcber \u4e2d\u6587 " * 20
     damaged = text.encode() + b"\xe9 x"
-    assert read(write("a.txt", damaged)) == ([text + "\ufffd x"], Problems())
+    texts, problems = read(write("a.txt", damaged))
+    assert texts == [text + "\ufffd x"]
+    assert messages(problems) == [f"a.txt: {DAMAGED}"]
+    assert read(write("b.txt", texts[0])) == (
+        texts,
+        Problems(),
+    )  # the character itself is no damage
+
+
+def test_bytes_of_another_encoding_are_told_wherever_they_are(write: Write) -> None:
+    late = "x = 1\n" * 20_000
+    texts, problems = read(write("late.txt", late.encode() + b"caf\xe9\n" * 3))
+    assert texts == [late + "caf\ufffd\n" * 3]
+    assert messages(problems) == [f"late.txt: {DAMAGED}"]
+    lines = b'{"text": "caf\xe9"}\n' * 2
+    texts, problems = read(write("old.jsonl", lines))
+    assert texts == ["caf\ufffd"] * 2
+    assert messages(problems) == [f"old.jsonl: {DAMAGED}"]
 
 
 def test_a_character_across_the_first_window_is_no_damage(write: Write) -> None:

@@ -34,7 +34,7 @@ from ngramspec.adapters.llama_cpp.placement import (
     host_memory,
 )
 from ngramspec.adapters.llama_cpp.settings import PAGE, ContextSettings
-from ngramspec.errors import InputError, NgramspecError
+from ngramspec.errors import BackendError, InputError, NgramspecError
 from ngramspec.sizes import size_text
 from ngramspec.tokenizers.llama_library import load_library
 
@@ -160,7 +160,8 @@ def fit(
     Raises:
         InputError: What was asked for cannot fit; says what can.
         FormatError, OSError: The file cannot be read.
-        BackendError: llama.cpp cannot load the model, or run it in these settings.
+        BackendError: llama.cpp cannot load the model, or run it in these settings; or nothing was
+            asked for, and the shortest context does not fit.
     """
     limits, machine = limits or Limits(), machine or find_machine(placement)
     notes = tuple(layer_notes(machine, placement, limits.words))
@@ -355,17 +356,22 @@ class _Fitting:
         return replace(second, placement=self._placed(second.placement, layers))
 
     def _check(self, model: DryModel, plan: Plan, wish: Wish) -> None:
-        """Raise InputError if the plan cannot work."""
+        """Raise InputError if the plan cannot work, BackendError where no context was asked for."""
         mapped = self.loading.mode in READ_AGAIN
         missing = lacking(self.space, plan.use, mapped)
         if not missing:
             return
         need = plan.use.host + plan.use.gpus + (0 if mapped else plan.use.host_weights)
         free = self._free_text()
-        asked = f"{self._shown(plan.tokens, self.settings.slots)} needs {size_text(need)}"
-        raise InputError(
-            f"{asked}, and {free} are free: {self._possible(model, plan, wish)}; "
-            f"{self.words.unchecked} tries it anyway"
+        slots = self.settings.slots
+        kind: type[NgramspecError]
+        if self.fixed or self.limits.least > Limits.least:
+            kind, asked = InputError, self._shown(plan.tokens, slots)
+        else:  # nobody asked for a context: this is the shortest
+            kind, asked = BackendError, f"a context of {plan.tokens} tokens for {slots} slots"
+        raise kind(
+            f"{asked} needs {size_text(need)}, and {free} are free: "
+            f"{self._possible(model, plan, wish)}; {self.words.unchecked} tries it anyway"
         )
 
     def _possible(self, model: DryModel, plan: Plan, wish: Wish) -> str:
@@ -379,8 +385,8 @@ class _Fitting:
                 more = "" if slots == asked else f" with {words.slots} {slots}"
                 return f"{words.context} {tokens}{more} fits"
         if plan.layers and self.machine.devices:
-            return f"no context does; fewer layers on the GPU ({words.layers}) may help"
-        return f"no context does; less at once ({words.at_once}) or a smaller model may"
+            return f"no context fits; fewer layers on the GPU ({words.layers}) may help"
+        return f"no context fits; fewer tokens at once ({words.at_once}) or a smaller model may"
 
     def _largest(self, model: DryModel, plan: Plan, wish: Wish, slots: int) -> Plan:
         """Return the plan with the longest context for a number of slots."""
