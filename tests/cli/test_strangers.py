@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[list[str], str, int]] = {
     "a folder as prompt": (["generate", "-f", "folder"], "folder: Is a directory", 2),
     "no lookup cache": (
         ["generate", "-p", "x", "-lcs", "text.txt"],
-        "text.txt: 3 stray bytes at offset 8: not a lookup cache of llama.cpp, or a damaged one",
+        "text.txt: 3 stray bytes at offset 8: not a statistics file nor a lookup cache",
         1,
     ),
     "no number": (
