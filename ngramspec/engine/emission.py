@@ -65,7 +65,7 @@ class Emission:
         spans = made.transcript.take(reason is not None)
         if reason is not None:
             self._finish(made, reason, error)
-        accepted = min(slot.num_credited, count)
+        accepted = slot.num_credited
         logprobs = tuple(made.logprobs[len(made.logprobs) - count :]) if with_logprobs else ()
         text = "".join(piece for piece, _ in spans)
         _hand_out(on_chunk, Chunk(made, tuple(emitted), accepted, text, spans, logprobs, reason))

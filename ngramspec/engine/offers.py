@@ -105,7 +105,6 @@ class Offers:
         self._arbiter = Arbiter(policy)
         self._prices: dict[str, Price] = {}
         self._made: dict[int, list[Offer]] = {}  # by slot, of this step
-        self._parts: dict[int, tuple[Offer, Offer]] = {}  # of drafts that two sources made
         self._record: dict[str, tuple[float, float]] = {}  # by source: tokens known, right ones
         self._streaks: dict[int, int] = {}  # by slot: newest tokens in a row that drafts had right
 
@@ -113,7 +112,6 @@ class Offers:
         """Forget what was learnt about the slot's last request."""
         self._arbiter.begin(slot)
         self._made.pop(slot, None)
-        self._parts.pop(slot, None)
         self._streaks.pop(slot, None)
 
     def propose(self, slots: Sequence[Slot], proposer: Proposer) -> None:
@@ -126,7 +124,6 @@ class Offers:
         everyone = [*slots, *proposer.priced]
         for slot in everyone:
             self._made[slot.id] = []
-            self._parts.pop(slot.id, None)
         if slots:
             self._choose(self._ask_free(slots, proposer), proposer)
         for source in _priced(everyone):
@@ -148,11 +145,10 @@ class Offers:
                 self._arbiter.learn(slot.id, offer.source.name, right, known, apart)
         streak = self._streaks.get(slot.id, 0)
         self._streaks[slot.id] = streak + int(emitted.size) if had_right else 0
-        parts = self._parts.pop(slot.id, None)
-        if parts is None:
+        if slot.added_source is None:
             return credits
         total, own = sum(credits.values()), slot.num_own_right
-        return {parts[0].source: own, parts[1].source: total - own}
+        return {slot.draft_source: own, slot.added_source: total - own}
 
     def _remember(self, source: str, right: int, known: int) -> None:
         """Count a source's right tokens, to estimate its next draft if it gives no confidence."""
@@ -222,7 +218,7 @@ class Offers:
 
     def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, sharing: int) -> Wish:
         """Return what to ask of a source for a slot."""
-        if slot.id in self._parts:  # two sources have drafted already
+        if slot.added_source is not None:  # two sources have drafted already
             return Wish(Asked(0, 0, False), None, NO_TOKENS)
         free = self._free_of(slot)
         sent = slot.draft.size
@@ -274,7 +270,7 @@ class Offers:
         offer = Offer(source, draft, claims, wish.before, beside=asked.beside)
         self._made[slot.id].append(offer)
         if asked.trial:  # what is emitted tells as much as sending it would
-            self._shorten(slot, source, 0)
+            self._chain.send(slot, source, 0)
             return
         if free is not None:
             self._mix(slot, free, offer, proposer)
@@ -283,7 +279,7 @@ class Offers:
         length = self._policy.choose(slot.id, source.name, claims, room, base, proposer.decoding)
         if length < slot.min_draft:
             length = 0
-        self._shorten(slot, source, length)
+        self._chain.send(slot, source, length)
         if length:
             slot.draft, slot.draft_source = draft[:length], source
 
@@ -305,14 +301,14 @@ class Offers:
         )
         added = mixed.tokens.size - mixed.kept
         if not added or mixed.tokens.size < slot.min_draft:
-            self._shorten(slot, offer.source, 0)
+            self._chain.send(slot, offer.source, 0)
             return
-        self._shorten(slot, free.source, mixed.kept)
-        self._shorten(slot, offer.source, added)
+        self._chain.send(slot, free.source, mixed.kept)
+        self._chain.send(slot, offer.source, added)
         slot.send(mixed.tokens, mixed.parents, mixed.kept)
         slot.draft_source = free.source if mixed.kept else offer.source
         if mixed.kept:
-            self._parts[slot.id] = free, offer
+            slot.added_source = offer.source
 
     def _claims(self, slot: Slot, source: DraftSource, draft: TokenIds) -> Claims | None:
         """Return a source's confidence in its draft; if it is invalid, shut the source out."""
@@ -349,16 +345,9 @@ class Offers:
             length = wanted if wanted >= slot.min_draft else 0
             owner = _first_with(made, chosen.draft[:length])
             for offer in made:
-                self._shorten(slot, offer.source, length if offer is owner else 0)
+                self._chain.send(slot, offer.source, length if offer is owner else 0)
             if length and owner.source in slot.sources:
                 slot.draft, slot.draft_source = owner.draft[:length], owner.source
-
-    def _shorten(self, slot: Slot, source: DraftSource, length: int) -> None:
-        """Tell a source that counts its drafts how much of the last one is sent."""
-        try:
-            getattr(source, "shorten", _ignore)(slot.id, length)
-        except Exception as error:
-            self._chain.shut_out(slot, source, error)
 
 
 def _judged(offer: Offer, emitted: TokenIds) -> tuple[int, int]:
@@ -383,7 +372,3 @@ def _priced(slots: Sequence[Slot]) -> list[DraftSource]:
 
 def _has_own_passes(source: DraftSource) -> bool:
     return bool(getattr(source, "own_passes", False))
-
-
-def _ignore(slot: int, length: int) -> None:
-    """Do nothing."""

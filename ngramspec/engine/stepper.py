@@ -78,7 +78,7 @@ class Stepper:
         self._room = Room(target, slots, self.sequences)
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
-        self._plan = Plan(slots, capacity, target.max_outputs)
+        self._plan = Plan(slots, capacity, target.max_outputs, chain.shorten)
         self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind, max_branches)
         self._offers = Offers(chain, policy) if isinstance(policy, AutoPolicy) else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)

@@ -41,9 +41,7 @@ def check_chunks(job: Job) -> None:
 def check_figures(job: Job, target: FakeTarget) -> None:
     """The figures of a finished generation fit its tokens."""
     made, timings = job.generation, job.generation.timings
-    assert sum(made.accepted) <= timings.num_accepted_tokens <= timings.num_draft_tokens
-    if not made.stop_text:
-        assert sum(made.accepted) == timings.num_accepted_tokens
+    assert sum(made.accepted) == timings.num_accepted_tokens <= timings.num_draft_tokens
     assert timings.num_drafts <= timings.num_draft_tokens
     assert len(made.token_ids) <= timings.num_steps + timings.num_accepted_tokens
     if made.request.logprobs is not None:

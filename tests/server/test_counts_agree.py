@@ -1,9 +1,11 @@
-"""Timings, metrics and each source's statistics count the same drafts, however a text ends."""
+"""Timings, metrics, page, log and statistics count the same drafts, however a text ends."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import logging
+import re
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -22,6 +24,8 @@ ENDINGS: dict[str, dict[str, Any]] = {
     "length": {"n_predict": 51, "ignore_eos": True},
     "one token": {"n_predict": 1},
     "a stop word in a draft": {"n_predict": 64, "ignore_eos": True, "stop": ["ght"]},
+    "a stop word early in a draft": {"n_predict": 64, "ignore_eos": True, "stop": ["(wi"]},
+    "short drafts are not sent": {"n_predict": 64, "ignore_eos": True, "speculative.n_min": 6},
     "the end": {"n_predict": 200, "prompt": "print('a')\nprint('a')\nprint('a"},
     "grammar": {"n_predict": 64, "grammar": 'root ::= ("width, height" | "\\n") root?'},
     "time": {"n_predict": 200, "ignore_eos": True, "t_max_predict_ms": 30},
@@ -57,6 +61,10 @@ def assert_agree(server: Serving, drafted: int, accepted: int) -> None:
     for one in sources:
         assert sum(one.accepted_per_position) == one.num_accepted_tokens
         assert f"#acc tokens = {one.num_accepted_tokens:5d}," in one.line()
+    live = server.client.get("/v1/ngramspec/live").json()
+    assert (live["draft_tokens"], live["accepted_tokens"]) == (drafted, accepted)
+    assert sum(one["draft_tokens"] for one in live["sources"]) == drafted
+    assert sum(one["accepted_tokens"] for one in live["sources"]) == accepted
     text = server.client.get("/metrics").text
     assert metric(text, "ngramspec:source_draft_tokens") == drafted
     assert metric(text, "ngramspec:source_accepted_tokens") == accepted
@@ -65,7 +73,10 @@ def assert_agree(server: Serving, drafted: int, accepted: int) -> None:
 
 
 @pytest.mark.parametrize(("drafter", "policy"), PAIRS)
-def test_after_every_ending(even: None, start: Start, drafter: str, policy: str) -> None:
+def test_after_every_ending(
+    even: None, start: Start, caplog: pytest.LogCaptureFixture, drafter: str, policy: str
+) -> None:
+    caplog.set_level(logging.INFO, "ngramspec")
     server = start(
         drafter=drafter, policy=make_policy(policy, 16), metrics=True, slots=2, context_size=512
     )
@@ -86,6 +97,10 @@ def test_after_every_ending(even: None, start: Start, drafter: str, policy: str)
             accepted += answer.json()["timings"].get("draft_n_accepted", 0)
     server.wait_idle()
     assert_agree(server, drafted, accepted)
+    logged = [re.findall(r"drafted (\d+), accepted (\d+)", line) for line in caplog.messages]
+    pairs = [pair for line in logged for pair in line]
+    assert sum(int(one) for one, _ in pairs) == drafted
+    assert sum(int(one) for _, one in pairs) == accepted
 
 
 def test_after_a_client_has_left(start: Start) -> None:

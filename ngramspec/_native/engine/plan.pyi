@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 from typing_extensions import Self
@@ -11,7 +11,13 @@ def share(wanted: Sequence[int], room: int) -> list[int]: ...
 
 @final
 class Plan:
-    def __new__(cls, slots: Sequence[Slot], capacity: int, outputs: int = 0) -> Self: ...
+    def __new__(
+        cls,
+        slots: Sequence[Slot],
+        capacity: int,
+        outputs: int = 0,
+        shorten: Callable[[Slot, int], None] | None = None,
+    ) -> Self: ...
     def __len__(self) -> int: ...
     @property
     def capacity(self) -> int: ...

@@ -28,6 +28,7 @@ class Slot:
     saved: Any
     deadline: float
     draft_source: Any
+    added_source: Any
     num_own: int
     def __new__(cls, id: int, context_size: int, max_draft: int, shifts: bool = False) -> Self: ...
     @property

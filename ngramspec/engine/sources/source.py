@@ -41,10 +41,11 @@ class DraftSource(Protocol):
 
     # Optional: shift(slot, first, count): the context has discarded `count` tokens from `first` on.
     #   For sources that hold no more tokens than a context.
+    # Optional: shorten(slot, length): only the first `length` tokens of the last draft are sent.
+    #   For sources that count what they draft.
     # Optional, for an AutoPolicy:
     #   confidence(slot) -> float32, one per token of the last draft: how likely it is right if
     #       those before it are; without it every token counts as equally likely.
-    #   shorten(slot, length): only the first `length` tokens of the last draft are sent.
     #   own_passes: True when drafting takes time, such as passes of a model: it is asked only where
     #       its tokens are expected to be worth it.
     #   max_draft: its longest draft, in tokens.
@@ -131,10 +132,25 @@ class Chain:
             for source, members in groups.items():
                 limits = [limit(slot, source.name) for slot in members]
                 for slot, draft in self.ask(source, members, limits):
-                    if draft.size >= slot.min_draft:
+                    if draft.size < slot.min_draft:
+                        self.send(slot, source, 0)
+                    else:
                         slot.draft, slot.draft_source = draft, source
             waiting = [slot for slot in waiting if not slot.draft.size]
             rank += 1
+
+    def send(self, slot: Slot, source: DraftSource, length: int) -> None:
+        """Tell a source that counts its drafts how much of the last one is sent."""
+        self._guarded(slot, source, lambda s: getattr(s, "shorten", _ignore)(slot.id, length))
+
+    def shorten(self, slot: Slot, length: int) -> None:
+        """Tell the sources of a slot's draft that only its first `length` tokens are sent."""
+        first, second = slot.draft_source, slot.added_source
+        own = length if second is None else min(slot.num_own, length)
+        if first is not None:
+            self.send(slot, first, own)
+        if second is not None:
+            self.send(slot, second, length - own)
 
     def accept(
         self,
@@ -223,12 +239,15 @@ class Chain:
             return NO_TOKENS
 
     def _count_valid(self, slot: Slot, source: DraftSource, draft: TokenIds, limit: int) -> int:
-        """Return how many tokens of a draft are valid."""
+        """Return how many tokens of a draft are valid; the source does not count the others."""
         try:
-            return min(leading_flagged(draft, self.valid, 1), limit)
+            count = min(leading_flagged(draft, self.valid, 1), limit)
         except InputError as error:
             self.shut_out(slot, source, error)
             return 0
+        if count < len(draft):
+            self.send(slot, source, count)
+        return count
 
     def _guarded(
         self, slot: Slot, source: DraftSource, call: Callable[[DraftSource], None]
@@ -250,5 +269,5 @@ class Chain:
             slot.draft, slot.draft_source = NO_TOKENS, None
 
 
-def _ignore(slot: int, first: int, count: int) -> None:
+def _ignore(*call: int) -> None:
     """Do nothing."""

@@ -8,7 +8,9 @@ cdef class Plan:
     cdef list work            # of Slot: those with a count > 0; decoding ones first, then prompts by age
     cdef Py_ssize_t* claims   # one per slot
     cdef object clock
+    cdef object shorten       # called with a slot and the length of its draft before that is cut, or None
 
     cdef Py_ssize_t room_for_drafts(self)
     cdef void shrink_prompts(self)
-    cdef void share_drafts(self)
+    cdef int cut_draft(self, Slot slot, Py_ssize_t length) except -1
+    cdef int share_drafts(self) except -1

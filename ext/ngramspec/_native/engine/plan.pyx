@@ -73,24 +73,25 @@ def share(wanted, Py_ssize_t room):
 
 @cython.final
 cdef class Plan:
-    """Plan(slots, capacity, outputs=0): choose what a decode holds. The first part of a step.
+    """Plan(slots, capacity, outputs=0, shorten=None): choose what a decode holds. The first part of a step.
 
     Args:
         slots: All slots of the engine.
         capacity: Most tokens in one decode, at least one per slot.
         outputs: Most rows of logits in one decode, at least one per slot; 0 = one for each token.
+        shorten: Called with a slot and how many tokens of its draft stay, before others are dropped; must not raise.
 
     Raises:
         InputError: capacity or outputs is too small.
         MemoryError: No room.
     """
 
-    def __cinit__(self, slots, Py_ssize_t capacity, Py_ssize_t outputs=0):
+    def __cinit__(self, slots, Py_ssize_t capacity, Py_ssize_t outputs=0, shorten=None):
         self.slots = tuple(slots)
         self.capacity = capacity
         self.outputs = min(outputs, capacity) if outputs else capacity
         self.work = []
-        self.clock = time.perf_counter
+        self.clock, self.shorten = time.perf_counter, shorten
         if capacity < max(len(self.slots), 1):
             raise InputError(f"capacity must be at least one token per slot, {len(self.slots)}, got {capacity}")
         if self.outputs < max(len(self.slots), 1):
@@ -188,7 +189,7 @@ cdef class Plan:
             if slot.branched:
                 slot.num_branches = tree_arrange(slot.guess, slot.parents, slot.num_guessed, slot.tree)
                 if slot.num_branches < 0:
-                    slot.num_guessed = 0
+                    self.cut_draft(slot, 0)
                 for i in range(slot.num_guessed):
                     slot.tree[slot.tree[i].index].added = i >= slot.num_own
             batch.put_draft(slot.guess, slot.num_guessed, slot.tree if slot.branched else NULL, slot.count,
@@ -219,6 +220,7 @@ cdef class Plan:
         """Drop the drafts: the batch is decoded without them."""
         cdef Slot slot
         for slot in self.work:
+            self.cut_draft(slot, 0)
             slot.forget_draft()
 
     @property
@@ -242,7 +244,15 @@ cdef class Plan:
         rows = self.capacity - rows - min(prompts, self.capacity * 3 // 4)
         return max(<Py_ssize_t>0, min(rows, self.outputs - <Py_ssize_t>len(self.work)))
 
-    cdef void share_drafts(self):
+    cdef int cut_draft(self, Slot slot, Py_ssize_t length) except -1:
+        """Drop all but the first tokens of a slot's draft."""
+        if length < slot.num_guessed:
+            if self.shorten is not None:
+                self.shorten(slot, length)
+            slot.num_guessed, slot.num_own = min(slot.num_guessed, length), min(slot.num_own, length)
+        return 0
+
+    cdef int share_drafts(self) except -1:
         """Shrink drafts fairly to the room there is."""
         cdef Slot slot
         cdef Py_ssize_t i = 0, total = 0
@@ -251,13 +261,14 @@ cdef class Plan:
             total += slot.num_guessed
             i += 1
         if not total:
-            return
+            return 0
         share_room(self.claims, i, self.room_for_drafts())
         i = 0
         for slot in self.work:
-            slot.num_guessed = self.claims[i]
+            self.cut_draft(slot, self.claims[i])
             i += 1
         self.shrink_prompts()
+        return 0
 
     cdef void shrink_prompts(self):
         """Cut prompts, the latest first, so that they fit beside the drafts."""

@@ -52,6 +52,7 @@ cdef class Slot:
     cdef public Py_ssize_t num_own       # of its first tokens, those that draft_source alone has drafted; see Slot
     cdef readonly Py_ssize_t num_branches  # of the last decode's draft
     cdef public object draft_source
+    cdef public object added_source      # that has drafted what comes after them, None = nobody
     # What the step made of it.
     cdef token_t* chosen                 # num_out tokens, an end token included
     cdef int32_t* rows                   # of their logits, counted from first_row
@@ -61,7 +62,7 @@ cdef class Slot:
     cdef readonly Py_ssize_t num_out
     cdef readonly Py_ssize_t num_drafted
     cdef readonly Py_ssize_t num_accepted
-    cdef readonly Py_ssize_t num_credited  # of these, those that a draft source had guessed
+    cdef readonly Py_ssize_t num_credited  # of these, those that a draft source had guessed and that joined the answer
     cdef readonly Py_ssize_t num_own_right  # of these, those among the first num_own
     cdef readonly Py_ssize_t num_added   # of num_out, tokens that joined the answer
     cdef readonly int ending             # of Ending

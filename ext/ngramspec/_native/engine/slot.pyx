@@ -148,6 +148,7 @@ cdef class Slot:
             if tokens.len:
                 memcpy(self.guess, tokens.data, <size_t>tokens.len * sizeof(token_t))
             self.num_guessed, self.num_own, self.branched = tokens.len, 0, False
+            self.added_source = None
         finally:
             tokens_release(&tokens)
 
@@ -250,7 +251,7 @@ cdef class Slot:
         self.num_guessed = self.num_own = 0
         self.branched = False
         self.first_row = -1
-        self.draft_source = None
+        self.draft_source = self.added_source = None
         self.saved = None
 
     cdef Py_ssize_t places(self) noexcept nogil:

@@ -146,7 +146,6 @@ cdef class Verifier:
         cdef Py_ssize_t last = 0  # row after the accepted tokens
         slot.ending = ENDING_NONE if made >= 0 else ENDING_IMPOSSIBLE
         slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
-        slot.num_credited = accepted if slot.draft_source is not None else 0
         slot.begun = count > 0 and not slot.decoding
         slot_observe(slot, &self.rows.c, count)
         slot.branch = 0
@@ -156,6 +155,7 @@ cdef class Verifier:
         memcpy(slot.data + slot.length, slot.chosen, <size_t>count * sizeof(token_t))
         slot.length += count
         slot.decoding = slot.decoding or count > 0
+        self.add(slot, accepted if slot.draft_source is not None else 0)
         slot.taught = not slot._sources or not slot.decoding
         if slot.native is not None and slot.draft_source is slot.native_source and slot.num_own == 0:
             slot.num_own = drafted  # drafted in Python
@@ -179,34 +179,38 @@ cdef class Verifier:
         self.auto.add_step(emitted, tokens, 0.0)
         return 0
 
+    cdef int add(self, Slot slot, Py_ssize_t guessed) except -1:
+        """Add the tokens to the answer, of which drafts had guessed some; those behind its end credit nobody."""
+        cdef Transcript transcript = slot.transcript
+        cdef Py_ssize_t before = transcript.c.len
+        cdef int reason = transcript.add_tokens(slot.chosen, slot.num_out, guessed)
+        slot.num_added = transcript.c.len - before
+        slot.num_credited = min(guessed, slot.num_added)
+        if reason != ENDING_NONE:
+            slot.ending = reason
+        elif slot.ending == ENDING_NONE and slot.length >= slot.size and not slot.shifts:
+            slot.ending = ENDING_FULL
+        return 0
+
     cdef int count_draft(self, Slot slot) except -1:
-        """Count the slot's draft; right tokens behind the end of the answer are none of it."""
+        """Count the slot's draft."""
         cdef Timings timings = slot.timings
-        cdef Py_ssize_t accepted = min(slot.num_accepted, slot.num_added)
-        cdef Py_ssize_t own = slot.num_drafted, right = accepted
-        self.stats.add_draft(slot.num_drafted, accepted)
+        cdef Py_ssize_t own = slot.num_drafted, right = slot.num_credited
+        self.stats.add_draft(slot.num_drafted, slot.num_credited)
         timings.num_drafts += 1
         timings.num_draft_tokens += slot.num_drafted
-        timings.num_accepted_tokens += accepted
+        timings.num_accepted_tokens += slot.num_credited
         if slot.native is None and slot.draft_source.name == "prediction":
-            if slot.num_own:  # another source has added to it
-                own, right = slot.num_own, min(slot.num_own_right, accepted)
+            if slot.added_source is not None:
+                own, right = slot.num_own, slot.num_own_right
             timings.num_prediction_accepted += right
             timings.num_prediction_rejected += own - right
         return 0
 
     cdef bint emit(self, Slot slot, double now) except -1:
-        """Add the tokens to the answer; return whether the slot needs more work."""
-        cdef Transcript transcript = slot.transcript
-        cdef Py_ssize_t before = transcript.c.len
-        cdef int reason = transcript.add_tokens(slot.chosen, slot.num_out, slot.num_credited)
-        slot.num_added = transcript.c.len - before
+        """Count what came of the step; return whether the slot needs more work."""
         if slot.num_drafted and slot.draft_source is not None:
             self.count_draft(slot)
-        if reason != ENDING_NONE:
-            slot.ending = reason
-        elif slot.ending == ENDING_NONE and slot.length >= slot.size and not slot.shifts:
-            slot.ending = ENDING_FULL
         self.note_time(slot, now)
         return (slot.ending != ENDING_NONE or slot.priced or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
                 or slot.num_accepted < slot.num_drafted or slot.saved is not None or slot.length >= slot.size)
@@ -239,7 +243,7 @@ cdef Py_ssize_t own_right(Slot slot, Py_ssize_t last) noexcept nogil:
     if not slot.branched:
         return min(slot.num_credited, slot.num_own)
     for i in range(slot.num_credited):  # what comes after an added token was added, too
-        row = slot.rows[i + 1] if i + 1 < slot.num_credited else last
+        row = slot.rows[i + 1] if i + 1 < slot.num_accepted else last
         right += not slot.tree[row - 1].added
     return right
 
