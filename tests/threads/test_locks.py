@@ -170,6 +170,38 @@ def test_lookups_get_in_while_much_is_learned(way: str) -> None:
     assert cache.check() == ""
 
 
+@pytest.mark.parametrize("way", ["records", "entries"])
+def test_others_learn_while_many_followers_of_a_token_are_copied(way: str) -> None:
+    tokens = np.arange(8, 120_008, dtype=np.int32)
+    oldest, newest = int(tokens[0]), int(tokens[-1])
+    cache, stop = NgramCache(1, 1, max_ngrams=1 << 21), threading.Event()
+    pairs = np.stack([tokens, np.ones_like(tokens)], axis=1).ravel()
+    cache.add_records(np.concatenate([np.array([7, -1, -1, -1, tokens.size], np.int32), pairs]))
+    text = np.tile(np.array([7, newest, 7, oldest], np.int32), 5000)
+
+    def learn() -> None:
+        while not stop.is_set():
+            cache.update(text)
+
+    def copied() -> list[int]:
+        """Return how often the newest follower has come, and the oldest, as a copy says."""
+        if way == "records":
+            found = cache.records()[5 : 5 + 2 * tokens.size].reshape(-1, 2)
+        else:  # a follower's token lies above 22 bits of its count
+            low = cache.entries(1)[:, 1].astype(np.int64)
+            found = np.stack([low >> 22 & 0x1FFFFF, low & 0x3FFFFF], axis=1)
+        return [int(found[found[:, 0] == token, 1].sum()) for token in (newest, oldest)]
+
+    learning = Call(learn)
+    try:
+        # Learnt by turns, the newest one first, so at no moment the other one has come more often.
+        assert any(one < other for one, other in (copied() for _ in range(100)))
+    finally:
+        stop.set()
+        assert learning.wait()
+    assert cache.check() == ""
+
+
 def learn_for_ever(pool: SuffixPool, dynamic: NgramCache, stop: threading.Event) -> None:
     """Write to both; most of the time inside of a lock."""
     drafter = create_drafter("suffix", pool=pool)

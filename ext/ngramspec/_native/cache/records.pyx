@@ -5,10 +5,10 @@ Source of the records: llama.cpp common/ngram-cache.cpp (common_ngram_cache_save
 """
 
 from libc.stdlib cimport qsort
-from libc.string cimport memset
+from libc.string cimport memcmp, memcpy, memset
 
 from ngramspec._native.cache.counts cimport (
-    BLOCK, MAX_SHARDS, CountsC, FiguresC, NgramC, ShardC, SharedC, counts_add, counts_find, counts_reserve,
+    BLOCK, MAX_SHARDS, CountsC, FiguresC, FollowerC, NgramC, ShardC, SharedC, counts_add, counts_find, counts_reserve,
     ngram_hash, ngram_size, shared_figures, shared_number, shared_order, shared_reserve, shared_shard,
 )
 from ngramspec._native.core.arguments cimport entries_view
@@ -32,36 +32,41 @@ cdef int _by_token(const void* a, const void* b) noexcept nogil:
     return (x > y) - (x < y)
 
 
-cdef Py_ssize_t _num_followers(const CountsC* c, const NgramC* g) noexcept nogil:
-    cdef Py_ssize_t num = 0
-    cdef int32_t item = g.followers
-    if item < 0:
-        return 1
-    while item >= 0:
-        num += 1
-        item = c.followers[item].next
-    return num
+cdef bint _has_next(const CountsC* c, PieceC* piece, Py_ssize_t num) noexcept nogil:
+    """Whether there is more to copy in this hold of the lock, after `num` steps; an n-gram with few followers is not cut."""
+    if piece.at >= min(piece.stop, c.num_ngrams):
+        piece.at = piece.stop
+        return False
+    return num < (PER_HOLD if piece.follower < 0 else 2 * PER_HOLD)
 
 
-cdef Py_ssize_t _write_record(const CountsC* c, const NgramC* g, int32_t* out) noexcept nogil:
-    """Write one record, its followers in no order, and return its length in int32."""
-    cdef Py_ssize_t num = 0
-    cdef int32_t item = g.followers
-    cdef int32_t* pair = out + HEAD
-    cdef Py_ssize_t i
-    for i in range(NGRAM_MAX):
-        out[i] = g.key[i]
-    if item < 0:
-        pair[0] = g.best
-        pair[1] = g.best_count
-        num = 1
-    while item >= 0:
-        pair[2 * num] = c.followers[item].token
-        pair[2 * num + 1] = g.best_count if c.followers[item].token == g.best else c.followers[item].count
-        num += 1
-        item = c.followers[item].next
-    out[NGRAM_MAX] = <int32_t>num
-    return HEAD + 2 * num
+cdef const NgramC* _next_pair(const CountsC* c, const PieceC* piece, token_t* token, count_t* count) noexcept nogil:
+    """Return the n-gram that is copied, and its next follower; NULL if it was dropped."""
+    cdef const NgramC* g = &c.ngrams[piece.at]
+    cdef int32_t item = piece.follower if piece.follower >= 0 else g.followers
+    cdef const FollowerC* f
+    if g.key[0] < 0:
+        return NULL
+    token[0], count[0] = g.best, g.best_count
+    if item >= 0:
+        f = &c.followers[item]
+        if f.token < 0 or f.ngram != piece.at:
+            return NULL
+        if f.token != g.best:
+            token[0], count[0] = f.token, f.count
+    return g
+
+
+cdef void _pass_pair(const CountsC* c, PieceC* piece) noexcept nogil:
+    """Go on to the follower after the next one, or to the next n-gram."""
+    cdef int32_t item = piece.follower if piece.follower >= 0 else c.ngrams[piece.at].followers
+    piece.follower = c.followers[item].next if item >= 0 else -1
+    piece.at += piece.follower < 0
+
+
+cdef void _pass_ngram(PieceC* piece) noexcept nogil:
+    piece.follower = -1
+    piece.at += 1
 
 
 cdef void _sort_followers(int32_t* record) noexcept nogil:
@@ -69,80 +74,99 @@ cdef void _sort_followers(int32_t* record) noexcept nogil:
     qsort(record + HEAD, <size_t>record[NGRAM_MAX], 2 * sizeof(int32_t), _by_token)
 
 
-cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
-    """The record of one n-gram as an int32 array, empty when it is unknown."""
-    cdef ShardC* shard = shared_shard(x, newest[0])
-    cdef const CountsC* c = &shard.counts
-    cdef Py_ssize_t room = 0
-    cdef Py_ssize_t needed = HEAD + 2
-    cdef const NgramC* g
-    cdef int32_t[::1] out
-    while needed > room:
-        room = 2 * needed  # it may grow meanwhile
-        array = np.empty(room, dtype=np.int32)
-        out = array
-        with nogil:
-            ngs_lock(&shard.lock)
-            g = counts_find(c, ngram_hash(newest, size), newest, size)
-            needed = HEAD + 2 * _num_followers(c, g) if g != NULL else 0
-            if 0 < needed <= room:
-                _write_record(c, g, &out[0])
-            ngs_unlock(&shard.lock)
-            if 0 < needed <= room:
-                _sort_followers(&out[0])
-    return array[:needed]
+cdef void _touch(void* out, size_t item, const PieceC* piece) noexcept nogil:
+    """Write to the memory of the next hold before the lock is taken: the system may need milliseconds to find it."""
+    memset(<char*>out + <size_t>piece.used * item, 0,
+           min(<size_t>(piece.room - piece.used) * item, 2 * PER_HOLD * (HEAD + 2) * sizeof(int32_t)))
 
 
-cdef void piece_begin(PieceC* piece, ShardC* shard) noexcept nogil:
+cdef void _piece_begin(PieceC* piece, ShardC* shard) noexcept nogil:
     """Start on a shard: copy the n-grams that it has now."""
     ngs_lock(&shard.lock)
-    piece.at, piece.stop = 0, shard.counts.num_ngrams
+    piece.at, piece.stop, piece.follower = 0, shard.counts.num_ngrams, -1
     ngs_unlock(&shard.lock)
 
 
 cdef Py_ssize_t _put_records_of(const CountsC* c, PieceC* piece, int32_t* out) noexcept nogil:
-    """Write records of some n-grams from piece.at on; return the int32 that the next needs if room is short, or 0."""
+    """Write records from piece.at on, followers in no order; return 0, or how many int32 more are needed to go on."""
     cdef const NgramC* g
-    cdef Py_ssize_t needed
-    cdef Py_ssize_t used = piece.used
-    cdef Py_ssize_t stop = min(piece.at + PIECE, piece.stop, c.num_ngrams)
-    if piece.at >= stop:  # dropped meanwhile
-        piece.at = piece.stop
-    while piece.at < stop and piece.used - used < PIECE * HEAD:
-        g = &c.ngrams[piece.at]
-        if g.key[0] >= 0:
-            needed = HEAD + 2 * _num_followers(c, g)
-            if piece.used + needed > piece.room:
-                return needed
-            piece.used += _write_record(c, g, out + piece.used)
-        piece.at += 1
+    cdef token_t token
+    cdef count_t count
+    cdef Py_ssize_t num = 0
+    while _has_next(c, piece, num):
+        num += 1
+        g = _next_pair(c, piece, &token, &count)
+        if g == NULL or (piece.follower >= 0 and memcmp(out + piece.record, g.key, sizeof(g.key)) != 0):
+            _pass_ngram(piece)
+            continue
+        if piece.used + HEAD + 2 > piece.room:
+            return PER_HOLD
+        if piece.follower < 0:
+            piece.record = piece.used
+            memcpy(out + piece.record, g.key, sizeof(g.key))
+            out[piece.record + NGRAM_MAX] = 0
+            piece.used += HEAD
+        out[piece.used], out[piece.used + 1] = token, count
+        piece.used += 2
+        out[piece.record + NGRAM_MAX] += 1
+        _pass_pair(c, piece)
     return 0
+
+
+cdef object _copy_records(ShardC* shard, PieceC* piece, object array):
+    """Write the records of a shard's n-grams piece.at..piece.stop - 1; return the array, or a larger one."""
+    cdef Py_ssize_t needed = 0
+    cdef int32_t[::1] out
+    while piece.at < piece.stop:
+        if needed:
+            piece.room += piece.room // 2 + needed
+            array = np.concatenate([array[:piece.used], np.empty(piece.room - piece.used, np.int32)])
+        out = array
+        with nogil:
+            needed = 0
+            while piece.at < piece.stop and needed == 0:
+                _touch(&out[0], sizeof(int32_t), piece)
+                ngs_lock(&shard.lock)
+                needed = _put_records_of(&shard.counts, piece, &out[0])
+                if ngs_unlock(&shard.lock):
+                    ngs_give_way(&shard.lock)
+    return array
+
+
+cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
+    """The record of one n-gram as an int32 array, empty when it is unknown."""
+    cdef ShardC* shard = shared_shard(x, newest[0])
+    cdef PieceC piece = PieceC(0, 0, -1, 0, 0, 2 * HEAD)
+    cdef const NgramC* g
+    cdef int32_t[::1] out
+    cdef Py_ssize_t i
+    with nogil:
+        ngs_lock(&shard.lock)
+        g = counts_find(&shard.counts, ngram_hash(newest, size), newest, size)
+        if g != NULL:
+            piece.at = g - shard.counts.ngrams
+            piece.stop = piece.at + 1
+        ngs_unlock(&shard.lock)
+    array = _copy_records(shard, &piece, np.empty(piece.room, dtype=np.int32))
+    out = array
+    for i in range(size if piece.used else 0):
+        if out[i] != newest[i + 1 - size]:  # it was dropped, and another one has taken its place
+            piece.used = 0
+    if piece.used:
+        with nogil:
+            _sort_followers(&out[0])
+    return array[:piece.used]
 
 
 cdef object all_records(SharedC* x):
     """All records, sorted by n-gram, as one int32 array. Copied in pieces as in entries_of_counts."""
     cdef FiguresC figures = shared_figures(x)
-    cdef PieceC piece = PieceC(0, 0, 0, (HEAD + 2) * figures.num_ngrams + 2 * figures.num_followers)
-    cdef Py_ssize_t needed = 0
-    cdef ShardC* shard
-    cdef int32_t[::1] out
+    cdef PieceC piece = PieceC(0, 0, -1, 0, 0, HEAD + 2 + (HEAD + 2) * figures.num_ngrams + 2 * figures.num_followers)
     cdef int i
-    array = np.empty(piece.room + 1, dtype=np.int32)
+    array = np.empty(piece.room, dtype=np.int32)
     for i in range(x.num_shards):
-        shard = &x.shards[i]
-        piece_begin(&piece, shard)
-        while piece.at < piece.stop:
-            if needed:
-                piece.room += piece.room // 2 + needed
-                array = np.concatenate([array[:piece.used], np.empty(piece.room + 1 - piece.used, np.int32)])
-            out = array
-            with nogil:
-                needed = 0
-                while piece.at < piece.stop and needed == 0:
-                    ngs_lock(&shard.lock)
-                    needed = _put_records_of(&shard.counts, &piece, &out[0])
-                    if ngs_unlock(&shard.lock):
-                        ngs_give_way(&shard.lock)
+        _piece_begin(&piece, &x.shards[i])
+        array = _copy_records(&x.shards[i], &piece, array)
     return _sorted_records(array[:piece.used])
 
 
@@ -213,10 +237,11 @@ cdef inline Py_ssize_t _size_of(const int32_t* r) noexcept nogil:
     return size
 
 
-cdef void _add_record(CountsC* c, const int32_t* r) noexcept nogil:
+cdef void _add_record(CountsC* c, const int32_t* r, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
+    """Count the followers first..stop - 1 of a record."""
     cdef Py_ssize_t size = _size_of(r)
     cdef Py_ssize_t i
-    for i in range(r[NGRAM_MAX]):
+    for i in range(first, stop):
         counts_add(c, ngram_hash(r + size - 1, size), r + size - 1, size, r[HEAD + 2 * i], r[HEAD + 2 * i + 1])
 
 
@@ -229,22 +254,25 @@ cdef Status _add_records(SharedC* x, const int32_t* records, const Py_ssize_t* b
     """Add at most BLOCK records, PER_HOLD followers per hold of a lock."""
     cdef uint8_t[BLOCK] order
     cdef ShardC* shard
-    cdef Py_ssize_t num_adds
+    cdef const int32_t* record
+    cdef Py_ssize_t first = 0, left, stop  # followers of record i
     cdef Status status
     cdef int i = 0
-    cdef int stop = 0
     shared_order(numbers, num, order)
     while i < num:
         shard = &x.shards[numbers[order[i]]]
-        num_adds = 0
-        while stop < num and numbers[order[stop]] == numbers[order[i]] and num_adds < PER_HOLD:
-            num_adds += records[begins[order[stop]] + NGRAM_MAX]
-            stop += 1
+        left = PER_HOLD
         ngs_lock(&shard.lock)
-        status = counts_reserve(&shard.counts, num_adds)  # others may have used what was reserved
-        while i < stop and status == STATUS_OK:
-            _add_record(&shard.counts, records + begins[order[i]])
-            i += 1
+        status = counts_reserve(&shard.counts, PER_HOLD)  # others may have used what was reserved
+        while status == STATUS_OK and left and i < num and shard == &x.shards[numbers[order[i]]]:
+            record = records + begins[order[i]]
+            stop = min(first + left, <Py_ssize_t>record[NGRAM_MAX])
+            _add_record(&shard.counts, record, first, stop)
+            left -= stop - first
+            first = stop
+            if first == record[NGRAM_MAX]:
+                first = 0
+                i += 1
         if ngs_unlock(&shard.lock):
             ngs_give_way(&shard.lock)
         if status != STATUS_OK:
@@ -380,48 +408,27 @@ cdef bint _too_large(const token_t* tokens, Py_ssize_t n) noexcept nogil:
     return False
 
 
-cdef Py_ssize_t _put_ngram(const CountsC* c, const NgramC* g, EntryC* out, bint write) noexcept nogil:
-    """Write the entries of one n-gram if `write`; return their number, or TOO_LARGE if a token id is."""
-    cdef Py_ssize_t size = ngram_size(g)
-    cdef int32_t item = g.followers
-    cdef Py_ssize_t num = 0
-    cdef token_t token = g.best
-    cdef count_t count = g.best_count
-    cdef KeyC key
-    if _too_large(g.key, size):
-        return TOO_LARGE
-    key = key_of(&g.key[size - 1], size)
-    while True:
-        if item >= 0:
-            token = c.followers[item].token
-            count = g.best_count if token == g.best else c.followers[item].count
-            item = c.followers[item].next
-        if token > STORED_TOKEN_MAX:
-            return TOO_LARGE
-        num += _put(out + num, key, token, count) if write else _entries_for(count)
-        if item < 0:
-            return num
-
-
 cdef Py_ssize_t _put_entries_of(const CountsC* c, Py_ssize_t size, PieceC* piece, EntryC* out) noexcept nogil:
-    """Write the entries of some n-grams from piece.at on; return how many the next one needs if room is short.
+    """Write the entries of n-grams of a size from piece.at on; return 0, or how many more are needed to go on.
 
-    0: room was not short; TOO_LARGE: a token id is too large.
+    TOO_LARGE: a token id is too large.
     """
     cdef const NgramC* g
-    cdef Py_ssize_t num
-    cdef Py_ssize_t used = piece.used
-    cdef Py_ssize_t stop = min(piece.at + PIECE, piece.stop, c.num_ngrams)
-    if piece.at >= stop:  # dropped meanwhile
-        piece.at = piece.stop
-    while piece.at < stop and piece.used - used < PIECE:
-        g = &c.ngrams[piece.at]
-        if g.key[0] >= 0 and ngram_size(g) == size:
-            num = _put_ngram(c, g, NULL, False)
-            if num < 0 or piece.used + num > piece.room:
-                return num
-            piece.used += _put_ngram(c, g, out + piece.used, True)
-        piece.at += 1
+    cdef token_t token
+    cdef count_t count
+    cdef Py_ssize_t num = 0
+    while _has_next(c, piece, num):
+        num += 1
+        g = _next_pair(c, piece, &token, &count)
+        if g == NULL or ngram_size(g) != size:
+            _pass_ngram(piece)
+            continue
+        if token > STORED_TOKEN_MAX or _too_large(g.key, size):
+            return TOO_LARGE
+        if piece.used + _entries_for(count) > piece.room:
+            return _entries_for(count)
+        piece.used += _put(out + piece.used, key_of(&g.key[size - 1], size), token, count)
+        _pass_pair(c, piece)
     return 0
 
 
@@ -446,12 +453,12 @@ cdef object _too_large_error():
 cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
     """All n-grams of a size as sorted entries, a new array.
 
-    Other threads can keep learning: each n-gram is copied at one moment, those added to a shard after its
-    copy began are left out, and the lock is held for PIECE n-grams at a time.
+    Other threads can keep learning: n-grams added to a shard after its copy began are left out, and the lock is
+    held for some PER_HOLD followers at a time. An n-gram with up to PER_HOLD of them is copied at one moment.
     """
     cdef FiguresC figures = shared_figures(x)
     # More than enough, unless counts are very large.
-    cdef PieceC piece = PieceC(0, 0, 0, figures.num_ngrams + figures.num_followers)
+    cdef PieceC piece = PieceC(0, 0, -1, 0, 0, figures.num_ngrams + figures.num_followers)
     cdef Py_ssize_t needed = 0
     cdef ShardC* shard
     cdef uint64_t[:, ::1] out
@@ -459,7 +466,7 @@ cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
     made = np.empty((piece.room + 1, 2), dtype=np.uint64)
     for i in range(x.num_shards):
         shard = &x.shards[i]
-        piece_begin(&piece, shard)
+        _piece_begin(&piece, shard)
         while piece.at < piece.stop:
             if needed:
                 piece.room += piece.room // 2 + needed
@@ -468,6 +475,7 @@ cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
             with nogil:
                 needed = 0
                 while piece.at < piece.stop and needed == 0:
+                    _touch(&out[0, 0], sizeof(EntryC), &piece)
                     ngs_lock(&shard.lock)
                     needed = _put_entries_of(&shard.counts, size, &piece, <EntryC*>&out[0, 0])
                     if ngs_unlock(&shard.lock):
