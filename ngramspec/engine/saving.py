@@ -94,13 +94,11 @@ class Saving:
         return size
 
     def erase(self, slot: Slot, owner: str) -> int:
-        """Empty the slot, and its history in drafters; return how many tokens the cache held."""
+        """Empty the slot, and its histories in drafters; return how many tokens the cache held."""
         held = self._held(slot, owner)
-        if held:
+        if slot.namespace.startswith(owner):
             self._empty(slot)
-            for drafter in self._drafters.of_namespace(slot.namespace):
-                drafter.begin(slot.id, NO_TOKENS)
-                drafter.end(slot.id)
+        self._drafters.forget(slot.id, owner)  # also where another request has emptied the cache
         return held
 
     def _held(self, slot: Slot, owner: str) -> int:

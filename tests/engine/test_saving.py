@@ -149,6 +149,26 @@ def test_what_is_another_owners_is_neither_saved_nor_erased_nor_restored() -> No
     assert engine.slots()[0].num_past == 28
 
 
+def test_an_erased_slot_leaves_none_of_its_texts_in_drafters() -> None:
+    engine = Engine(FakeTarget(cells=60), "suffix", slots=2)
+    for namespace in ("one:x", "two:x", "one:y"):
+        wanted = Speculation(namespace=namespace)
+        engine.generate([request(20, 9, slot=0, speculation=wanted)])
+    engine.generate([request(40, 9, slot=1)])  # which has emptied the cache of slot 0
+    assert engine.slots()[0].num_past == 0
+
+    def lengths() -> list[int]:
+        names = ("one:x", "two:x", "one:y")
+        return [one.length(0) for name in names for one in engine.drafters.of_namespace(name)]
+
+    assert lengths() == [29, 29, 29]
+    assert done(engine, engine.erase_slot(0, "one:")) == 0
+    assert lengths() == [0, 29, 0]
+    assert engine.slots()[0].num_tokens == 0
+    done(engine, engine.erase_slot(0))
+    assert lengths() == [0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -205,3 +205,19 @@ def test_native_drafters_are_asked_slot_by_slot() -> None:
     source.end(0)
     assert (source.name, source.stats()["ngram-simple"].num_accepted_tokens) == ("ngram", 2)
     assert SlotwiseSource(Scripted("own", {}), "own").stats() == {}
+
+
+def test_the_memory_of_a_text_that_was_much_longer_is_freed() -> None:
+    drafter = create_drafter("suffix,ngram-cache", slots=2)
+    source, sizes = SlotwiseSource(drafter), []
+    text = np.random.default_rng(0).integers(0, 5000, 60_000, dtype=np.int32)
+    for length in (60_000, 10_000, 7000, 9000):  # the third is an eighth of the longest or less
+        source.begin(0, text[:length])
+        source.end(0)
+        sizes.append(drafter.nbytes)
+    assert sizes[1] > 0.9 * sizes[0] > 4 * sizes[2]
+    assert sizes[3] < 2 * sizes[2]
+    assert drafter.history(0).tolist() == text[:9000].tolist()
+    source.begin(0, text[:10])  # as after a source that was shut out: its request has not ended
+    source.begin(0, text[:20])
+    assert (drafter.length(0), drafter.check()) == (20, "")

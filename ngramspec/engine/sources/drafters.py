@@ -175,6 +175,15 @@ class Drafters:
             kinds = [kind for kind in self._kinds.values() if kind.namespace == namespace]
         return [kind.source.native for kind in kinds if kind.source.native is not None]
 
+    def forget(self, slot: int, owner: str) -> None:
+        """Drop what chains hold of a slot's texts, of all namespaces that begin with `owner`."""
+        with self._lock:
+            sources = [
+                kind.source for kind in self._kinds.values() if kind.namespace.startswith(owner)
+            ]
+        for source in sources:
+            source.forget(slot)
+
     def stats(self) -> dict[str, SourceStats]:
         """Return counts by drafter name, over all chains."""
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,11 +13,14 @@ from ngramspec._native.core.flags import leading_flagged
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.engine.slot import Slot
 from ngramspec.arrays import TokenIds
+from ngramspec.drafters.slot_pool import KEPT
 from ngramspec.engine.request import NO_TOKENS
-from ngramspec.errors import InputError
+from ngramspec.errors import InputError, StateError
 from ngramspec.stats import SourceStats
 
 log = logging.getLogger(__name__)
+
+MUCH_LONGER = 8  # times as long as a new prompt: the memory of such a text is freed
 
 
 class DraftSource(Protocol):
@@ -86,11 +90,29 @@ class SlotwiseSource:
                 setattr(self, optional, getattr(drafter, optional))
         # The engine asks a native drafter without Python where a slot has no other source.
         self.native = drafter if isinstance(drafter, Drafter) else None
+        if self.native is not None:
+            self.begin = self._begin
+        self._longest: dict[int, int] = {}  # text by slot since its memory was freed
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
         """Ask for each slot's draft in turn."""
         propose = self._propose
         return [propose(slot, limit) for slot, limit in zip(slots, limits, strict=True)]
+
+    def forget(self, slot: int) -> None:
+        """Drop the text of an idle slot of a native drafter, and free its memory."""
+        with suppress(StateError):  # a source that was shut out may not have ended its request
+            self.drafter.end(slot)
+        self.drafter.forget(slot)
+        self._longest.pop(slot, None)
+
+    def _begin(self, slot: int, token_ids: TokenIds) -> None:
+        """Start a request; each would clear the memory of a much longer text, so that is freed."""
+        longest = max(self._longest.get(slot, 0), self.drafter.length(slot))
+        self._longest[slot] = longest
+        if longest > max(KEPT, MUCH_LONGER * token_ids.size):
+            self.forget(slot)
+        self.drafter.begin(slot, token_ids)
 
     def stats(self) -> dict[str, SourceStats]:
         """Return the drafter's counts, none when it keeps none."""
