@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
+from ngramspec import create_drafter
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate, Generation, Request, Sampling
@@ -224,3 +225,41 @@ def test_a_branch_that_may_not_be_sent_takes_no_other_with_it(still: None) -> No
     made = engine.generate([Request(prompt_ids=int32(prompt), sampling=sampling, max_tokens=40)])[0]
     assert list(made.token_ids) == list(range(3, 43))
     assert engine.stats().num_accepted_tokens == 4
+
+
+def paths(claims: Any, parents: Any) -> set[tuple[float, ...]]:
+    """Return the claims on the way from the text to each token of a tree."""
+    made: list[tuple[float, ...]] = []
+    for claim, parent in zip(claims.tolist(), parents.tolist(), strict=True):
+        made.append((*(made[parent] if parent >= 0 else ()), claim))
+    return set(made)
+
+
+@pytest.mark.parametrize("length", [52, 67, 82])
+def test_a_tree_that_the_pass_has_no_room_for_keeps_its_branches(still: None, length: int) -> None:
+    """A draft model is told of all that was drafted; here prompts of other slots fill the pass."""
+    target = FakeTarget(sequences=4, max_batch=10, forks=3)
+    policy, params = AutoPolicy(costs=FLAT), {"suffix": {"share": False}}
+    engine = Engine(target, "suffix", slots=4, policy=policy, params=params)
+    (drafter,) = engine.drafters.of_namespace("")
+    offered: list[tuple[Any, Any, Any]] = []  # text, claims and parents of the first draft of all
+    decode = target.decode
+
+    def noting(batch: Batch, rows: Rows) -> None:
+        if drafter.length(0) and not offered and drafter.offered(0).size:
+            made = drafter.history(0), drafter.offered(0), drafter.offered_parents(0)
+            offered.append(made)
+        decode(batch, rows)
+
+    target.decode = noting  # type: ignore[method-assign]
+    for number in range(4):
+        prompt = [3 + number, 5, 7]
+        prompt += target.expected(prompt, length + number)
+        engine.submit(Request(prompt_ids=int32(prompt), max_tokens=8))
+    while engine.step():
+        pass
+    ((text, claims, parents),) = offered
+    whole = create_drafter("suffix", share=False)
+    whole.begin(0, text)
+    _, all_parents, all_claims = whole.propose_tree(0, 64)
+    assert paths(claims, parents) <= paths(all_claims, all_parents)

@@ -57,6 +57,12 @@ def test_slots_that_are_never_used_take_little_memory(name: str) -> None:
     assert resident() - before < (few.slots + many.slots) * 16384
 
 
+def test_the_memory_of_drafts_counts() -> None:
+    few, many = (create_drafter("ngram-simple", slots=n, size_m=1024).nbytes for n in (1, 101))
+    # Tokens, claims and parents, one more row of tokens, and two of working memory.
+    assert many - few >= 100 * 6 * 4 * 1024
+
+
 @pytest.mark.parametrize("name", DRAFTER_NAMES)
 def test_a_forgotten_slot_is_as_new(name: str) -> None:
     drafter = small(name, slots=2)

@@ -279,6 +279,7 @@ def test_a_draft_that_may_stop_goes_on_while_its_tokens_pay() -> None:
         (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 1), r"chosen must be in 0\.\.0"),
         (lambda a: a.ask(0, "model", 2000, 4, "f", NONE, 0), r"most in 0\.\.1024"),
         (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 0), "1 <= decoding <= batch_tokens"),
+        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1 << 31), "batch_tokens <= 1073741824"),
         (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 1, 0), "sharing >= 1"),
         (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 1, 1, True, -1.0), "backlog >= 0"),
     ],

@@ -225,6 +225,9 @@ BAD: list[tuple[str, Callable[[AutoPolicy], Any]]] = [
     ("1 <= decoding <= batch", lambda p: p.choose(0, "a", sure(1), 1, 1, 0)),
     ("1 <= decoding <= batch", lambda p: p.choose_many([("a", sure(1), 1)], 9, -1)),
     ("1 <= decoding <= batch", lambda p: p.choose_many([("a", sure(1), 1)], 9, 0, -1)),
+    ("batch_tokens <= 1073741824", lambda p: p.choose(0, "a", sure(1), 1, (1 << 63) - 30)),
+    ("batch_tokens <= 1073741824", lambda p: p.choose_many([("a", sure(1), 1)], 9, 1 << 62)),
+    ("batch_tokens <= 1073741824", lambda p: p.best([("a", sure(1), 1)], (1 << 30) + 1)),
     ("float32 array", lambda p: p.choose(0, "a", np.ones(3), 1)),
     ("float32 array", lambda p: p.choose(0, "a", [0.5], 1)),  # type: ignore[arg-type]
     ("float32 array", lambda p: p.choose(0, "a", sure(6)[::2], 1)),

@@ -196,6 +196,7 @@ def test_a_source_that_finds_the_same_tokens_hard_is_no_branch_for_long() -> Non
         ({"confidence": floats(0.5, 1.5)}, "confidence"),
         ({"parents": ints(0, 0)}, "parents"),
         ({"batch_tokens": 0}, "1 <= decoding <= batch_tokens"),
+        ({"batch_tokens": 1 << 31}, "batch_tokens <= 1073741824"),
         ({"source": "other"}, "'other' has no price yet"),
     ],
 )

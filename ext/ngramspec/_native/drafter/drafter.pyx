@@ -286,7 +286,7 @@ cdef class Drafter:
         with self._lock:
             for i in range(self.d.num_slots):
                 total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + 3 * self.d.max_draft) * sizeof(token_t)
-                total += <size_t>self.d.num_sources * (2 * <size_t>self.d.max_draft * sizeof(token_t) + sizeof(Py_ssize_t))
+                total += <size_t>self.d.num_sources * (3 * <size_t>self.d.max_draft * sizeof(token_t) + sizeof(Py_ssize_t))
             for i in range(self.d.num_sources):
                 total += self.d.sources[i].nbytes(self.d.sources[i].state)
         return total

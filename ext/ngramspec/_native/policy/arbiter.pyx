@@ -15,7 +15,7 @@ from libc.string cimport memset
 
 from ngramspec._native.core.arguments cimport parents_view, probabilities_view
 from ngramspec._native.core.types cimport int32_t
-from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.auto cimport AutoPolicy, check_batch
 from ngramspec._native.policy.chooser cimport Chooser, OfferC, PassC
 from ngramspec._native.policy.costs cimport CalibrationC, calibration_apply
 from ngramspec._native.policy.mixtures cimport Mixer
@@ -251,9 +251,9 @@ cdef class Arbiter:
         if not (0 <= chosen <= claims.shape[0] and 0 <= most <= MOST_DRAFTED):
             raise InputError(f"chosen must be in 0..{claims.shape[0]} and most in 0..{MOST_DRAFTED}, got {chosen} "
                              f"and {most}")
-        if not 1 <= decoding <= batch_tokens or sharing < 1 or not backlog >= 0.0:
-            raise InputError(f"expected 1 <= decoding <= batch_tokens, sharing >= 1 and backlog >= 0, got {decoding}, "
-                             f"{batch_tokens}, {sharing} and {backlog}")
+        check_batch(batch_tokens, decoding)
+        if sharing < 1 or not backlog >= 0.0:
+            raise InputError(f"expected sharing >= 1 and backlog >= 0, got {sharing} and {backlog}")
         lane.stake = lane.least = 0.0
         if min(most, room) <= 0 or (self.policy._fixed >= 0 and links is not None):
             return Asked(0, 0, False)

@@ -18,6 +18,7 @@ cdef struct RateC:
 
 # raise unless a pass that pads drafts has room for the rows that draft
 cdef int check_padded(Py_ssize_t padded_rows, Py_ssize_t drafting) except -1
+cdef int check_batch(Py_ssize_t batch_tokens, Py_ssize_t decoding) except -1
 
 cdef class AutoPolicy:
     cdef Py_ssize_t _max_draft

@@ -24,7 +24,7 @@ cdef double SMALL_GAIN = 1.5     # times the tokens of a pass without drafts
 cdef double STAKE = 2.0          # passes that trying unknown sizes may lose
 cdef double PAID_BACK = 0.005    # part of a lost pass that is forgiven per pass
 cdef enum:
-    MOST_ROWS = 1 << 30          # of a pass that pads drafts
+    MOST_ROWS = 1 << 30          # and tokens of a pass
     PROBE_EVERY = 8              # one step in PROBE_EVERY has no drafts while the cost of such a pass is unknown
 
 
@@ -88,7 +88,7 @@ cdef class AutoPolicy:
             source: Name of the source that made it.
             confidence: float32, shape (n,): each token's probability if all tokens before it are right.
             room: Most tokens that may be sent.
-            batch_tokens: Tokens of the pass without this draft, the slot's own and all others.
+            batch_tokens: Tokens of the pass without this draft, the slot's own and all others, at most 2**30.
             decoding: Slots that share the pass.
             streak: How many of the slot's newest tokens drafts had right without a break, sent or not: a draft
                 adds at most 6 passes over one token to the pass, and one more for each of them. None = any number.
@@ -176,7 +176,7 @@ cdef class AutoPolicy:
         check_batch(batch_tokens, decoding)
         described = OfferList(self.calibrations, chains, streaks)
         self.reserve(n)
-        self.choose_all(described.items, n, batch_tokens, decoding, capacity)
+        self.choose_all(described.items, n, batch_tokens, decoding, max(capacity, batch_tokens))
         self.even(described.items, n, batch_tokens, padded_rows)
         return [described.items[i].chosen for i in range(n)]
 
@@ -471,8 +471,8 @@ cdef int check_slot(Py_ssize_t slot) except -1:
 
 
 cdef int check_batch(Py_ssize_t batch_tokens, Py_ssize_t decoding) except -1:
-    if not 1 <= decoding <= batch_tokens:
-        raise InputError(f"expected 1 <= decoding <= batch_tokens, got {decoding} and {batch_tokens}")
+    if not 1 <= decoding <= batch_tokens <= MOST_ROWS:
+        raise InputError(f"expected 1 <= decoding <= batch_tokens <= {MOST_ROWS}, got {decoding} and {batch_tokens}")
     return 0
 
 

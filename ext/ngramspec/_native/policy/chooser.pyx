@@ -163,11 +163,12 @@ cdef class Chooser:
         Its paths end after `most` tokens. All tokens on them are looked at, also where there are more than `most`.
         """
         cdef double first
-        cdef Py_ssize_t n = self.trees.reach_to(&c.tree, c.calibration, min(c.n, self.max_draft), most, &first)
+        cdef Py_ssize_t size = min(c.n, self.max_draft)
+        cdef Py_ssize_t n = self.trees.reach_to(&c.tree, c.calibration, size, most, &first)
         self.set_prices(step, base, n)
         if not self.may_pay(first, n):
             return -1
-        self.trees.value(&c.tree, n, self.price, step.rate * self.costs.branch, worth)
+        self.trees.value(&c.tree, n, size, self.price, step.rate * self.costs.branch, worth)
         return min(n, most)
 
     cdef void take_best(self, OfferC* c, const double* worth, Py_ssize_t most, const PassC* step,

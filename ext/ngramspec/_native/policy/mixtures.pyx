@@ -14,7 +14,7 @@ from libc.stdlib cimport calloc, free as release
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, probabilities_view, tokens_release, tokens_view
 from ngramspec._native.core.types cimport int32_t, token_t
-from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.auto cimport AutoPolicy, check_batch
 from ngramspec._native.policy.chooser cimport Chooser, PassC
 from ngramspec._native.policy.costs cimport calibration_apply
 from ngramspec._native.policy.trees cimport TreeC, TreeValues
@@ -99,8 +99,7 @@ cdef class Mixer:
         cdef TreeC tree
         cdef OtherC paid
         cdef MixC best
-        if not 1 <= decoding <= batch_tokens:
-            raise InputError(f"expected 1 <= decoding <= batch_tokens, got {decoding} and {batch_tokens}")
+        check_batch(batch_tokens, decoding)
         tokens_view(tokens, "tokens", &given)
         try:
             tokens_view(draft, "draft", &other)

@@ -26,12 +26,13 @@ cdef class TreeValues:
     cdef double reach(self, const TreeC* t, const CalibrationC* c, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t reach_to(self, TreeC* t, const CalibrationC* c, Py_ssize_t n, Py_ssize_t most,
                              double* first) noexcept nogil
-    cdef void value(self, TreeC* t, Py_ssize_t n, const double* price, double branch, double* worth) noexcept nogil
+    cdef void value(self, TreeC* t, Py_ssize_t n, Py_ssize_t num, const double* price, double branch,
+                    double* worth) noexcept nogil
     cdef double save(self, const TreeC* t, Py_ssize_t n, const double* price, double branch) noexcept nogil
     cdef const float* least_of(self, const double* price, Py_ssize_t most, Py_ssize_t n) noexcept nogil
     cdef int32_t value_rests(self, const TreeC* t, Py_ssize_t n, const double* price) noexcept nogil
     cdef int32_t find_firsts(self, const TreeC* t, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t find_path(self, const TreeC* t, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t branches_of(self, const TreeC* t, Py_ssize_t n) noexcept nogil
-    cdef void arrange(self, TreeC* t, Py_ssize_t n) noexcept nogil
+    cdef void arrange(self, TreeC* t, Py_ssize_t n, Py_ssize_t num) noexcept nogil
     cdef void reorder(self, TreeC* t, const int32_t* order, const int32_t* place, Py_ssize_t n) noexcept nogil

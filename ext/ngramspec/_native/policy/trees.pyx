@@ -76,8 +76,7 @@ cdef class TreeValues:
                              double* first) noexcept nogil:
         """Do what `reach` does for the tokens whose paths have at most `most` tokens; return how many they are.
 
-        The other ones are put last; their parents are wrong once `value` has arranged the rest. first: Set to what
-        `reach` returns.
+        The other ones are put last. first: Set to what `reach` returns.
         """
         cdef int32_t* order = self.numbers
         cdef int32_t* place = self.more
@@ -99,15 +98,16 @@ cdef class TreeValues:
         first[0] = self.reach(t, c, kept)
         return kept
 
-    cdef void value(self, TreeC* t, Py_ssize_t n, const double* price, double branch, double* worth) noexcept nogil:
-        """Arrange a tree after `reach`, and set what its first 0..n tokens are worth.
+    cdef void value(self, TreeC* t, Py_ssize_t n, Py_ssize_t num, const double* price, double branch,
+                    double* worth) noexcept nogil:
+        """Arrange the first n of a tree's `num` tokens after `reach`, and set what 0..n of them are worth.
 
         price: What a pass with 0..n drafted tokens costs the slot, in tokens. Before these costs, as in Chooser.
         branch: What each branch beside the likeliest one costs, in tokens. That is taken off.
         """
         cdef Py_ssize_t i
         worth[0] = self.save(t, n, price, branch)
-        self.arrange(t, n)
+        self.arrange(t, n, num)
         for i in range(n):
             worth[i + 1] = worth[i] + self.gain[i]
 
@@ -183,8 +183,8 @@ cdef class TreeValues:
                 branches += 1
         return branches
 
-    cdef void arrange(self, TreeC* t, Py_ssize_t n) noexcept nogil:
-        """Put the tokens that save most first.
+    cdef void arrange(self, TreeC* t, Py_ssize_t n, Py_ssize_t num) noexcept nogil:
+        """Put those of the first n tokens that save most first; the others of `num` stay after them.
 
         A token counts as what it and the likeliest children after it save on average, as many of them as
         make that the most; but no more than its parent.
@@ -222,6 +222,9 @@ cdef class TreeValues:
         for i in range(n):
             place[order[i]] = <int32_t>i
         self.reorder(t, order, place, n)
+        for i in range(n, num):
+            if 0 <= t.parents[i] < n:
+                t.parents[i] = place[t.parents[i]]
 
     cdef void reorder(self, TreeC* t, const int32_t* order, const int32_t* place, Py_ssize_t n) noexcept nogil:
         """Move token order[i] to i, with its gain and probability; place is the inverse of order."""
