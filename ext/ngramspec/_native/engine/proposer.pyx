@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ngramspec._native.core.types cimport int32_t, int64_t, ngs_now_ns, token_t, uint8_t
+from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport SlotC, driver_keep, driver_shorten
 from ngramspec._native.drafter.offer cimport AskC, offer_draft
 from ngramspec._native.engine.decode cimport SamplerC
@@ -15,6 +16,7 @@ from ngramspec._native.engine.slot cimport Slot
 from ngramspec._native.engine.tree cimport MOST_BRANCHES
 from ngramspec._native.policy.auto cimport AutoPolicy
 from ngramspec._native.policy.chooser cimport OfferC
+from ngramspec._native.policy.trees cimport TreeC
 
 from ngramspec.errors import InputError
 
@@ -158,26 +160,43 @@ cdef class Proposer:
 
     cdef int choose(self, list asked) except -1:
         """Share the pass among the slots' offers, and cut their drafts to what each was given."""
-        cdef Py_ssize_t i = 0
+        cdef list drafters = sorted({(<Slot>slot).native for slot in asked}, key=id)  # the same order in all engines
+        cdef Py_ssize_t i = 0, capacity = self.capacity
+        cdef Drafter drafter
         cdef Slot slot
         if self.auto is not None:
             self.auto.reserve(len(asked))
-            self.auto.choose_all(self.offers, len(asked), self.bare, self.decoding, self.capacity)
+        for drafter in drafters:
+            drafter._lock.acquire()
+        if self.auto is not None:
+            for slot in asked:
+                self.describe(slot, &self.offers[i])
+                i += 1
+            self.auto.choose_all(self.offers, i, self.bare, self.decoding, capacity)
+        i = 0
         for slot in asked:
-            if self.offers[i].chosen < slot.min_draft:
-                self.offers[i].chosen = 0
-            with slot.native._lock:
-                driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen)
-                self.take(slot, &slot.native.d.slots[slot.id])
-            slot.draft_source = slot.native_source if slot.num_guessed else None
+            driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen if self.offers[i].chosen >= slot.min_draft else 0)
+            self.take(slot)
             i += 1
+        for drafter in drafters:
+            drafter._lock.release()
+        for slot in asked:
+            slot.draft_source = slot.native_source if slot.num_guessed else None
         return 0
 
-    cdef void take(self, Slot slot, const SlotC* s) noexcept nogil:
+    cdef void describe(self, Slot slot, OfferC* offer) noexcept nogil:
+        """Offer the draft that is pending now: another call may have replaced it while the lock was free."""
+        cdef const SlotC* s = &slot.native.d.slots[slot.id]
+        offer.n, offer.p, offer.streak = s.draft_len, s.confidence, s.streak
+        offer.calibration = slot.native.d.calibrations[s.owner]
+        offer.tree = TreeC(s.draft, s.parents, s.confidence) if s.branched else TreeC(NULL, NULL, NULL)
+
+    cdef void take(self, Slot slot) noexcept nogil:
         """Copy the pending draft of a slot, which the policy may have put into another order.
 
         Another call may have replaced it while the lock was free, so nothing is taken for granted.
         """
+        cdef const SlotC* s = &slot.native.d.slots[slot.id]
         cdef Py_ssize_t i, n = min(s.draft_len, slot.room)
         slot.branched = False
         if s.branched:
