@@ -16,6 +16,7 @@ from ngramspec._native.policy.arbiter import Arbiter, Asked
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.request import NO_TOKENS
+from ngramspec.engine.sources.draft_counts import Duration
 from ngramspec.engine.sources.draft_model import count_right
 from ngramspec.engine.sources.source import Chain, DraftSource
 from ngramspec.errors import InputError
@@ -25,7 +26,8 @@ Claims = npt.NDArray[np.float32]
 KNOWN, RIGHT = 2.0, 1.5
 MEMORY = 64.0  # weight of the past tokens of such a source, at most
 MOST_DRAFTED = 1024  # tokens that a source is asked for, as in arbiter.pyx
-TIMED = 0.1  # weight of the latest call in what the drafts of a source take
+# What a source's price is multiplied by in each step without a call: it may have been a stall.
+FADE = 0.998
 FIRST_PRICE = 0.5  # of a token of a source whose calls were not timed yet, in passes over one
 NO_CLAIMS: Claims = np.empty(0, dtype=np.float32)
 
@@ -62,28 +64,38 @@ class Wish(NamedTuple):
     before: TokenIds
 
 
+NO_WISH = Wish(Asked(0, 0, False), None, NO_TOKENS)
+
+
 class Price:
-    """What the drafts of a source take, from its own `price()` or from the time of its calls."""
+    """What the drafts of a source take, from its own `price()` or from the time of its calls.
+
+    It fades while the source is not asked, so that one that was slow once is asked again.
+    """
 
     def __init__(self) -> None:
-        self.per_token = 0.0
+        self.per_token = Duration()
         self.sharing = 1  # slots of its last call
+        self.faded = 1.0
 
     def of(self, source: DraftSource, policy: AutoPolicy) -> tuple[float, float]:
         """Return what a draft takes, and each of its tokens, in the unit of the policy's costs."""
         stated = getattr(source, "price", None)
         if policy.timed and stated is not None:
             start, per_token = stated()
-            return float(start), float(per_token)
-        if policy.timed and self.per_token:
-            return 0.0, self.per_token
+            return float(start) * self.faded, float(per_token) * self.faded
+        if policy.timed and self.per_token.seconds:
+            return 0.0, self.per_token.seconds * self.faded
         return 0.0, FIRST_PRICE * policy.cost(1)  # perhaps not in seconds yet
 
     def time(self, seconds: float, longest: int, slots: int) -> None:
         """Note a call that drafted up to `longest` tokens for some slots."""
-        self.sharing = slots
-        took = seconds / max(longest, 1)
-        self.per_token += (took - self.per_token) * (TIMED if self.per_token else 1.0)
+        self.sharing, self.faded = slots, 1.0
+        self.per_token.note(seconds / max(longest, 1))
+
+    def fade(self) -> None:
+        """Note a step without a call."""
+        self.faded *= FADE
 
 
 class Offers:
@@ -189,13 +201,14 @@ class Offers:
         wanted: dict[Slot, Wish] = {}
         for slot in members:
             try:
-                wish = self._wanted(slot, source, proposer, price.sharing)
+                wish = self._wanted(slot, source, proposer, price)
             except Exception as error:
                 self._chain.shut_out(slot, source, error)
                 continue
             if wish.asked.tokens:
                 wanted[slot] = wish
         if not wanted:
+            price.fade()
             return
         before = {slot: wish.before for slot, wish in wanted.items() if wish.before.size}
         limits = [wish.asked.tokens for wish in wanted.values()]
@@ -208,39 +221,47 @@ class Offers:
             self._policy.spend(seconds)
         for slot, wish in wanted.items():
             draft = drafts.get(slot)
-            if draft is None:  # paid for nothing
-                self._arbiter.learn(slot.id, source.name, 0, 1)
+            if draft is None:  # paid for nothing, unless it is still reading the text
+                reading = source in slot.sources and _backlog(slot, source) > 0.0
+                self._arbiter.learn(slot.id, source.name, 0, 0 if reading else 1)
                 continue
             try:
                 self._take(slot, source, draft, wish, proposer)
             except Exception as error:
                 self._chain.shut_out(slot, source, error)
 
-    def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, sharing: int) -> Wish:
+    def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, price: Price) -> Wish:
         """Return what to ask of a source for a slot."""
         if slot.added_source is not None:  # two sources have drafted already
-            return Wish(Asked(0, 0, False), None, NO_TOKENS)
+            return NO_WISH
         free = self._free_of(slot)
         sent = slot.draft.size
+        room = proposer.limit(slot, source.name)
+        longest = min(getattr(source, "max_draft", MOST_DRAFTED), MOST_DRAFTED)
+        if min(longest + sent, room) < slot.min_draft:  # it would not be sent
+            return NO_WISH
         asked = self._arbiter.ask(
             slot.id,
             source.name,
-            min(getattr(source, "max_draft", MOST_DRAFTED), MOST_DRAFTED),
-            proposer.limit(slot, source.name),
+            longest,
+            room,
             "" if free is None else free.name,
             NO_CLAIMS if free is None else free.claims,
             sent,
             proposer.batch_tokens() - sent,
             proposer.decoding,
-            sharing,
+            price.sharing,
             hasattr(source, "extend"),
-            source.backlog(slot.id) if self._policy.timed and hasattr(source, "backlog") else 0.0,
+            price.faded * _backlog(slot, source) if self._policy.timed else 0.0,
             None if free is None else free.parents,
             proposer.width or 1,
             hasattr(source, "bound"),
         )
+        least = slot.min_draft - (sent if asked.after or asked.beside else 0)
+        if not asked.trial and asked.tokens < least:
+            return NO_WISH
         if asked.tokens and hasattr(source, "bound"):
-            source.bound(slot.id, partial(self._arbiter.pays, slot.id, source.name))
+            source.bound(slot.id, partial(self._pays, slot.id, source.name, least))
         before = NO_TOKENS
         if asked.after and free is not None:
             path: Any = slice(asked.after)
@@ -248,6 +269,10 @@ class Offers:
                 path = self._arbiter.path(free.name, free.claims, free.parents, sent)
             before = free.draft[path]
         return Wish(asked, free if sent else None, before)
+
+    def _pays(self, slot: int, source: str, least: int, claims: list[float]) -> bool:
+        """Return whether another token pays; fewer than `least` would not be sent."""
+        return len(claims) < least or self._arbiter.pays(slot, source, claims)
 
     def _free_of(self, slot: Slot) -> Offer | None:
         """Return the offer that the slot's draft is from, or could be from."""
@@ -372,3 +397,9 @@ def _priced(slots: Sequence[Slot]) -> list[DraftSource]:
 
 def _has_own_passes(source: DraftSource) -> bool:
     return bool(getattr(source, "own_passes", False))
+
+
+def _backlog(slot: Slot, source: DraftSource) -> float:
+    """Return the seconds that a source needs to read what it has not read of the slot's text."""
+    return float(source.backlog(slot.id)) if hasattr(source, "backlog") else 0.0
+

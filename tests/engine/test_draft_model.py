@@ -12,6 +12,7 @@ from helpers.backends import int32
 from helpers.fake_target import END, FakeTarget
 from helpers.machines import SETTINGS
 from ngramspec.engine import DraftModel, Engine, FixedLength, Request, Speculation
+from ngramspec.engine.sources.draft_counts import Duration
 from ngramspec.engine.sources.draft_model import vocabulary_difference
 from ngramspec.errors import BackendError, CapacityError, InputError
 
@@ -36,7 +37,7 @@ def test_drafts_are_what_the_model_says_next() -> None:
     drafts.accept(0, int32([7]), 0)
     made = drafts.propose([0], [64])
     assert [draft.tolist() for draft in made] == [model.expected([5, 6, 7], 3)]
-    assert model.batches == [2, 1, 1, 1]  # the text but for its end, the end, two drafted tokens
+    assert model.batches == [3, 1, 1]  # the text, two drafted tokens
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, 1), (2, 2), (3, 3), (9, 3)])
@@ -76,7 +77,7 @@ def test_drafts_end_where_another_token_does_not_pay(n_min: int, size: int) -> N
     model.batches.clear()
     assert [draft.size for draft in drafts.propose([0, 1], [9, 9])] == [size, 6]
     # The slot that ends its draft leaves the batch.
-    assert model.batches[2:] == [2] * size + [1] * (6 - size)
+    assert model.batches == [4] + [2] * (size - 1) + [1] * (6 - size)
 
 
 def test_a_request_may_set_its_own_bound() -> None:
@@ -107,7 +108,7 @@ def test_long_texts_are_read_in_parts() -> None:
     prompt = list(range(1, 51))
     drafts.begin(0, int32(prompt))
     assert drafts.propose([0], [1])[0].tolist() == model.expected(prompt, 1)
-    assert model.batches == [16, 16, 16, 1, 1]
+    assert model.batches == [16, 16, 16, 2]
 
 
 def test_nothing_is_drafted_at_the_end_of_the_context() -> None:
@@ -143,7 +144,7 @@ def test_slots_at_different_places_share_decodes() -> None:
     assert [d.tolist() for d in made] == [
         model.expected(prompts[slot], most) for slot, most in ((0, 1), (1, 3), (2, 2))
     ]
-    assert model.batches == [19, 2, 3, 2, 1]
+    assert model.batches == [19, 5, 2, 1]
 
 
 def test_a_next_turn_reads_only_what_is_new() -> None:
@@ -157,7 +158,7 @@ def test_a_next_turn_reads_only_what_is_new() -> None:
     drafts.begin(0, int32(text))
     drafts.propose([0], [1])
     assert (model.batches, model.held[0]) == (
-        [3, 1],
+        [4],
         text,
     )  # 50, 60, 61; the last draft was not read
 
@@ -265,7 +266,7 @@ def test_it_drafts_after_tokens_of_another_source() -> None:
     drafts.begin(0, int32([5, 6]))
     (draft,) = drafts.extend([0], [int32([8, 9])], [3])
     assert draft.tolist() == model.expected([5, 6, 8, 9], 3)
-    assert model.batches == [3, 1, 1, 1]
+    assert model.batches == [4, 1, 1]
     drafts.accept(0, int32([8, 9, *draft[:2].tolist(), 40]), 2)
     assert drafts.stats()["draft-simple"].accepted_per_position == (1, 1)
     assert in_step(drafts, model, 0)
@@ -304,14 +305,56 @@ def test_its_price_is_what_drafting_took(monkeypatch: pytest.MonkeyPatch) -> Non
     drafts.propose([0], [3])
     start, each = drafts.price()
     assert each == pytest.approx(0.003)
-    assert start == pytest.approx(0.003)  # two decodes before the first token
+    assert start == pytest.approx(0.001)  # the first token comes with the rest of the text
     drafts.begin(0, int32([7] * 40))
     drafts.propose([0], [3])
     assert drafts.price()[1] == each, "reading a prompt says nothing"
-    assert drafts.price()[0] == pytest.approx(0.9 * start + 0.1 * 0.0)
+    assert drafts.price()[0] == 0.0, "the shortest of the first few calls counts"
     assert drafts.backlog(0) == 0.0
     drafts.begin(0, int32([8] * 40))
-    assert drafts.backlog(0) == pytest.approx(0.041)  # 2 ms and one for each of 39 tokens
+    assert drafts.backlog(0) == pytest.approx(0.041 / 39 * 40)  # 2 ms and one for each of 39
+
+
+def test_a_prompt_is_read_in_pieces_that_slots_share() -> None:
+    drafts, model = make(sequences=3, context_size=2048)
+    prompts = {0: [3] * 300, 1: [5] * 400, 2: [7, 8]}
+    for slot, prompt in prompts.items():
+        drafts.begin(slot, int32(prompt))
+    calls = []
+    while not calls or not all(draft.size for draft in calls[-1]):
+        model.batches.clear()
+        calls.append(drafts.propose([0, 1, 2], [3, 3, 3]))
+        assert sum(model.batches) <= 256 + 3 * 9 + 3 * 2
+    assert calls[0][2].tolist() == model.expected([7, 8], 3), "short texts need not wait"
+    assert len(calls) == 3
+    assert calls[-1][1].tolist() == model.expected(prompts[1], 3)
+
+
+def test_last_tokens_of_drafts_are_read_together() -> None:
+    drafts, model = make(sequences=8, n_max=6, context_size=2048)
+    slots, texts = list(range(8)), [[3 + slot, 5, 7] for slot in range(8)]
+    for slot in slots:
+        drafts.begin(slot, int32(texts[slot]))
+    for _ in range(3):
+        model.batches.clear()
+        made = drafts.propose(slots, [6] * 8)
+        assert len(model.batches) == 6, "a decode for each token, whatever the number of slots"
+        for slot in slots:
+            assert made[slot].tolist() == model.expected(texts[slot], 6)
+            emitted = model.expected(texts[slot], 7)
+            drafts.accept(slot, int32(emitted), 6)
+            texts[slot] += emitted
+
+
+def test_a_stall_moves_a_price_little_and_a_slow_start_not_at_all() -> None:
+    time = Duration()
+    for seconds in (5.0, 0.01, 0.012):
+        time.note(seconds)
+    assert time.seconds == 0.01
+    for _ in range(20):
+        time.note(0.01)
+    time.note(5.0)
+    assert time.seconds == pytest.approx(0.013)
 
 
 def test_an_equal_model_is_always_right() -> None:

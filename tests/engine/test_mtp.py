@@ -13,7 +13,7 @@ from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.engine import MtpHeads
 from ngramspec.engine.sources.assistant import Assistant
 from ngramspec.engine.sources.mtp import States
-from ngramspec.errors import CapacityError
+from ngramspec.errors import BackendError, CapacityError
 
 VOCAB, SLOTS, SIZE = 7, 3, 200
 TOKENS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40)
@@ -335,3 +335,32 @@ def test_drafts_end_where_another_token_does_not_pay(num_heads: int, n_min: int,
         source.accept(slot, np.array([4], np.int32), 0)
     source.bound(0, lambda claims: len(claims) < 2)
     assert [draft.size for draft in source.propose([0, 1], [9, 9])] == [size, 3]
+
+
+@pytest.mark.parametrize("error", [CapacityError("no room"), BackendError("it failed")])
+def test_heads_draft_again_after_a_failed_decode(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = NotedHeads(1, True, True)
+    source = MtpHeads(heads, n_max=3)
+
+    def decode(first: int, tokens: list[int]) -> None:
+        batch = Batch(64)
+        batch.add(0, first, np.array(tokens, np.int32))
+        source.decoded(batch, np.full((len(tokens), 1), 2.0, np.float32))
+
+    decode(0, [1, 2, 3, 4])
+    source.begin(0, np.array([1, 2, 3, 4], np.int32))
+    source.accept(0, np.array([5], np.int32), 0)
+    assert source.propose([0], [3])[0].size == 3
+    decode(4, [5, 6, 1])
+    source.accept(0, np.array([6, 1, 2], np.int32), 0)
+
+    def fail(*_: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as broken:
+        broken.setattr(heads, "decode", fail)
+        with pytest.raises(type(error)):
+            source.propose([0], [3])
+    assert source.propose([0], [3])[0].size == 3  # the heads have checked their positions

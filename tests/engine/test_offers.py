@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
-from ngramspec.costs import PROFILES
+from ngramspec.costs import PROFILES, CostTable
 from ngramspec.engine import AutoPolicy, DraftModel, Engine, Generation, Request
+from ngramspec.engine.sources import draft_model
 
 Timed = Callable[..., FakeTarget]
 LENGTH = 120
@@ -262,3 +265,58 @@ def test_a_draft_model_that_is_never_right_is_seldom_asked(timed: Timed) -> None
     engine = Engine(target, None, draft_model=drafts, policy=AutoPolicy(costs=PROFILES["moe"]))
     run(engine)
     assert 0 < engine.source_stats()["draft-simple"].propose_calls < 0.35 * LENGTH
+
+
+def calls_of(
+    monkeypatch: pytest.MonkeyPatch, prompt: int, slow: float = 0.0, **options: Any
+) -> list[int]:
+    """Return how often a draft model is asked in each of 8 requests; its first decode is slow."""
+    sizes: Any = {"period": 0, "context_size": 4096, "sequences": 1, "max_batch": 512}
+    costs = CostTable(((1, 0.010), (64, 0.013), (512, 0.03)))
+    target, model = FakeTarget(costs=costs, **sizes), FakeTarget(**sizes)
+    stalls, decode, says = [slow], model.decode, model.next_token
+    wrong = [True]
+
+    def decode_slowly(batch: Any, rows: Any) -> None:
+        decode(batch, rows)
+        target.now += 0.001 + 0.00005 * len(batch) + (stalls.pop() if stalls else 0.0)
+
+    monkeypatch.setattr(model, "decode", decode_slowly)
+    monkeypatch.setattr(model, "next_token", lambda t: says(t) % 96 + 1 if wrong[0] else says(t))
+    clock = SimpleNamespace(perf_counter=lambda: target.now)
+    monkeypatch.setattr("ngramspec.engine.stepper.time", clock)
+    monkeypatch.setattr("ngramspec.engine.offers.perf_counter", clock.perf_counter)
+    monkeypatch.setattr(draft_model, "perf_counter_ns", lambda: int(1e9 * target.now))
+    drafts = DraftModel(model, n_max=6, p_min=0.0)
+    policy = AutoPolicy(costs=costs)
+    engine = Engine(target, None, slots=1, draft_model=drafts, policy=policy, tree="off", **options)
+    totals = [0]
+    for request in range(8):
+        wrong[0] = request < 2 and not slow
+        ids = np.random.default_rng(request).integers(1, 97, prompt).astype(np.int32)
+        engine.generate([Request(prompt_ids=ids, max_tokens=300)])
+        totals.append(engine.source_stats()["draft-simple"].propose_calls)
+    return [after - before for before, after in pairwise(totals)]
+
+
+@pytest.mark.parametrize("prompt", [20, 600])
+def test_a_draft_model_that_was_wrong_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, prompt: int
+) -> None:
+    calls = calls_of(monkeypatch, prompt)
+    assert min(calls[3:]) > 25, calls
+
+
+@pytest.mark.parametrize("prompt", [5, 600])
+@pytest.mark.parametrize("slow", [0.05, 0.3])
+def test_a_draft_model_that_was_slow_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, prompt: int, slow: float
+) -> None:
+    calls = calls_of(monkeypatch, prompt, slow)
+    assert min(calls[5:]) > 25, calls
+
+
+def test_a_draft_model_is_not_asked_for_drafts_that_are_too_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert calls_of(monkeypatch, 20, min_draft=8) == [0] * 8

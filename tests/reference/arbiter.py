@@ -282,7 +282,7 @@ class Arbiter:
         lane.credit = min(lane.credit + 0.008 * costs.at(base + chosen) / costs.at(1), 2.0)
         if not self.best(known, [max(x, 0.9) for x in q], *ways)[1]:
             return 0, 0, False, False
-        took = read + (known.start + known.per_token) / sharing / costs.pace
+        took = read / 32 + (known.start + known.per_token) / sharing / costs.pace
         took /= costs.at(1)
         if lane.credit < took:
             return 0, 0, False, False
@@ -295,9 +295,11 @@ class Arbiter:
         return math.prod(claims) >= self.sources[source].lane(slot).least
 
     def learn(self, slot: int, source: str, right: int, known: int, apart: bool = False) -> None:
-        if not known:
-            return
         made, lane = self.sources[source], self.sources[source].lane(slot)
+        if not known:
+            lane.credit = min(lane.credit + lane.stake, 2.0)
+            lane.stake = 0.0
+            return
         p = made.expected(slot)[0]
         if apart:
             made.apart.append((p, right > 0))

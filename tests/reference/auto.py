@@ -418,9 +418,9 @@ class AutoPolicy:
         self.costs.observe(num_tokens, seconds)
 
     def spend(self, seconds: float) -> None:
-        """Learn that drafting took time: the latest step took longer."""
+        """Learn that drafting took time: the latest step took longer, by four passes at most."""
         tokens, passes = self.history[-1]
-        passes += seconds / self.costs.pace / self.costs.at(1)
+        passes += min(seconds / self.costs.pace / self.costs.at(1), 4.0)
         self.history[-1] = (tokens, passes)
 
     def step(self, emitted: int, batch_tokens: int, seconds: float = 0.0) -> None:

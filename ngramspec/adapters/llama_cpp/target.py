@@ -161,6 +161,16 @@ class LlamaTarget:
         """
         self._follower, self._states_of = follower, states_of
 
+    def _tell(self, call: Callable[[Follower], None]) -> None:
+        """Tell the follower of a change; one that raises is told no more, and requests go on."""
+        if self._follower is None:
+            return
+        try:
+            call(self._follower)
+        except Exception as error:
+            log.warning("drafts of MTP heads end here: %r", error, exc_info=error)
+            self.follow(None)
+
     def decode(self, batch: Batch, rows: Rows) -> None:
         """Compute a batch; `rows` then shows the logits of its outputs, in order.
 
@@ -177,12 +187,9 @@ class LlamaTarget:
         status = self._context.decode(batch, rows)
         if status != OK:
             raise failure_of(status, len(batch), native_llama.log_since(self._context.log_start))
-        if self._follower is not None and self._states_of is not None:
-            try:
-                self._follower.decoded(batch, self._states_of(len(batch)))
-            except Exception as error:
-                log.warning("drafts of MTP heads end here: %r", error, exc_info=error)
-                self.follow(None)
+        if self._states_of is not None:
+            states_of = self._states_of
+            self._tell(lambda follower: follower.decoded(batch, states_of(len(batch))))
 
     def truncate(self, sequence: int, length: int) -> bool:
         """Remove the tokens from position `length` on; False when it cannot and nothing changed.
@@ -196,8 +203,8 @@ class LlamaTarget:
         if 0 < length <= last and not self._can_remove(sequence, length, last + 1 - length):
             return False
         done = bool(context.truncate(sequence, length))
-        if done and self._follower is not None:
-            self._follower.truncated(sequence, length)
+        if done:
+            self._tell(lambda follower: follower.truncated(sequence, length))
         return done
 
     def adopt(self, sequence: int, branch: int) -> bool:
@@ -211,8 +218,8 @@ class LlamaTarget:
             StateError: The target is closed.
         """
         done = bool(self._context.adopt(sequence, branch))
-        if done and self._follower is not None:
-            self._follower.adopted(sequence, branch)
+        if done:
+            self._tell(lambda follower: follower.adopted(sequence, branch))
         return done
 
     def copy(self, source: int, sequence: int, length: int) -> None:
@@ -225,8 +232,7 @@ class LlamaTarget:
         if self.min_copy is None:
             raise StateError("this target cannot copy parts of sequences")
         self._context.copy(source, sequence, length, whole=self.contiguous)
-        if self._follower is not None:
-            self._follower.copied(source, sequence, length)
+        self._tell(lambda follower: follower.copied(source, sequence, length))
 
     def shift(self, sequence: int, first: int, count: int) -> bool:
         """Remove `count` tokens from position `first` on; those after them move down.
@@ -241,8 +247,8 @@ class LlamaTarget:
         if self.no_shift:
             raise StateError(f"this target cannot shift: {self.no_shift}")
         done = bool(self._context.shift(sequence, first, count))
-        if done and self._follower is not None:
-            self._follower.shifted(sequence, first, count)
+        if done:
+            self._tell(lambda follower: follower.shifted(sequence, first, count))
         return done
 
     def save(self, sequence: int) -> State:
@@ -286,8 +292,7 @@ class LlamaTarget:
         read = int(call(self._handle.address, pointer, state.size, sequence, flags))
         fine = read == state.size and context.pos_max(sequence) == length - 1
         done = bool(context.truncate(sequence, length if fine else 0)) and fine
-        if self._follower is not None:
-            self._follower.truncated(sequence, length if done else 0)
+        self._tell(lambda follower: follower.truncated(sequence, length if done else 0))
         return done
 
     def adapt(self, adapters: Adapters) -> None:
@@ -365,8 +370,8 @@ class LlamaTarget:
         """
         context = self._context
         context.forget_last(sequence)
-        if self._follower is not None:
-            self._follower.truncated(sequence, 0)  # what is loaded comes without its states
+        # What is loaded comes without its states.
+        self._tell(lambda follower: follower.truncated(sequence, 0))
         data = np.ascontiguousarray(state)
         call = self._lib.llama_state_seq_set_data_ext
         pointer = data.ctypes.data_as(_BYTES)

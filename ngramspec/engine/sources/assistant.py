@@ -65,6 +65,6 @@ class Assistant(MtpHeads):
             if calls == 1:
                 first = perf_counter_ns()
         if calls:
-            self._times.took_first(1e-9 * (first - started))
+            self._times.first.note(1e-9 * (first - started))
         if calls > 1:
-            self._times.took_each(1e-9 * (perf_counter_ns() - first) / (calls - 1))
+            self._times.each.note(1e-9 * (perf_counter_ns() - first) / (calls - 1))

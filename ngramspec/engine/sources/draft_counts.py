@@ -5,6 +5,8 @@ from __future__ import annotations
 from ngramspec.stats import SourceStats
 
 LATEST = 0.1  # weight of the latest call in what drafting takes
+EARLY = 4  # calls of which the shortest counts
+CLAMP = 4.0  # a later call is clamped to within this factor of the mean, as passes are
 
 
 class DraftCounts:
@@ -58,8 +60,28 @@ class DraftCounts:
         )
 
 
+class Duration:
+    """What a call takes, in seconds; 0.0 = none was seen yet.
+
+    The shortest of the first few counts: early calls are often slow, as memory is touched first.
+    Later ones move a running mean; a stall counts as a few times the mean at most.
+    """
+
+    def __init__(self) -> None:
+        self.seconds, self.calls = 0.0, 0
+
+    def note(self, seconds: float) -> None:
+        """Learn what a call took."""
+        self.calls += 1
+        if self.calls <= EARLY:
+            self.seconds = min(self.seconds, seconds) if self.seconds else seconds
+        else:
+            latest = min(max(seconds, self.seconds / CLAMP), self.seconds * CLAMP)
+            self.seconds = followed(self.seconds, latest)
+
+
 class DraftTimes:
-    """Running means of what drafting takes, in seconds; 0.0 = nothing was seen yet.
+    """What drafting takes.
 
     first: The decode that gives the first token.
     each: Every further decode.
@@ -67,24 +89,13 @@ class DraftTimes:
     """
 
     def __init__(self) -> None:
-        self.first = self.each = self.read = 0.0
-
-    def took_first(self, seconds: float) -> None:
-        """Note a decode that gave the first token of drafts."""
-        self.first = followed(self.first, seconds)
-
-    def took_each(self, seconds: float) -> None:
-        """Note a decode that gave further tokens of drafts."""
-        self.each = followed(self.each, seconds)
-
-    def took_read(self, seconds: float) -> None:
-        """Note what a token took that was only read."""
-        self.read = followed(self.read, seconds)
+        self.first, self.each, self.read = Duration(), Duration(), Duration()
 
     def price(self) -> tuple[float, float]:
-        """Return what a draft takes beside its tokens, and each token."""
-        each = self.each or self.first
-        return max(self.first - each, 0.0), each
+        """Return what a draft takes beside its tokens, and each token, in seconds."""
+        first = self.first.seconds
+        each = self.each.seconds or first
+        return max(first - each, 0.0), each
 
 
 def followed(mean: float, latest: float) -> float:

@@ -24,6 +24,8 @@ from ngramspec.stats import SourceStats
 N_MAX, N_MIN, P_MIN = 16, 0, 0.75
 # A first decode over more tokens reads text, so its time says nothing about drafting.
 FEW = 8
+# A call reads so many tokens of texts at most, all slots together: the other requests wait for it.
+PIECE = 256
 # How much larger one vocabulary of a family may be, and the first token that is compared.
 MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
 
@@ -160,10 +162,11 @@ class DraftModel:
             self._follow(slot, tokens)
         going = [slot for slot in slots if self._has_room(slot)]
         lengths = {slot: self._length_for(slot, most[slot]) for slot in going}
-        behind = [self._unread(slot) for slot in going]
-        unread, total = max(behind, default=0), sum(behind)
+        num_read = self._read(going)
+        few = self._few(going)
+        going = [slot for slot in going if self._num_behind(slot) <= few]
         self._save(going)
-        self._read(going)
+        unread = max((self._unread(slot) for slot in going), default=0)
         read = perf_counter_ns()
         rows = self._decode_ends(going)
         first, calls = perf_counter_ns(), 0
@@ -174,13 +177,13 @@ class DraftModel:
         drafts = [self._finished(slot, most[slot]) for slot in slots]
         ended = perf_counter_ns()
         self._counts.ns += ended - started
-        if unread > FEW:
-            self._times.took_read(1e-9 * (read - started) / total)
+        if num_read > FEW:
+            self._times.read.note(1e-9 * (read - started) / num_read)
         if unread:
-            since = read if unread > FEW else started
-            self._times.took_first(1e-9 * (first - since))
+            since = read if num_read > FEW else started
+            self._times.first.note(1e-9 * (first - since))
         if calls:
-            self._times.took_each(1e-9 * (ended - first) / calls)
+            self._times.each.note(1e-9 * (ended - first) / calls)
         return drafts
 
     def price(self) -> tuple[float, float]:
@@ -192,7 +195,7 @@ class DraftModel:
 
     def backlog(self, slot: int) -> float:
         """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
-        return self._backlog(self._unread(slot))
+        return self._backlog(self._unread(slot)) if self._has_room(slot) else 0.0
 
     def bound(self, slot: int, pays: Pays) -> None:
         """End drafts where pays(claims so far) is false, but not below n_min."""
@@ -245,7 +248,7 @@ class DraftModel:
 
     def _backlog(self, unread: int) -> float:
         """Return the seconds that `unread` tokens take to read, 0.0 if they are few."""
-        return unread * self._times.read if unread > FEW else 0.0
+        return unread * self._times.read.seconds if unread > FEW else 0.0
 
     def _sent(self, slot: int, length: int) -> None:
         """Count a draft."""
@@ -323,6 +326,43 @@ class DraftModel:
                 length = 0
         seq.num_past = min(seq.num_past, length)
 
+    def _read(self, slots: Sequence[int]) -> int:
+        """Decode a piece of what the model has not seen of the texts; return how many tokens.
+
+        The last few tokens are left to the decode that gives the first logits.
+        """
+        few, total = self._few(slots), 0
+        while total < PIECE:
+            parts: dict[int, int] = {}
+            room = min(PIECE - total, self._target.max_batch)
+            self._batch.clear()
+            for slot in slots:
+                seq, behind = self._sequences[slot], self._num_behind(slot)
+                part = min(behind, room - len(self._batch))
+                if behind > few and part:
+                    tokens = seq.tokens[seq.num_past :][:part]
+                    self._batch.add(slot, seq.num_past, tokens, None, False)
+                    parts[slot] = part
+            if not parts:
+                break
+            self._target.decode(self._batch, self._rows)
+            for slot, part in parts.items():
+                self._sequences[slot].num_past += part
+            total += sum(parts.values())
+        return total
+
+    def _few(self, slots: Sequence[int]) -> int:
+        """Return how many unread tokens of each slot are decoded with the ends of texts."""
+        ends = max((self._num_ends(slot) for slot in slots), default=1)
+        return max(min(FEW, self._target.max_batch // max(len(slots), 1) - ends), 0)
+
+    def _num_behind(self, slot: int) -> int:
+        """Return how many tokens the model has to read before the end that gives logits."""
+        seq = self._sequences[slot]
+        if self._target.can_save:  # the state is saved at the end of the text
+            return seq.length - (seq.ahead == 0) - seq.num_past
+        return self._unread(slot) - self._num_ends(slot)
+
     def _save(self, slots: Sequence[int]) -> None:
         """Save the states of texts, but for their last tokens, if drafts cannot be taken back."""
         if not self._target.can_save:
@@ -333,11 +373,6 @@ class DraftModel:
             if end > seq.num_saved and end >= seq.num_past:
                 self._read_to(slot, end)
                 seq.saved, seq.num_saved = self._target.save(slot), end
-
-    def _read(self, slots: Sequence[int]) -> None:
-        """Decode what the model has not seen of the slots' texts, but for their ends."""
-        for slot in slots:
-            seq = self._sequences[slot]
             self._read_to(slot, seq.length + seq.ahead - self._num_ends(slot))
 
     def _read_to(self, slot: int, end: int) -> None:
@@ -358,7 +393,11 @@ class DraftModel:
             seq = self._sequences[slot]
             end = seq.length + seq.ahead
             rows[slot] = self._batch.add(slot, seq.num_past, seq.tokens[seq.num_past : end])
-        self._decode(slots)
+        if slots:
+            self._target.decode(self._batch, self._rows)
+        for slot in slots:
+            seq = self._sequences[slot]
+            seq.num_past = seq.length + seq.ahead
         return rows
 
     def _extend(self, slot: int, row: int, most: int) -> bool:
@@ -383,15 +422,10 @@ class DraftModel:
             seq = self._sequences[slot]
             newest = np.array(seq.draft[-1:], dtype=np.int32)
             rows[slot] = self._batch.add(slot, seq.num_past, newest)
-        self._decode(slots)
-        return rows
-
-    def _decode(self, slots: Sequence[int]) -> None:
-        """Decode the batch, which holds one token of each slot."""
-        if slots:
-            self._target.decode(self._batch, self._rows)
+        self._target.decode(self._batch, self._rows)
         for slot in slots:
             self._sequences[slot].num_past += 1
+        return rows
 
     def _finished(self, slot: int, most: int) -> TokenIds:
         """Count the slot's draft and return it."""

@@ -308,7 +308,15 @@ class MtpHeads:
             text.draft, text.claims, text.sent = [], [], 0
             self._settle(text)
         going = [slot for slot in slots if self._can_draft(slot)]
-        self._draft(going, most)
+        try:
+            self._draft(going, most)
+        except Exception:  # what the heads hold is not certain
+            for slot in going:
+                text = self._texts[slot]
+                state = text.state
+                self._forget(slot, text.length)
+                text.state = state
+            raise
         drafts = [self._finished(slot) for slot in slots]
         self._counts.ns += perf_counter_ns() - started
         return drafts
@@ -513,10 +521,10 @@ class MtpHeads:
             calls += 1
         ended = perf_counter_ns()
         if num_read:
-            self._times.took_read(1e-9 * (read - started) / num_read)
-        self._times.took_first(1e-9 * (first - read))
+            self._times.read.note(1e-9 * (read - started) / num_read)
+        self._times.first.note(1e-9 * (first - read))
         if calls:
-            self._times.took_each(1e-9 * (ended - first) / calls)
+            self._times.each.note(1e-9 * (ended - first) / calls)
 
     def _draft_by_heads(self, slots: Sequence[int], most: dict[int, int]) -> None:
         """Draft with a head for each token: each reads the draft so far into a cache of its own."""
@@ -547,12 +555,12 @@ class MtpHeads:
             wanted = [slot for slot in wanted if self._extend(slot, rows[slot], most[slot])]
         ended = perf_counter_ns()
         if num_read:
-            self._times.took_read(1e-9 * (read - started) / num_read)
+            self._times.read.note(1e-9 * (read - started) / num_read)
         if slots:
-            self._times.took_first(1e-9 * (first - read))
+            self._times.first.note(1e-9 * (first - read))
             longest = max(len(self._texts[slot].draft) for slot in slots)
             if longest > 1:
-                self._times.took_each(1e-9 * (ended - first) / (longest - 1))
+                self._times.each.note(1e-9 * (ended - first) / (longest - 1))
 
     def _last_rows(self) -> dict[int, int]:
         """Return the row of each slot's last output in the batch."""

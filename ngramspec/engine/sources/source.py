@@ -152,7 +152,7 @@ class Chain:
             if not groups:
                 return
             for source, members in groups.items():
-                limits = [limit(slot, source.name) for slot in members]
+                limits = [most_of(source, slot, limit(slot, source.name)) for slot in members]
                 for slot, draft in self.ask(source, members, limits):
                     if draft.size < slot.min_draft:
                         self.send(slot, source, 0)
@@ -289,6 +289,12 @@ class Chain:
         slot.sources = tuple(other for other in slot.sources if other is not source)
         if slot.draft_source is source:
             slot.draft, slot.draft_source = NO_TOKENS, None
+
+
+def most_of(source: DraftSource, slot: Slot, limit: int) -> int:
+    """Return a source's longest draft for a slot, 0 where that is too short to be sent."""
+    most = min(limit, getattr(source, "max_draft", limit))
+    return most if most >= slot.min_draft else 0
 
 
 def _ignore(*call: int) -> None:

@@ -237,7 +237,7 @@ def test_drafting_that_made_the_text_slow_does_not_look_cheap_for_that() -> None
     assert asked(made) == (0, 0, False)
 
 
-def test_reading_the_text_is_paid_by_many_drafts_but_by_one_trial() -> None:
+def test_reading_the_text_is_paid_by_many_drafts_and_trials() -> None:
     made = arbiter_of(LINE)
     for _ in range(9):
         made.learn(0, "model", 4, 4)
@@ -245,9 +245,26 @@ def test_reading_the_text_is_paid_by_many_drafts_but_by_one_trial() -> None:
     assert made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=200.0).tokens == 0
     for _ in range(50):
         made.learn(0, "model", 0, 1)
-    for _ in range(400):
-        assert made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=20.0).tokens == 0
+    trials = []
+    for step in range(400):
+        if made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=20.0).trial:
+            made.learn(0, "model", 0, 1)
+            trials.append(step)
+    assert 2 <= len(trials) <= 8
+
+
+def test_a_trial_that_showed_nothing_goes_on() -> None:
+    made = arbiter_of(LINE)
+    for _ in range(50):
+        made.learn(0, "model", 0, 1)
+    while asked(made)[2]:  # what trials may take is spent
+        made.learn(0, "model", 0, 1)
+    while not asked(made)[2]:
+        pass
+    made.learn(0, "model", 0, 0)
     assert asked(made) == (0, 1, True)
+    made.learn(0, "model", 0, 1)
+    assert asked(made) == (0, 0, False)
 
 
 def test_a_draft_that_may_stop_goes_on_while_its_tokens_pay() -> None:

@@ -228,7 +228,7 @@ cdef class Arbiter:
             sharing: Slots that the source probably drafts for at once, >= 1.
             extends: Whether it can draft after the free draft, too.
             backlog: What it takes the source to read what it has not read of the slot's text, >= 0, in the unit
-                of the prices. That serves later drafts, too, so a part counts for this one; for a trial all counts.
+                of the prices. That serves later drafts, too, so a part counts for this one, also on trial.
             parents: Where the free draft is a tree: int32, shape (n,), as in AutoPolicy.choose_tree, its first tokens
                 those that would be sent.
             branches: Most branches of a draft.
@@ -274,7 +274,7 @@ cdef class Arbiter:
             p[i] = max(p[i], HOPED)
         if self.best(priced, p, &given, most, sharing, read / DRAFTS).tokens == 0:
             return Asked(0, 0, False)
-        took = read + self.time_of(priced, 1, sharing)
+        took = read / DRAFTS + self.time_of(priced, 1, sharing)
         took /= self.policy._costs.at(1)
         if lane.credit < took:
             return Asked(0, 0, False)
@@ -348,7 +348,8 @@ cdef class Arbiter:
             slot: The slot.
             source: A source with a price.
             num_right: How many of its tokens, from the first on, equal the emitted ones.
-            num_known: For how many of its tokens the emitted one is known, at least num_right.
+            num_known: For how many of its tokens the emitted one is known, at least num_right; 0 = nothing was
+                learnt, so that what a trial may take is left.
             apart: The free draft beside it was wrong from the first token on.
 
         Raises:
@@ -361,6 +362,8 @@ cdef class Arbiter:
             raise InputError(f"expected 0 <= num_right <= num_known <= {MOST_DRAFTED} tokens, got {num_right} and "
                              f"{num_known}")
         if num_known == 0:
+            lane.credit = min(lane.credit + lane.stake, MOST_CREDIT)
+            lane.stake = 0.0
             return
         priced.expect(lane, p)
         if apart:

@@ -283,14 +283,14 @@ cdef class AutoPolicy:
         """Learn that drafting took time beside the passes: tokens came more slowly than these alone say.
 
         Args:
-            seconds: In the unit of the costs.
+            seconds: In the unit of the costs; what is above four passes over one token is a stall and not counted.
 
         Raises:
             InputError: seconds is negative or not finite.
         """
         if not (isfinite(seconds) and seconds >= 0.0):
             raise InputError(f"seconds must be finite and >= 0, got {seconds}")
-        seconds /= self._costs.pace * self._costs.at(1)
+        seconds = min(seconds / (self._costs.pace * self._costs.at(1)), MOST_OFF)
         self._lately.passes += seconds
         self._usual.passes += seconds
 
