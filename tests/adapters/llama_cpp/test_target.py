@@ -278,3 +278,29 @@ def test_the_bytes_of_a_context_grow_with_its_cache() -> None:
     assert sizes[0] > 1024 * token
     for less, more, tokens in ((0, 1, 3 * 1024), (1, 2, 3 * 4096)):
         assert 1.0 <= (sizes[more] - sizes[less]) / (tokens * token) < 1.5
+
+
+@pytest.mark.parametrize("call", ["decoded", "truncated", "copied", "shifted"])
+def test_a_follower_that_raises_is_told_no_more(open_target: Open, call: str) -> None:
+    calls: list[str] = []
+
+    class Failing:
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            def told(*_: Any) -> None:
+                calls.append(name)
+                if name == call:
+                    raise RuntimeError(name)
+
+            return told
+
+    with open_target(slots=2) as target:
+        target.follow(Failing(), lambda count: np.zeros((count, 1), np.float32))  # type: ignore[arg-type]
+        batch, rows = Batch(64), Rows(target.vocab_size)
+        batch.add(0, 0, np.arange(1, 33, dtype=np.int32))
+        target.decode(batch, rows)
+        target.copy(0, 1, 32)
+        assert target.shift(0, 4, 8)
+        assert target.truncate(0, 20)
+        assert target.truncate(0, 10)
+        assert calls.count(call) == 1
+        assert calls[-1] == call
