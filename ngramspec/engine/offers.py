@@ -402,4 +402,3 @@ def _has_own_passes(source: DraftSource) -> bool:
 def _backlog(slot: Slot, source: DraftSource) -> float:
     """Return the seconds that a source needs to read what it has not read of the slot's text."""
     return float(source.backlog(slot.id)) if hasattr(source, "backlog") else 0.0
-
