@@ -31,6 +31,9 @@ class FakeDrafter:
         self.follows.append((slot, 0 if same and before.size else -1))
         return self.follows[-1][1]
 
+    def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
+        self.histories[slot] = np.append(self.histories[slot], token_ids)
+
     def propose(self, slot: int, max_tokens: int) -> np.ndarray:
         self.limits.append(max_tokens)
         return np.array(self.plan(self.histories[slot], max_tokens), dtype=np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
@@ -10,13 +11,16 @@ from ngramspec.adapters.llama_cpp.statistics import files_among
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.tokenizers import fingerprint_of_llama
 
+log = logging.getLogger(__name__)
+
 
 def attach(llama: Any, spec: Any = DEFAULT_SPEC, **params: Any) -> Attachment:
     """Let a Llama use drafts, without a score matrix or logits at prompt positions.
 
     Works for a Llama with and without draft_model, any n_batch, any n_ctx, and with set_cache,
     save_state and load_state; states saved while attached carry no scores. Attach before the first
-    request: then the score matrix never takes memory.
+    request: then the score matrix never takes memory. Another draft model of the Llama rests until
+    detach(), with a warning in the log.
 
     Args:
         llama: A llama_cpp.Llama that is not attached yet.
@@ -48,4 +52,7 @@ def attach(llama: Any, spec: Any = DEFAULT_SPEC, **params: Any) -> Attachment:
     host = draft.bind(llama)
     if host.refusal:
         raise VocabMismatchError(host.refusal)
+    before = llama.draft_model
+    if before is not None and not isinstance(before, NgramDraft):
+        log.warning("%r drafts from now on; %s rests until detach()", draft, type(before).__name__)
     return Attachment(llama, draft, host)

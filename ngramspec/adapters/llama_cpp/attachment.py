@@ -9,13 +9,13 @@ What is replaced, and by what:
     draft_model, scores, tokenizer_, _logits_all   values (see `patches`)
     _batch.set_batch    marks the rows of verification batches only
     sample              refuses rows without logits; shows logits processors verified ids only
-    generate            drops draft tokens left over when a request ends
+    generate            when a request ends, lets the draft learn the rest of the answer and drops
+                        draft tokens left over
     _create_completion  refuses logprobs
 """
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Generator
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.guard import Unverified, grow_buffer
+from ngramspec.adapters.llama_cpp.guard import grow_buffer
 from ngramspec.adapters.llama_cpp.host import Host
 from ngramspec.adapters.llama_cpp.patches import (
     REASON,
@@ -40,7 +40,7 @@ NEEDED = (
     *("input_ids", "n_batch", "n_tokens", "reset", "sample", "scores", "tokenizer_"),
 )
 LOGPROBS_ARGUMENT = 7
-MISSING = object()
+MISSING, METHOD = object(), object()
 
 
 class Attachment:
@@ -56,9 +56,8 @@ class Attachment:
         self.last_draft: tuple[int, npt.NDArray[np.intc]] = (0, np.empty(0, dtype=np.intc))
         self._llama = weakref.ref(llama)
         self._host = host
-        self._verify_at = -1
-        self._unverified = Unverified()
-        self._writer = BatchWriter(llama._batch, llama.n_batch, self._take_verify)
+        self._unverified = host.unverified
+        self._writer = BatchWriter(llama._batch, llama.n_batch)
         self._saved: list[tuple[Any, str, Any, Any]] = []
         self._patch(llama)
         host.attachment = self
@@ -72,7 +71,8 @@ class Attachment:
         """Put back every attribute that attach() replaced; a second call does nothing.
 
         An attribute that somebody else has replaced meanwhile is left alone. A Llama that keeps
-        scores (logits_all=True) evaluates its next prompt in full: its cached tokens have none.
+        scores (logits_all=True) evaluates its next prompt in full, as its cached tokens have none,
+        and a generator that runs raises StateError at its next token.
 
         Cost: O(1). Threads: as the Llama.
         """
@@ -81,7 +81,8 @@ class Attachment:
         llama = self._llama()
         for owner_ref, name, ours, before in reversed(saved):
             owner = owner_ref()
-            if owner is None or owner.__dict__.get(name, MISSING) is not ours:
+            now = None if owner is None else owner.__dict__.get(name, MISSING)
+            if owner is None or (now is not ours and getattr(now, "__self__", None) is not self):
                 continue
             if before is MISSING:
                 delattr(owner, name)
@@ -90,11 +91,18 @@ class Attachment:
         if saved and llama is not None and llama._logits_all:
             llama.reset()
 
+    def __repr__(self) -> str:
+        names, counters = ",".join(self.draft.drafter.sources), self.draft.counters
+        return (
+            f"Attachment({names!r}, slots={self.draft.drafter.slots}, attached={self.attached}, "
+            f"drafted={counters.drafted}, accepted={counters.accepted})"
+        )
+
     def arm(self, draft: npt.NDArray[np.intc], length: int) -> None:
         """Announce a draft: the batch that starts at the host's n_tokens verifies it."""
         llama = self._llama()
         self.last_draft = (length, draft)
-        self._verify_at = -1 if llama is None else int(llama.n_tokens)
+        self._writer.verify_at = -1 if llama is None else int(llama.n_tokens)
 
     def __enter__(self) -> Attachment:
         return self
@@ -119,7 +127,8 @@ class Attachment:
 
     def _replace(self, owner: Any, name: str, ours: Any) -> None:
         before = owner.__dict__.get(name, MISSING)
-        self._saved.append((weakref.ref(owner), name, ours, before))
+        own = getattr(ours, "__self__", None) is self  # a method: it would keep us in a cycle
+        self._saved.append((weakref.ref(owner), name, METHOD if own else ours, before))
         setattr(owner, name, ours)
 
     def _original(self, name: str) -> tuple[Any, Any]:
@@ -129,11 +138,6 @@ class Attachment:
             raise StateError("the attached Llama is gone")
         before = next((old for _, saved, _, old in self._saved if saved == name), MISSING)
         return llama, getattr(type(llama), name).__get__(llama) if before is MISSING else before
-
-    def _take_verify(self, n_past: int) -> bool:
-        """Return whether the batch at n_past verifies a draft, once."""
-        at, self._verify_at = self._verify_at, -1
-        return at == n_past
 
     def _sample(self, *args: Any, idx: int | None = None, **kwargs: Any) -> int:
         llama, original = self._original("sample")
@@ -157,23 +161,7 @@ class Attachment:
 
     def _generate(self, *args: Any, **kwargs: Any) -> Generator[int, Any, None]:
         llama, original = self._original("generate")
-        loop = self._paused(original(*args, **kwargs))
-        return self._unverified.drop_after(llama, loop)
-
-    def _paused(self, loop: Generator[int, Any, None]) -> Generator[int, Any, None]:
-        """Yield what the host's loop yields; the app's time in between is not counted."""
-        sent = None
-        try:
-            while True:
-                try:
-                    token = loop.send(sent)
-                except StopIteration:
-                    return
-                left = time.perf_counter()
-                sent = yield token
-                self.draft.clock.leave_out(time.perf_counter() - left)
-        finally:
-            loop.close()
+        return self._unverified.follow(llama, self.draft, original(*args, **kwargs))
 
     def _create_completion(self, *args: Any, **kwargs: Any) -> Any:
         _, original = self._original("_create_completion")

@@ -16,8 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,11 +27,16 @@ from ngramspec.adapters.llama_cpp.guard import guard_new_hosts
 from ngramspec.adapters.llama_cpp.host import Host
 from ngramspec.adapters.llama_cpp.observer import Observer
 from ngramspec.adapters.llama_cpp.rounds import RoundClock
-from ngramspec.adapters.llama_cpp.statistics import mismatch, stated_fingerprints
+from ngramspec.adapters.llama_cpp.statistics import stated_fingerprints
 from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
 from ngramspec.arrays import TokenIds
 from ngramspec.drafters.config import MAX_CHOSEN
 from ngramspec.errors import InputError, NgramspecError, StateError
+
+if TYPE_CHECKING:
+    from llama_cpp.llama_speculative import LlamaDraftModel
+else:
+    LlamaDraftModel = object  # importing us must not import llama_cpp
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +50,7 @@ DEFAULT_SPEC = "suffix"
 EMPTY = np.empty(0, dtype=np.intc)
 
 
-class NgramDraft:
+class NgramDraft(LlamaDraftModel):
     """Propose drafts to llama-cpp-python from n-grams of the text itself.
 
     Args:
@@ -68,7 +72,8 @@ class NgramDraft:
         heal: Attach to a Llama automatically when it cannot go on otherwise: created without
             logits_all and about to pass n_batch tokens, prompt included (it would raise), or given
             its draft_model only after it was made (it would end the process). For that, this wraps
-            `llama_cpp.Llama.__init__`; import llama_cpp first. False: no drafts there instead.
+            `llama_cpp.Llama.__init__`; import llama_cpp first. False: no drafts there instead, and
+            the last draft of an answer is neither counted nor learnt.
         params: Drafter parameters as for create_drafter. A `static`, `dynamic` or `pool` file of
             another tokenizer than the host's gives no drafts and one warning; attach() refuses it.
 
@@ -116,10 +121,10 @@ class NgramDraft:
         self.counters = DraftCounters()
         self._ends = np.array(self._config["eog_ids"], dtype=np.intc)
         self._lock = threading.RLock()
-        self._stated = {} if self._given else stated_fingerprints({"pool": pool, **params})
-        self._streams = StreamTable(self.drafter.slots, self._refusal_of)
+        stated = {} if self._given else stated_fingerprints({"pool": pool, **params})
+        self._streams = StreamTable(self.drafter.slots, stated)
         if self._config["heal"]:
-            guard_new_hosts(_room_maker)
+            guard_new_hosts(_needs_guard)
 
     def bind(self, llama: Any) -> Host:
         """Learn batch size, vocabulary and end tokens of `llama`; keeps no reference to it.
@@ -154,12 +159,29 @@ class NgramDraft:
                 ids = np.ascontiguousarray(input_ids, dtype=np.intc)
                 draft = self._next_draft(self._streams.of_array(ids, input_ids), ids, input_ids)
             except NgramspecError as error:
-                self.counters.failures += 1
-                if self.counters.failures == 1:
-                    log.warning("no draft: %s (later failures are only counted)", error)
+                self._failed(error)
             self.counters.count(draft.size)
             self.counters.seconds += (time.perf_counter_ns() - started) * 1e-9
             return draft.copy()
+
+    def finish(self, llama: Any, ids: TokenIds) -> None:
+        """Learn the end of an answer, for which the host asks no more drafts.
+
+        Args:
+            llama: The Llama that wrote it.
+            ids: Prompt and answer, oldest first.
+
+        Cost: as a call. Threads: safe.
+        """
+        with self._lock:
+            self.clock.stop()
+            host = self._streams.bind(llama)
+            if host.refusal:
+                return
+            try:
+                self._take_in(self._streams.of_host(host), ids, ended=True)
+            except NgramspecError as error:
+                self._failed(error)
 
     @property
     def heals(self) -> bool:
@@ -183,12 +205,10 @@ class NgramDraft:
     def __repr__(self) -> str:
         return f"NgramDraft({','.join(self.drafter.sources)!r}, max_draft={self.max_draft})"
 
-    def _refusal_of(self, llama: Any) -> str:
-        """Return why the drafter's statistics do not fit a Llama, "" when they do."""
-        reason = mismatch(llama, self._stated)
-        if reason:
-            log.warning("no drafts: %s", reason)
-        return reason
+    def _failed(self, error: NgramspecError) -> None:
+        self.counters.failures += 1
+        if self.counters.failures == 1:
+            log.warning("no draft: %s (later failures are only counted)", error)
 
     def _next_draft(self, stream: Stream, ids: TokenIds, given: Any) -> TokenIds:
         host, draft = stream.host, EMPTY
@@ -197,11 +217,7 @@ class NgramDraft:
         if host is not None and host.attachment is not None:
             host.attachment.arm(EMPTY, ids.size)  # whatever happens below
         limit = self._limit(host, ids, given)
-        observed = self._observer.observe_draft(stream, ids)
-        if self._learn(stream, ids) >= 0:
-            self.clock.learn(stream, int(ids.size))
-        if not observed:
-            self._observer.observe_text(stream, ids)
+        self._take_in(stream, ids)
         if host is not None and host.attachment is None and host.has_processor():
             limit = 0  # it would be shown draft tokens that are not verified yet
         if limit > 0:
@@ -251,15 +267,30 @@ class NgramDraft:
         log.info("attached to a Llama that has no room for the scores of this draft")
         return True
 
-    def _learn(self, stream: Stream, ids: TokenIds) -> int:
+    def _take_in(self, stream: Stream, ids: TokenIds, ended: bool = False) -> None:
+        """Learn the text and the pass that made its newest tokens."""
+        observed = self._observer.observe_draft(stream, ids)
+        if self._learn(stream, ids, ended) >= 0:
+            self.clock.learn(stream, int(ids.size))
+        if not observed:
+            self._observer.observe_text(stream, ids)
+
+    def _learn(self, stream: Stream, ids: TokenIds, ended: bool) -> int:
         """Make the slot's history equal `ids`; return accepted tokens, -1 for another text."""
-        n_vocab = stream.host.n_vocab if stream.host is not None else self._config["n_vocab"]
-        accepted = self.drafter.follow(stream.slot, ids, n_vocab)
+        new = ids[stream.length :]
+        right = stream.draft[: new.size]
+        if ended and new.size and stream.matches(ids) and np.array_equal(new, right):
+            # It ended inside the draft; follow() takes the newest token for the target's own.
+            accepted = int(new.size)
+            self.drafter.accept(stream.slot, new, accepted)
+        else:
+            n_vocab = stream.host.n_vocab if stream.host is not None else self._config["n_vocab"]
+            accepted = int(self.drafter.follow(stream.slot, ids, n_vocab))
         if accepted > 0:
-            self.counters.accepted += min(int(accepted), int(stream.draft.size))
+            self.counters.accepted += min(accepted, int(stream.draft.size))
         stream.saw(ids)
         stream.draft = EMPTY
-        return int(accepted)
+        return accepted
 
     def _cut(self, host: Host | None, draft: TokenIds) -> TokenIds:
         """Return the part of a draft that the host may see."""
@@ -274,10 +305,8 @@ class NgramDraft:
         return draft[: host.usable_len(draft)]
 
 
-def _room_maker(draft: Any) -> Callable[[Any], None] | None:
-    """Return what lets a Llama with this draft model take long texts, None if it is not ours."""
-    ours = isinstance(draft, NgramDraft) and draft.heals
-    return draft.make_room if ours else None
+def _needs_guard(draft: Any) -> bool:
+    return isinstance(draft, NgramDraft) and draft.heals
 
 
 def _make_policy(policy: Any, max_draft: int) -> AutoPolicy | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ngramspec._native.core.flags import leading_flagged
 from ngramspec.adapters.llama_cpp.batch import LastBatch
+from ngramspec.adapters.llama_cpp.guard import Unverified
 from ngramspec.arrays import TokenIds
 
 MAX_FRAMES = 10
@@ -32,28 +33,38 @@ class Armed(Protocol):
 class Host:
     """The facts of one Llama object; holds it weakly.
 
-    attachment: the Attachment that patched the Llama, or None.
     heal_failed: an attempt to attach was made and failed; it is not repeated.
     refusal: why this model cannot verify drafts, "" when it can.
+    unverified: follows the Llama's generators.
     """
 
     __slots__ = (
-        *("__weakref__", "_batch", "_ends", "_vocab", "attachment", "heal_failed"),
-        *("llama", "n_batch", "n_vocab", "refusal"),
+        *("__weakref__", "_attachment", "_batch", "_ends", "_vocab", "heal_failed"),
+        *("llama", "n_batch", "n_vocab", "refusal", "unverified"),
     )
 
     def __init__(self, llama: Any) -> None:
         self.llama = weakref.ref(llama)
         self.n_batch = int(llama.n_batch)
         self.n_vocab = int(llama.n_vocab())
-        self.attachment: Armed | None = None
+        self.attachment = None
         self.heal_failed = False
         self.refusal = ""
+        self.unverified = Unverified()
         if getattr(llama, "_is_recurrent", False) or getattr(llama, "_is_hybrid", False):
             self.refusal = "a recurrent or hybrid model cannot take back rejected draft tokens"
         self._batch: LastBatch | None = None
         self._vocab = llama._model.vocab
         self._ends = np.zeros(self.n_vocab, dtype=np.uint8)
+
+    @property
+    def attachment(self) -> Armed | None:
+        """Return the Attachment that patched the Llama, or None; the patches keep it alive."""
+        return None if self._attachment is None else self._attachment()
+
+    @attachment.setter
+    def attachment(self, attachment: Armed | None) -> None:
+        self._attachment = None if attachment is None else weakref.ref(attachment)
 
     def has_processor(self) -> bool:
         """Return whether the running request has a logits processor."""

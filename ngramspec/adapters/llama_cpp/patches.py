@@ -68,14 +68,14 @@ class BatchWriter:
     """Stands for `LlamaBatch.set_batch`: marks rows on demand and fills arrays without a loop.
 
     last_rows: rows with logits in the batch written last, counted from its end.
+    verify_at: the next batch verifies a draft if it begins at this position; -1 = it does not.
     """
 
-    __slots__ = ("_arrays", "_batch", "_is_verify", "last_rows")
+    __slots__ = ("_arrays", "_batch", "last_rows", "verify_at")
 
-    def __init__(self, batch: Any, n_batch: int, is_verify: Callable[[int], bool]) -> None:
+    def __init__(self, batch: Any, n_batch: int) -> None:
         raw = batch.batch
         self._batch = weakref.ref(batch)
-        self._is_verify = is_verify
         self._arrays = [
             np.ctypeslib.as_array(field, shape=(n_batch,))
             for field in (raw.token, raw.pos, raw.n_seq_id, raw.logits)
@@ -83,6 +83,7 @@ class BatchWriter:
         for i in range(n_batch):
             raw.seq_id[i][0] = 0
         self.last_rows = 1
+        self.verify_at = -1
 
     def __call__(self, batch: Sequence[int], n_past: int, logits_all: bool) -> None:
         """Fill the native batch; the signature is the host's."""
@@ -90,7 +91,8 @@ class BatchWriter:
         if owner is None or owner.batch is None:
             raise StateError("this Llama is closed")
         count = len(batch)
-        every = bool(logits_all) or self._is_verify(n_past)
+        every = bool(logits_all) or self.verify_at == n_past
+        self.verify_at = -1
         token, pos, n_seq_id, logits = self._arrays
         owner.batch.n_tokens = count
         token[:count] = batch
@@ -137,9 +139,11 @@ class IncrementalTokenizer:
         return list(self.original.tokenize(text, add_bos, special))
 
     def detokenize(
-        self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False
+        self, tokens: Sequence[int], prev_tokens: list[int] | None = None, special: bool = False
     ) -> bytes:
         """Detokenize as the host does; prev_tokens have no influence there either."""
+        if not isinstance(tokens, list):
+            tokens = list(map(int, tokens))  # the host takes arrays and deques too
         known, text = self._known(tokens, bool(special))
         text += b"".join(map(self._pieces[bool(special)].__getitem__, tokens[known:]))
         if known or len(tokens) >= SHORT:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.host import Host, find_llama
+from ngramspec.adapters.llama_cpp.statistics import mismatch
 from ngramspec.arrays import TokenIds
+
+log = logging.getLogger(__name__)
 
 TAIL = 16
 
@@ -50,9 +54,9 @@ class StreamTable:
     Not locked: the owner holds its lock around every call.
     """
 
-    def __init__(self, slots: int, refusal_of: Callable[[Any], str]) -> None:
+    def __init__(self, slots: int, stated: Mapping[str, bytes]) -> None:
         self._slots = slots
-        self._refusal_of = refusal_of  # why a Llama cannot be served, "" when it can
+        self._stated = stated  # tokenizer fingerprints that a Llama must have, by file
         self._clock = 0
         self._streams: dict[Hashable, Stream] = {}
         self._hosts: list[Host] = []
@@ -72,13 +76,17 @@ class StreamTable:
         buffer = getattr(given, "base", None)
         if isinstance(buffer, np.ndarray):
             host = self._host_of(buffer)
-            stream = self._by_key(("llama", id(host)) if host else ("buffer", id(buffer)))
-            stream.host = host
-            return stream
+            return self.of_host(host) if host else self._by_key(("buffer", id(buffer)))
         for key, stream in self._streams.items():
             if isinstance(key, tuple) and key[0] == "loose" and stream.matches(ids):
                 return self._by_key(key)
         return self._by_key(("loose", self._clock))
+
+    def of_host(self, host: Host) -> Stream:
+        """Return the stream of a Llama's text."""
+        stream = self._by_key(("llama", id(host)))
+        stream.host = host
+        return stream
 
     def bind(self, llama: Any) -> Host:
         """Return the Host of `llama`, made on the first call."""
@@ -87,7 +95,10 @@ class StreamTable:
             if host.llama() is llama:
                 return host
         host = Host(llama)
-        host.refusal = host.refusal or self._refusal_of(llama)
+        reason = mismatch(llama, self._stated)
+        if reason:
+            log.warning("no drafts: %s", reason)
+        host.refusal = host.refusal or reason
         self._hosts.append(host)
         return host
 

@@ -196,6 +196,47 @@ def test_the_hosts_rule_for_the_begin_token_is_kept(make_llama: Any) -> None:
             assert ours.detokenize(tokens) == llama.tokenizer_.detokenize(tokens)
 
 
+def test_whatever_holds_ids_is_detokenized_as_without(make_llama: Any) -> None:
+    llama = make_llama("markov")
+    llama.create_completion(PROSE, max_tokens=20)
+    ids = llama.input_ids[: llama.n_tokens]
+    texts = (ids, llama.eval_tokens, tuple(ids), list(ids), ids[:3], ids[:0], range(5, 20))
+    expected = [llama.detokenize(text) for text in texts]
+    with attach(llama, **LOOP):
+        for _ in range(2):
+            assert [llama.detokenize(text) for text in texts] == expected
+
+
+def test_an_attachment_shows_what_it_did(make_llama: Any) -> None:
+    llama = make_llama("markov")
+    attachment = attach(llama, **LOOP, slots=3)
+    llama.create_completion(PROSE, max_tokens=80, temperature=0.0)
+    counters = attachment.draft.counters
+    expected = (
+        f"Attachment('ngram-simple', slots=3, attached=True, drafted={counters.drafted}, "
+        f"accepted={counters.accepted})"
+    )
+    assert repr(attachment) == expected
+    attachment.detach()
+    assert repr(attachment) == expected.replace("True", "False")
+
+
+def test_another_draft_model_rests_with_a_warning(
+    make_llama: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    other = LlamaPromptLookupDecoding()
+    llama = make_llama("markov", draft_model=other)
+    with attach(llama, **LOOP):
+        pass
+    assert llama.draft_model is other
+    assert "LlamaPromptLookupDecoding rests until detach()" in caplog.text
+    caplog.clear()
+    attach(make_llama("markov", draft_model=NgramDraft(**LOOP)), **LOOP)
+    assert not caplog.text
+
+
 def test_a_late_attachment_of_a_used_llama_keeps_its_tokens(make_llama: Any) -> None:
     plain, llama = make_llama("llama"), make_llama("llama")
     for one in (plain, llama):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,33 @@ def test_stopping_criteria_see_what_they_see_without_drafts(make_llama: Any) -> 
     llama.reset()
     with attach(llama, **LOOP):
         assert answers(llama) == expected
+
+
+def test_a_generator_that_detach_resets_says_so(make_llama: Any) -> None:
+    llama = make_llama("markov", logits_all=True)
+    prompt = llama.tokenize(PROSE.encode())
+    attachment = attach(llama, **LOOP)
+    loop = llama.generate(prompt, temp=0.0)
+    next(loop)
+    attachment.detach()
+    with pytest.raises(StateError, match="start it again"):
+        next(loop)
+    expected = make_llama("markov").create_completion(PROSE, max_tokens=40, temperature=0.0)
+    made = llama.create_completion(PROSE, max_tokens=40, temperature=0.0, logprobs=1)
+    assert made["choices"][0]["text"] == expected["choices"][0]["text"]
+
+
+def test_a_generator_goes_on_after_detach(make_llama: Any) -> None:
+    llama = make_llama("markov")
+    prompt = llama.tokenize(PROSE.encode())
+    expected = list(itertools.islice(llama.generate(prompt, temp=0.0), 40))
+    for count in range(1, 24):
+        attachment = attach(llama, **LOOP)
+        loop = llama.generate(prompt, temp=0.0)
+        tokens = list(itertools.islice(loop, count))
+        attachment.detach()
+        assert [*tokens, *itertools.islice(loop, 40 - count)] == expected
+        loop.close()
 
 
 def test_what_a_closed_request_leaves_behind_is_verified(make_llama: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -279,3 +281,35 @@ def test_rows_of_another_width_give_no_token(target: LlamaTarget) -> None:
     rows = Rows(5)
     rows.set(np.zeros((1, 5), dtype=np.float32))
     assert target.sampler(Sampling(), 1).choose(rows, 0) == -1
+
+
+AFTER_SUB_INTERPRETER = """
+import sys
+import _xxsubinterpreters
+import numpy as np
+from ngramspec._native.engine.decode import Rows
+from ngramspec._native.engine.verify import verify
+from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.adapters.llama_cpp.sampler_chain import Chains
+from ngramspec.engine import Sampling
+_xxsubinterpreters.destroy(_xxsubinterpreters.create())
+model = LlamaModel(sys.argv[1])
+vocab = model.vocab_size
+forbidden = vocab - 1
+logits = np.zeros((2**19 // vocab + 2, vocab), np.float32)  # so many are verified without the GIL
+logits[:, forbidden] = 9.0
+rows = Rows(vocab)
+rows.set(logits)
+sampler = Chains(model, 64).sampler(Sampling(temperature=0.0, grammar='root ::= "a"'), 1)
+chosen = np.zeros(len(logits), np.int32)
+draft = np.full(len(logits) - 1, forbidden, np.int32)
+print(verify(rows, 0, draft, sampler, chosen), chosen[0] != forbidden)
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="the module has another name")
+def test_a_sub_interpreter_that_existed_does_not_end_the_process(
+    model_path: Callable[[str], str],
+) -> None:
+    command = [sys.executable, "-c", AFTER_SUB_INTERPRETER, model_path("big-vocab")]
+    assert subprocess.check_output(command, text=True, timeout=120).split()[-1] == "True"

@@ -13,6 +13,7 @@ import pytest
 
 import ngramspec
 from helpers.adversaries import FakeDrafter
+from ngramspec import attach
 from ngramspec.adapters.llama_cpp import NgramDraft
 from ngramspec.errors import StateError
 
@@ -141,3 +142,24 @@ def test_the_drafter_keeps_no_llama_alive(make_llama: Any) -> None:
     del llama
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_drafter_goes_with_its_last_reference(make_llama: Any, attached: bool) -> None:
+    from llama_cpp import Llama
+
+    path = make_llama("markov").model_path
+    gc.collect()
+    gc.disable()
+    try:
+        draft = NgramDraft(**LOOP)
+        given = {} if attached else {"draft_model": draft}
+        llama = Llama(path, n_ctx=256, n_batch=256, verbose=False, **given)
+        if attached:
+            attach(llama, draft)
+        llama.create_completion(PROSE, max_tokens=20)
+        gone = weakref.ref(draft)
+        del llama, draft, given
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -16,9 +16,11 @@ from ngramspec._native.hosts.llama cimport call_address
 from ngramspec.errors import InputError
 
 cdef extern from "Python.h" nogil:
-    int PyGILState_Check()
     PyThreadState* PyEval_SaveThread()
     void PyEval_RestoreThread(PyThreadState* state)
+
+cdef extern from "ngs_lock.h" nogil:
+    PyThreadState* ngs_attached()
 
 cdef enum:
     MAX_KEEP = 128              # from 129 on, llama.cpp selects in another way
@@ -79,7 +81,7 @@ cdef bint _forbid(ChainC* c, ngs_candidates* all) noexcept nogil:
     cdef PyThreadState* held = NULL
     cdef const uint64_t* mask
     cdef size_t i
-    if PyGILState_Check():
+    if ngs_attached() != NULL:
         held = PyEval_SaveThread()
     mask = matcher_mask(c.grammar)
     for i in range(all.size if mask != NULL else 0):
@@ -255,7 +257,7 @@ cdef class ChainSampler(Sampler):
         Raises:
             InputError: token_ids is not as described.
 
-        Cost: up to `lookback` of the latest tokens are read.
+        Cost: up to `lookback` of the latest tokens are read. Threads: releases the GIL.
         """
         cdef TokensC tokens
         cdef Py_ssize_t i
@@ -263,8 +265,9 @@ cdef class ChainSampler(Sampler):
             return
         tokens_view(token_ids, "token_ids", &tokens)
         try:
-            for i in range(max(0, tokens.len - self.chain.lookback), tokens.len):
-                if tokens.data[i] < self.chain.vocab_size:
-                    _count(&self.chain, tokens.data[i])
+            with nogil:
+                for i in range(max(0, tokens.len - self.chain.lookback), tokens.len):
+                    if tokens.data[i] < self.chain.vocab_size:
+                        _count(&self.chain, tokens.data[i])
         finally:
             tokens_release(&tokens)
