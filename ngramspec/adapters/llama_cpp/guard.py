@@ -34,7 +34,7 @@ class Guard:
     def __init__(self, llama: Any, draft: Any) -> None:
         self._llama = weakref.ref(llama)
         self._draft = draft
-        self._unverified = draft.bind(llama).unverified
+        self._unverified: Unverified = draft.bind(llama).unverified
         grow_buffer(llama)
         llama.eval, llama.sample, llama.generate = self._eval, self._sample, self._generate
 
@@ -56,7 +56,7 @@ class Guard:
 
     def _generate(self, *args: Any, **kwargs: Any) -> Generator[int, Any, None]:
         llama = self._host()
-        loop: Generator[int, Any, None] = type(llama).generate(llama, *args, **kwargs)
+        loop = type(llama).generate(llama, *args, **kwargs)
         return self._unverified.follow(llama, self._draft, loop)
 
 

@@ -91,6 +91,10 @@ class Spied(NgramDraft):
         self.reference.called(input_ids.tolist())
         return super().__call__(input_ids, **kwargs)
 
+    def finish(self, llama: Any, ids: Any) -> None:
+        self.reference.called(ids.tolist())
+        super().finish(llama, ids)
+
 
 def make(make_llama: Any, mode: str, spec: str = "recycle", **settings: Any) -> tuple[Any, ...]:
     """Return a Llama with drafts, their NgramDraft, the pool and the reference beside it."""

@@ -77,10 +77,9 @@ def test_a_file_of_another_tokenizer_is_refused(
         attach(llama, NgramDraft("ngram-cache", static=open_cache(path)))
 
     draft = NgramDraft("ngram-cache", params={"ngram-cache": {"static": path}})
-    hosted = make_llama("embedded", draft_model=draft)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        text = complete(hosted)
+        text = complete(make_llama("embedded", draft_model=draft))
     assert text == complete(llama)
     assert draft.counters.drafts == 0
     assert [r.message.count("another tokenizer") for r in caplog.records] == [1]
