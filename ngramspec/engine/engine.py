@@ -375,7 +375,7 @@ class Engine:
         policy = self._policy
         if not isinstance(policy, AutoPolicy) or not policy.timed:
             return {}
-        return seconds_saved(self._stats, self.source_stats(), policy.cost)
+        return seconds_saved(self._stats, self.source_stats())
 
     @property
     def draft_model(self) -> DraftModelInfo | None:

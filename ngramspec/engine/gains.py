@@ -1,39 +1,30 @@
-"""seconds_saved: an estimate of what each draft source has gained."""
+"""seconds_saved: what each draft source has gained."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec.stats import SourceStats
 
 
-def seconds_saved(
-    stats: EngineStats, sources: Mapping[str, SourceStats], cost: Callable[[int], float]
-) -> dict[str, float]:
+def seconds_saved(stats: EngineStats, sources: Mapping[str, SourceStats]) -> dict[str, float]:
     """Return the seconds that each source has saved so far, negative where it has lost some.
 
-    An accepted token saves its share of a pass without drafts. Every verified one, right or wrong,
-    adds to passes; making drafts takes time, too. All are taken at their mean over all passes.
+    What passes saved was counted when they ended, and making drafts takes time besides. Each source
+    has its part of it by its accepted tokens, and of what drafts added to passes by all its tokens.
 
     Args:
         stats: Of the engine.
         sources: Counts by source.
-        cost: Seconds of a pass, given its number of tokens; the policy's.
     """
+    accepted = sum(source.num_accepted_tokens for source in sources.values())
     drafted = sum(source.num_draft_tokens for source in sources.values())
-    if not drafted or not stats.num_steps:
-        return dict.fromkeys(sources, 0.0)
-    # Each pass gives every slot that decodes one token beside the drafted ones.
-    passes = max(stats.num_steps, 1)
-    slots = max(round((stats.num_emitted_tokens - stats.num_accepted_tokens) / passes), 1)
-    length = max(round(stats.num_draft_tokens / max(stats.num_drafts, 1)), 1)
-    alone = cost(slots)
-    each = (cost(slots + length) - alone) / length
-    sent = min(stats.num_draft_tokens / drafted, 1.0)  # drafts may be cut before they are verified
+    each_accepted = stats.accepted_seconds / max(accepted, 1)
+    each_drafted = stats.drafted_seconds / max(drafted, 1)
     return {
-        name: source.num_accepted_tokens * alone / slots
-        - source.num_draft_tokens * sent * each
+        name: source.num_accepted_tokens * each_accepted
+        - source.num_draft_tokens * each_drafted
         - 1e-9 * (source.begin_ns + source.propose_ns + source.accept_ns)
         for name, source in sources.items()
     }

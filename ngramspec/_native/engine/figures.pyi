@@ -64,6 +64,8 @@ class EngineStats:
     decode_seconds: float
     draft_seconds: float
     verify_seconds: float
+    accepted_seconds: float
+    drafted_seconds: float
     def __new__(cls) -> Self: ...
     @property
     def finished(self) -> dict[str, int]: ...

@@ -47,6 +47,8 @@ cdef class EngineStats:
     cdef public double decode_seconds
     cdef public double draft_seconds
     cdef public double verify_seconds
+    cdef public double accepted_seconds
+    cdef public double drafted_seconds
     cdef readonly dict finished
     cdef readonly Histogram time_to_first_token
     cdef readonly Histogram inter_token_latency

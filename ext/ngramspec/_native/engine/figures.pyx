@@ -137,6 +137,8 @@ cdef class EngineStats:
         num_context_shifts: How often a full context lost a part of its tokens.
         prompt_seconds, decode_seconds: Time of decodes with prompt tokens, and of the others.
         draft_seconds, verify_seconds: Time to propose drafts, and to choose tokens.
+        accepted_seconds, drafted_seconds: Time that accepted tokens would have taken without drafts, and that drafted
+            ones added to their passes: estimates, made when each pass ends. Only an AutoPolicy can tell.
         time_to_first_token, inter_token_latency, request_latency, queue_time: Histograms, in seconds.
         batch_tokens, draft_lengths: Histograms, in tokens.
     """

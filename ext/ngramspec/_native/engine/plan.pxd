@@ -9,6 +9,8 @@ cdef class Plan:
     cdef Py_ssize_t* claims   # one per slot
     cdef object clock
     cdef object shorten       # called with a slot and the length of its draft before that is cut, or None
+    cdef Py_ssize_t tokens    # of the last decode
+    cdef double seconds       # that it took
 
     cdef Py_ssize_t room_for_drafts(self)
     cdef void shrink_prompts(self)

@@ -213,6 +213,7 @@ cdef class Plan:
             tokens += slot.count + slot.num_guessed
             if not slot.decoding:
                 prompts += slot.count
+        self.tokens, self.seconds = tokens, seconds
         stats.add_decode(tokens, len(self.work), prompts, seconds)
         return prompts
 

@@ -19,8 +19,12 @@ from ngramspec._native.engine.transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE,
 from ngramspec._native.engine.tree cimport branch_of
 from ngramspec._native.engine.verify cimport next_row, verify_rows
 from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.costs cimport MOST_TOKENS, PassCosts
 
 from ngramspec.errors import InputError
+
+cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what is beyond does not count
+cdef double PLAIN_WINDOW = 32.0  # passes without drafts that tell what one takes
 
 
 # One slot's rows.
@@ -58,6 +62,8 @@ cdef class Verifier:
     cdef EngineStats stats
     cdef CheckC* checks
     cdef object clock
+    cdef double plain      # a running mean of what passes without drafts take, in what they cost by the policy's first table
+    cdef double num_plain  # passes in it
 
     def __cinit__(self, Plan plan not None, Rows rows not None, policy, EngineStats stats not None):
         self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
@@ -92,6 +98,7 @@ cdef class Verifier:
         cdef Slot slot
         cdef Py_ssize_t i = 0, n
         cdef int64_t started = ngs_now_ns()
+        cdef int64_t drafted = self.stats.num_draft_tokens, accepted = self.stats.num_accepted_tokens
         cdef double now
         cdef list left = []
         n = self.choose()
@@ -107,6 +114,9 @@ cdef class Verifier:
                         left.append(slot)
                     else:
                         slot.forget_draft()
+            drafted = self.stats.num_draft_tokens - drafted
+            if self.auto is not None:
+                self.note_saved(n, drafted, self.stats.num_accepted_tokens - accepted)
         self.stats.verify_seconds += 1e-9 * <double>(ngs_now_ns() - started)
         return left
 
@@ -191,6 +201,29 @@ cdef class Verifier:
         elif slot.ending == ENDING_NONE and slot.length >= slot.size and not slot.shifts:
             slot.ending = ENDING_FULL
         return 0
+
+    cdef void note_saved(self, Py_ssize_t n, int64_t drafted, int64_t accepted) noexcept:
+        """Count what a pass with drafts of n slots saved: an accepted token its share of a pass without drafts.
+
+        What such a pass takes is the mean of the latest ones. The policy's costs would not do: they are too low for sizes
+        that it has seen a few times on a busy machine.
+        """
+        cdef PassCosts costs = self.auto._costs
+        cdef Py_ssize_t without = self.plan.tokens - drafted
+        cdef double expected = costs.at(self.plan.tokens), seconds = self.plan.seconds, alone
+        if costs.timed:  # a halt of the machine is no part of what passes take
+            seconds = min(seconds, MOST_OFF * costs.pace * expected)
+        if not drafted:
+            if without == n:  # no prompt was read
+                self.num_plain = min(self.num_plain + 1.0, PLAIN_WINDOW)
+                self.plain += (seconds / costs.first[min(n, MOST_TOKENS)] - self.plain) / self.num_plain
+            return
+        alone = self.plain * costs.first[min(n, MOST_TOKENS)]
+        if not self.num_plain:
+            alone = seconds * min(costs.at(n) / expected, 1.0)
+        self.stats.accepted_seconds += alone * <double>accepted / <double>n
+        self.stats.drafted_seconds += seconds - (
+            alone if without == n else seconds * min(costs.at(without) / expected, 1.0))
 
     cdef int count_draft(self, Slot slot) except -1:
         """Count the slot's draft."""
