@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import statistics
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -55,6 +56,8 @@ OF_CONTEXT = (
     *("rope", "thread_plans"),
 )
 SHARE = NumberRange(0, 1)
+ROUNDS = 3  # of --compare, each with drafts and without
+NOISY = 1.25  # times the slowest run without drafts, at which they say nothing
 
 
 @click.command(
@@ -107,7 +110,8 @@ SHARE = NumberRange(0, 1)
     click.version_option(__version__, "--version", prog_name="ngramspec", hidden=True),
     click.help_option("--usage", hidden=True),
     option(OUTPUT, "--compare", is_flag=True,
-           help="Also generate without drafts; print the speed-up and whether texts are equal."),
+           help="Generate three times with and without drafts, by turns; print the speed-up, its "
+           "spread and whether texts are equal."),
     option(OUTPUT, "--json", "as_json", is_flag=True,
            help="Print machine-readable results instead of the text."),
     option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
@@ -264,11 +268,35 @@ def _print_text(session: _Session, no_color: bool) -> None:
         click.echo(line, err=True)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Comparison:
+    """Runs by turns with drafts and without.
+
+    plain: The first run without. plain_rates: tokens/s of all of them. ratios: the speed-up of each
+        round.
+    """
+
+    plain: Generation
+    plain_rates: list[float]
+    ratios: list[float]
+    difference: Difference | None
+
+    @property
+    def speedup(self) -> float:
+        """The median of the rounds, 0 where nothing was generated."""
+        return statistics.median(self.ratios) if self.ratios else 0.0
+
+    @property
+    def noisy(self) -> bool:
+        """Whether equal runs differ too much for a conclusion."""
+        return max(self.plain_rates) > NOISY * min(self.plain_rates)
+
+
 class _Session:
     """A prompt for a loaded model; `stream` generates once, other methods report on that run.
 
-    Every run reads the whole prompt. With --compare a run without drafts follows, with the same
-    seed.
+    Every run reads the whole prompt. With --compare runs without drafts and with them follow
+    by turns, with the same seed.
 
     format: How the answer to a chat is read; None: it is one text.
     """
@@ -300,7 +328,7 @@ class _Session:
 
     def stream(self) -> Iterator[Piece]:
         """Generate; yield the text in pieces as it comes."""
-        if self._compares:  # the first of two runs must not pay for cold memory
+        if self._compares:  # the first of the runs must not pay for cold memory
             self._run_plain(max_tokens=1)
         shown = AnswerText(self._format)
         for chunk in self._llm.stream(self._prompt_ids, **self._options):
@@ -320,17 +348,28 @@ class _Session:
             steps = figures["steps"]
             draft_us = 1e6 * self._draft_seconds / steps if steps else 0.0
             yield (
-                f"draft acceptance = {figures['acceptance']:.5f} "
-                f"({figures['num_accepted']} accepted / {figures['drafted']} generated), "
+                f"draft acceptance = {figures['acceptance']:.1%} "
+                f"({figures['num_accepted']} accepted / {figures['drafted']} drafted), "
                 f"mean accepted length = {run.mean_accepted_length:.2f}, "
                 f"{draft_us:.0f} µs per decode"
             )
         yield from self._llm.engine.stats_lines()
         if self._compares:
-            plain, speedup, difference = self._compare()
-            same = "the texts are equal" if difference is None else difference.line()
-            speed = f"{plain.tokens_per_second:.1f} tokens/s without drafts"
-            yield f"compare: {speed}, speed-up {speedup:.2f}x; {same}"
+            found = self._compare()
+            same = "the texts are equal" if found.difference is None else found.difference.line()
+            low, high = min(found.plain_rates), max(found.plain_rates)
+            if found.noisy:
+                verdict = (
+                    f"no conclusion on the speed: the machine is too busy, as runs without drafts "
+                    f"made {low:.1f} to {high:.1f} tokens/s"
+                )
+            else:
+                verdict = (
+                    f"{statistics.median(found.plain_rates):.1f} tokens/s without drafts, "
+                    f"speed-up {found.speedup:.2f}x ({min(found.ratios):.2f} to "
+                    f"{max(found.ratios):.2f} in {len(found.ratios)} rounds)"
+                )
+            yield f"compare: {verdict}; {same}"
 
     def as_json(self) -> dict[str, Any]:
         """Return everything about the run as plain data."""
@@ -350,25 +389,36 @@ class _Session:
             "stats": {name: dataclasses.asdict(of) for name, of in stats.items() if of.begin_calls},
         }
         if self._compares:
-            plain, speedup, difference = self._compare()
+            found = self._compare()
+            difference = found.difference
             made["compare"] = {
                 "identical": difference is None,
-                "speedup": speedup,
+                "speedup": found.speedup,
+                "ratios": found.ratios,
+                "noisy": found.noisy,
                 "difference": None if difference is None else dataclasses.asdict(difference),
-                "plain": _figures(plain),
+                "plain": _figures(found.plain),
             }
         return made
 
-    def _compare(self) -> tuple[Generation, float, Difference | None]:
-        """Generate without drafts; return that run, the speed-up and where the texts differ."""
+    def _compare(self) -> _Comparison:
+        """Generate by turns without drafts and with them."""
         from ngramspec.bench.e2e.difference import find_difference
+        from ngramspec.engine import Speculation
 
-        mine, plain = self._run, self._run_plain()
-        rate = plain.tokens_per_second
+        drafted, plain = [self._run], [self._run_plain()]
+        for number in range(1, ROUNDS):
+            # Nothing learned from the rounds before, which had the same answer.
+            fresh = {**self._options, "speculation": Speculation(namespace=f"round {number}")}
+            drafted.append(self._llm.generate(self._prompt_ids, **fresh))
+            plain.append(self._run_plain())
+        rates = [run.tokens_per_second for run in plain]
+        pairs = zip(drafted, rates, strict=True)
+        ratios = [run.tokens_per_second / rate for run, rate in pairs if rate]
         difference = find_difference(
-            self._prompt_ids, plain.token_ids, mine.token_ids, self._llm.run
+            self._prompt_ids, plain[0].token_ids, self._run.token_ids, self._llm.run
         )
-        return plain, mine.tokens_per_second / rate if rate else 0.0, difference
+        return _Comparison(plain[0], rates, ratios, difference)
 
     def _run_plain(self, **changed: Any) -> Generation:
         options = {**self._options, "speculation": False, **changed}

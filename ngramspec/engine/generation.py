@@ -107,8 +107,8 @@ class Generation:
     @property
     def mean_accepted_length(self) -> float:
         """Return the tokens per decode after the one that read the prompt; 0 if there was none."""
-        steps = self.timings.num_steps - 1
-        return (self.num_tokens - 1) / steps if steps > 0 else 0.0
+        steps = self.timings.num_steps - 1  # each chooses a token, an end token included
+        return 1.0 + self.timings.num_accepted_tokens / steps if steps > 0 else 0.0
 
     @property
     def text(self) -> str:

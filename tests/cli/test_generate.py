@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import json
 import re
 from pathlib import Path
@@ -15,6 +17,7 @@ from ngramspec.bench.e2e.demo import decode_pieces
 from ngramspec.bench.e2e.difference import find_difference
 from ngramspec.cli.output import marked_text, styled
 from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
+from ngramspec.engine.generation import Generation
 from ngramspec.errors import BackendError
 
 PROMPT = (
@@ -89,7 +92,7 @@ def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> N
     assert first.startswith("no --model given: using the embedded model ")
     assert looking == "looking for an exact setting ..."
     assert re.match(r"\d+ tokens \((stop|length)\), [\d.]+ tokens/s; \d+ prompt tokens", lines[0])
-    assert re.match(r"draft acceptance = [\d.]+ \(\d+ accepted / \d+ generated\), mean", lines[1])
+    assert re.match(r"draft acceptance = [\d.]+% \(\d+ accepted / \d+ drafted\), mean", lines[1])
     assert [line.split(":")[0].split()[-1] for line in lines[2:]] == ["suffix"]
     assert all("#calls(b,g,a) =" in line for line in lines[2:])
 
@@ -142,13 +145,30 @@ def test_comparison_finds_equal_texts(invoke: Any, sampling: tuple[str, ...]) ->
     assert made["plain"]["drafted"] == 0
 
 
-def test_comparison_is_told_in_words(invoke: Any) -> None:
+def test_comparison_is_told_in_words(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = itertools.cycle([60.0, 40.0, 44.0, 40.0, 80.0, 48.0])  # the first, those without, the others
+    monkeypatch.setattr(Generation, "tokens_per_second", property(lambda run: found[id(run)]))
+    found: dict[int, float] = collections.defaultdict(lambda: next(rates))
+    words = r"speed-up 1.50x \(1.20 to 1.82 in 3 rounds\); the texts are equal$"
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
-    assert re.search(
-        r"^compare: [\d.]+ tokens/s without drafts, speed-up [\d.]+x; the texts are equal$",
-        result.stderr,
-        re.MULTILINE,
-    )
+    assert re.search(rf"^compare: 40.0 tokens/s without drafts, {words}", result.stderr, re.M)
+
+
+def test_comparison_does_not_conclude_on_a_busy_machine(
+    invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = itertools.cycle([60.0, 40.0, 60.0, 60.0, 60.0, 40.0])
+    monkeypatch.setattr(Generation, "tokens_per_second", property(lambda run: found[id(run)]))
+    found: dict[int, float] = collections.defaultdict(lambda: next(rates))
+    line = invoke(*SHORT, "-p", PROMPT, "--compare").stderr.splitlines()[-1]
+    assert line.startswith("compare: no conclusion on the speed: the machine is too busy")
+    assert "40.0 to 60.0 tokens/s" in line
+    assert line.endswith("; the texts are equal")
+
+
+def test_no_pass_yields_less_than_a_token(invoke: Any) -> None:
+    made = run_json(invoke, "-p", PROMPT, "--spec-type", "none", "-n", "-1", "-c", "200")
+    assert made["mean_accepted_length"] == 1.0  # the pass that chose the end token, too
 
 
 def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:

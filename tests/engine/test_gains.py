@@ -1,4 +1,4 @@
-"""What draft sources have saved: counted when each pass ends, and as much as runs without them take longer."""
+"""What draft sources have saved: as much as runs without them take longer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = Speculation(enabled=False)
 
 
 class Machine(FakeTarget):
-    """A target whose passes take longer now and then, or all of a sudden; its clock is the only one."""
+    """A target whose passes take longer now and then, or all of a sudden."""
 
     def __init__(self, loaded: bool = False, **options: object) -> None:
         super().__init__(costs=COSTS, **options)  # type: ignore[arg-type]

@@ -179,14 +179,14 @@ def report(engine: Engine) -> None:
     stats = engine.stats()
     drafted, accepted = stats.num_draft_tokens, stats.num_accepted_tokens
     share = accepted / drafted if drafted else 0.0
-    # As Generation counts them: without the passes that read prompts, each of which emits a token.
+    # As Generation counts them: without the passes that read prompts.
     passes = stats.num_slot_steps - stats.time_to_first_token.count
-    mean = stats.inter_token_latency.count / passes if passes > 0 else 0.0
+    mean = 1.0 + accepted / passes if passes > 0 else 0.0
     lines = [
         f"requests = {stats.num_requests}, prompt tokens = {stats.num_prompt_tokens} "
         f"(+ {stats.num_cached_tokens} cached), emitted tokens = {stats.num_emitted_tokens}, "
         f"decodes = {stats.num_steps}",
-        f"draft acceptance = {share:.5f} ({accepted:5d} accepted / {drafted:5d} generated), "
+        f"draft acceptance = {share:.1%} ({accepted} accepted / {drafted} drafted), "
         f"mean accepted length = {mean:5.2f}",
         *engine.stats_lines(),
     ]
