@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def saved_costs(
     placement: Placement | None = None,
     loading: Loading | None = None,
 ) -> Costs:
-    """Return the costs that `ngramspec bench calibrate` saved for a model, or the usual ones.
+    """Return the costs that are saved for a model, or the usual ones.
 
     Args:
         path: The model's GGUF file; only its vocabulary is loaded.
@@ -80,8 +81,15 @@ def saved_costs(
     with LlamaModel(path, placement=placement, loading=loading, vocab_only=True) as model:
         table = find_costs(model, settings)
         if table is not None:
+            file = costs_path(model, settings)
+            rough = json.loads(file.read_bytes()).get("rough", False)
             reason = f"saved for {model.path.name} by `ngramspec bench calibrate`"
-            return Costs(table, None, costs_path(model, settings), reason)
+            if rough:
+                reason = (
+                    f"measured roughly when {model.path.name} was started; `ngramspec bench "
+                    "calibrate` is exact"
+                )
+            return Costs(table, None, file, reason)
         other = other_costs(model, settings)
         reason = (
             f"nothing saved for {model.path.name} in this setting{f', {other}' if other else ''}; "

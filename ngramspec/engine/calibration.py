@@ -39,11 +39,13 @@ class Calibration:
     seconds: the samples of each measured size, sizes rising.
     context: tokens that were in the cache.
     complete: whether all sizes and rounds were measured.
+    scattered: share of the decodes that took much longer than the fastest one of their size.
     """
 
     seconds: Mapping[int, Sequence[float]]
     context: int
     complete: bool
+    scattered: float = 0.0
 
     def medians(self) -> dict[int, float]:
         """Return the median of each size. It may fall where a size has a faster kernel."""
@@ -177,7 +179,7 @@ def calibrate_within(target: Target, seconds: float) -> Calibration | None:
     found = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.agree(size)}
     if not found.keys() >= set(QUICK_SIZES[:2]):
         return None
-    return Calibration(found, context, len(found) == len(sizes))
+    return Calibration(found, context, len(found) == len(sizes), samples.scattered())
 
 
 def _visits(sizes: Sequence[int], rounds: int, seed: int) -> Iterator[tuple[int, bool]]:
@@ -283,6 +285,11 @@ class _Samples:
     def fastest(self, size: int) -> float:
         """Return the fastest sample of a size."""
         return self._taken[size][0]
+
+    def scattered(self) -> float:
+        """Return the share of the samples that do not agree with the fastest one of their size."""
+        off = [seconds > AGREE * taken[0] for taken in self._taken.values() for seconds in taken]
+        return sum(off) / max(len(off), 1)
 
 
 def _check(

@@ -146,7 +146,8 @@ def test_comparison_finds_equal_texts(invoke: Any, sampling: tuple[str, ...]) ->
 
 
 def test_comparison_is_told_in_words(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = itertools.cycle([60.0, 40.0, 44.0, 40.0, 80.0, 48.0])  # the first, those without, the others
+    # Of the first run, the three without drafts, and the others with them.
+    rates = itertools.cycle([60.0, 40.0, 44.0, 40.0, 80.0, 48.0])
     monkeypatch.setattr(Generation, "tokens_per_second", property(lambda run: found[id(run)]))
     found: dict[int, float] = collections.defaultdict(lambda: next(rates))
     words = r"speed-up 1.50x \(1.20 to 1.82 in 3 rounds\); the texts are equal$"

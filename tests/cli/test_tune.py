@@ -200,10 +200,14 @@ def test_costs_that_were_saved_for_the_model(
     with LlamaModel(embedded_model(), placement=placement, vocab_only=True) as model:
         path = costs_path(model, ContextSettings(threads=3))
     path.parent.mkdir(parents=True)
-    save_costs(CostTable(((1, 0.01), (2, 0.02)), "mine"), path)
+    save_costs(CostTable(((1, 0.01), (2, 0.02)), "mine"), path, {"rough": True})
     assert made(run(*arguments, "-t", "3"))["costs"]["profile"] == "cpu"
     found = made(run(*arguments, "-t", "3", "--n-cpu-ffn", "2"))
     assert (found["costs"]["name"], found["costs"]["file"]) == ("mine", str(path))
+    assert found["costs"]["reason"].startswith("measured roughly when ")
+    save_costs(CostTable(((1, 0.01), (2, 0.02)), "mine"), path, {"rough": False})
+    exact = made(run(*arguments, "-t", "3", "--n-cpu-ffn", "2"))["costs"]
+    assert exact["reason"].endswith(" by `ngramspec bench calibrate`")
     assert f"--model {embedded_model()} " in found["recommended"]["serve"]
     assert made(run(*arguments, "-t", "3", *H100))["costs"]["profile"] == "h100-8b"
 

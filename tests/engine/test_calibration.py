@@ -192,6 +192,8 @@ def test_what_other_programs_slow_down_is_measured_again(timed: Callable[..., Ti
     assert found is not None
     assert found.medians() == {n: pytest.approx(affine(n)) for n in found.seconds}
     assert {1, 2, 8, 64} <= found.seconds.keys()
+    assert found.scattered > 0.25
+    assert calibrate_within(timed(affine, max_batch=512, context_size=1024), 2.0).scattered == 0
 
 
 def test_a_size_that_no_second_sample_confirms_is_left_out(timed: Callable[..., Timed]) -> None:

@@ -345,8 +345,12 @@ def test_what_passes_cost_is_measured_at_the_first_start_only(
 
     first = start()
     for _ in range(4):
-        if "what passes cost is not known: in" in first:  # the machine is busy: it tries again
+        # The machine is busy: it tries again.
+        if "what passes cost is not known: in" in first or "as the machine is busy" in first:
             first = start()
+    if "as the machine is busy" in first:
+        assert not list(tmp_path.rglob("*.json"))
+        pytest.skip("the machine is busy: nothing is kept")
     assert first.count("measured the costs of passes in") == 1
     (found,) = (tmp_path / "ngramspec" / "costs").glob("*.json")
     written = found.stat().st_mtime_ns

@@ -29,6 +29,8 @@ FOLDER = Path("ngramspec", "costs")
 SECONDS = 2.0  # for measuring what nobody has measured yet, by default
 # The fields of Loading that passes may depend on. MTP heads are loaded for drafts, not for them.
 _OF_LOADING = ("mode", "lazy", "repack", "host_buffers")  # and the metadata
+MOST_SCATTERED = 0.25  # share of passes; a busier machine's costs are not kept
+MOST_STOLEN = 0.1  # seconds while measuring
 _TOLD = 3  # differences of settings
 _SHORT = 40  # characters of a value that are shown
 _reported: set[Path] = set()
@@ -124,7 +126,7 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
     """Return the costs saved for a target; if there are none, measure them roughly and save them.
 
     So the first start takes up to `seconds` longer, and drafts have the right length from the first
-    request on. What cannot be saved is measured again next time.
+    request on. What cannot be saved, or is measured on a busy machine, is measured again next time.
 
     Args:
         target: Idle; its first sequence is emptied.
@@ -140,7 +142,7 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
         log.info("what passes cost is not known in this setting: %s", other)
     if found is not None or seconds <= 0 or target.max_rollback is not None:
         return found
-    started = time.perf_counter()
+    started, stolen = time.perf_counter(), _stolen()
     try:
         made = calibrate_within(target, seconds)
     except NgramspecError as error:
@@ -153,18 +155,32 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
             seconds,
         )
         return None
-    log.info("measured the costs of passes in %.1f s", time.perf_counter() - started)
+    log.info(
+        "measured the costs of passes in %.1f s, roughly: `ngramspec bench calibrate` is exact",
+        time.perf_counter() - started,
+    )
+    if busy := _busy(made, stolen):
+        log.info("the costs of passes are not kept, as the machine is busy: %s", busy)
+        return made.table(target.model.path.stem)
     try:
         path = costs_path(target.model, target.settings)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        save_calibration(made, target, path)
+        save_calibration(made, target, path, rough=True)
     except (BackendError, InputError, OSError) as error:
         log.info("the costs of passes are not kept: %s", error)
     return made.table(target.model.path.stem)
 
 
-def save_calibration(found: Calibration, target: LlamaTarget, path: Path) -> None:
+def save_calibration(
+    found: Calibration, target: LlamaTarget, path: Path, *, rough: bool = False
+) -> None:
     """Save the costs of a target with what they depend on, so that find_costs finds them.
+
+    Args:
+        found: What was measured.
+        target: What it was measured on.
+        path: Replaced when it exists.
+        rough: Whether a start has measured them in passing.
 
     Raises:
         InputError: Nothing was measured.
@@ -174,6 +190,8 @@ def save_calibration(found: Calibration, target: LlamaTarget, path: Path) -> Non
         "unit": "s",
         "context": found.context,
         "rounds": min(map(len, found.seconds.values())),
+        "rough": rough,
+        "scattered": round(found.scattered, 3),
         "key": cost_key(target.model, target.settings),
         "version_of_ngramspec": __version__,
     }
@@ -213,6 +231,28 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
             {**asdict(plan), "cpus": sorted(plan.cpus)} for plan in settings.thread_plans or ()
         ],
     }
+
+
+def _busy(made: Calibration, stolen: float) -> str:
+    """Return why what was measured may be too high for later starts, "" if nothing says so.
+
+    stolen: Of _stolen, before it was measured.
+    """
+    if made.scattered > MOST_SCATTERED:
+        return f"{made.scattered:.0%} of the passes took longer than others of their size"
+    if (stolen := _stolen() - stolen) > MOST_STOLEN:
+        return f"its host took {stolen:.2f} s of the processors"
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    return f"load {load:.1f} on {processors} processors" if load > processors else ""
+
+
+def _stolen() -> float:
+    """Return the seconds that a virtual machine's host has taken so far; 0 where nothing tells."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _prefix(key: Mapping[str, Any]) -> str:

@@ -69,7 +69,9 @@ export class Answer {
 
   #measure(timings) {
     const { predicted_n: tokens, predicted_ms: ms } = timings;
-    if (tokens > this.samples.at(-1)[0]) this.samples.push([tokens, ms]);
+    const last = this.samples.at(-1);
+    if (tokens > last[0]) this.samples.push([tokens, ms]);
+    else if (tokens) last[1] = ms; // the pass that chose the end token takes time, too
     this.facts = this.message.facts = {
       tokens,
       ms,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +78,29 @@ def test_only_the_policy_auto_asks_for_costs(target: LlamaTarget, measured: list
         setup = set_up_drafts(target, None, stack, ("fixed", "auto"), calibrate=30)
         assert setup.costs is not None
         assert len(measured) == 1
+
+
+@pytest.mark.parametrize("sign", ["scattered", "load", "stolen", ""])
+def test_costs_of_a_busy_machine_are_not_kept(
+    sign: str,
+    target: LlamaTarget,
+    measured: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", saved_costs.__name__)
+    stolen = itertools.count()
+    monkeypatch.setattr(saved_costs, "_stolen", lambda: next(stolen) * (sign == "stolen"))
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e3 * (sign == "load"), 0.0, 0.0))
+    share = 0.5 * (sign == "scattered")
+    made = dataclasses.replace(MEASURED, scattered=share)
+    monkeypatch.setattr(saved_costs, "calibrate_within", lambda *_: made)
+    costs = saved_costs.known_costs(target, 30)
+    assert costs == MEASURED.table(target.model.path.stem)  # this process has them
+    kept = saved_costs.find_costs(target.model, target.settings)
+    assert kept == (None if sign else costs)
+    assert ("as the machine is busy" in caplog.text) == bool(sign)
+    assert "roughly" in caplog.text
 
 
 def test_a_policy_knows_the_target() -> None:
