@@ -54,6 +54,19 @@ def act(page: Any, name: str, index: int = -1) -> None:
     page.locator(f"#messages button[aria-label^='{name}']").nth(index).click()
 
 
+def test_footer_and_panel_tell_one_speed(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    timings = {**last(10)["timings"], "predicted_ms": 90.0}
+    ended = last(10)  # the pass that chose the end token took 10 ms more
+    ended["timings"]["predicted_per_second"] = 90.0
+    body = events({**told("some text"), "timings": timings}, ended)
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+    send(page, "hello")
+    finished(page)
+    expect(page.locator(".assistant .facts")).to_contain_text("90\u00a0tokens/s")
+    expect(page.locator("#speed .legend")).to_contain_text("90 tokens/s")
+
+
 def test_accepted_words_are_marked_unless_that_is_turned_off(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     send(page, REPEAT)
