@@ -297,7 +297,7 @@ def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) ->
     given += ("--temp", "0", "--policy", "fixed")
     result = invoke(*given)
     assert result.exit_code == 0, result.output
-    (told,) = re.findall(r"\((\d+) accepted / (\d+) generated\)", result.stderr)
+    (told,) = re.findall(r"\((\d+) accepted / (\d+) drafted\)", result.stderr)
     drafted = sum(map(int, re.findall(r"#gen tokens = +(\d+)", result.stderr)))
     accepted = sum(map(int, re.findall(r"#acc tokens = +(\d+)", result.stderr)))
     assert (str(accepted), str(drafted)) == told
