@@ -147,15 +147,16 @@ class Stepper:
             self._emission.end(ticket.generation, ticket.on_chunk, "cancelled")
             self.waits_for = ""  # it may have been the one that needed it
         if self.tasks.run(self._slots, self._room.free):
-            while not self.waits_for and (self._resume() or self._start()):
+            while not self.waits_for and self._go_on():
                 pass
 
-    def _resume(self) -> bool:
-        """Let the oldest preempted request go on if there is room; False if nothing is to do."""
+    def _go_on(self) -> bool:
+        """Give room to the oldest preempted request, else to a new one; False if none gets it."""
         preempted = [slot for slot in self._slots if slot.preempted]
-        if not preempted:
-            return False
-        slot = min(preempted, key=_age)
+        return self._resume(min(preempted, key=_age)) if preempted else self._start()
+
+    def _resume(self, slot: Slot) -> bool:
+        """Let a preempted request go on if there is room for it."""
         made, on_chunk = slot.generation, slot.on_chunk
         if not self._has_room(made, slot.length, slot.length):
             return False
@@ -168,7 +169,7 @@ class Stepper:
         return True
 
     def _start(self) -> bool:
-        """Give an idle slot to the next request if there is room for it; False if nothing is to do.
+        """Give an idle slot to the next request if there is room; False if none gets it.
 
         A request for which that fails is ended.
         """

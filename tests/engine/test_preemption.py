@@ -95,6 +95,22 @@ def test_the_newest_makes_room_and_the_oldest_comes_back_first() -> None:
     assert [answer.number for answer in finished] == [0, 1, 2]
 
 
+def test_nothing_new_starts_while_an_older_request_waits_for_room() -> None:
+    target = FakeTarget(cells=SIZE, context_size=SIZE, min_copy=None)
+    engine = Engine(target, None, slots=3)
+    answers = [engine.submit(request(1 + i, 60, 150)) for i in range(2)]
+    while engine.slots()[1].state != "preempted":
+        assert engine.step()
+    small = engine.submit(request(9, 2, 2))
+    engine.submit(request(9, 2, 2)).cancel()  # so it looks again who can start
+    while engine.slots()[1].state == "preempted":
+        assert small.slot == -1
+        assert engine.step()
+    while engine.step():
+        pass
+    check(target, [*answers, small])
+
+
 def test_a_stream_pauses_and_nothing_is_sent_twice() -> None:
     target = FakeTarget(cells=SIZE, context_size=SIZE, min_copy=None)
     engine = Engine(target, None, slots=3)
