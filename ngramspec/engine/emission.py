@@ -21,8 +21,12 @@ REASONS: dict[int, FinishReason | None] = {
     END_TOKEN: "stop",
     STOP_TEXT: "stop",
     FULL: "length",
-    IMPOSSIBLE: "stop",  # as at the end of a grammar
+    IMPOSSIBLE: "stop",  # at the end of a grammar; an error elsewhere
 }
+NO_TOKEN = (
+    "the answer breaks off: its grammar and biases leave no token possible, or the model's logits "
+    "are no numbers"
+)
 
 
 class Emission:
@@ -49,8 +53,10 @@ class Emission:
         made, on_chunk = slot.generation, slot.on_chunk
         assert made is not None
         reason, count, error = REASONS[slot.ending], slot.num_added, None
-        if slot.ending == IMPOSSIBLE and slot.sampler is not None and slot.sampler.problem:
-            reason, error = "error", InputError(slot.sampler.problem)
+        if slot.ending == IMPOSSIBLE and slot.sampler is not None:
+            problem = slot.sampler.problem or ("" if slot.sampler.may_end else NO_TOKEN)
+            if problem:
+                reason, error = "error", InputError(problem)
         with_logprobs = made.request.logprobs is not None
         emitted = slot.emitted[:count].tolist() if on_chunk or with_logprobs else ()
         if with_logprobs:

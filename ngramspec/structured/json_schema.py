@@ -236,7 +236,7 @@ class _Converter:
 
     def _reference(self, ref: Any, depth: int) -> str:
         if ref not in self._refs:
-            name = self._rules.reserve(ref.rsplit("/", 1)[-1])
+            name = self._rules.reserve("schema" if ref == "#" else ref.rsplit("/", 1)[-1])
             self._refs[ref] = name  # known before it is visited: it may contain itself
             try:
                 self._rules.set(name, self.visit(self._resolve(ref), name, depth + 1))

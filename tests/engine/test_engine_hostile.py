@@ -366,14 +366,16 @@ def test_a_drafter_may_have_any_name() -> None:
     assert engine.stats().num_drafts > 0
 
 
-def test_no_possible_token_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_possible_token_fails_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     target = FakeTarget()
     oracle = Oracle(target)
     engine = Engine(target, oracle)
     with monkeypatch.context() as patched:
         patched.setattr(target, "sampler", lambda *_: Sampler())  # it finds none possible
         made = engine.generate([Request(prompt_ids=int32([1]), max_tokens=20)])[0]
-    assert (made.token_ids, made.finish_reason, made.text) == ([], "stop", "")
+    assert (made.token_ids, made.finish_reason, made.text) == ([], "error", "")
+    assert isinstance(made.error, InputError)
+    assert "no token possible" in str(made.error)
     assert (oracle.begun, oracle.ended, oracle.complaints) == (oracle.ended, oracle.begun, [])
     assert engine.source_failures() == {}
     assert run(engine, [1, 2]) == [target.expected([1, 2], 30)]

@@ -37,7 +37,6 @@ GOOD = {
     "comments": '# one\nroot ::= "a" # two\n# three\n',
     "tokens": "root ::= <think> !<[5]> <[4294967295]>",
     "right recursion": 'root ::= "a" root | ""',
-    "for ever": "root ::= [a-z] root",
     "tail after nothing": 'root ::= x root | "a"\nx ::= "b" | ""',
     "repeated nothing": 'root ::= (("a"*)*)*',
     "counts": 'root ::= "a"{3} "b"{2,} "c"{0,4} "d"{0} "e"{ 1 , 2 } "f"{0,99999}',
@@ -45,8 +44,7 @@ GOOD = {
     "later rule wins": 'root ::= nope-1\nnope-1 ::= "a"\nnope-1 ::= "b"',
     "digits and dashes": 'root ::= 1-a\n1-a ::= "x"',
     "unused rule": 'root ::= "a"\nother ::= "b" other | "c"',
-    "rule that never comes to a character": 'root ::= "a" x\nx ::= c x\nc ::= d\nd ::= ""',
-    "unused rule that never does": 'root ::= ""\nx ::= c x\nc ::= d\nd ::= ""',
+    "unused rule that never comes to a character": 'root ::= ""\nx ::= c x\nc ::= d\nd ::= ""',
     "rule that is only itself": 'root ::= root | "a"',
     "many rules in a row": "".join(f"r{i} ::= r{i + 1}\n" for i in range(9000))
     + 'r9000 ::= "a"\nroot ::= r0',
@@ -91,7 +89,13 @@ BAD = {
     "by way of another": ('root ::= a "x"\na ::= root "y" | "z"', "begins with itself"),
     "after nothing": ('root ::= b root "x" | "y"\nb ::= c\nc ::= ""', "begins with itself"),
     "in a group": ('root ::= ("a"? root "b")? "c"', "begins with itself"),
-    "only itself": ("root ::= a\na ::= b\nb ::= a", "'root' never comes to a character"),
+    "only itself": ("root ::= a\na ::= b\nb ::= a", "its rule 'a' always leads back to itself"),
+    "for ever": ("root ::= [a-z] root", "its rule 'root' always leads back to itself"),
+    "for ever later": ('root ::= "a" x\nx ::= c x\nc ::= d\nd ::= ""', "its rule 'x'"),
+    "two for ever": ('root ::= "a" (x | y)\nx ::= "b" y\ny ::= "c" x', "its rule 'x'"),
+    "no such character": (r'root ::= "a" b' + "\n" + r"b ::= [^\x00-\U0010FFFF]", "its rule 'b'"),
+    "no character in order": ("root ::= [c-a]", "or to a character that does not exist"),
+    "surrogates": (r"root ::= [\uD800-\uDFFF]*  [\uD800]", "its rule 'root'"),
 }
 # What they allow as the next byte.
 ALLOWED = {
@@ -140,7 +144,9 @@ def test_they_mean_what_they_mean_for_llama_cpp(name: str) -> None:
         (r"[a\-c]", "a-c"),
         ("[a-]", "a-"),
         ("[-a]", "-a"),
-        ("[c-a]", ""),
+        ('[c-a] | "b"', "b"),
+        (r'"a" [^\x00-\U0010FFFF] | "b"', "b"),
+        (r'"a"* ("b" [c-a])? "d"', "ad"),
         (r"[\]\[\"\\]", ']["\\'),
         (r"[\t\n\r]", "\t\n\r"),
         (r'"\u0041"', "A"),
@@ -155,6 +161,14 @@ def test_they_mean_what_they_mean_for_llama_cpp(name: str) -> None:
 )
 def test_what_may_come_first(text: str, expected: str) -> None:
     assert allowed(f"root ::= {text}") == set(expected)
+
+
+def test_no_text_begins_what_can_never_be_completed() -> None:
+    assert allowed('root ::= a | b | c\na ::= "a" a\nb ::= "b" a?\nc ::= "c" a') == {"b"}
+    matcher = Matcher(read_grammar('root ::= "b" a?\na ::= "a" a', lambda text: -1), BYTES)
+    assert matcher.accept(ord("b"))
+    assert matcher.may_end
+    assert not matcher.mask().any()
 
 
 @pytest.mark.parametrize("name", BAD)

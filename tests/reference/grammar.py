@@ -45,6 +45,9 @@ class SlowMatcher:
     def __init__(self, rules: Sequence[Node], texts: Sequence[bytes], ends: Sequence[bool]) -> None:
         self.rules, self.texts, self.ends = rules, texts, ends
         self._seen = 0  # stacks, in all closures
+        self._ending: set[int] = set()  # rules that can be completed
+        for _ in rules:
+            self._ending |= {i for i, rule in enumerate(rules) if self._can_end(rule)}
         # With the bytes of a character that has begun.
         self.now = {(stack, b"") for stack in self._heads([(rules[0],)])}
 
@@ -91,6 +94,14 @@ class SlowMatcher:
             return set()
         return {(after, b"") for after in self._heads([stack[:-1]])}
 
+    def _can_end(self, node: Node) -> bool:
+        kind, value = node[:2]
+        if kind == "rule":
+            return value in self._ending
+        if kind in ("all", "one"):
+            return (all if kind == "all" else any)(map(self._can_end, value))
+        return kind != "repeat" or node[2] == 0 or self._can_end(value)
+
     def _heads(self, stacks: Iterable[Stack]) -> set[Stack]:
         """Return the stacks with characters or tokens on top."""
         todo, seen = list(stacks), set()
@@ -98,7 +109,7 @@ class SlowMatcher:
             stack = todo.pop()
             while stack and stack[-1][0] == "repeat" and stack[-1][3] == 0:
                 stack = stack[:-1]  # else a rule that ends with itself would leave more each time
-            if stack in seen:
+            if stack in seen or not all(map(self._can_end, stack)):
                 continue
             seen.add(stack)
             self._seen += 1

@@ -55,6 +55,95 @@ def test_endless_and_huge_schemas_are_refused(server: Serving) -> None:
         assert made.status_code == 400
 
 
+A = {"$ref": "#/$defs/A"}
+ENDLESS: dict[str, tuple[str, Any]] = {
+    "a required property": ("A", {"$defs": {"A": A}, "properties": {"x": A}, "required": ["x"]}),
+    "one by way of another": ("A", {"$defs": {"A": {"$ref": "#/$defs/B"}, "B": A}, **A}),
+    "alternatives": ("schema", {"anyOf": [{"$ref": "#"}]}),
+    "an item": ("schema", {"type": "array", "items": {"$ref": "#"}, "minItems": 1}),
+    "longer each time": ("A", {"$defs": {"A": {"properties": {"a": A}, "required": ["a"]}}, **A}),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_schema_without_a_value_that_ends_is_refused(server: Serving, name: str) -> None:
+    rule, schema = ENDLESS[name]
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    tool: Any = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    for strict in (False, True):
+        wanted["json_schema"]["strict"] = tool["function"]["strict"] = strict
+        for given in ({"response_format": wanted}, {"tools": [tool], "tool_choice": "required"}):
+            with pytest.raises(openai.BadRequestError, match=f"never be completed: .*'{rule}'"):
+                server.chat(**given, max_tokens=9, stream=True)
+
+
+def test_what_could_never_end_is_left_out_where_it_may_be(server: Serving) -> None:
+    schema = {"$defs": {"A": A}, "type": "object", "properties": {"x": A, "n": {"const": 1}}}
+    for more, texts in (({}, {"{}", '{"n":1}'}), ({"required": ["n"]}, {'{"n":1}'})):
+        made = server.post("/completion", prompt="x", json_schema={**schema, **more}).json()
+        assert made["content"].replace(" ", "").replace("\n", "") in texts
+
+
+ARGUMENTS = {"type": "object", "properties": {"x": {"const": 1}}, "required": ["x"]}
+STRICT = {"name": "f", "schema": ARGUMENTS, "strict": True}
+MESSAGES = [{"role": "user", "content": "x"}]
+BROKEN_OFF: dict[str, tuple[str, dict[str, Any]]] = {
+    "strict chat": (
+        "/v1/chat/completions",
+        {"messages": MESSAGES, "response_format": {"type": "json_schema", "json_schema": STRICT}},
+    ),
+    "forced call": (
+        "/v1/chat/completions",
+        {
+            "messages": MESSAGES,
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": ARGUMENTS}}],
+            "tool_choice": "required",
+        },
+    ),
+    "completion": ("/completion", {"prompt": "x", "json_schema": ARGUMENTS}),
+    "grammar": ("/v1/completions", {"prompt": "x", "grammar": 'root ::= "a1"'}),
+    "Responses": (
+        "/v1/responses",
+        {"input": "x", "text": {"format": {"type": "json_schema", **STRICT}}},
+    ),
+    "Messages": (
+        "/v1/messages",
+        {
+            "messages": MESSAGES,
+            "max_tokens": 99,
+            "tools": [{"name": "f", "input_schema": ARGUMENTS}],
+            "tool_choice": {"type": "any"},
+        },
+    ),
+}
+
+
+def ban(server: Serving, text: bytes) -> list[list[Any]]:
+    """Return a logit_bias that rules out all tokens with the text in them."""
+    model = server.served.model
+    return [[token, False] for token in range(model.vocab_size) if text in model.piece(token, True)]
+
+
+@pytest.mark.parametrize("name", BROKEN_OFF)
+def test_an_answer_that_breaks_off_within_its_grammar_is_an_error(
+    server: Serving, name: str
+) -> None:
+    path, body = BROKEN_OFF[name]
+    body = {"model": "tiny", **body, "logit_bias": ban(server, b"1")}
+    made = server.post(path, **body)
+    assert (made.status_code, "breaks off" in made.text) == (400, True)
+    streamed = server.post(path, **body, stream=True).text
+    assert "breaks off" in streamed
+    for end in ('"finish_reason": "', '"stop": true', "response.completed", "message_stop"):
+        assert end not in streamed
+
+
+def test_a_grammar_that_may_end_ends_without_an_end_token(server: Serving) -> None:
+    body = {"prompt": "x", "grammar": 'root ::= "a" "b"*', "logit_bias": ban(server, b"b")}
+    made = server.post("/v1/completions", **body, ignore_eos=True).json()["choices"][0]
+    assert (made["text"], made["finish_reason"]) == ("a", "stop")
+
+
 def test_an_answer_follows_its_schema(server: Serving) -> None:
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
     for seed in (1, 2):

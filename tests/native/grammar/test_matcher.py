@@ -57,7 +57,7 @@ def test_the_matcher_allows_what_a_slow_one_allows(
         grammar = read_grammar(gbnf(rules), lambda text: -1)
     except InputError as error:
         event(re.sub("'.*'", "", str(error)))
-        return  # the root never begins, or a rule begins with itself
+        return  # the root never ends, or a rule begins with itself
     matcher = Matcher(grammar, Tokens(texts, ends))
     try:
         check_beside(matcher, SlowMatcher(rules, texts, ends), data)

@@ -312,6 +312,11 @@ cdef class Sampler:
         """Return why it finds no token possible, "" without a problem of its own. The base has none."""
         return ""
 
+    @property
+    def may_end(self):
+        """Return whether the text is complete where no token is possible. The base never says so."""
+        return False
+
     def choose(self, Rows rows not None, Py_ssize_t index):
         """Return the token chosen from a row, -1 when none is possible; commits nothing.
 

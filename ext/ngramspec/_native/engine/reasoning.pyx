@@ -215,6 +215,11 @@ cdef class ReasoningSampler(Sampler):
         """Return why it finds no token possible, "" without a problem of its own: the inner sampler's."""
         return self._inner.problem
 
+    @property
+    def may_end(self):
+        """Return whether the text is complete where no token is possible: the inner sampler's."""
+        return self._inner.may_end
+
     def accept_prompt(self, token_ids):
         """Let the inner sampler look back on the prompt."""
         self._inner.accept_prompt(token_ids)

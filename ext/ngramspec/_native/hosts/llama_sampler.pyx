@@ -248,6 +248,11 @@ cdef class ChainSampler(Sampler):
             return self.grammar.problem
         return "the grammar does not allow a token that was accepted" if self.chain.forbidden else ""
 
+    @property
+    def may_end(self):
+        """Return whether the text is complete where no token is possible: the grammar may end there."""
+        return self.grammar is not None and self.grammar.may_end
+
     def accept_prompt(self, token_ids):
         """Let penalties and DRY look back on the prompt; the grammar does not see it.
 
