@@ -435,7 +435,7 @@ class _Writer:
         parts = []
         for following, ranges in self._groups[state].items():
             rest = self._rest(following, depth + 1)
-            char = self._spelling.chars(ranges)
+            char = self._rules.shared(self._spelling.chars(ranges))
             parts.append(f"{char} {rest}" if rest else char)
         if self._automaton.ends[state]:
             parts.append(EMPTY_TEXT)

@@ -19,6 +19,7 @@ MAX_REPEAT = 2000  # llama.cpp's own limit
 MAX_TIMES = 1_000_000  # of larger counts, which are written in blocks
 BLOCK = 1000
 SHARED = 32  # times from which on equal repetitions have a rule together
+LONG = 200  # characters from which on equal elements have a rule together
 ELEMENTS = 4  # of a grammar that is read, for each time that something is repeated
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CONTROL = r"\x00-\x1F\x7F"
@@ -129,6 +130,15 @@ class Rules:
         if key not in self._repeated:
             write = self._blocks if times > MAX_REPEAT else self._written
             self._repeated[key] = self.add("times", write(item, low, high))
+        return self._repeated[key]
+
+    def shared(self, item: str) -> str:
+        """Return an item, or a rule for all that are like it where it is long."""
+        if len(item) < LONG:
+            return item
+        key = item, 1, 1
+        if key not in self._repeated:
+            self._repeated[key] = self.add("chars", item)
         return self._repeated[key]
 
     def _written(self, item: str, low: int, high: int | None) -> str:

@@ -1,14 +1,18 @@
 """From regular expressions to trees, for strings with a `pattern`.
 
 Python's own parser reads the expression. A pattern holds for a part of the text unless it is
-anchored. Look-around, back references, word boundaries and flags are refused.
+anchored. Look-around, back references, word boundaries and flags are refused. Of the properties
+that \\p and \\P name in ECMA-262, Python knows the general categories.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 import sys
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngramspec.structured.errors import GrammarError
@@ -42,6 +46,21 @@ LINE_ENDS = ((10, 10), (13, 13), (0x2028, 0x2029))  # what JavaScript's dot does
 _NAMED_GROUP = re.compile(  # outside escapes and classes
     r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\(\?<(?=[A-Za-z_$])", re.DOTALL
 )
+_PROPERTY = re.compile(r"\\(?:([pP])\{([^{}]*)\}|.)", re.DOTALL)
+PROPERTIES = 0xDB80  # for the parser a property is this code, or one after it: no characters
+# General categories with their other names; a name of one letter is for all that begin with it.
+_NAMES = """
+C Other, Cc Control cntrl, Cf Format, Cn Unassigned, Co Private_Use, Cs Surrogate, L Letter,
+LC Cased_Letter, Ll Lowercase_Letter, Lm Modifier_Letter, Lo Other_Letter, Lt Titlecase_Letter,
+Lu Uppercase_Letter, M Mark Combining_Mark, Mc Spacing_Mark, Me Enclosing_Mark, Mn Nonspacing_Mark,
+N Number, Nd Decimal_Number digit, Nl Letter_Number, No Other_Number, P Punctuation punct,
+Pc Connector_Punctuation, Pd Dash_Punctuation, Pe Close_Punctuation, Pf Final_Punctuation,
+Pi Initial_Punctuation, Po Other_Punctuation, Ps Open_Punctuation, S Symbol, Sc Currency_Symbol,
+Sk Modifier_Symbol, Sm Math_Symbol, So Other_Symbol, Z Separator, Zl Line_Separator,
+Zp Paragraph_Separator, Zs Space_Separator
+"""
+GENERAL = {name: names.split()[0] for names in _NAMES.split(",") for name in names.split()}
+ALL_GENERAL = frozenset(name for name in GENERAL.values() if len(name) == 2 and name != "LC")
 Node = tuple[Any, Any]
 
 
@@ -64,8 +83,16 @@ def pattern_tree(
     """
     if not isinstance(pattern, str) or len(pattern) > most:
         raise GrammarError(f"a pattern must be a text of at most {most} characters")
+    codes: dict[frozenset[str], int] = {}
+
+    def coded(found: re.Match[str]) -> str:
+        if not found[1]:
+            return found[0]
+        names = _categories(found[2], found[1] == "P", pattern)
+        return chr(codes.setdefault(names, PROPERTIES + len(codes)))
+
     # JavaScript's way to name a group
-    read = _NAMED_GROUP.sub(lambda found: found[1] or "(?P<", pattern)
+    read = _NAMED_GROUP.sub(lambda found: found[1] or "(?P<", _PROPERTY.sub(coded, pattern))
     try:
         parsed = _parser().parse(read)
         if whole:  # it is an expression by itself
@@ -74,7 +101,8 @@ def pattern_tree(
         raise GrammarError(f"the pattern {pattern!r:.80} cannot be read: {error}") from error
     if parsed.state.flags & ~re.UNICODE:
         raise GrammarError(f"the pattern {pattern!r:.80} has flags, which a schema does not know")
-    return _Pattern(pattern, line_ends).whole(list(parsed))
+    properties = {code: names for names, code in codes.items()}
+    return _Pattern(pattern, line_ends, properties).whole(list(parsed))
 
 
 def _parser() -> Any:
@@ -86,9 +114,15 @@ def _parser() -> Any:
 
 
 class _Pattern:
-    def __init__(self, pattern: str, line_ends: Sequence[Range]) -> None:
+    def __init__(
+        self,
+        pattern: str,
+        line_ends: Sequence[Range],
+        properties: Mapping[int, frozenset[str]],
+    ) -> None:
         self._pattern = pattern
         self._line_ends = line_ends
+        self._properties = properties
         self._branches = 0
 
     def whole(self, nodes: list[Node]) -> Regular:
@@ -116,9 +150,9 @@ class _Pattern:
     def _node(self, node: Node) -> Regular:
         op, value = str(node[0]), node[1]
         if op == "LITERAL":
-            return self._chars([(value, value)])
+            return self._chars(self._literal(value, False))
         if op == "NOT_LITERAL":
-            return self._chars(without(WRITABLE, [(value, value)]))
+            return self._chars(without(WRITABLE, self._literal(value, True)))
         if op == "ANY":
             return self._chars(without(WRITABLE, self._line_ends))
         if op == "IN":
@@ -143,12 +177,24 @@ class _Pattern:
         for op, value in members[1:] if negated else members:
             kind = str(op)
             if kind == "LITERAL":
-                ranges.append((value, value))
+                ranges += self._literal(value, negated)
             elif kind == "RANGE":
+                if not self._properties.keys().isdisjoint(value):
+                    raise self._refused("a range from or to a property")
                 ranges.append((value[0], value[1]))
             else:
                 ranges += _category(str(value), negated)
         return self._chars(without(WRITABLE, ranges) if negated else ranges)
+
+    def _literal(self, code: int, negated: bool) -> Sequence[Range]:
+        """Return a character, or those of a property, or all that may have it in a negated class.
+
+        What has no category yet may get any: it is in no property, but in all of negated classes.
+        """
+        if code not in self._properties:
+            return ((code, code),)
+        known = self._properties[code]
+        return _in_categories(known | {"Cn"} if negated else known - {"Cn"})
 
     def _chars(self, ranges: Sequence[Range]) -> Regular:
         found = meet(without(ranges, ()), WRITABLE)
@@ -158,6 +204,38 @@ class _Pattern:
 
     def _refused(self, what: str) -> Exception:
         return GrammarError(f"no grammar can express {what} in the pattern {self._pattern!r:.80}")
+
+
+def _categories(name: str, negated: bool, pattern: str) -> frozenset[str]:
+    """Return the general categories that a property names; negated: all others.
+
+    Raises:
+        GrammarError: It is another property.
+    """
+    word, _, value = name.rpartition("=")
+    short = GENERAL.get(value)
+    if short is None or word not in ("", "gc", "General_Category"):
+        raise GrammarError(
+            f"the pattern {pattern!r:.80} names {name!r:.40}, which is not a general category such "
+            "as L, Lu or Letter; other properties cannot be expressed"
+        )
+    own = {"Lu", "Ll", "Lt"} if short == "LC" else {n for n in ALL_GENERAL if n.startswith(short)}
+    return ALL_GENERAL - own if negated else frozenset(own)
+
+
+@functools.cache
+def _in_categories(names: frozenset[str]) -> tuple[Range, ...]:
+    """Return the characters of general categories. Cost: 0.2 s for the first ones."""
+    return without(((low, high) for low, high, name in _runs() if name in names), ())
+
+
+@functools.cache
+def _runs() -> tuple[tuple[int, int, str], ...]:
+    """Return all characters as ranges of one general category each."""
+    categories = map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))
+    sizes = [(name, sum(1 for _ in run)) for name, run in itertools.groupby(categories)]
+    ends = itertools.accumulate(size for _, size in sizes)
+    return tuple((end - size, end - 1, name) for (name, size), end in zip(sizes, ends, strict=True))
 
 
 def _category(name: str, negated: bool) -> Sequence[Range]:

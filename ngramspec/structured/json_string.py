@@ -118,13 +118,21 @@ def bounds_of(schema: Mapping[str, Any], low_name: str, high_name: str) -> tuple
     Raises:
         GrammarError: They are not whole numbers of 0 or more, or the wrong way round.
     """
-    low, high = schema.get(low_name, 0), schema.get(high_name)
-    for name, value in ((low_name, low), (high_name, 0 if high is None else high)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise GrammarError(f"{name} must be an integer of 0 or more, got {value!r:.80}")
+    low, high = (_count(schema.get(name), name) for name in (low_name, high_name))
+    low = low or 0
     if high is not None and high < low:
         raise NothingError(f"{high_name} {high} is below {low_name} {low}")
     return low, high
+
+
+def _count(value: Any, name: str) -> int | None:
+    """Return a bound; 3.0 is an integer in JSON schemas."""
+    if value is None:
+        return None
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if not whole or isinstance(value, bool) or value < 0:
+        raise GrammarError(f"{name} must be an integer of 0 or more, got {value!r:.80}")
+    return int(value)
 
 
 def _trees(schema: Mapping[str, Any], context: Context) -> list[Regular]:

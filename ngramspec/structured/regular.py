@@ -64,17 +64,31 @@ def meet(one: Sequence[Range], other: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def without(ranges: Iterable[Range], holes: Iterable[Range]) -> tuple[Range, ...]:
-    """Return ranges in order and apart, without the holes."""
-    left: list[Range] = []
+    """Return ranges in order and apart, without the holes. Cost: that of sorting them."""
+    left, cut = _joined(ranges), _joined(holes)
+    found, at = [], 0
+    for low, high in left:
+        while at < len(cut) and cut[at][0] <= high:
+            if low < cut[at][0]:
+                found.append((low, cut[at][0] - 1))
+            low = max(low, cut[at][1] + 1)
+            if cut[at][1] > high:
+                break
+            at += 1
+        if low <= high:
+            found.append((low, high))
+    return tuple(found)
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges in order and apart."""
+    found: list[Range] = []
     for low, high in sorted(ranges):
-        if left and low <= left[-1][1] + 1:
-            left[-1] = left[-1][0], max(high, left[-1][1])
+        if found and low <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(high, found[-1][1])
         elif low <= high:
-            left.append((low, high))
-    for low, high in holes:
-        cut = [part for a, b in left for part in ((a, min(b, low - 1)), (max(a, high + 1), b))]
-        left = [(a, b) for a, b in dict.fromkeys(cut) if a <= b]
-    return tuple(left)
+            found.append((low, high))
+    return found
 
 
 def may_hold(tree: Regular, text: str) -> bool:
@@ -176,7 +190,7 @@ def gbnf(tree: Regular, rules: Rules, name: str, spelling: Spelling = IN_JSON) -
         GrammarError: The grammar becomes too large.
     """
     if isinstance(tree, Chars):
-        return spelling.chars(tree.ranges)
+        return rules.shared(spelling.chars(tree.ranges))
     if isinstance(tree, Choice):
         parts = [gbnf(part, rules, name, spelling) or EMPTY_TEXT for part in tree.parts]
         return f"({' | '.join(parts)})" if parts else NEVER

@@ -48,10 +48,24 @@ WORDS = (
         "\\u00e9",
     ),
     *("é", "☃", "(?i)", "(?s)", "(?x)", "(?a)", "(?m)", "(?=a)", "(?!a)", "\\b", "\\1", "\\Z", "-"),
-    *("[\\]]", "[]]", "[\\-a]", " ", "\n", "(?P<n>a)", "(?#x)", "(?>a)", "a*+", "{2000}", "\x7f"),
+    *(
+        "[\\]]",
+        "[]]",
+        "[\\-a]",
+        " ",
+        "\n",
+        "(?P<n>a)",
+        "(?#x)",
+        "(?>a)",
+        "\\p{L}",
+        "\\P{Lu}",
+        "a*+",
+        "{2000}",
+        "\x7f",
+    ),
 )
 # Python gives these another meaning than a grammar can: only crashes are looked for.
-NOT_COMPARED = re.compile(r"\(\?[aimsxuL-]*[):]|\(\?>|[*+?}]\+")
+NOT_COMPARED = re.compile(r"\(\?[aimsxuL-]*[):]|\(\?>|[*+?}]\+|\\[pP]")
 
 
 @contextmanager
