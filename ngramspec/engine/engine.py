@@ -568,13 +568,13 @@ class Engine:
         if not (request.speculation.enabled and self._stepper.sequences.can_reject):
             return (), None
         ngram, held, wanted = self._own, None, request.speculation
+        if ngram is not None and (wanted.types is not None or wanted.params):
+            raise InputError("an engine with a drafter of its own takes no types and params")
         small, names = self._draft_model, self.types_of(wanted)
         if small is not None and small.name not in names:
             small = None
         if ngram is None:
             ngram, held = self.drafters.hold(wanted, tenant)
-        elif wanted.types is not None or wanted.params:
-            raise InputError("an engine with a drafter of its own takes no types and params")
         prediction = self._prediction if request.prediction_ids.size else None
         sources = (prediction, ngram, small)
         return tuple(source for source in sources if source is not None), held

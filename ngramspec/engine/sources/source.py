@@ -110,7 +110,7 @@ class SlotwiseSource:
         """Start a request; each would clear the memory of a much longer text, so that is freed."""
         longest = max(self._longest.get(slot, 0), self.drafter.length(slot))
         self._longest[slot] = longest
-        if longest > max(KEPT, MUCH_LONGER * token_ids.size):
+        if longest > max(KEPT, MUCH_LONGER * len(token_ids)):
             self.forget(slot)
         self.drafter.begin(slot, token_ids)
 

@@ -102,10 +102,11 @@ def test_an_assistant_follows_requests_that_fill_the_cache(
     heads = open_mtp(MtpSettings(path=files[1]), target, stack)
     engine = Engine(target, None, slots=4, draft_model=heads, policy=FixedLength(3))
     requests = [
-        Request(prompt_ids=text(*mtp_models.letters_after(n, 40)), max_tokens=60) for n in range(8)
+        Request(prompt_ids=text(*mtp_models.letters_after(n, 40)), max_tokens=150) for n in range(8)
     ]
     made = engine.generate(requests)
-    assert {"length", "error"} == {answer.finish_reason for answer in made}  # some found no room
+    assert {answer.finish_reason for answer in made} == {"length"}
+    assert engine.stats().num_preempted > 0
     for request, answer in zip(requests, made, strict=True):
         last = int(request.prompt_ids[-1]) - mtp_models.FIRST_LETTER
         assert list(answer.token_ids) == mtp_models.letters_after(last, len(answer.token_ids))
