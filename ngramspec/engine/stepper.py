@@ -197,9 +197,14 @@ class Stepper:
         return not self.waits_for
 
     def _has_room(self, generation: Generation, length: int, cells: int) -> bool:
-        """Return whether a text of `length` tokens, which takes so many cells, fits in the cache.
+        """Return whether a request fits in the cache beside those that run.
 
-        Where it does not, nothing starts before room was made: nobody overtakes for ever.
+        Where it does not, nothing starts before cells are free: nobody overtakes for ever.
+
+        Args:
+            generation: The request's.
+            length: Tokens of its text.
+            cells: Of these, those for which no other running request has a cell.
         """
         cells += self._room.growth(generation, length)
         free = self._room.free()

@@ -24,7 +24,7 @@ from ngramspec.stats import SourceStats
 N_MAX, N_MIN, P_MIN = 16, 0, 0.75
 # A first decode over more tokens reads text, so its time says nothing about drafting.
 FEW = 8
-# A call reads so many tokens of texts at most, all slots together: the other requests wait for it.
+# Most tokens that a call reads, for all slots together: the other requests wait for it.
 PIECE = 256
 # How much larger one vocabulary of a family may be, and the first token that is compared.
 MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
