@@ -136,7 +136,9 @@ def calibrate(
     return Calibration(found, probe.context, True)
 
 
-def calibrate_within(target: Target, seconds: float) -> Calibration | None:
+def calibrate_within(
+    target: Target, seconds: float, sizes: Sequence[int] = QUICK_SIZES
+) -> Calibration | None:
     """Measure the decodes of one sequence of a target roughly, in a given time.
 
     The fastest sample of each size counts, once another one confirms it: other programs only make
@@ -146,6 +148,7 @@ def calibrate_within(target: Target, seconds: float) -> Calibration | None:
         target: Its first sequence is emptied and used, and is empty afterwards.
         seconds: About how long it may take, the very first decode not counted: it may read the
             model's file.
+        sizes: Tokens in a batch, those that tell most first: 1 and 8, then any others.
 
     Returns:
         Calibration: One sample of each size; None if nothing is sure about decodes of 1 and 8
@@ -155,7 +158,7 @@ def calibrate_within(target: Target, seconds: float) -> Calibration | None:
         BackendError, CapacityError: The target fails.
     """
     most = min(target.max_batch, target.exact_batch or target.max_batch, target.context_size - 1)
-    sizes = [size for size in QUICK_SIZES if size <= most]
+    sizes = [size for size in sizes if size <= most]
     if sizes[:2] != list(QUICK_SIZES[:2]):
         return None
     chance = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import ALL, gpus
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.costs import CostTable, load_costs, save_costs
-from ngramspec.engine.calibration import Calibration, calibrate_within
+from ngramspec.engine.calibration import AGREE, QUICK_SIZES, Calibration, calibrate_within
 from ngramspec.errors import BackendError, FormatError, InputError, NgramspecError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ SECONDS = 2.0  # for measuring what nobody has measured yet, by default
 _OF_LOADING = ("mode", "lazy", "repack", "host_buffers")  # and the metadata
 MOST_SCATTERED = 0.25  # share of passes; a busier machine's costs are not kept
 MOST_STOLEN = 0.1  # seconds while measuring
+DISAGREE = AGREE**2  # either of two measurements may be off by AGREE
 _TOLD = 3  # differences of settings
 _SHORT = 40  # characters of a value that are shown
 _reported: set[Path] = set()
@@ -127,6 +128,8 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
 
     So the first start takes up to `seconds` longer, and drafts have the right length from the first
     request on. What cannot be saved, or is measured on a busy machine, is measured again next time.
+    Saved costs that a few passes contradict are measured again and replaced, unless
+    `ngramspec bench calibrate` saved them: then a warning says so.
 
     Args:
         target: Idle; its first sequence is emptied.
@@ -137,38 +140,69 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
         cannot be taken back one by one, so that lengths are chosen by other means.
     """
     seconds = SECONDS if seconds is None else seconds
-    found = find_costs(target.model, target.settings)
-    if found is None and (other := other_costs(target.model, target.settings)):
+    saved = find_costs(target.model, target.settings)
+    if saved is None and (other := other_costs(target.model, target.settings)):
         log.info("what passes cost is not known in this setting: %s", other)
-    if found is not None or seconds <= 0 or target.max_rollback is not None:
-        return found
-    started, stolen = time.perf_counter(), _stolen()
+    if seconds <= 0 or target.max_rollback is not None:
+        return saved
     try:
-        made = calibrate_within(target, seconds)
-    except NgramspecError as error:
+        if saved is not None and not _contradicted(saved, target, seconds):
+            return saved
+        return _measured(target, seconds) or saved
+    except (NgramspecError, OSError) as error:
         log.warning("the costs of passes could not be measured: %s", error)
-        return None
-    if made is None:
+        return saved
+
+
+def _contradicted(saved: CostTable, target: LlamaTarget, seconds: float) -> bool:
+    """Return whether rough costs are off; a machine that is busy now says nothing about them.
+
+    Cost: some passes over 1 and 8 tokens, at most half of `seconds`.
+    """
+    stolen = _stolen()
+    seen = calibrate_within(target, seconds / 2, QUICK_SIZES[:2])
+    if seen is None or _busy(seen, stolen):
+        return False
+    now = seen.medians()
+    one, eight = (now[size] / saved.cost(size) for size in QUICK_SIZES[:2])
+    if max(one, eight, eight / one) <= DISAGREE and min(one, eight, eight / one) >= 1 / DISAGREE:
+        return False
+    path = costs_path(target.model, target.settings)
+    differ = f"a pass over 1 token takes {one:.2f} times as long, over 8 tokens {eight:.2f} times"
+    if json.loads(path.read_bytes()).get("rough") is False:
+        log.warning("%s as in %s: run `ngramspec bench calibrate` again", differ, path)
+        return False
+    log.info("%s as in %s: they are measured again", differ, path)
+    return True
+
+
+def _measured(target: LlamaTarget, seconds: float) -> CostTable | None:
+    """Measure costs roughly, and save them unless the machine is busy; None if nothing is sure."""
+    started, stolen = time.perf_counter(), _stolen()
+    measured = calibrate_within(target, seconds)
+    threads = max(target.settings.num_threads)
+    hint = f". -t {threads - 1} may be faster, as threads wait for each other" * (threads > 1)
+    if measured is None:
         log.info(
             "what passes cost is not known: in %g s nothing sure was measured, as batches are too "
-            "small, passes too long, or the machine is too busy",
-            seconds,
+            "small, passes too long, or the machine is too busy%s",
+            *(seconds, hint),
         )
         return None
     log.info(
         "measured the costs of passes in %.1f s, roughly: `ngramspec bench calibrate` is exact",
         time.perf_counter() - started,
     )
-    if busy := _busy(made, stolen):
-        log.info("the costs of passes are not kept, as the machine is busy: %s", busy)
-        return made.table(target.model.path.stem)
+    if busy := _busy(measured, stolen):
+        log.info("the costs of passes are not kept, as the machine is busy: %s%s", busy, hint)
+        return measured.table(target.model.path.stem)
     try:
         path = costs_path(target.model, target.settings)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        save_calibration(made, target, path, rough=True)
+        save_calibration(measured, target, path, rough=True)
     except (BackendError, InputError, OSError) as error:
         log.info("the costs of passes are not kept: %s", error)
-    return made.table(target.model.path.stem)
+    return measured.table(target.model.path.stem)
 
 
 def save_calibration(

@@ -103,6 +103,50 @@ def test_costs_of_a_busy_machine_are_not_kept(
     assert "roughly" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("now", "rough", "load", "replaced"),
+    [
+        ((1.1, 1.1), True, 0.0, False),
+        ((0.53, 0.53), True, 0.0, True),  # measured on a busy machine, which nothing noticed
+        ((1.0, 2.0), True, 0.0, True),
+        ((1.4, 0.8), True, 0.0, True),
+        ((0.53, 0.53), True, 1e3, False),
+        ((0.53, 0.53), False, 0.0, False),
+    ],
+)
+def test_rough_costs_that_the_first_passes_contradict_are_measured_again(
+    now: tuple[float, float],
+    rough: bool,
+    load: float,
+    replaced: bool,
+    target: LlamaTarget,
+    measured: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", saved_costs.__name__)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(saved_costs, "_stolen", lambda: 0.0)
+    path = saved_costs.costs_path(target.model, target.settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    saved_costs.save_calibration(MEASURED, target, path, rough=rough)
+    before = saved_costs.find_costs(target.model, target.settings)
+    seen = {
+        size: [factor * MEASURED.seconds[size][0]] for size, factor in zip((1, 8), now, strict=True)
+    }
+    monkeypatch.setattr(
+        saved_costs,
+        "calibrate_within",
+        lambda *_: measured.append(True) or dataclasses.replace(MEASURED, seconds=seen),
+    )
+    costs = saved_costs.known_costs(target, 30)
+    assert costs == saved_costs.find_costs(target.model, target.settings)
+    assert (costs != before) == replaced
+    assert len(measured) == 1 + replaced
+    assert ("are measured again" in caplog.text) == replaced
+    assert ("run `ngramspec bench calibrate` again" in caplog.text) == (not rough)
+
+
 def test_a_policy_knows_the_target() -> None:
     costs = CostTable(((1, 1.0), (8, 2.0)), "some")
     assert isinstance(DraftSetup(costs, None, None, None).policy("auto", 8), AutoPolicy)
