@@ -29,15 +29,27 @@ class Request:
 
 @dataclass
 class Answer:
-    """What came back. None: the server does not say it; first: seconds to the first text."""
+    """What came back. None: the server does not say it.
+
+    generating: Seconds from the first token to the last, by the server.
+    first: Seconds to the first text.
+    """
 
     text: str
     tokens: int
     prompt_tokens: int | None
     drafted: int | None
     accepted: int | None
+    generating: float | None = None
     seconds: float = 0.0
     first: float | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the rate of the answer, without the time of the prompt; 0 for a single token."""
+        if self.generating is not None:
+            return self.tokens / self.generating if self.tokens > 1 else 0.0
+        return max(self.tokens - 1, 0) / (self.seconds - (self.first or 0.0))
 
 
 @dataclass

@@ -50,6 +50,8 @@ class Ask:
     ignore_end: bool
     stream: bool
     chat: bool
+    temperature: float = 0.0
+    seed: int = 0
 
 
 class Server:
@@ -75,10 +77,11 @@ class Server:
 
     def request(self, prompt: Prompt, ask: Ask) -> Request:
         """Return the request for a prompt."""
-        body: dict[str, Any] = {"temperature": 0, "ignore_eos": ask.ignore_end}
+        body: dict[str, Any] = {"temperature": ask.temperature, "seed": ask.seed}
+        body["ignore_eos"] = ask.ignore_end
         if ask.chat:
             path, body["max_tokens"] = "/v1/chat/completions", ask.n_predict
-            body["messages"] = [{"role": "user", "content": prompt.message}]
+            body["messages"] = prompt.messages
             body["stream_options"] = {"include_usage": True}
         else:
             path, body["n_predict"] = "/completion", ask.n_predict
@@ -98,6 +101,7 @@ class Server:
             prompt_tokens=prompt,
             drafted=timings.get("draft_n", 0),
             accepted=timings.get("draft_n_accepted", 0),
+            generating=timings["predicted_ms"] / 1e3,
         )
 
 
@@ -158,10 +162,11 @@ class LlamaCppPython(Server):
 
     def request(self, prompt: Prompt, ask: Ask) -> Request:
         """Return the request for a prompt; this server cannot be told to ignore the end."""
-        body: dict[str, Any] = {"temperature": 0, "repeat_penalty": 1.0}
+        body: dict[str, Any] = {"temperature": ask.temperature, "seed": ask.seed}
+        body["repeat_penalty"] = 1.0
         body["max_tokens"] = ask.n_predict
         if ask.chat:
-            body["messages"] = [{"role": "user", "content": prompt.message}]
+            body["messages"] = prompt.messages
             return finished("/v1/chat/completions", body, ask)
         return finished("/v1/completions", body | {"prompt": prompt.text}, ask)
 
@@ -183,6 +188,19 @@ class LlamaCppPython(Server):
             drafted=None,
             accepted=None,
         )
+
+
+class Transformers(Server):
+    """transformers' generate; its drafter is prompt lookup. Weights are unpacked to float32."""
+
+    name = "transformers"
+    program = (sys.executable, str(Path(__file__).with_name("real_models_transformers.py")))
+
+    def command(self, settings: Settings, spec_type: str, port: int) -> list[str]:
+        """Return the command line."""
+        options = ["-m", str(settings.model), "-t", str(settings.threads), "--port", str(port)]
+        lookup = [] if spec_type == "none" else ["--prompt-lookup-num-tokens", spec_type]
+        return [*self.program, *options, *lookup]
 
 
 def finished(path: str, body: dict[str, Any], ask: Ask) -> Request:

@@ -1,15 +1,18 @@
-"""Prompts for the serving benchmark: random words that never repeat, and code to be copied."""
+"""Prompts for the serving benchmarks: words that never repeat, code to be copied, real work."""
 
 from __future__ import annotations
 
 import ast
+import json
 import random
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "python"
+REAL = Path(__file__).parent / "data" / "prompts.jsonl"
 LENGTHS = range(200, 500)  # characters of a function; answers of about 60 to 160 tokens
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 NAMES = ("alpha", "bright", "count_of", "delta", "entry", "first_part", "given", "handle")
@@ -17,10 +20,10 @@ NAMES = ("alpha", "bright", "count_of", "delta", "entry", "first_part", "given",
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is sent: the text of a plain completion, or one message of a user."""
+    """What is sent: the text of a plain completion, or the messages of a chat."""
 
     text: str
-    message: str
+    messages: Sequence[dict[str, Any]]
 
 
 def fresh(seed: int, words: int) -> Iterator[Prompt]:
@@ -28,7 +31,7 @@ def fresh(seed: int, words: int) -> Iterator[Prompt]:
     chance = random.Random(seed)
     while True:
         text = " ".join(_word(chance) for _ in range(words))
-        yield Prompt(text, text)
+        yield Prompt(text, [{"role": "user", "content": text}])
 
 
 def copy(seed: int, corpus: Path) -> Iterator[Prompt]:
@@ -44,7 +47,16 @@ def copy(seed: int, corpus: Path) -> Iterator[Prompt]:
     chance.shuffle(tasks)
     for code, task in tasks:
         message = f"{task}\n\n```python\n{code}\n```"
-        yield Prompt(chatml(message), message)
+        yield Prompt(chatml(message), [{"role": "user", "content": message}])
+
+
+def real(most: int) -> dict[str, list[Prompt]]:
+    """Return chats by kind of work, at most so many of each."""
+    kinds: dict[str, list[Prompt]] = {}
+    for line in REAL.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        kinds.setdefault(row["kind"], []).append(Prompt("", row["messages"]))
+    return {kind: prompts[:most] for kind, prompts in kinds.items()}
 
 
 def chatml(message: str) -> str:
