@@ -10,11 +10,11 @@ llama-server (PROGRAM) without drafts and with its n-gram drafters; llama_cpp.se
 transformers' prompt lookup, where these are installed.
 
 All run at the same time, one works: a prompt goes to one, then to the next; who comes first
-rotates. In every round they start anew, so what a drafter knows is of this round. A figure is the tokens of
-an answer by the seconds from its first token to its last, over that of the same prompt without
-drafts (transformers: its own; all others: ours). Pairs in which other programs took part of the
-machine are left out and counted; for kinds with such pairs there are further rounds, as many again
-at most. Shown are medians over prompts and rounds, for the first drafter with the interval that
+rotates. In every round they start anew, so what a drafter knows is of this round. A figure is the
+tokens of an answer by the seconds from its first token to its last, over that of the same prompt
+without drafts (transformers: its own; all others: ours). Pairs in which other programs took part of
+the machine are left out and counted; for kinds with such pairs there are further rounds, as many
+again at most. Shown are medians over prompts and rounds, for the first drafter with the interval that
 holds it at 95 % (bootstrap), and the geometric mean over kinds.
 """
 
