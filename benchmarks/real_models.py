@@ -14,8 +14,8 @@ rotates. In every round they start anew, so what a drafter knows is of this roun
 tokens of an answer by the seconds from its first token to its last, over that of the same prompt
 without drafts (transformers: its own; all others: ours). Pairs in which other programs took part of
 the machine are left out and counted; for kinds with such pairs there are further rounds, as many
-again at most. Shown are medians over prompts and rounds, for the first drafter with the interval that
-holds it at 95 % (bootstrap), and the geometric mean over kinds.
+again at most. Shown are medians over prompts and rounds, for the first drafter with the interval
+that holds it at 95 % (bootstrap), and the geometric mean over kinds.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _list(kind: type) -> Any:
 def main() -> None:
     """Measure and print; when interrupted, print what there is."""
     given = parse()
-    console = Console(stderr=True, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True, markup=False)
     programs = available(given, console)
     kinds = {kind: real(given.prompts)[kind] for kind in given.kinds}
     every = itertools.product(given.models, given.threads, given.temperature)
@@ -275,15 +275,12 @@ def main() -> None:
                     }
                     if some:
                         measure(setting, programs, some, turn, given, progress)
-                console.print("\n".join([*lines(setting, programs), ""]))
+                print("\n".join([*lines(setting, programs), ""]), flush=True)
     except RuntimeError as error:
         code = str(error)
     except KeyboardInterrupt:
-        console.print("interrupted")
+        print("\n".join([*lines(setting, programs), "", "interrupted"]))
         code = 130
-    for setting in settings:
-        if setting.cells:
-            print("\n".join([*lines(setting, programs), ""]))
     if given.json:
         body = {"arguments": vars(given), "settings": [asdict(one) for one in settings]}
         given.json.write_text(json.dumps(body, indent=1, default=str))

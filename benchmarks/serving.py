@@ -313,7 +313,7 @@ def main() -> None:
     """Parse the arguments, measure, print; when interrupted, print the complete blocks."""
     given = parse()
     signal.signal(signal.SIGTERM, interrupt)
-    console = Console(stderr=True, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True, markup=False)
     plan, results = Plan(given, settings(given), available(given, console)), Results()
     plan.settings.cores.keep_client()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
