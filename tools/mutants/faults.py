@@ -416,7 +416,7 @@ FAULTS = (
     Fault("vLLM keeps what requests said that have gone", PACKAGE + "adapters/vllm/request_options.py",
           "if len(held) > len(present):", "if not held:", ("tests/adapters/vllm/test_requests.py", "tests/adapters/vllm/test_proposer.py")),
     Fault("vLLM's namespaces have each pass to themselves", PACKAGE + "adapters/vllm/suffix.py",
-          "made = group.propose(limits, others, tokens - group.num_rows)", "made = group.propose(limits)", ("tests/adapters/vllm/test_namespaces.py",)),
+          "made = group.propose(limits[part], others, tokens - group.num_rows)", "made = group.propose(limits[part])", ("tests/adapters/vllm/test_namespaces.py",)),
     Fault("vLLM's namespaces are followed for ever", PACKAGE + "adapters/vllm/namespaces.py",
           "        self._drop_idle()\n", "", ("tests/adapters/vllm/test_namespaces.py",)),
     Fault("vLLM's requests share where its setting forbids it", PACKAGE + "adapters/vllm/settings.py",
