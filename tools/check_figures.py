@@ -1,0 +1,148 @@
+"""Run the commands behind figures of the documentation again and compare.
+
+    python tools/check_figures.py            # those that are the same on every machine, a minute
+    python tools/check_figures.py --timed    # also ratios of times, on a machine with nothing else
+
+Every entry of FIGURES is a command and the lines that its output must give. A line that the
+document does not have is printed, and the exit code is 1. Of timed lines every number may differ by
+TOLERANCE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TOLERANCE = 1.25
+PROFILES = ("h100-8b", "moe", "cpu", "moe-a3b")
+SETS = {
+    "agentic.tau2_tools": "agents with tools (tau2)",
+    "agentic.tau_airline_4trials": "agents, four tries of a task (tau airline)",
+    "chat.mtbench": "chat (MT-Bench)",
+    "chat_revise.mt_redundant": "chat that revises answers",
+    "code_edit.aider_swebench": "code edits (aider, SWE-bench)",
+    "code_edit.debugbench": "code repairs (DebugBench)",
+    "doc_rewrite.booookscore_inc": "summaries of books, grown step by step",
+    "rag.mtrag": "RAG (MTRAG)",
+    "reasoning.misguided_attention": "reasoning",
+    "specbench.vicuna7b_greedy": "Spec-Bench",
+    "structured.crux_json": "JSON answers",
+    "structured.spider_sql": "SQL (Spider)",
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A command that prints JSON, and what a document says of it.
+
+    command: its words after `ngramspec`; FILE stands for a temporary file.
+    lines: the document's lines or parts of lines, made of the output.
+    timed: numbers depend on the machine.
+    """
+
+    document: str
+    command: tuple[str, ...]
+    lines: Callable[[Any], Iterator[str]]
+    timed: bool = False
+
+    def missing(self) -> list[str]:
+        """Run the command; return the lines that the document does not have."""
+        text = " ".join((ROOT / self.document).read_text().split())
+        alike = near if self.timed else str.__contains__
+        return [line for line in self.lines(run(self.command)) if not alike(text, line)]
+
+
+def run(command: tuple[str, ...]) -> Any:
+    """Return what a command prints as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [word.replace("FILE", f"{folder}/file") for word in command]
+        program = [sys.executable, "-m", "ngramspec", *words, "--json"]
+        ran = subprocess.run(program, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    return json.loads(ran.stdout)
+
+
+def near(text: str, line: str) -> bool:
+    """Return whether a text has a line like this one, each number within TOLERANCE."""
+    pattern = re.compile(r"([\d.]+)".join(map(re.escape, re.split(r"[\d.]*\d", line))))
+    numbers = [float(one) for one in re.findall(r"[\d.]*\d", line)]
+    for match in pattern.finditer(text):
+        pairs = list(zip(map(float, match.groups()), numbers, strict=True))
+        if all(max(pair) <= TOLERANCE * min(pair) for pair in pairs):
+            return True
+    return False
+
+
+def replay(output: Any) -> Iterator[str]:
+    """Yield the rows of the modelled speed-up."""
+    for name, one in output["sets"].items():
+        speeds = " | ".join(f"{one['modelled_speedup'][p]:.2f}" for p in PROFILES)
+        yield f"| {SETS[name]} | {one['mean_accepted_length']:.2f} | {speeds} |"
+    ours = output["drafter"]
+    means = (f"{output['geometric_mean_speedup'][ours][p]:.2f}" for p in PROFILES)
+    yield f"| over plain decoding, geometric mean | {' | '.join(means)} |"
+    peers = (f"{output['against_peers'][ours][p]['geometric_mean_ratio']:.3f}" for p in PROFILES)
+    yield f"| over each set's best peer | {' | '.join(peers)} |"
+
+
+def held_out(output: Any) -> Iterator[str]:
+    """Yield what a corpus file is said to add."""
+    one, two = output["held_out"]["without_file"], output["held_out"]["with_file"]
+    yield f"drafts {two['right'] / one['right'] - 1:.0%} more".replace("%", " %")
+    yield (
+        f"(mean accepted length {one['mean_accepted_length']:.2f} without, "
+        f"{two['mean_accepted_length']:.2f} with it)"
+    )
+
+
+def demo(output: Any) -> Iterator[str]:
+    """Yield the rows of the demo's table."""
+    for one in output["summary"][1:]:
+        name = one["drafter"].replace("suffix", "suffix, with a policy")
+        accepted, length = round(100 * one["acceptance"]), one["mean_accepted_length"]
+        yield f"| {name} | {one['speedup']:.2f}x | {accepted} % | {length:.2f} |"
+
+
+FIGURES = (
+    Figures(
+        "docs/results/index.md",
+        ("bench", "replay", "benchmarks/data/traces", "--peers-from", "benchmarks/data/peers.json"),
+        replay,
+    ),
+    Figures(
+        "docs/how-to/corpus-file.md",
+        ("build-cache", "corpora", "-o", "FILE", "--min-count", "2", "--held-out", "5%"),
+        held_out,
+    ),
+    Figures("docs/results/index.md", ("demo",), demo, timed=True),
+)
+
+
+def main() -> None:
+    """Compare, print what differs, and end with 1 if anything does."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--timed", action="store_true", help="also ratios of times")
+    timed, wrong = parser.parse_args().timed, 0
+    for one in FIGURES:
+        if one.timed and not timed:
+            continue
+        missing = one.missing()
+        wrong += len(missing)
+        print(f"{one.document}: ngramspec {' '.join(one.command)}: {len(missing)} lines differ")
+        for line in missing:
+            print(f"  measured now: {line}")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()
