@@ -12,6 +12,7 @@ from ngramspec._version import __version__
 from ngramspec.cli.bench import bench
 from ngramspec.cli.build_cache import build_cache
 from ngramspec.cli.cache import cache
+from ngramspec.cli.check import check
 from ngramspec.cli.command import HELP_NAMES, CommandGroup
 from ngramspec.cli.demo import demo
 from ngramspec.cli.generate import generate
@@ -24,6 +25,7 @@ _ERRORS = ("strict", "surrogateescape")  # what fails where a character cannot b
 EPILOG = """\b
 Examples:
   ngramspec demo
+  ngramspec check --model model.gguf
   ngramspec generate -p $'Repeat this text:\\n\\none two three, one two three'
   ngramspec generate --model model.gguf --spec-type ngram-mod -p "Once upon a time"
   ngramspec serve --model model.gguf --port 8080
@@ -52,5 +54,5 @@ def main(debug: bool) -> None:
             stream.reconfigure(errors="replace")
 
 
-for one in (demo, generate, build_cache, cache, serve, bench, tune):
+for one in (demo, generate, build_cache, cache, serve, bench, tune, check):
     main.add_command(one)

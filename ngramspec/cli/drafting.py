@@ -1,4 +1,4 @@
-"""The line that tells what drafts, in which memory, or why nothing does."""
+"""The lines that tell what drafts, in which memory, or why nothing does, and what it can give."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from ngramspec.cli.output import size_text
 
 if TYPE_CHECKING:
+    from ngramspec.costs import CostTable
     from ngramspec.engine.drafting import Drafting
+
+MOST_RIGHT = 15  # tokens of a draft: longer ones are seldom right to their end
 
 
 def drafting_line(drafting: Drafting) -> str:
@@ -34,3 +37,16 @@ def drafting_line(drafting: Drafting) -> str:
     elif drafting.rollback == "saved":
         parts.append(f"{state} of state saved for a draft")
     return "; ".join([f"drafters {', '.join(parts)}", *drafting.notes])
+
+
+def gain_line(costs: CostTable, longest: int = MOST_RIGHT) -> str:
+    """Return what right drafts of up to `longest` tokens can give as one line, "" for nothing."""
+    from ngramspec.engine.drafting import best_pass
+
+    size, times = best_pass(costs, min(longest, MOST_RIGHT))
+    if times >= size:
+        return ""
+    return (
+        f"a pass over {size} tokens costs {times:.1f} times one: right drafts make answers up to "
+        f"{size / times:.1f} times as fast here"
+    )

@@ -57,7 +57,6 @@ OF_CONTEXT = (
 )
 SHARE = NumberRange(0, 1)
 ROUNDS = 3  # of --compare, each with drafts and without
-NOISY = 1.25  # times the slowest run without drafts, at which they say nothing
 
 
 @click.command(
@@ -289,7 +288,9 @@ class _Comparison:
     @property
     def noisy(self) -> bool:
         """Whether equal runs differ too much for a conclusion."""
-        return max(self.plain_rates) > NOISY * min(self.plain_rates)
+        from ngramspec.bench.e2e.rounds import NOISY, spread
+
+        return spread(self.plain_rates) > NOISY
 
 
 class _Session:

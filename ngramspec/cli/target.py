@@ -184,7 +184,7 @@ def open_model(values: Mapping[str, Any], fitted: Fitted | None = None) -> Llama
 
     prepare_process(values)
     if fitted is None:
-        fitted = fit_target({**values, "ctx_size": SHORT})
+        fitted = fit_target({**values, "ctx_size": values.get("ctx_size") or SHORT})
     return LlamaModel(
         values["model"] or embedded_model(),
         placement=fitted.placement,

@@ -115,15 +115,22 @@ def longest_of(policy: DraftPolicy) -> int | None:
     return known if isinstance(known, int) else None
 
 
-def unpaid(costs: CostTable, longest: int) -> str:
-    """Return why no draft of up to `longest` tokens can pay, "" if one may.
+def best_pass(costs: CostTable, longest: int) -> tuple[int, float]:
+    """Return the pass by which right drafts of up to `longest` tokens gain most.
 
     A draft pays best where all of it is right: then its pass yields one token more than it has.
+
+    Returns:
+        (int, float): Its tokens, and how many passes over one token it costs.
     """
-    alone = costs.cost(1)
-    sizes = range(2, min(longest, MOST_LOOKED_AT) + 2)
-    best = min(sizes, key=lambda size: costs.cost(size) / size, default=1)
-    if best == 1 or costs.cost(best) < best * alone:
+    sizes = range(2, longest + 2)
+    size = min(sizes, key=lambda size: costs.cost(size) / size, default=1)
+    return size, costs.cost(size) / costs.cost(1)
+
+
+def unpaid(costs: CostTable, longest: int) -> str:
+    """Return why no draft of up to `longest` tokens can pay, "" if one may."""
+    size, times = best_pass(costs, min(longest, MOST_LOOKED_AT))
+    if size == 1 or times < size:
         return ""
-    times = costs.cost(best) / alone
-    return f"the policy sends next to none: {best} tokens in a pass cost {times:.1f} times one"
+    return f"the policy sends next to none: {size} tokens in a pass cost {times:.1f} times one"

@@ -10,7 +10,7 @@ from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate
-from ngramspec.engine.drafting import unpaid
+from ngramspec.engine.drafting import best_pass, unpaid
 
 
 def test_pools_and_caches_are_counted_for_their_drafters() -> None:
@@ -71,6 +71,13 @@ def test_an_engine_without_drafters_says_so() -> None:
     made = Engine(FakeTarget(), own).drafting()
     assert made.active
     assert list(made.drafters) == ["own"]
+
+
+def test_costs_tell_what_right_drafts_can_give() -> None:
+    table = CostTable(((1, 2.0), (2, 3.0), (4, 3.8), (16, 32.0), (32, 6.0), (64, 90.0)))
+    assert best_pass(table, 62) == (32, 3.0)
+    assert best_pass(table, 15) == (4, 1.9)
+    assert best_pass(table, 0) == (1, 1.0)
 
 
 def test_costs_tell_that_no_draft_pays() -> None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from helpers.cli import assert_one_error
 from helpers.serving import REPEAT, wait_until
+from ngramspec.costs import CostTable, save_costs
 
 
 def invoke(*arguments: str, **environment: str) -> Any:
@@ -51,7 +52,10 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     wait_until(lambda: "draft acceptance" in server.text)
     assert server.end() == 0
     assert re.fullmatch(r"loading tiny-code-q8_0\.gguf \(\d\.\d MiB\) \.\.\.", server.lines[0])
-    assert "model mine, 3 slots, 2048 tokens of context shared by all\n" in server.text
+    assert (
+        "model mine, the embedded model, 3 slots, 2048 tokens of context shared by all\n"
+        in server.text
+    )
     assert "drafters ngram-mod (16.0 MiB), ngram-cache (" in server.text
     assert "up to 64 tokens by policy fixed\n" in server.text
     assert "was trained with" not in server.text
@@ -60,6 +64,39 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     assert learned.stat().st_size > 1000
     assert pool.stat().st_size > 1000
     assert server.process.stdout.read() == ""
+
+
+def test_the_start_tells_what_drafts_can_give_and_where_it_is_reached(
+    spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ngramspec.adapters.llama_cpp.saved_costs import costs_path
+    from ngramspec.cli.serve import serve
+    from ngramspec.cli.target import open_model, open_target
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    settings = ("-np", "1", "-c", "512", "-t", "1")
+    with serve.make_context("serve", [*settings], resilient_parsing=True) as context:
+        options = context.params
+    with open_model(options) as model, open_target(options, model) as target:
+        path = costs_path(model, target.settings)
+    path.parent.mkdir(parents=True)
+    save_costs(CostTable(((1, 0.01), (4, 0.019), (8, 0.08))), path)
+    gain = "a pass over 4 tokens costs 1.9 times one: right drafts make answers up to 2.1 times"
+    server = spawn(*settings)
+    url = server.url()
+    wait_until(lambda: "/v1)" in server.text)
+    assert f"listening on {url} (page: /, API: /v1)" in server.lines
+    assert f"{gain} as fast here" in server.lines
+    assert "model tiny-code-q8_0, the embedded model, 1 slot, 512 tokens of context each\n" in (
+        server.text
+    )
+    assert server.end() == 0
+    server = spawn(*settings, "--spec-type", "none", "--no-ui", "--api-prefix", "/a")
+    url = server.url()
+    wait_until(lambda: "/v1)" in server.text)
+    assert f"listening on {url} (API: /a/v1)" in server.lines
+    assert "costs 1.9 times" not in server.text
+    assert server.end() == 0
 
 
 def test_a_server_that_anybody_reaches_says_so(spawn: Any) -> None:

@@ -276,6 +276,11 @@ def _busy(made: Calibration, stolen: float) -> str:
         return f"{made.scattered:.0%} of the passes took longer than others of their size"
     if (stolen := _stolen() - stolen) > MOST_STOLEN:
         return f"its host took {stolen:.2f} s of the processors"
+    return overload()
+
+
+def overload() -> str:
+    """Return how much more the machine has had to do lately than it can, "" if that is not so."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # not on Windows
     processors = os.cpu_count() or 1
     return f"load {load:.1f} on {processors} processors" if load > processors else ""

@@ -334,7 +334,7 @@ class Bench:
         lacks = next((mode.spec for mode in modes if mode.small and kind not in mode.spec), None)
         if lacks is not None:
             raise InputError(f"{lacks!r} needs a draft model: give its file (--model-draft)")
-        self._target, self._small = target, small
+        self._target, self.small = target, small
         self._modes = modes
         self._exact = target.exact_batch > 0
         self._policies = {
@@ -400,9 +400,9 @@ class Bench:
         return _run_alone(Engine(self._target, None, exact=self._exact), request)
 
     def _run(self, mode: Mode, request: Request) -> Run:
-        small = self._small if mode.small else None
-        if isinstance(self._small, MtpHeads):
-            self._small.follow(mode.small)  # forgets the last run; without them no pass costs more
+        small = self.small if mode.small else None
+        if isinstance(self.small, MtpHeads):
+            self.small.follow(mode.small)  # forgets the last run; without them no pass costs more
         elif small is not None:
             small.enter(0, "of another run")  # what the last run left is dropped
         engine = Engine(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 Mode = TypeVar("Mode")
 Run = TypeVar("Run")
+NOISY = 1.25  # times the slowest of equal runs, at which they say nothing
 
 
 def run_in_turns(
@@ -43,6 +45,11 @@ def run_in_turns(
             advance()
         made.append({mode: found[mode] for mode in modes})
     return made
+
+
+def spread(rates: Sequence[float]) -> float:
+    """Return how many times as fast as the slowest of equal runs the fastest was."""
+    return max(rates) / min(rates) if min(rates) else math.inf
 
 
 def first_difference(expected: Iterable[int], got: Iterable[int]) -> int | None:

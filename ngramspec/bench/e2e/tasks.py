@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,6 +137,12 @@ FREE = Task(
     "free",
     "Write free text",
     ("Tell a short story about a clock maker who moves to a fishing village by the sea.",),
+)
+# Kinds of work for `ngramspec check`, with short prompts: each is read dozens of times.
+KINDS = (
+    Task("copies", "Copy code", ("Repeat this code:\n\n" + _fence(POP),)),
+    Task("edits", "Edit code", ("Rename `total` to `sum` in this code:\n\n" + _fence(INVOICE),)),
+    replace(FREE, name="chats"),
 )
 
 

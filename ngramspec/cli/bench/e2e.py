@@ -31,6 +31,7 @@ from ngramspec.cli.llama_cpp.threads import thread_options
 from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import (
     AT_LEAST_1,
+    Decorator,
     NumberRange,
     json_option,
     option,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.adapters.llama_cpp.mtp import SecondSettings
+    from ngramspec.adapters.llama_cpp.target import LlamaTarget
     from ngramspec.arrays import TokenIds
     from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, PromptResult
     from ngramspec.bench.e2e.tasks import Task
@@ -83,16 +86,23 @@ Texts differ where rounding decides between two tokens. --exact avoids that; see
 {page_url("explanation/exactness.md")}"""
 
 
+def prompt_options(otherwise: str) -> Decorator:
+    """Return the options that name prompts. otherwise: what is asked without them."""
+    return options(
+        option(PROMPTS, "--prompts", "files", multiple=True, metavar="PATH",
+               type=click.Path(exists=True, path_type=Path),
+               help="Text or .jsonl file, or a folder of them (repeatable). Default: "
+               f"{otherwise}."),
+        option(PROMPTS, "--chat/--raw", default=None,
+               help="Use the model's chat template, if it has one (default), or the bare prompt."),
+    )  # fmt: skip
+
+
 @click.command("e2e", cls=SectionCommand, epilog=EPILOG)
 @options(
     model_options("Model"),
     running("Model"),
-    option(PROMPTS, "--prompts", "files", multiple=True, metavar="PATH",
-           type=click.Path(exists=True, path_type=Path),
-           help="Text or .jsonl file, or a folder of them (repeatable). Default: the demo's "
-           "tasks."),
-    option(PROMPTS, "--chat/--raw", default=None,
-           help="Use the model's chat template, if it has one (default), or the bare prompt."),
+    prompt_options("the demo's tasks"),
     option(DRAFTS, "--drafter", "--spec-type", "drafters", multiple=True, metavar="SPEC",
            shell_complete=completion.in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
            help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
@@ -123,15 +133,11 @@ def e2e(**values: Any) -> None:
     in the same round. Every run has a fresh drafter: nothing is learned from the run before, which
     had the same prompt. Times do not include the prompt.
     """
-    from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
-    from ngramspec.bench.e2e.bench import Bench, tokenize_tasks
     from ngramspec.bench.e2e.tasks import TASKS, load_tasks
 
     resolve_model(values)
     tasks = load_tasks(values["files"]) if values["files"] else list(TASKS)
     modes = _modes(values)
-    policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
-    values["spec_tree"] = tree_of(values["spec_tree"], policies)
     heads = any(HEADS in mode.spec for mode in modes)
     if heads and any(NAME in mode.spec for mode in modes):
         raise click.UsageError(f"--drafter takes either {NAME} or {HEADS}")
@@ -140,6 +146,45 @@ def e2e(**values: Any) -> None:
     bounds = DraftChoice((), "priority", {}, draft_max=values["max_draft"])
     values["max_draft"] = bounds.max_draft
     small = take_second(values, bounds, slots=1, heads=heads)
+    with open_bench(values, tasks, modes, small) as (bench, target, prompts):
+        values["draft_model"] = None if bench.small is None else bench.small.info.as_json()
+        with interruptible(NOTE_MEASURED) as interrupt:
+            results = _results(values, target.model, bench, tasks, prompts, len(modes), interrupt)
+            found = list(results)
+    if not found:
+        click.echo("nothing was measured", err=True)
+    elif values["as_json"]:
+        print_json(_as_json(values, found))
+    else:
+        _show(values, found)
+    if interrupt.requested:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED)
+
+
+@contextlib.contextmanager
+def open_bench(
+    values: dict[str, Any],
+    tasks: Sequence[Task],
+    modes: Sequence[Mode],
+    small: SecondSettings | None = None,
+) -> Iterator[tuple[Bench, LlamaTarget, list[TokenIds]]]:
+    """Load the model; yield what runs the modes on it, the idle target, and the tasks' prompts.
+
+    Args:
+        values: A command's options, with `chat`, `n_predict`, `max_draft`, `policy` and
+            `spec_tree`, which is turned off where no mode can choose branches.
+        tasks: What the model is asked.
+        modes: As for Bench.
+        small: The draft model or MTP heads.
+
+    Raises:
+        As tokenize_tasks, open_model, open_target and set_up_drafts.
+    """
+    from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
+    from ngramspec.bench.e2e.bench import Bench, tokenize_tasks
+
+    policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
+    values["spec_tree"] = tree_of(values["spec_tree"], policies)
     with open_model(values) as model:
         prompts = tokenize_tasks(model, tasks, values["chat"])
         room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
@@ -149,21 +194,8 @@ def e2e(**values: Any) -> None:
             contextlib.ExitStack() as stack,
         ):
             setup = set_up_drafts(target, small, stack, policies)
-            second = setup.second
-            values["draft_model"] = None if second is None else second.info.as_json()
             chosen = (values["policy"], values["max_draft"], setup.costs, values["spec_tree"])
-            bench = Bench(target, modes, *chosen, second)
-            with interruptible(NOTE_MEASURED) as interrupt:
-                results = _results(values, model, bench, tasks, prompts, len(modes), interrupt)
-                found = list(results)
-    if not found:
-        click.echo("nothing was measured", err=True)
-    elif values["as_json"]:
-        print_json(_as_json(values, found))
-    else:
-        _show(values, found)
-    if interrupt.requested:
-        raise click.exceptions.Exit(EXIT_INTERRUPTED)
+            yield Bench(target, modes, *chosen, setup.second), target, prompts
 
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:

@@ -16,9 +16,10 @@ from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.mtp import SecondSettings
+from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.command import Failure
-from ngramspec.cli.drafting import drafting_line
+from ngramspec.cli.drafting import drafting_line, gain_line
 from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.llama_cpp.words import names_in
@@ -146,7 +147,9 @@ def _serve(
         if key_file is not None:
             take = functools.partial(take_keys, options, choice, app.state.service)
             stack.enter_context(KeyWatch(key_file, take))
-        http = HttpServer(app, lambda: tell(f"listening on {', '.join(urls)}"), begin_end)
+        page = f"page: {settings.api_prefix}/, " if settings.page else ""
+        where = f"listening on {', '.join(urls)} ({page}API: {settings.api_prefix}/v1)"
+        http = HttpServer(app, lambda: tell(where), begin_end)
         preparing.callback(http.workers.join)
         preparing.callback(app.state.service.bridge.join)
         preparing.callback(shutdown.part, "preparing requests", PREPARE_SECONDS)
@@ -204,12 +207,11 @@ def _close(worker: EngineThread, shutdown: Shutdown) -> None:
 def _greet(options: Mapping[str, Any], served: ServedModel, target: LlamaTarget) -> None:
     """Print what is served and what drafts."""
     engine, trained = served.engine, served.model.n_ctx_train
-    if options["model"] is None:
-        tell("no --model given: using the embedded model")
+    name = served.name if options["model"] else f"{served.name}, the embedded model"
     each, cells = engine.context_size, target.cells
     shared = cells is not None and cells < engine.num_slots * each
     tell(
-        f"model {served.name}, {engine.num_slots} slot{'s' * (engine.num_slots > 1)}, "
+        f"model {name}, {engine.num_slots} slot{'s' * (engine.num_slots > 1)}, "
         + (
             f"{cells} tokens of context shared by all"
             if shared
@@ -221,6 +223,9 @@ def _greet(options: Mapping[str, Any], served: ServedModel, target: LlamaTarget)
     if line := sharing_line(target):
         tell(line)
     tell(drafting_line(served.drafting))
+    costs = find_costs(target.model, target.settings) if served.drafting.active else None
+    if costs is not None and (line := gain_line(costs, served.drafting.longest)):
+        tell(line)
     if engine.context_size > trained > 0:
         tell(
             f"a slot has {engine.context_size} tokens of context, but the model was trained with "

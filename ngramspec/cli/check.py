@@ -1,0 +1,197 @@
+"""`ngramspec check`: whether drafts are worth it for a model on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ngramspec._version import __version__
+from ngramspec.cli.bench.e2e import WARM_UP, open_bench, prompt_options
+from ngramspec.cli.command import (
+    EXIT_INTERRUPTED,
+    NOTE_MEASURED,
+    Interrupt,
+    SectionCommand,
+    interruptible,
+)
+from ngramspec.cli.drafting import gain_line
+from ngramspec.cli.drafts import DEFAULT_SPEC, NO_DRAFTS
+from ngramspec.cli.llama_cpp.loading import SECTION as LOADING
+from ngramspec.cli.llama_cpp.loading import loading_options
+from ngramspec.cli.llama_cpp.placement import SECTION as DEVICES
+from ngramspec.cli.llama_cpp.placement import placement_options
+from ngramspec.cli.llama_cpp.threads import SECTION as THREADS
+from ngramspec.cli.llama_cpp.threads import thread_options
+from ngramspec.cli.model import resolve_model
+from ngramspec.cli.options import COUNT, NumberRange, given_words, json_option, option, options
+from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
+from ngramspec.cli.progress import progress
+from ngramspec.cli.target import model_options, running
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
+
+if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.target import LlamaTarget
+    from ngramspec.arrays import TokenIds
+    from ngramspec.bench.e2e.bench import Bench
+    from ngramspec.bench.e2e.check import Finding, Verdict
+    from ngramspec.bench.e2e.tasks import Task
+    from ngramspec.engine.calibration import Calibration
+
+MODEL = "Model"
+SIZES = (1, 2, 4, 8, 16)  # tokens of the passes that are timed
+CONTEXT = 128  # tokens before them
+ROUNDS = 5  # of these passes
+FOR_PASSES = 0.15  # of the time, at most
+LONGEST = 80  # tokens of an answer: past its first words, and short enough for a slow model
+COLUMNS = ("work", "temp.", "without", "with drafts", "times", "rounds", "of", "accepted")
+NOTE = """\
+without, with drafts: tokens/s after the prompt, medians; times: as fast, median
+of the rounds, and their range; accepted: drafted tokens that were right. Each
+run has a fresh drafter: text that was asked for before comes faster still.
+"""
+EPILOG = """\b
+Examples:
+  ngramspec check
+  ngramspec check --model model.gguf
+  ngramspec check --model model.gguf -t 4 -fa on --prompts mine.txt --prompts chats.jsonl
+  ngramspec check --model model.gguf --seconds 300 --json > check.json
+
+Give the options that you would start `ngramspec serve` with. Without --prompts it asks
+for a copy, an edit and a story. Ctrl-C prints what was measured.
+"""
+
+
+@click.command(cls=SectionCommand, epilog=EPILOG)
+@options(
+    model_options(MODEL),
+    option(MODEL, "-c", "--ctx-size", type=COUNT, default=0, show_default=False,
+           help="Context that the server is to have: less of the model may fit on a GPU beside a "
+           "large one."),
+    running(MODEL),
+    prompt_options("a copy, an edit and a story"),
+    placement_options(),
+    loading_options(),
+    thread_options(),
+    option("Options", "--seconds", type=NumberRange(0, min_open=True), default=100, metavar="N",
+           help="Most time, once the model is loaded."),
+    json_option(),
+)  # fmt: skip
+def check(**values: Any) -> None:
+    """Tell whether drafts are worth it for a model on this machine.
+
+    Measures in two minutes what passes over several tokens cost, which bounds what drafts can give,
+    and the speed with and without drafts, by turns, at temperature 0 and at the server's default.
+    Prints a verdict and the line to start the server with; where equal runs differ too much, it
+    draws no conclusion.
+    """
+    from ngramspec.adapters.llama_cpp.saved_costs import overload
+    from ngramspec.bench.e2e.bench import PLAIN, parse_mode
+    from ngramspec.bench.e2e.check import conclude
+    from ngramspec.bench.e2e.tasks import KINDS, load_tasks
+
+    resolve_model(values)
+    values |= {"n_predict": LONGEST, "max_draft": DEFAULT_MAX_DRAFT}
+    values |= {"policy": "auto", "spec_tree": "auto"}
+    tasks = load_tasks(values["files"]) if values["files"] else KINDS
+    modes = [parse_mode(PLAIN), parse_mode(DEFAULT_SPEC)]
+    with (
+        open_bench(values, tasks, modes) as (bench, target, prompts),
+        interruptible(NOTE_MEASURED) as interrupt,
+    ):
+        busy = overload()  # by others, before this one begins
+        passes, findings = _measure(values["seconds"], tasks, bench, target, prompts, interrupt)
+        name = target.model.path.name
+    verdict = conclude(findings, busy)
+    words = ["ngramspec", "serve", *given_words(MODEL, DEVICES, LOADING, THREADS)]
+    line = shlex.join(words + ["--spec-type", NO_DRAFTS] * (verdict.answer == "no"))
+    if values["as_json"]:
+        print_json({
+            "version": __version__,
+            "model": name,
+            "answer": verdict.answer,
+            "verdict": verdict.text,
+            "busy": verdict.busy,
+            "noise": round(verdict.noise, 4),
+            "serve": line,
+            "passes": passes.rows(),
+            "findings": [finding.as_json() for finding in findings],
+        })  # fmt: skip
+    else:
+        _show(name, passes, findings, verdict)
+        if verdict.answer != "unknown":
+            click.echo(f"  {line}")
+    if interrupt.requested:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED)
+
+
+def _measure(
+    seconds: float,
+    tasks: Sequence[Task],
+    bench: Bench,
+    target: LlamaTarget,
+    prompts: Sequence[TokenIds],
+    interrupt: Interrupt,
+) -> tuple[Calibration, list[Finding]]:
+    """Time passes, then answers, as long as there is time."""
+    from ngramspec.bench.e2e.check import measure
+    from ngramspec.bench.e2e.tasks import sample_tokens
+    from ngramspec.engine import Sampling
+    from ngramspec.engine.calibration import calibrate
+
+    begun = time.monotonic()
+    with progress("timing passes", int(seconds)) as steps:
+
+        def advance(name: str = "timing passes") -> None:
+            steps.title = name
+            steps(min(int(time.monotonic() - begun), steps.total) - steps.done)
+
+        def stopped(share: float = 1.0) -> bool:
+            return interrupt.requested or time.monotonic() - begun > share * seconds
+
+        most = min(target.max_batch, target.exact_batch or target.max_batch)
+        sizes = [size for size in SIZES if size <= most]
+        tokens = sample_tokens(target.model, min(CONTEXT, target.context_size))
+        passes = calibrate(
+            target, tokens, sizes, ROUNDS, advance=advance, stopped=lambda: stopped(FOR_PASSES)
+        )
+        advance("warming up")
+        if not stopped():
+            bench.warm_up(prompts[0][:WARM_UP], Sampling(temperature=0))
+        findings = measure(bench, tasks, prompts, LONGEST, advance=advance, stopped=stopped)
+    return passes, findings
+
+
+def _show(model: str, passes: Calibration, findings: Sequence[Finding], verdict: Verdict) -> None:
+    console = plain_console()
+    console.print(model, style="bold", soft_wrap=True)
+    rows = passes.rows()
+    if rows and rows[0]["relative"]:
+        table = make_table(["tokens in a pass", *(str(row["tokens"]) for row in rows)], gap=2,
+                           text=["tokens in a pass"])  # fmt: skip
+        table.add_row("ms", *(f"{1e3 * row['seconds']:.1f}" for row in rows))
+        table.add_row("passes over one", *(f"{row['relative']:.1f}" for row in rows))
+        console.print(table)
+        if not verdict.busy:
+            most = gain_line(passes.table(model)) or "no draft can make answers faster here"
+            console.print(f"So {most}.")
+    if findings:
+        table = make_table(COLUMNS, text=COLUMNS[:1])
+        for one in findings:
+            outcome, (low, high) = one.outcome, one.bounds
+            table.add_row(
+                one.name,
+                f"{one.temperature:g}",
+                f"{one.plain_median:.1f}",
+                f"{outcome.tokens_per_second:.1f}",
+                "unclear" if one.change == "unclear" else speedup_cell(one.ratio),
+                f"{low:.2f} to {high:.2f}",
+                str(len(outcome.ratios)),
+                f"{outcome.accepted}/{outcome.drafted}",
+            )
+        console.print(table)
+        console.print(NOTE, style="dim")
+    console.print(verdict.text, style="bold")
