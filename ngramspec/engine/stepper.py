@@ -80,7 +80,7 @@ class Stepper:
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity, target.max_outputs, chain.shorten)
         self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind, max_branches)
-        self._offers = Offers(chain, policy) if isinstance(policy, AutoPolicy) else None
+        self._offers = Offers(chain, policy, self._room) if isinstance(policy, AutoPolicy) else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
