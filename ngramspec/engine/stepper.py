@@ -325,11 +325,13 @@ class Stepper:
                 log.exception("a decode failed")
             self._give_up(error)
             return False
-        seconds = time.perf_counter() - started
+        seconds, aside = time.perf_counter() - started, self._target.aside
         if self.sequences.unsettled:
             self.sequences.unsettled.clear()
         if not plan.advance(stats, seconds):
-            self._policy.observe(len(batch), seconds)
+            self._policy.observe(len(batch), seconds - aside)
+            if aside and isinstance(self._policy, AutoPolicy):
+                self._policy.spend(aside)
             return True
         for slot in plan.members:
             if not slot.decoding:

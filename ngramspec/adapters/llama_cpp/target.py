@@ -6,6 +6,7 @@ import ctypes
 import logging
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -130,6 +131,7 @@ class LlamaTarget:
         self._chains = Chains(model, self.context_size)
         self._follower: Follower | None = None
         self._states_of: Callable[[int], States] | None = None
+        self.aside = 0.0
         self._closed = False
         model.use(self)
 
@@ -185,11 +187,13 @@ class LlamaTarget:
         Threads: releases the GIL.
         """
         status = self._context.decode(batch, rows)
+        self.aside = self._context.branch_seconds
         if status != OK:
             raise failure_of(status, len(batch), native_llama.log_since(self._context.log_start))
         if self._states_of is not None:
-            states_of = self._states_of
+            states_of, started = self._states_of, perf_counter()
             self._tell(lambda follower: follower.decoded(batch, states_of(len(batch))))
+            self.aside += perf_counter() - started
 
     def truncate(self, sequence: int, length: int) -> bool:
         """Remove the tokens from position `length` on; False when it cannot and nothing changed.

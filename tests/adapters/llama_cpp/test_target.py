@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -304,3 +305,19 @@ def test_a_follower_that_raises_is_told_no_more(open_target: Open, call: str) ->
         assert target.truncate(0, 10)
         assert calls.count(call) == 1
         assert calls[-1] == call
+
+
+def test_what_a_follower_takes_is_told_apart_from_the_pass(open_target: Open) -> None:
+    class Slow:
+        def decoded(self, *_: Any) -> None:
+            time.sleep(0.03)
+
+    with open_target(slots=1) as target:
+        batch, rows = Batch(64), Rows(target.vocab_size)
+        batch.add(0, 0, np.arange(1, 9, dtype=np.int32))
+        target.decode(batch, rows)
+        assert target.aside < 0.01
+        target.truncate(0, 0)
+        target.follow(Slow(), lambda count: np.zeros((count, 1), np.float32))  # type: ignore[arg-type]
+        target.decode(batch, rows)
+        assert target.aside >= 0.03
