@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -47,8 +48,14 @@ States = npt.NDArray[np.float32]
 class Follower(Protocol):
     """Follows what the cache holds, such as MTP heads; one that raises is told no more."""
 
+    def follow(self, wanted: bool) -> None:
+        """Rest, if `wanted` is False: it is told no more, and the target need give no states."""
+
     def decoded(self, batch: Batch, states: States) -> None:
-        """Take a batch that was computed, and the states after its tokens: float32, a row each."""
+        """Take a batch that was computed, and the states after its tokens: float32, a row each.
+
+        The states are the target's own memory, until the next decode.
+        """
 
     def truncated(self, slot: int, length: int) -> None:
         """A sequence has no tokens from `length` on."""
@@ -165,13 +172,16 @@ class LlamaTarget:
 
     def _tell(self, call: Callable[[Follower], None]) -> None:
         """Tell the follower of a change; one that raises is told no more, and requests go on."""
-        if self._follower is None:
+        follower = self._follower
+        if follower is None:
             return
         try:
-            call(self._follower)
+            call(follower)
         except Exception as error:
             log.warning("drafts of MTP heads end here: %r", error, exc_info=error)
             self.follow(None)
+            with suppress(Exception):
+                follower.follow(False)
 
     def decode(self, batch: Batch, rows: Rows) -> None:
         """Compute a batch; `rows` then shows the logits of its outputs, in order.

@@ -284,8 +284,13 @@ def test_the_bytes_of_a_context_grow_with_its_cache() -> None:
 @pytest.mark.parametrize("call", ["decoded", "truncated", "copied", "shifted"])
 def test_a_follower_that_raises_is_told_no_more(open_target: Open, call: str) -> None:
     calls: list[str] = []
+    follows: list[bool] = []
 
     class Failing:
+        def follow(self, wanted: bool) -> None:
+            follows.append(wanted)
+            raise RuntimeError("follow")
+
         def __getattr__(self, name: str) -> Callable[..., None]:
             def told(*_: Any) -> None:
                 calls.append(name)
@@ -305,6 +310,7 @@ def test_a_follower_that_raises_is_told_no_more(open_target: Open, call: str) ->
         assert target.truncate(0, 10)
         assert calls.count(call) == 1
         assert calls[-1] == call
+        assert follows == [False]
 
 
 def test_what_a_follower_takes_is_told_apart_from_the_pass(open_target: Open) -> None:
