@@ -16,6 +16,7 @@ from ngramspec._native.policy.arbiter import Arbiter, Asked
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.request import NO_TOKENS
+from ngramspec.engine.room import Room
 from ngramspec.engine.sources.draft_counts import Duration
 from ngramspec.engine.sources.draft_model import count_right
 from ngramspec.engine.sources.source import Chain, DraftSource
@@ -36,8 +37,8 @@ class Offer(NamedTuple):
     """A draft, and how likely each token is right if those before it are.
 
     claims: Perhaps of more tokens than the draft has.
+    name: Under which the policy corrects the claims, "" = not at all.
     before: Tokens of another source's draft that come first.
-    native: A native drafter made it; it has taught the policy itself how right its claims are.
     parents: Of each token that is claimed the index of the one before it; None = it is a chain.
     beside: It was asked for as a branch beside a free draft.
     """
@@ -45,15 +46,10 @@ class Offer(NamedTuple):
     source: DraftSource
     draft: TokenIds
     claims: Claims
+    name: str
     before: TokenIds = NO_TOKENS
-    native: bool = False
     parents: TokenIds | None = None
     beside: bool = False
-
-    @property
-    def name(self) -> str:
-        """Return the name under which the policy corrects the claims, "" = not at all."""
-        return "" if self.native else self.source.name
 
 
 class Wish(NamedTuple):
@@ -110,10 +106,11 @@ class Offers:
     Args:
         chain: Cleans drafts and shuts out sources that fail.
         policy: Chooses the drafts and their lengths.
+        room: Foresees how long answers are.
     """
 
-    def __init__(self, chain: Chain, policy: AutoPolicy) -> None:
-        self._chain, self._policy = chain, policy
+    def __init__(self, chain: Chain, policy: AutoPolicy, room: Room) -> None:
+        self._chain, self._policy, self._room = chain, policy, room
         self._arbiter = Arbiter(policy)
         self._prices: dict[str, Price] = {}
         self._made: dict[int, list[Offer]] = {}  # by slot, of this step
@@ -183,7 +180,7 @@ class Offers:
             for slot, draft in self._chain.ask(source, members, limits):
                 claims = self._claims(slot, source, draft)
                 if claims is not None:
-                    found.setdefault(slot, []).append(Offer(source, draft, claims))
+                    found.setdefault(slot, []).append(Offer(source, draft, claims, source.name))
         for slot, made in found.items():
             self._made[slot.id] += made
         return list(found.items())
@@ -238,8 +235,6 @@ class Offers:
         sent = slot.draft.size
         room = proposer.limit(slot, source.name)
         longest = min(getattr(source, "max_draft", MOST_DRAFTED), MOST_DRAFTED)
-        if min(longest + sent, room) < slot.min_draft:  # it would not be sent
-            return NO_WISH
         asked = self._arbiter.ask(
             slot.id,
             source.name,
@@ -256,12 +251,11 @@ class Offers:
             None if free is None else free.parents,
             proposer.width or 1,
             hasattr(source, "bound"),
+            slot.min_draft,
+            max(self._room.left(slot.generation, slot.length), 1),
         )
-        least = slot.min_draft - (sent if asked.after or asked.beside else 0)
-        if not asked.trial and asked.tokens < least:
-            return NO_WISH
         if asked.tokens and hasattr(source, "bound"):
-            source.bound(slot.id, partial(self._pays, slot.id, source.name, least))
+            source.bound(slot.id, partial(self._arbiter.pays, slot.id, source.name))
         before = NO_TOKENS
         if asked.after and free is not None:
             path: Any = slice(asked.after)
@@ -270,16 +264,14 @@ class Offers:
             before = free.draft[path]
         return Wish(asked, free if sent else None, before)
 
-    def _pays(self, slot: int, source: str, least: int, claims: list[float]) -> bool:
-        """Return whether another token pays; fewer than `least` would not be sent."""
-        return len(claims) < least or self._arbiter.pays(slot, source, claims)
-
     def _free_of(self, slot: Slot) -> Offer | None:
         """Return the offer that the slot's draft is from, or could be from."""
         owner = slot.native_source
         if owner is not None and slot.draft_source in (None, owner):
-            claims, parents = owner.native.offered(slot.id), owner.native.offered_parents(slot.id)
-            return Offer(owner, slot.draft, claims, native=True, parents=parents)
+            native = owner.native
+            claims, parents = native.offered(slot.id), native.offered_parents(slot.id)
+            name = native.offered_by(slot.id)
+            return Offer(owner, slot.draft, claims, name, parents=parents)
         owner = slot.draft_source
         made = next((one for one in self._made[slot.id] if one.source is owner), None)
         return made if made is None else made._replace(draft=slot.draft)
@@ -292,7 +284,7 @@ class Offers:
         if claims is None:
             return
         asked, free = wish.asked, wish.free
-        offer = Offer(source, draft, claims, wish.before, beside=asked.beside)
+        offer = Offer(source, draft, claims, source.name, wish.before, beside=asked.beside)
         self._made[slot.id].append(offer)
         if asked.trial:  # what is emitted tells as much as sending it would
             self._chain.send(slot, source, 0)

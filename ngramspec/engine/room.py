@@ -49,7 +49,11 @@ class Room:
         return self._cells - texts + self._sequences.num_shared(running)
 
     def growth(self, generation: Generation, length: int) -> int:
-        """Return how many tokens a request is likely to add to its text soon.
+        """Return how many tokens a request is likely to add to its text soon; see `left`."""
+        return min(self.left(generation, length), FORESEEN)
+
+    def left(self, generation: Generation, length: int) -> int:
+        """Return how many tokens a request is likely to add to its text before it ends.
 
         An answer that is longer than usual is taken to go on for as long as it went.
 
@@ -61,4 +65,4 @@ class Room:
         left = self._slots[0].size - length
         if most >= 0:
             left = min(left, most - written)
-        return min(left, FORESEEN, int(max(self._usual - written, written, 1)))
+        return min(left, int(max(self._usual - written, written, 1)))

@@ -80,7 +80,7 @@ class Stepper:
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity, target.max_outputs, chain.shorten)
         self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind, max_branches)
-        self._offers = Offers(chain, policy) if isinstance(policy, AutoPolicy) else None
+        self._offers = Offers(chain, policy, self._room) if isinstance(policy, AutoPolicy) else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
@@ -325,11 +325,13 @@ class Stepper:
                 log.exception("a decode failed")
             self._give_up(error)
             return False
-        seconds = time.perf_counter() - started
+        seconds, aside = time.perf_counter() - started, self._target.aside
         if self.sequences.unsettled:
             self.sequences.unsettled.clear()
         if not plan.advance(stats, seconds):
-            self._policy.observe(len(batch), seconds)
+            self._policy.observe(len(batch), seconds - aside)
+            if aside and isinstance(self._policy, AutoPolicy):
+                self._policy.spend(aside)
             return True
         for slot in plan.members:
             if not slot.decoding:

@@ -40,6 +40,7 @@ class Target(Protocol):
     exact_batch: (
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
     )
+    aside: float  # seconds of the last decode that were no part of the pass but the price of drafts
 
     @property
     def identity(self) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,23 @@ def test_text_that_never_repeats_is_left_alone_where_drafts_cost(timed: Timed, s
     engine, _ = run(timed, 0, slots, "cpu")
     stats = engine.stats()
     assert stats.num_draft_tokens < 0.08 * stats.num_emitted_tokens
+
+
+def test_what_drafts_take_in_a_decode_is_no_part_of_the_pass_but_of_the_time(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, policy = timed(period=0), AutoPolicy(costs=PROFILES["moe"])
+    decode, plain = target.decode, PROFILES["moe"].cost(1)
+
+    def decode_slowly(batch: Any, rows: Any) -> None:
+        decode(batch, rows)
+        target.aside = 0.5 * plain
+        target.now += target.aside
+
+    monkeypatch.setattr(target, "decode", decode_slowly)
+    Engine(target, None, policy=policy).generate([Request(prompt_ids=int32([3]), max_tokens=120)])
+    assert policy.cost(1) == pytest.approx(plain)
+    assert policy.rate == pytest.approx(1 / (1.5 * plain), rel=0.05)
 
 
 def test_drafts_of_all_slots_fit_the_batch(timed: Timed) -> None:

@@ -385,6 +385,15 @@ def test_it_drafts_only_where_no_other_source_does() -> None:
     )
 
 
+@pytest.mark.parametrize(("least", "asked"), [(3, True), (4, False)])
+def test_it_is_not_asked_for_drafts_that_are_too_short_to_be_sent(least: int, asked: bool) -> None:
+    drafts, _ = make(n_max=3)
+    policy = FixedLength(8)
+    engine = Engine(FakeTarget(), None, draft_model=drafts, policy=policy, min_draft=least)
+    engine.generate([Request(prompt_ids=int32([3]), max_tokens=40)])
+    assert (engine.source_stats()["draft-simple"].propose_calls > 0) == asked
+
+
 @pytest.mark.parametrize(
     ("n_max", "n_min", "p_min"),
     [(0, 0, 0.0), (1025, 0, 0.0), (3, 4, 0.0), (3, -1, 0.0), (3, 0, -0.1), (3, 0, 1.1)],

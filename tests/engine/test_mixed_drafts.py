@@ -103,6 +103,33 @@ def test_a_tree_and_a_model_together_take_fewer_passes(timed: Timed, slots: int)
     assert passes["chain and model"] < passes["model"]
 
 
+def test_claims_of_a_native_drafter_are_corrected_before_a_model_is_asked(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ngram-map-k claims less than is true of its drafts here, which leaves a model less to add."""
+    costs = CostTable(((1, 0.010), (64, 0.0115)))
+    options = {"forks": 8, "context_size": 2048, "sequences": 1}
+    target, model = timed(**options), Learner(0.9, **options)
+    target.costs = costs
+    decode = model.decode
+
+    def decode_slowly(batch: Any, rows: Any) -> None:
+        decode(batch, rows)
+        target.now += 0.1 * costs.cost(1)
+
+    monkeypatch.setattr(model, "decode", decode_slowly)
+    monkeypatch.setattr("ngramspec.engine.offers.perf_counter", lambda: target.now)
+    nanoseconds = "ngramspec.engine.sources.draft_model.perf_counter_ns"
+    monkeypatch.setattr(nanoseconds, lambda: int(1e9 * target.now))
+    drafts, policy = DraftModel(model, n_max=6, p_min=0.0), AutoPolicy(costs=costs)
+    params = {"ngram-map-k": {"size_n": 3, "size_m": 8}}
+    engine = Engine(
+        target, "ngram-map-k", slots=1, draft_model=drafts, policy=policy, tree="off", params=params
+    )
+    check(engine, target, requests_of(4, 800))
+    assert engine.source_stats()["draft-simple"].propose_calls < 480
+
+
 @SETTINGS
 @given(st.integers(0, 1 << 32))
 def test_any_request_beside_any_other_gets_its_text(seed: int) -> None:

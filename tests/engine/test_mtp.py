@@ -16,7 +16,7 @@ from ngramspec.engine.sources.mtp import States
 from ngramspec.errors import BackendError, CapacityError
 
 VOCAB, SLOTS, SIZE = 7, 3, 200
-TOKENS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40)
+TOKENS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=70)
 Entry = tuple[int, float]  # a token, and the state before it
 UNKNOWN = 0.0
 
@@ -99,11 +99,12 @@ class FollowingMachine(RuleBasedStateMachine):
         self.after: list[list[float]] = [[] for _ in range(SLOTS)]
         self.newest: list[int | None] = [None] * SLOTS
 
-    def decode(self, work: dict[int, list[int]]) -> None:
-        batch, states = Batch(SLOTS * 64), []
+    def decode(self, work: dict[int, list[int]], drafted: dict[int, int]) -> None:
+        batch, states = Batch(SLOTS * 70), []
         for slot, tokens in work.items():
-            text = self.texts[slot]
-            batch.add(slot, len(text), np.array(tokens, np.int32))
+            text, ids = self.texts[slot], np.array(tokens, np.int32)
+            sure = len(tokens) - drafted[slot]
+            batch.add(slot, len(text), ids[:sure], ids[sure:])
             for token in tokens:
                 self.before[slot].append(self.after[slot][-1] if text else UNKNOWN)
                 text.append(token)
@@ -118,13 +119,14 @@ class FollowingMachine(RuleBasedStateMachine):
 
     @rule(work=st.dictionaries(st.integers(0, SLOTS - 1), TOKENS, min_size=1), data=st.data())
     def read_and_emit(self, work: dict[int, list[int]], data: st.DataObject) -> None:
-        """Decode tokens of several slots; a part of each may be rejected, then one is emitted."""
+        """Decode tokens of several slots; drafted ones may be rejected, then one is emitted."""
         fits = {s: t for s, t in work.items() if len(self.texts[s]) + len(t) + 4 < SIZE}
         if not fits:
             return
-        self.decode(fits)
-        for slot, tokens in fits.items():
-            rejected = data.draw(st.integers(0, len(tokens) - 1))
+        drafted = {s: data.draw(st.integers(0, min(len(t) - 1, 20))) for s, t in fits.items()}
+        self.decode(fits, drafted)
+        for slot in fits:
+            rejected = data.draw(st.integers(0, drafted[slot]))
             if rejected:
                 self.cut(slot, len(self.texts[slot]) - rejected)
             newest = data.draw(st.integers(0, VOCAB - 1))
@@ -297,6 +299,84 @@ def test_the_state_before_a_token_is_known_wherever_decodes_follow_one_another()
     expected = [(t, state_after(text[:i]) if i else UNKNOWN) for i, t in enumerate(text[:6])]
     expected.append((5, state_after(text[:6])))
     assert [heads.cells[0][p] for p in range(7)] == [[entry] for entry in expected]
+
+
+@pytest.mark.parametrize("num_heads", [1, 3])
+@pytest.mark.parametrize("pieces", [(100, 60), (20, 20, 20, 100), (100, 1, 59)])
+def test_a_prompt_is_read_while_the_target_has_its_states(
+    num_heads: int, pieces: tuple[int, ...]
+) -> None:
+    heads = NotedHeads(num_heads, True, True)
+    source = MtpHeads(heads, n_max=3)
+    rng = np.random.default_rng(0)
+    text = rng.integers(0, VOCAB, 160).tolist()
+    start = 0
+    for size in pieces:
+        batch = Batch(128)
+        whole = start + size == len(text)
+        batch.add(0, start, np.array(text[start : start + size], np.int32), None, whole)
+        states = [state_after(text[: start + i + 1]) for i in range(size)]
+        memory = np.array(states, np.float32)[:, None]
+        source.decoded(batch, memory)
+        memory[:] = -1.0  # it is the target's
+        start += size
+    assert len(heads.cells[0]) == len(text) - 1, "the last token may be read with a draft"
+    slot = source._texts[0]
+    held = [states for _, states in slot.unread]
+    held += [slot.verified.states] if slot.verified else []
+    assert sum(map(len, held)) <= 1
+    source.begin(0, np.array(text, np.int32))
+    source.accept(0, np.array([5], np.int32), 0)
+    assert source.propose([0], [1])[0].tolist() == [3]
+    expected = [(t, state_after(text[:i]) if i else UNKNOWN) for i, t in enumerate(text)]
+    assert [heads.cells[0][p] for p in range(160)] == [[entry] for entry in expected]
+    assert heads.cells[0][160] == [(5, state_after(text))]
+
+
+@pytest.mark.parametrize("assistant", [False, True])
+def test_slots_hold_nothing_of_a_prompts_size(assistant: bool) -> None:
+    heads = NotedAssistant() if assistant else NotedHeads(1, True, True)
+    source = Assistant(heads) if assistant else MtpHeads(heads)
+    batch = Batch(300)
+    for slot in range(SLOTS):
+        batch.add(slot, 0, np.ones(100, np.int32))
+    source.decoded(batch, np.ones((300, 1), np.float32))
+    for text in source._texts:
+        assert text.verified is not None
+        assert len(text.verified.states) == 1
+        assert not text.unread
+
+
+def test_heads_that_fail_to_read_a_prompt_draft_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = NotedHeads(1, True, True)
+    source = MtpHeads(heads, n_max=3)
+
+    def fail(*_: Any) -> Any:
+        raise CapacityError("no room")
+
+    text = [*range(VOCAB)] * 10
+    batch = Batch(128)
+    batch.add(0, 0, np.array(text, np.int32))
+    states = np.array([state_after(text[: i + 1]) for i in range(70)], np.float32)[:, None]
+    with monkeypatch.context() as broken:
+        broken.setattr(heads, "decode", fail)
+        source.decoded(batch, states)
+    source.begin(0, np.array(text, np.int32))
+    source.accept(0, np.array([5], np.int32), 0)
+    with pytest.raises(CapacityError):
+        source.propose([0], [3])
+    assert source.propose([0], [3])[0].tolist() == [3, 3, 3]
+    read = {position: heads.cells[0][position] for position in (69, 70)}
+    assert read == {69: [(text[69], state_after(text[:69]))], 70: [(5, state_after(text))]}
+
+
+def test_heads_that_rest_are_not_asked() -> None:
+    source = MtpHeads(NotedHeads(1, True, True), n_max=3)
+    assert source.max_draft == 3
+    source.follow(False)
+    assert source.max_draft == 0
+    source.follow(True)
+    assert source.max_draft == 3
 
 
 def test_a_state_that_was_brought_back_gets_no_draft() -> None:

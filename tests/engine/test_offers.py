@@ -268,7 +268,11 @@ def test_a_draft_model_that_is_never_right_is_seldom_asked(timed: Timed) -> None
 
 
 def calls_of(
-    monkeypatch: pytest.MonkeyPatch, prompt: int, slow: float = 0.0, **options: Any
+    monkeypatch: pytest.MonkeyPatch,
+    prompt: int,
+    slow: float = 0.0,
+    length: int = 300,
+    **options: Any,
 ) -> list[int]:
     """Return how often a draft model is asked in each of 8 requests; its first decode is slow."""
     sizes: Any = {"period": 0, "context_size": 4096, "sequences": 1, "max_batch": 512}
@@ -294,7 +298,7 @@ def calls_of(
     for request in range(8):
         wrong[0] = request < 2 and not slow
         ids = np.random.default_rng(request).integers(1, 97, prompt).astype(np.int32)
-        engine.generate([Request(prompt_ids=ids, max_tokens=300)])
+        engine.generate([Request(prompt_ids=ids, max_tokens=length)])
         totals.append(engine.source_stats()["draft-simple"].propose_calls)
     return [after - before for before, after in pairwise(totals)]
 
@@ -314,6 +318,14 @@ def test_a_draft_model_that_was_slow_is_asked_again(
 ) -> None:
     calls = calls_of(monkeypatch, prompt, slow)
     assert min(calls[5:]) > 25, calls
+
+
+def test_a_draft_model_reads_a_long_prompt_for_a_long_answer_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The prompt takes it 15 passes of the target."""
+    assert calls_of(monkeypatch, 3000, 1e-9, length=12)[2:] == [0] * 6
+    assert min(calls_of(monkeypatch, 3000, 1e-9, length=900)[2:]) > 75
 
 
 def test_a_draft_model_is_not_asked_for_drafts_that_are_too_short(

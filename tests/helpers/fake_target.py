@@ -89,7 +89,7 @@ class FakeTarget:
         self.end_every = end_every
         self.refusal, self.chance = refusal, random.Random(0)
         self.split = split
-        self.costs, self.now = costs, 0.0
+        self.costs, self.now, self.aside = costs, 0.0, 0.0
         self.held: list[list[int]] = [[] for _ in range(sequences)]
         self.copied: list[list[object]] = [[] for _ in range(sequences)]  # cells of first tokens
         # By sequence, then branch: what it holds after a tree; the sequence itself holds branch 0.

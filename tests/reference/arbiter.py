@@ -36,6 +36,7 @@ class Lane:
     credit: float = 0.5
     stake: float = 0.0
     least: float = 0.0
+    shortest: int = 0
 
 
 @dataclass
@@ -157,6 +158,7 @@ class Arbiter:
         extends: bool,
         read: float,
         branches: int,
+        shortest: int,
     ) -> tuple[int, int, bool, float]:
         """What gains most over the free draft alone: tokens after which, tokens, how, the gain."""
         p, go_on, path = free.p, free.go_on, free.on_path
@@ -172,7 +174,7 @@ class Arbiter:
                 gain = short + sure * (after + rest) - prices(sent + k) - bare
                 gain += free.sides if after else 0.0
                 gain -= rate * self.taken(known, k, sharing, read)
-                if gain > found[3]:
+                if gain > found[3] and sent + k >= shortest:
                     found = (after, k, False, gain)
         if not free.sent or free.branches >= branches:
             return found
@@ -194,7 +196,7 @@ class Arbiter:
             own = 1 - sum(x * y for x, y in zip(here, level, strict=True)) / k
             gain -= (prices(kept + k) - prices(free.sent)) * own
             gain -= rate * self.taken(known, k, sharing, read)  # branches cost nothing here
-            if gain > found[3]:
+            if gain > found[3] and kept + k >= shortest:
                 found = (0, k, True, gain)
         return found
 
@@ -252,9 +254,11 @@ class Arbiter:
         parents: Sequence[int] | None = None,
         branches: int = 1,
         stops: bool = False,
+        shortest: int = 0,
+        left: int = 1,
     ) -> tuple[int, int, bool, bool]:
         known, lane = self.sources[source], self.sources[source].lane(slot)
-        lane.stake = lane.least = 0.0
+        lane.stake, lane.least, lane.shortest = 0.0, 0.0, 0
         if min(most, room) <= 0:
             return 0, 0, False, False
         costs, policy = self.policy.costs, self.policy
@@ -264,9 +268,11 @@ class Arbiter:
         offered = self.free(free, claims, parents, chosen, room, base, decoding, rate, prices)
         read = backlog / costs.pace
         extends = extends and offered.sent > 0
-        ways = (offered, most, room, prices, rate, sharing, extends, read / 32, branches)
+        ways = (offered, most, room, prices, rate, sharing, extends)
+        ends = (branches, shortest)
         q = known.expected(slot)
-        after, tokens, beside, _ = self.best(known, q, *ways)
+        part = read / drafts(q, most, left)
+        after, tokens, beside, _ = self.best(known, q, *ways, part, *ends)
         if tokens and stops:
             wanted = max(tokens, min(most, room - (offered.sent if after else 0)))
             sent = offered.sent if after or beside else 0
@@ -276,13 +282,16 @@ class Arbiter:
             price = (prices(sent + wanted) - prices(sent)) / wanted
             price += rate * known.per_token / sharing / costs.pace
             lane.least = price / max(0.9 * counts, 1e-9)
+            lane.shortest = shortest - sent
             tokens = wanted
         if tokens:
             return after, tokens, False, beside
         lane.credit = min(lane.credit + 0.008 * costs.at(base + chosen) / costs.at(1), 2.0)
-        if not self.best(known, [max(x, 0.9) for x in q], *ways)[1]:
+        q = [max(x, 0.9) for x in q]
+        part = read / drafts(q, most, left)
+        if not self.best(known, q, *ways, part, *ends)[1]:
             return 0, 0, False, False
-        took = read / 32 + (known.start + known.per_token) / sharing / costs.pace
+        took = part + (known.start + known.per_token) / sharing / costs.pace
         took /= costs.at(1)
         if lane.credit < took:
             return 0, 0, False, False
@@ -292,7 +301,8 @@ class Arbiter:
 
     def pays(self, slot: int, source: str, claims: Sequence[float]) -> bool:
         """Whether another token after these pays; the claims are taken as they are."""
-        return math.prod(claims) >= self.sources[source].lane(slot).least
+        lane = self.sources[source].lane(slot)
+        return len(claims) < lane.shortest or math.prod(claims) >= lane.least
 
     def learn(self, slot: int, source: str, right: int, known: int, apart: bool = False) -> None:
         made, lane = self.sources[source], self.sources[source].lane(slot)
@@ -311,6 +321,12 @@ class Arbiter:
         if lane.stake > 0 and right == known:
             lane.credit = min(lane.credit + 2 * (1 - p) * lane.stake, 2.0)
         lane.stake = 0.0
+
+
+def drafts(q: Sequence[float], most: int, left: int) -> float:
+    """How many drafts of `most` tokens it takes to emit `left` tokens."""
+    each = sum(math.prod(q[depth(i)] for i in range(k)) for k in range(most + 1))
+    return max(left / each, 1.0)
 
 
 def aged(

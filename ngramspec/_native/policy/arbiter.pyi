@@ -42,6 +42,8 @@ class Arbiter:
         parents: npt.NDArray[np.int32] | None = None,
         branches: int = 1,
         stops: bool = False,
+        shortest: int = 0,
+        left: int = 1,
     ) -> Asked: ...
     def pays(self, slot: int, source: str, claims: list[float]) -> bool: ...
     def mix(

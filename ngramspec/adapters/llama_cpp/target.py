@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -46,8 +48,14 @@ States = npt.NDArray[np.float32]
 class Follower(Protocol):
     """Follows what the cache holds, such as MTP heads; one that raises is told no more."""
 
+    def follow(self, wanted: bool) -> None:
+        """Rest, if `wanted` is False: it is told no more, and the target need give no states."""
+
     def decoded(self, batch: Batch, states: States) -> None:
-        """Take a batch that was computed, and the states after its tokens: float32, a row each."""
+        """Take a batch that was computed, and the states after its tokens: float32, a row each.
+
+        The states are the target's own memory, until the next decode.
+        """
 
     def truncated(self, slot: int, length: int) -> None:
         """A sequence has no tokens from `length` on."""
@@ -130,6 +138,7 @@ class LlamaTarget:
         self._chains = Chains(model, self.context_size)
         self._follower: Follower | None = None
         self._states_of: Callable[[int], States] | None = None
+        self.aside = 0.0
         self._closed = False
         model.use(self)
 
@@ -163,13 +172,16 @@ class LlamaTarget:
 
     def _tell(self, call: Callable[[Follower], None]) -> None:
         """Tell the follower of a change; one that raises is told no more, and requests go on."""
-        if self._follower is None:
+        follower = self._follower
+        if follower is None:
             return
         try:
-            call(self._follower)
+            call(follower)
         except Exception as error:
             log.warning("drafts of MTP heads end here: %r", error, exc_info=error)
             self.follow(None)
+            with suppress(Exception):
+                follower.follow(False)
 
     def decode(self, batch: Batch, rows: Rows) -> None:
         """Compute a batch; `rows` then shows the logits of its outputs, in order.
@@ -185,11 +197,13 @@ class LlamaTarget:
         Threads: releases the GIL.
         """
         status = self._context.decode(batch, rows)
+        self.aside = self._context.branch_seconds
         if status != OK:
             raise failure_of(status, len(batch), native_llama.log_since(self._context.log_start))
         if self._states_of is not None:
-            states_of = self._states_of
+            states_of, started = self._states_of, perf_counter()
             self._tell(lambda follower: follower.decoded(batch, states_of(len(batch))))
+            self.aside += perf_counter() - started
 
     def truncate(self, sequence: int, length: int) -> bool:
         """Remove the tokens from position `length` on; False when it cannot and nothing changed.

@@ -25,7 +25,9 @@ LABEL = "MTP heads"
 # Tokens that are read together with the first drafted one: all of them get logits then, which
 # costs less than a pass of their own while they are few.
 FEW = 8
-MOST_UNREAD = 32  # tokens of a text that are kept with their states before they are read
+# Tokens of a text that are kept with their states before they are read. More, as those of prompts,
+# are read while the target has their states: those of a prompt take as much memory as a model.
+MOST_UNREAD = 32
 States = npt.NDArray[np.float32]
 
 
@@ -128,7 +130,8 @@ class MtpHeads:
 
     It follows what the target's cache holds: the target tells of each decode (`decoded`), and of
     each change (`truncated`, `adopted`, `copied`, `shifted`). Tokens are read when they are
-    verified, together with the next draft while they are few.
+    verified, together with the next draft while they are few; of a prompt what the target has just
+    read of it, so that others wait no longer than for the target.
 
     Args:
         heads: With one sequence for each slot of the engine; closed by their owner.
@@ -191,7 +194,8 @@ class MtpHeads:
         self.follow(True)
 
     def follow(self, wanted: bool) -> None:
-        """Follow the target, or rest: then no decode costs more, and nothing may be asked."""
+        """Follow the target, or rest: then no decode costs more, and nothing is drafted."""
+        self._follows = wanted
         if wanted:
             for slot in range(len(self._texts)):
                 self._forget(slot, 0)
@@ -199,8 +203,8 @@ class MtpHeads:
 
     @property
     def max_draft(self) -> int:
-        """Return the longest draft, in tokens."""
-        return self._n_max
+        """Return the longest draft, in tokens; 0 while the heads rest."""
+        return self._n_max if self._follows else 0
 
     # What the target tells.
 
@@ -209,23 +213,32 @@ class MtpHeads:
 
         Args:
             batch: Of the target.
-            states: float32, shape (n, state_width), one row per token. Copied.
+            states: float32, shape (n, state_width), one row per token. What is kept is copied.
 
         A failure is kept for the next proposal: it must not end the target's requests.
         """
-        tokens, positions, sequences, _ = batch.arrays()
+        tokens, positions, sequences, outputs = batch.arrays()
         branches = batch.branches_of()
-        for slot in np.unique(sequences):
-            rows = np.flatnonzero(sequences == slot)
+        for slot in np.unique(sequences).tolist():
+            rows = np.flatnonzero(sequences == slot)  # they follow one another
             text, first = self._texts[slot], int(positions[rows[0]])
             self._settle(text)
+            has_logits = outputs[rows]
+            sure = int(has_logits.argmax()) if has_logits.any() else int(rows.size)
+            here = slice(rows[0], rows[0] + sure)
             try:
-                if text.num_unread > MOST_UNREAD:
-                    self._read([int(slot)])
-                self._begin_at(int(slot), first)
+                self._begin_at(slot, first)
+                if text.num_unread + sure > MOST_UNREAD:
+                    if sure:
+                        self._take(text, tokens[here], states[here])
+                    self._read([slot])
+                    rows, first = rows[sure:], first + sure
             except Exception as error:
                 self._failure = error
-                self._forget(int(slot), first)
+                rows, first = rows[sure:], first + sure
+                self._forget(slot, first)
+                if sure:
+                    text.state = states[here][-1].copy()
             kept = int(rows.size)
             text.verified = _Verified(first, tokens[rows], states[rows], branches[rows], kept)
 
@@ -374,16 +387,15 @@ class MtpHeads:
         self._take(text, verified.tokens[rows], verified.states[rows])
 
     def _take(self, text: Text, tokens: TokenIds, states: States) -> None:
-        """Add tokens that have stayed, and the target's states after them."""
-        before = np.concatenate([text.state[None], states[:-1]])
-        text.length += int(tokens.size)
-        if text.read == text.length - tokens.size + 1:  # the heads have read the first one
+        """Add tokens that have stayed, and the target's states after them, without a copy."""
+        added = [(tokens[:1], text.state[None]), (tokens[1:], states[:-1])]
+        if text.read == text.length + 1:  # the heads have read the first one
             if text.ahead == tokens[0]:
-                tokens, before = tokens[1:], before[1:]
+                del added[0]
             else:
                 text.read -= 1
-        if tokens.size:
-            text.unread.append((tokens, before))
+        text.length += int(tokens.size)
+        text.unread += [one for one in added if one[0].size]
         text.state = states[-1].copy()
 
     def _begin_at(self, slot: int, first: int) -> None:
@@ -446,20 +458,24 @@ class MtpHeads:
         for slot in slots:
             text = self._texts[slot]
             self._drop_drafted(slot)
-            if not text.unread:
-                continue
-            tokens = np.concatenate([tokens for tokens, _ in text.unread])
-            before = np.concatenate([before for _, before in text.unread])
-            for start in range(0, tokens.size, self._heads.max_batch):
-                part = slice(start, start + self._heads.max_batch)
-                for head in range(self._heads.num_heads):
-                    self._heads.truncate(slot, text.read)
-                    self._batch.clear()
-                    self._add(slot, text.read, tokens[part], before[part], False)
-                    self._heads.decode(self._batch, self._states, self._rows, head)
-                text.read += int(tokens[part].size)
-                text.held = text.read
-            text.unread = []
+            while text.unread:
+                self._read_part(slot)
+
+    def _read_part(self, slot: int) -> None:
+        """Read as many unread tokens of a text as a decode takes."""
+        text, room = self._texts[slot], self._heads.max_batch
+        self._batch.clear()
+        while text.unread and room:
+            tokens, before = text.unread.pop(0)
+            self._add(slot, text.read + len(self._batch), tokens[:room], before[:room], False)
+            if tokens.size > room:
+                text.unread.insert(0, (tokens[room:], before[room:]))
+            room = self._heads.max_batch - len(self._batch)
+        for head in range(self._heads.num_heads):
+            self._heads.truncate(slot, text.read)
+            self._heads.decode(self._batch, self._states, self._rows, head)
+        text.read += len(self._batch)
+        text.held = text.read
 
     def _add(
         self, slot: int, position: int, tokens: TokenIds, before: States, output: bool

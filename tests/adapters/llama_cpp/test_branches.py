@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -232,6 +233,30 @@ def test_what_is_saved_of_a_slot_is_its_text(open_target: Open) -> None:
     target.decode(batch, rows)
     made = rows.copy(0)
     assert np.abs(made - plain_row(target, [*text, 4, 5, 9])).max() < CLOSE
+
+
+def test_what_making_branches_takes_is_told_apart_from_the_pass(open_target: Open) -> None:
+    """Each branch that is made is a walk over all cells."""
+    target = open_target(slots=1, context_size=1 << 17)
+    batch, rows = Batch(64), Rows(target.vocab_size)
+    batch.add(0, 0, tokens_of(1, 20))
+    target.decode(batch, rows)
+    took: dict[str, float] = {}
+    for kind, parents in {"chain": [-1, 0], "tree": [-1, -1]}.items():
+        taken = []
+        for _ in range(5):
+            batch.clear()
+            batch.add(0, 20, tokens_of(2, 1), tokens_of(3, 2), True, np.array(parents, np.int32))
+            started = time.perf_counter()
+            target.decode(batch, rows)
+            assert 0 <= target.aside < time.perf_counter() - started
+            taken.append(target.aside)
+            target.truncate(0, 0)
+            batch.clear()
+            batch.add(0, 0, tokens_of(1, 20))
+            target.decode(batch, rows)
+        took[kind] = min(taken)
+    assert took["tree"] > 10 * took["chain"]
 
 
 def test_a_failed_decode_leaves_no_branch_behind(open_target: Open) -> None:

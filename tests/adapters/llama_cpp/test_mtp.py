@@ -312,14 +312,22 @@ def test_states_that_llama_cpp_does_not_give_end_no_request(
 ) -> None:
     made = opened()
     engine = made.engine()
+    asked: list[bool] = []
 
     def fail(*_: Any) -> Any:
         raise BackendError("no states")
 
+    def note(heads: Any, address: Any, value: bool, *, masked: bool) -> None:
+        asked.append(value)
+
     monkeypatch.setattr(nextn.NextnContext, "_view", fail)
+    monkeypatch.setattr(nextn.NextnContext, "_set_states", note)
     request = Request(prompt_ids=prompt(0, 9), max_tokens=20)
-    (answer,) = engine.generate([request])
-    assert list(answer.token_ids) == wanted(request)
+    for answer in engine.generate([request] * 2):
+        assert list(answer.token_ids) == wanted(request)
+    assert asked == [False], "llama.cpp goes on writing states that nobody reads"
+    assert engine.source_stats()["draft-mtp"].propose_calls == 0
+    assert not engine.source_failures()
 
 
 def test_heads_may_be_closed_after_their_model(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -283,8 +284,13 @@ def test_the_bytes_of_a_context_grow_with_its_cache() -> None:
 @pytest.mark.parametrize("call", ["decoded", "truncated", "copied", "shifted"])
 def test_a_follower_that_raises_is_told_no_more(open_target: Open, call: str) -> None:
     calls: list[str] = []
+    follows: list[bool] = []
 
     class Failing:
+        def follow(self, wanted: bool) -> None:
+            follows.append(wanted)
+            raise RuntimeError("follow")
+
         def __getattr__(self, name: str) -> Callable[..., None]:
             def told(*_: Any) -> None:
                 calls.append(name)
@@ -304,3 +310,20 @@ def test_a_follower_that_raises_is_told_no_more(open_target: Open, call: str) ->
         assert target.truncate(0, 10)
         assert calls.count(call) == 1
         assert calls[-1] == call
+        assert follows == [False]
+
+
+def test_what_a_follower_takes_is_told_apart_from_the_pass(open_target: Open) -> None:
+    class Slow:
+        def decoded(self, *_: Any) -> None:
+            time.sleep(0.03)
+
+    with open_target(slots=1) as target:
+        batch, rows = Batch(64), Rows(target.vocab_size)
+        batch.add(0, 0, np.arange(1, 9, dtype=np.int32))
+        target.decode(batch, rows)
+        assert target.aside < 0.01
+        target.truncate(0, 0)
+        target.follow(Slow(), lambda count: np.zeros((count, 1), np.float32))  # type: ignore[arg-type]
+        target.decode(batch, rows)
+        assert target.aside >= 0.03

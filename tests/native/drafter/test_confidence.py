@@ -70,6 +70,17 @@ def test_what_is_cut_off_was_offered_nevertheless(name: str) -> None:
         drafter.offered(9)
 
 
+@pytest.mark.parametrize("name", DRAFTER_NAMES)
+def test_a_source_says_whether_what_it_offered_is_to_be_corrected(name: str) -> None:
+    drafter = begun(name)
+    drafter.propose(0, 4)
+    assert drafter.offered_by(0) == ("" if name in ("suffix", "recycle") else name)
+    drafter.accept(0, [1], 0)
+    assert drafter.offered_by(0) == ""
+    with pytest.raises(InputError, match="slot"):
+        drafter.offered_by(9)
+
+
 @pytest.mark.parametrize(
     "name", [name for name in DRAFTER_NAMES if name not in ("ngram-mod", "recycle")]
 )

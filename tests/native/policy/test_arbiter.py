@@ -78,6 +78,8 @@ class Pair(RuleBasedStateMachine):
         backlog=st.sampled_from([0.0, 0.1, 5.0]),
         branches=st.integers(1, 4),
         stops=st.booleans(),
+        shortest=st.sampled_from([0, 0, 3, 9]),
+        left=st.sampled_from([1, 20, 3000]),
         drafted=st.lists(st.sampled_from([0.3, 0.7, 0.95, 1.0]), max_size=8),
     )
     def ask(
@@ -94,15 +96,17 @@ class Pair(RuleBasedStateMachine):
         backlog: float,
         branches: int,
         stops: bool,
+        shortest: int,
+        left: int,
         drafted: list[float],
     ) -> None:
         claims, parents = free
         chosen = min(chosen, len(claims))
         place = (chosen, *batch, sharing, extends, backlog)
         links = None if parents is None else np.array(parents, np.int32)
-        ways = (*place, links, branches, stops)
+        ways = (*place, links, branches, stops, shortest, left)
         found = self.native.ask(slot, source, most, room, "free", floats(claims), *ways)
-        ways = (*place, parents, branches, stops)
+        ways = (*place, parents, branches, stops, shortest, left)
         wanted = self.twin.ask(slot, source, most, room, "free", claims, *ways)
         assert found == wanted
         assert self.native.pays(slot, source, drafted) == self.twin.pays(slot, source, drafted)
@@ -111,6 +115,8 @@ class Pair(RuleBasedStateMachine):
         assert found.tokens <= most
         assert found.after + found.tokens <= max(room, 0)
         assert not found.beside or (not found.after and branches > 1)
+        if found.tokens and not found.trial:
+            assert (chosen if found.after or found.beside else 0) + found.tokens >= shortest
 
     @rule(
         slot=st.integers(0, 2),
@@ -241,13 +247,16 @@ def test_reading_the_text_is_paid_by_many_drafts_and_trials() -> None:
     made = arbiter_of(LINE)
     for _ in range(9):
         made.learn(0, "model", 4, 4)
-    assert made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=20.0).tokens == 4
-    assert made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=200.0).tokens == 0
+    place = (0, "model", 4, 64, "free", NONE, 0)
+    assert made.ask(*place, backlog=20.0, left=150).tokens == 4
+    assert made.ask(*place, backlog=20.0, left=15).tokens == 0
+    assert made.ask(*place, backlog=200.0, left=150).tokens == 0
+    assert made.ask(*place, backlog=200.0, left=1500).tokens == 4
     for _ in range(50):
         made.learn(0, "model", 0, 1)
     trials = []
     for step in range(400):
-        if made.ask(0, "model", 4, 64, "free", NONE, 0, backlog=20.0).trial:
+        if made.ask(*place, backlog=20.0, left=150).trial:
             made.learn(0, "model", 0, 1)
             trials.append(step)
     assert 2 <= len(trials) <= 8
@@ -282,6 +291,23 @@ def test_a_draft_that_may_stop_goes_on_while_its_tokens_pay() -> None:
     assert not made.pays(0, "model", [0.5])
 
 
+def test_a_draft_that_would_not_be_sent_is_not_asked_for() -> None:
+    made = arbiter_of(LINE, per_token=0.3)
+    for _ in range(9):
+        made.learn(0, "model", 1, 2)
+    place = (0, "model", 4, 64, "free")
+    assert 1 <= made.ask(*place, NONE, 0).tokens < 4
+    assert made.ask(*place, NONE, 0, shortest=9).tokens == 0
+    for _ in range(99):
+        made.learn(0, "model", 4, 4)
+    assert made.ask(*place, NONE, 0, shortest=4).tokens == 4
+    assert made.ask(*place, NONE, 0, shortest=5).tokens == 0
+    assert made.ask(*place, floats([0.99, 0.99]), 2, shortest=6)[:2] == (2, 4)
+    made.ask(*place, NONE, 0, stops=True, shortest=3)
+    assert made.pays(0, "model", [0.001, 0.001])
+    assert not made.pays(0, "model", [0.001, 0.001, 0.001])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -299,6 +325,7 @@ def test_a_draft_that_may_stop_goes_on_while_its_tokens_pay() -> None:
         (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1 << 31), "batch_tokens <= 1073741824"),
         (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 1, 0), "sharing >= 1"),
         (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 1, 1, True, -1.0), "backlog >= 0"),
+        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, left=0), "left >= 1"),
     ],
 )
 def test_errors(call: Any, message: str) -> None:

@@ -462,6 +462,22 @@ cdef class Drafter:
             n = max(s.made[s.owner], s.draft_len) if s.asked and s.owner >= 0 else 0
             return _copied(s.claims + s.owner * self.d.max_draft if n else NULL, n, _float32)
 
+    def offered_by(self, Py_ssize_t slot):
+        """Return the name under which a policy corrects what `offered` returns, "" where that is correct as it is.
+
+        Args:
+            slot: A slot with an active request.
+
+        Raises:
+            InputError: slot is out of range.
+            StateError: No request is active on the slot.
+        """
+        cdef SlotC* s = self._active(slot, "offered_by")
+        with self._lock:
+            if not s.asked or s.owner < 0 or self.d.sources[s.owner].calibrated:
+                return ""
+            return (<Source>self._sources[s.owner]).name
+
     def offered_parents(self, Py_ssize_t slot):
         """Return which of the tokens that `offered` is about comes after which, where they are a tree.
 

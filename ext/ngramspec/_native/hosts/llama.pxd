@@ -60,6 +60,7 @@ cdef class LlamaContext:
     cdef int32_t* first_positions  # per sequence: its first position in the running decode; -1 = not in it
     cdef token_t* padded           # token, position, sequence of a padded single token: 2 entries each
     cdef Rows rows                 # shows the logits of the last decode
+    cdef readonly double branch_seconds  # what the last decode took to let branches hold their text
     cdef readonly long long log_start  # log_position() before the last decode
     cdef readonly Py_ssize_t vocab_size
     cdef readonly Py_ssize_t max_batch

@@ -13,7 +13,9 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strlen
 
 from ngramspec._native.core.locks cimport locks_add
-from ngramspec._native.core.types cimport int64_t, ngs_load64, ngs_lock, ngs_store64, ngs_unlock, uint8_t
+from ngramspec._native.core.types cimport (
+    int64_t, ngs_load64, ngs_lock, ngs_now_ns, ngs_store64, ngs_unlock, uint8_t,
+)
 from ngramspec._native.engine.tree cimport MOST_BRANCHES
 
 from ngramspec.errors import BackendError, InputError, StateError
@@ -271,6 +273,7 @@ cdef class LlamaContext:
         cdef ngs_llama_batch* b = &self.batch
         cdef Py_ssize_t i, n = batch.len
         cdef int32_t status
+        cdef int64_t started
         cdef int8_t[2] outputs
         b.token = batch.tokens
         b.pos = batch.positions
@@ -296,7 +299,9 @@ cdef class LlamaContext:
         b.n_tokens = <int32_t>n
         self.note(batch)
         status = NGS_THREW
+        started = ngs_now_ns()
         if self.follow(batch):
+            self.branch_seconds = 1e-9 * <double>(ngs_now_ns() - started)
             status = ngs_decode(self.calls.decode, self.calls.get_logits, self.context, b[0], batch.num_outputs, rows)
         if n != batch.len:
             ngs_seq_rm(self.calls.seq_rm, self.memory, self.pad_sequence, 0, -1)

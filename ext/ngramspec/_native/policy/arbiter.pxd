@@ -21,6 +21,7 @@ cdef struct LaneC:
     double credit   # time that drafts on trial may take, in passes over one token
     double stake    # what the draft on trial under way takes; 0 = none is
     double least    # below which probability of being right all through a draft that was asked for is not gone on with
+    Py_ssize_t shortest  # tokens below which it is gone on with all the same, as it would not be sent
 
 # What to ask of a source.
 cdef struct AskedC:
@@ -41,6 +42,7 @@ cdef struct FreeC:
     Py_ssize_t path      # ... those of them on the likeliest path ...
     Py_ssize_t branches  # ... and the branches that they make
     Py_ssize_t room      # most tokens that the slot may draft
+    Py_ssize_t shortest  # fewest tokens that are sent
     double sides         # expected right tokens beside the likeliest path
     double worth         # of the pass with these, before costs, what is left of the draft included
     double rate          # tokens that are emitted per unit of time

@@ -37,7 +37,6 @@ cdef double HOPED = 0.9        # how often tokens may be right at best: what a t
 cdef double TRIALS = 0.008     # part of the time that trials may take
 cdef double MOST_CREDIT = 2.0  # passes over one token that trials may take at once
 cdef double FIRST_CREDIT = 0.5
-cdef double DRAFTS = 32.0      # drafts that share the time for reading the text
 cdef double SUCCESS = 2.0      # times what a trial took, given back where it was right against all expectation
 cdef double LEAST = 1e-9
 cdef enum:
@@ -60,6 +59,16 @@ class Asked(NamedTuple):
 
 cdef Py_ssize_t depth_of(Py_ssize_t i) noexcept nogil:
     return i if i < 2 else 2 if i < 4 else 3 if i < 8 else 4
+
+
+cdef double drafts_of(const double* expected, Py_ssize_t most, Py_ssize_t left) noexcept nogil:
+    """Return how many passes with drafts of `most` such tokens make `left` tokens, at least one."""
+    cdef double reached = 1.0, emitted = 1.0
+    cdef Py_ssize_t i
+    for i in range(most):
+        reached *= expected[depth_of(i)]
+        emitted += reached
+    return max(<double>left / emitted, 1.0)
 
 
 cdef void record_add(RecordC* r, double kept, Py_ssize_t right, Py_ssize_t known) noexcept nogil:
@@ -213,7 +222,8 @@ cdef class Arbiter:
 
     def ask(self, Py_ssize_t slot, str source not None, Py_ssize_t most, Py_ssize_t room, str free not None, confidence,
             Py_ssize_t chosen, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t sharing=1, bint extends=True,
-            double backlog=0.0, parents=None, Py_ssize_t branches=1, bint stops=False):
+            double backlog=0.0, parents=None, Py_ssize_t branches=1, bint stops=False, Py_ssize_t shortest=0,
+            Py_ssize_t left=1):
         """Return what to ask of a source for a slot in the next pass, an Asked.
 
         Args:
@@ -228,11 +238,14 @@ cdef class Arbiter:
             sharing: Slots that the source probably drafts for at once, >= 1.
             extends: Whether it can draft after the free draft, too.
             backlog: What it takes the source to read what it has not read of the slot's text, >= 0, in the unit
-                of the prices. That serves later drafts, too, so a part counts for this one, also on trial.
+                of the prices. That serves later drafts, too, so a part counts for this one, also on trial: `left`
+                says how many there may be.
             parents: Where the free draft is a tree: int32, shape (n,), as in AutoPolicy.choose_tree, its first tokens
                 those that would be sent.
             branches: Most branches of a draft.
             stops: The source asks `pays` after each token: it may draft as long as that says so.
+            shortest: Fewest tokens that are sent, those of the free draft included.
+            left: Tokens that are likely to be emitted before the text ends, >= 1.
 
         Raises:
             InputError: The source has no price, or an argument is out of its bounds.
@@ -252,19 +265,22 @@ cdef class Arbiter:
             raise InputError(f"chosen must be in 0..{claims.shape[0]} and most in 0..{MOST_DRAFTED}, got {chosen} "
                              f"and {most}")
         check_batch(batch_tokens, decoding)
-        if sharing < 1 or not backlog >= 0.0:
-            raise InputError(f"expected sharing >= 1 and backlog >= 0, got {sharing} and {backlog}")
+        if sharing < 1 or left < 1 or not backlog >= 0.0:
+            raise InputError(f"expected sharing >= 1, left >= 1 and backlog >= 0, got {sharing}, {left} and {backlog}")
         lane.stake = lane.least = 0.0
+        lane.shortest = 0
         if min(most, room) <= 0 or (self.policy._fixed >= 0 and links is not None):
             return Asked(0, 0, False)
         self.value(&given, free, claims, links, chosen, room, batch_tokens, decoding)
         given.extends = extends and given.sent
         given.stands = given.sent and given.branches < branches
+        given.shortest = shortest
         priced.expect(lane, p)
-        asked = self.best(priced, p, &given, most, sharing, read / DRAFTS)
+        asked = self.best(priced, p, &given, most, sharing, read / drafts_of(p, most, left))
         if asked.tokens and stops:
             most = max(min(most, room - (given.sent if asked.after else 0)), asked.tokens)
             lane.least = self.least_of(priced, &given, &asked, most, sharing)
+            lane.shortest = shortest - (given.sent if asked.after or asked.beside else 0)
             asked.tokens = most
         if asked.tokens:
             return Asked(asked.after, asked.tokens, False, bool(asked.beside))
@@ -272,9 +288,10 @@ cdef class Arbiter:
                           MOST_CREDIT)
         for i in range(NUM_DEPTHS):
             p[i] = max(p[i], HOPED)
-        if self.best(priced, p, &given, most, sharing, read / DRAFTS).tokens == 0:
+        read /= drafts_of(p, most, left)
+        if self.best(priced, p, &given, most, sharing, read).tokens == 0:
             return Asked(0, 0, False)
-        took = read / DRAFTS + self.time_of(priced, 1, sharing)
+        took = read + self.time_of(priced, 1, sharing)
         took /= self.policy._costs.at(1)
         if lane.credit < took:
             return Asked(0, 0, False)
@@ -284,6 +301,8 @@ cdef class Arbiter:
 
     def pays(self, Py_ssize_t slot, str source not None, list claims not None):
         """Return whether another token after these is worth its time, in the draft that was asked for last.
+
+        It is while the draft is too short to be sent.
 
         Args:
             slot: The slot.
@@ -297,11 +316,12 @@ cdef class Arbiter:
         """
         cdef Priced priced = self.source(source)
         cdef CalibrationC* calibration = self.policy.calibrations.of(source)
-        cdef double least = priced.of(slot).least, right = 1.0
-        cdef Py_ssize_t i
-        for i in range(len(claims)):
+        cdef const LaneC* lane = priced.of(slot)
+        cdef double right = 1.0
+        cdef Py_ssize_t i, n = len(claims)
+        for i in range(n):
             right *= calibration_apply(calibration, i, claims[i])
-        return right >= least
+        return n < lane.shortest or right >= lane.least
 
     def mix(self, str source not None, claimed, draft, bint after, str free not None, confidence, parents, tokens,
             Py_ssize_t room, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t branches=1):
@@ -489,7 +509,7 @@ cdef class Arbiter:
             net = reached * (<double>(i + 2) + chain * more_of(given, i + 1)) + ended
             net -= given.rate * (self.policy._costs.at(given.base + sent + k) + given.share
                                  + self.time_of(source, k, sharing) + read) + bare
-            if net > found.gain:
+            if net > found.gain and sent + k >= given.shortest:
                 found[0] = AskedC(after, k, False, net)
 
     cdef void beside(self, AskedC* found, Priced source, const double* expected, const FreeC* given,
@@ -516,7 +536,7 @@ cdef class Arbiter:
             net = gain - given.rate * ((self.policy._costs.at(given.base + min(given.sent + k, given.room)) - bare)
                                        * (1.0 - twice / <double>k) + self.policy._costs.branch
                                        + self.time_of(source, k, sharing) + read)
-            if net > found.gain:
+            if net > found.gain and min(given.sent + k, given.room) >= given.shortest:
                 found[0] = AskedC(0, k, True, net)
 
     cdef double least_of(self, Priced source, const FreeC* given, const AskedC* asked, Py_ssize_t most,

@@ -323,7 +323,7 @@ cdef class PassCosts:
     cdef void add_branches(self, Py_ssize_t branches, double seconds) noexcept nogil:
         """Learn how long it took to take back all branches of a tree but the right one.
 
-        That is about as much for each. They had to be made, too, which took as long.
+        That is about as much for each. They had to be made, too, which took as long and is no part of the pass.
         """
         cdef double each
         if not (self.timed and branches > 1 and seconds > 0.0 and isfinite(seconds)):
