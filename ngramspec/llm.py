@@ -217,7 +217,7 @@ class LLM:
                 check_exact(wanted, placement)
             saves = stack.enter_context(Saves())  # closed once no request runs
             # Before the model is loaded, as a wrong file ends it.
-            known = open_shared(_with_tokenizer(path, drafter, params or {}), saves, path)
+            known = open_shared(_with_tokenizer(path, drafter, params or {}), saves)
             fitted = fit_to_memory(
                 path,
                 wanted,

@@ -47,10 +47,10 @@ def chat_grammar(
         parts.append(format.calls.answer_rule(rules, answer))
     root = " | ".join(parts)
     if format.begun:
-        return rules.grammar(f"{format.reasoning.rule(rules)} ({root})")
-    if format.may_reason:
-        return rules.grammar(f"({format.reasoning.whole_rule(rules)})? ({root})")
-    return rules.grammar(root)
+        root = f"{format.reasoning.rule(rules)} ({root})"
+    elif format.may_reason:
+        root = f"({format.reasoning.whole_rule(rules)})? ({root})"
+    return rules.grammar(root, "tools" if tools.required else field)
 
 
 def _optional_calls(format: ChatFormat) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.cache.static import StaticCache
@@ -29,8 +30,27 @@ from ngramspec.tokenizers import Fingerprint, fingerprint_of
 
 DRAFTERS_WITH_FILES = ("ngram-mod", "ngram-cache", "suffix", "recycle")
 AnyConfig: TypeAlias = CacheConfig | ModConfig | SuffixConfig | RecycleConfig
+Config = TypeVar("Config", bound=AnyConfig)
+Opened = TypeVar("Opened")
 
 
+def _names_target(open: Callable[[Config], Opened]) -> Callable[[Config], Opened]:
+    """Let a VocabMismatchError of a function name the target too, where its config tells it."""
+
+    @functools.wraps(open)
+    def opened(config: Config) -> Opened:
+        try:
+            return open(config)
+        except VocabMismatchError as error:
+            target = _target(config)
+            if target is None or not target.name:
+                raise
+            raise VocabMismatchError(f"{error}; the target is {target.name}") from None
+
+    return opened
+
+
+@_names_target
 def open_static(config: CacheConfig) -> StaticCache | None:
     """Return the static cache that a config names: mapped, or made from counts or a lookup cache.
 
@@ -52,6 +72,7 @@ def open_static(config: CacheConfig) -> StaticCache | None:
     return _in_memory(read_lookup_entries(path))
 
 
+@_names_target
 def open_dynamic(config: CacheConfig) -> tuple[NgramCache | None, DynamicFile | None]:
     """Return the dynamic cache that a config names, and its file if the config gives a path.
 
@@ -69,6 +90,7 @@ def open_dynamic(config: CacheConfig) -> tuple[NgramCache | None, DynamicFile | 
     return file.cache, file
 
 
+@_names_target
 def open_successor_file(config: RecycleConfig) -> SuccessorFile:
     """Open the file that a config names as the pool of recycle.
 
@@ -128,16 +150,13 @@ class Saves:
             saving.save_soon()
 
 
-def open_shared(
-    params: Mapping[str, Mapping[str, Any]], saves: Saves, model: str | os.PathLike[str] = ""
-) -> dict[str, dict[str, Any]]:
+def open_shared(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[str, dict[str, Any]]:
     """Open the files of drafter parameters once, for all drafters that are made of them.
 
     Args:
         params: Parameters by drafter name. A pool stays a path, as every user maps it, and is
             opened here to see whether it fits.
         saves: Saves a dynamic cache and recycle's pool.
-        model: The target's file, which a VocabMismatchError names; "" = not known.
 
     Returns:
         The parameters with opened files, as a copy.
@@ -146,15 +165,6 @@ def open_shared(
         As open_static and open_dynamic; FileNotFoundError: The folder of a file that will be
         written does not exist.
     """
-    try:
-        return _open_files(params, saves)
-    except VocabMismatchError as error:
-        if not model:
-            raise
-        raise VocabMismatchError(f"{error}; the target is {Path(model).name}") from None
-
-
-def _open_files(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[str, dict[str, Any]]:
     made = {name: dict(own) for name, own in params.items()}
     mod, cache, suffix, recycle = (made.get(name, {}) for name in DRAFTERS_WITH_FILES)
     if isinstance(mod.get("pool"), (str, os.PathLike)):
@@ -165,12 +175,11 @@ def _open_files(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[s
         suffix["static"] = open_index(SuffixConfig(**suffix))
     if cache.get("static") is not None:
         cache["static"] = open_static(CacheConfig(**cache))
-    path = cache.get("dynamic")
-    if isinstance(path, (str, os.PathLike)):
-        _need_folder(path)
+    if isinstance(cache.get("dynamic"), (str, os.PathLike)):
+        _need_folder(cache["dynamic"])
         config = CacheConfig(**cache)
-        bounds = (config.ngram_min, config.ngram_max, config.max_ngrams)
-        file = DynamicFile(path, *bounds, _origin(config), config.any_tokenizer)
+        _, file = open_dynamic(config)
+        assert file is not None  # as it is a path
         cache["dynamic"] = file
         saves.add(file, config.save_interval)
     if isinstance(recycle.get("pool"), (str, os.PathLike)):
@@ -188,6 +197,7 @@ def _need_folder(path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
 
 
+@_names_target
 def open_or_make_pool(config: ModConfig) -> HashPool:
     """Return the pool that a config names (not None); a file that does not exist yet is made.
 
@@ -211,6 +221,7 @@ def open_or_make_pool(config: ModConfig) -> HashPool:
     )
 
 
+@_names_target
 def open_index(config: SuffixConfig) -> SuffixIndex:
     """Return the static index that a config names (not None).
 
@@ -237,8 +248,10 @@ def _path(role: str, kinds: str, given: object) -> Path:
 
 def _origin(config: AnyConfig) -> Origin:
     """Return the target's tokenizer as files state it; unknown unless the config names it."""
+    target = _target(config)
+    return Origin() if target is None else Origin(target.digest, target.vocab_size)
+
+
+def _target(config: AnyConfig) -> Fingerprint | None:
     given = config.tokenizer
-    if given is None:
-        return Origin()
-    known = given if isinstance(given, Fingerprint) else fingerprint_of(given)
-    return Origin(known.digest, known.vocab_size)
+    return given if given is None or isinstance(given, Fingerprint) else fingerprint_of(given)

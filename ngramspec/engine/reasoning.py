@@ -21,7 +21,9 @@ class ReasoningBudget:
     """A bound on reasoning: after `tokens` of it, its end is written for the model.
 
     Reasoning is what comes between the marks, in the text with special tokens; each one in an
-    answer has the same budget. An unfinished character is completed first.
+    answer has the same budget. An unfinished character is completed first. With a grammar the end
+    comes as soon as that allows it; one that does not allow it where an answer begins within
+    reasoning leaves no room for reasoning, so there is nothing to end.
     """
 
     tokens: int  # of a reasoning, without its open mark; 0 = ended as soon as it begins

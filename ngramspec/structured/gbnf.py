@@ -52,6 +52,15 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+class GrammarText(str):
+    """GBNF that was made of what a request holds.
+
+    field: Of the request, which errors of the grammar name; "" for none.
+    """
+
+    field = ""
+
+
 class Rules:
     """Named rules; equal names get a number.
 
@@ -168,10 +177,12 @@ class Rules:
             raise too_many_chars()
         self._num_chars += chars
 
-    def grammar(self, root: str) -> str:
-        """Return the grammar with the given text as its root rule."""
+    def grammar(self, root: str, field: str = "") -> GrammarText:
+        """Return the grammar with the given text as its root rule; field: what it was made of."""
         lines = [f"{name} ::= {text}" for name, text in self._rules.items()]
-        return "\n".join([f"root ::= {root}", *lines, ""])
+        made = GrammarText("\n".join([f"root ::= {root}", *lines, ""]))
+        made.field = field
+        return made
 
 
 def too_many_rules() -> GrammarError:

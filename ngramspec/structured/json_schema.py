@@ -83,7 +83,7 @@ def schema_grammar(schema: Any, field: str = "json_schema", strict: bool = False
     Cost: as add_schema.
     """
     rules = Rules()
-    return rules.grammar(answer_rule(rules, schema, field, strict))
+    return rules.grammar(answer_rule(rules, schema, field, strict), field)
 
 
 def answer_rule(rules: Rules, schema: Any, field: str, strict: bool = False) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,12 @@ class Fingerprint:
 
     digest: 16 bytes, xxh3_128 of the canonical form.
     vocab_size: number of ids, padding included: every id is below it.
+    name: of the file that it is of, for people; "" = not known.
     """
 
     digest: bytes
     vocab_size: int
+    name: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return self.digest.hex()
@@ -77,10 +79,11 @@ def fingerprint_of(path: str | os.PathLike[str]) -> Fingerprint:
     path = Path(path)
     if what := kind_unless_file(path):
         raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found {what}")
-    if not is_gguf(path):
-        return _of_json(path)
+    if not is_gguf(path):  # such files all have the same name
+        return replace(_of_json(path), name=str(Path(path.absolute().parent.name, path.name)))
     tokens, model = read_gguf_tokens(path)
-    return fingerprint_of_tokens(tokens, word_piece=model == WORD_PIECE)
+    made = fingerprint_of_tokens(tokens, word_piece=model == WORD_PIECE)
+    return replace(made, name=path.name)
 
 
 def fingerprint_of_llama(llama: Any) -> Fingerprint:
@@ -106,7 +109,8 @@ def fingerprint_of_llama(llama: Any) -> Fingerprint:
     num_tokens = int(lib.llama_vocab_n_tokens(vocab))
     get_text = lib.llama_vocab_get_text
     texts = [get_text(vocab, token) for token in range(num_tokens)]
-    return fingerprint_of_tokens(texts, word_piece=kind == lib.LLAMA_VOCAB_TYPE_WPM)
+    made = fingerprint_of_tokens(texts, word_piece=kind == lib.LLAMA_VOCAB_TYPE_WPM)
+    return replace(made, name=Path(llama.model_path).name)
 
 
 def fingerprint_of_tokens(texts: Sequence[bytes], *, word_piece: bool = False) -> Fingerprint:

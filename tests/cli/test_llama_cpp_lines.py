@@ -90,7 +90,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
             model = stack.enter_context(serve_run.open_model(options, fitted))
             target = stack.enter_context(serve_run.open_target(options, model, fitted))
             saves = stack.enter_context(Saves())
-            params = open_shared(choice.parameters(model.path), saves, model.path)
+            params = open_shared(choice.parameters(model.path), saves)
             engine, _ = serve_run.open_engine(options, choice, target, stack, params, fitted.draft)
             prompt = model.tokenize_prompt(PROMPT)
             (made,) = engine.generate([Request(prompt_ids=prompt, max_tokens=24)])

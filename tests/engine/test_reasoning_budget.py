@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -268,6 +269,62 @@ def test_the_problem_of_a_grammar_is_still_told() -> None:
 
     made = ReasoningSampler(Problem(), Pieces(PIECES), OPEN, CLOSES, 1, [1])
     assert made.problem == "too many stacks"
+
+
+@pytest.mark.parametrize(
+    ("grammar", "begun", "text"),
+    [
+        ('root ::= "I say " ("yes" | "no") " to this and that"', True, "I say "),  # no reasoning
+        ('root ::= "{\\"w\\": \\"" [a-z<>/ ]{40} "\\"}"', True, '{"w": "'),  # nor in its string
+        ('root ::= "<think>" [a-z]{8} "</think>" "x"', False, "<think>"),  # it ends later
+        ('root ::= "<think>" ("ab" "c"){3} "x"', False, "<think>abcabcabcx"),  # it never ends
+    ],
+)
+@pytest.mark.parametrize("budget", [0, 3])
+def test_a_grammar_decides_where_reasoning_may_end(
+    grammar: str, begun: bool, text: str, budget: int
+) -> None:
+    with LlamaModel(embedded_model()) as model:
+        target = LlamaTarget(model, context_size=256, threads=1)
+        end = model.tokenize("</think>", add_special=False)
+        request = Request(
+            prompt_ids=model.tokenize("Think: "),
+            max_tokens=80,
+            sampling=Sampling(temperature=0, grammar=grammar),
+            reasoning_budget=ReasoningBudget(
+                tokens=budget, open="<think>", closes=("</think>",), end_ids=end, begun=begun
+            ),
+        )
+        made = Engine(target, "suffix").generate([request])[0]
+        assert made.error is None
+        assert made.finish_reason == "stop"
+        assert made.text.startswith(text)
+        assert ("</think>" in made.text) == ("</think>" in grammar)
+
+
+def test_the_end_is_forced_as_soon_as_the_grammar_allows_it() -> None:
+    with LlamaModel(embedded_model()) as model:
+        target = LlamaTarget(model, context_size=256, threads=1)
+        close = model.tokenize("</think>", add_special=False)
+        marks = [t for t in range(model.vocab_size) if model.piece(t, True).startswith(b"<")]
+        sampling = Sampling(
+            temperature=0,
+            grammar='root ::= ([a-z]{9} " "?)* "</think>" "x"',
+            logit_bias={token: float("-inf") for token in marks},  # the model does not end it
+        )
+        texts = []
+        for end in ("", " so"):
+            budget = ReasoningBudget(
+                tokens=1, open="<think>", closes=("</think>",), begun=True,
+                end_ids=int32([*model.tokenize(end, add_special=False), *close]),
+            )  # fmt: skip
+            prompt_ids = model.tokenize("Think: ")
+            request = Request(
+                prompt_ids=prompt_ids, max_tokens=80, sampling=sampling, reasoning_budget=budget
+            )
+            texts.append(Engine(target, None).generate([request])[0].text)
+    assert re.fullmatch("([a-z]{9} ?)+</think>x", texts[0])
+    assert "</think>" not in texts[1]  # " so" never fits before it
 
 
 def test_a_request_may_end_within_the_forced_end() -> None:

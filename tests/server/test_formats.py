@@ -15,6 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from helpers.scripted_model import ScriptedModel, ScriptedTarget
+from helpers.written_calls import FAMILIES
 from ngramspec.chat.calls import CALL_FORMATS
 from ngramspec.chat.calls.format import (
     AnswerSink,
@@ -23,12 +24,15 @@ from ngramspec.chat.calls.format import (
     NotACallError,
     closing,
 )
+from ngramspec.chat.format import chat_format
 from ngramspec.chat.reasoning import REASONING_FORMATS
 from ngramspec.chat.reasoning.format import ReasoningFormat
 from ngramspec.chat.text import Read, Stops, Text
-from ngramspec.chat.tools import Tools
+from ngramspec.chat.tools import Tool, Tools
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.server import ChatModel, ServedModel, create_app
+from ngramspec.server.responses.output import Output
+from ngramspec.server.responses.tools import response_tools
 from ngramspec.structured.gbnf import Rules, literal
 
 TEMPLATE = "{{ tools }} <tool_call><function=name>"
@@ -211,6 +215,50 @@ def test_streams_end_for_the_reason_of_whole_answers(script: str, calls: list[An
         assert (message["content"] or "") == texts["content"]
         half = {"tools": [TOOL], "max_tokens": len(script) - 1}
         assert streamed(client, **half)[2] == whole(client, **half)[1] == "length"
+
+
+ARGUMENTS = {"zone": "UTC", "hours": 3, "names": ["a", "b"]}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_call_that_was_cut_is_no_completed_item(name: str) -> None:
+    """Wherever an answer ends: a client may run what is completed."""
+    family = FAMILIES[name]
+    text = family.write([("get_time", ARGUMENTS)])
+    tools = Tools((Tool("get_time", TOOL["function"]["parameters"], {}),))
+    format = chat_format(family.template, "", tools, parses_reasoning=True)
+    for size in range(1, len(text) + 1):
+        parser, output = format.parser(), Output(response_tools(()), False)
+        for delta in parser.feed(text[:size], last=True):
+            output.add(delta)
+        output.close("incomplete" if size < len(text) else "completed")
+        for item in output.json():
+            if item["type"] == "function_call" and item["status"] == "completed":
+                assert json.loads(item["arguments"]) == ARGUMENTS
+    assert [item["status"] for item in output.json()] == ["completed"]
+
+
+@pytest.mark.parametrize("name", ["GLM 4.5, 4.6", "Gemma 4"])
+def test_a_response_tells_that_a_call_was_cut(name: str) -> None:
+    family = FAMILIES[name]
+    script = family.write([("get_time", {"zone": "UTC"})])
+    tool = {"type": "function", **TOOL["function"]}
+    body = {"input": "?", "tools": [tool]}
+    with serving(script, family.template) as (client, _):
+        for most in range(1, len(script) + 1):
+            cut = {**body, "max_output_tokens": most}
+            made = client.post("/v1/responses", json=cut).json()
+            text = client.post("/v1/responses", json={**cut, "stream": True}).text
+            events = [json.loads(line[6:]) for line in text.split("\n") if line[:5] == "data:"]
+            done = [event["item"] for event in events if event["type"].endswith("item.done")]
+            for items in (made["output"], done):
+                calls = [item for item in items if item["type"] == "function_call"]
+                for item in calls:
+                    if item["status"] == "completed":
+                        assert json.loads(item["arguments"]) == {"zone": "UTC"}
+        assert calls
+        whole = client.post("/v1/responses", json=body).json()["output"]
+        assert [item["status"] for item in whole] == ["completed"]
 
 
 def test_an_answer_that_follows_a_schema_is_no_call_of_another_family() -> None:

@@ -19,6 +19,10 @@ THINK: list[Any] = [
     }
 ]
 PROMPT = f"<|im_start|>user\n{THINK[0]['content']}<|im_end|>\n<|im_start|>assistant\n"
+OPENS = (  # the reasoning
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
 TAGS = {"reasoning_budget_start_tag": "<think>", "reasoning_budget_end_tag": "</think>"}
 
 
@@ -32,6 +36,18 @@ def answer(server: Serving, **extra: Any) -> tuple[str, str]:
     """Return reasoning and content of a chat."""
     made = server.chat(messages=THINK, max_tokens=150, extra=extra).choices[0].message
     return (made.model_extra or {}).get("reasoning_content") or "", made.content or ""
+
+
+def text_of(server: Serving, stream: bool, **extra: Any) -> str:
+    """Return the whole text of a chat, reasoning and content."""
+    made = server.chat(messages=THINK, max_tokens=60, stream=stream, extra=extra)
+    if not stream:
+        made = made.choices[0].message
+        return ((made.model_extra or {}).get("reasoning_content") or "") + (made.content or "")
+    parts = [event.choices[0].delta for event in made if event.choices]
+    return "".join(
+        (part.model_extra or {}).get("reasoning_content") or part.content or "" for part in parts
+    )
 
 
 def size(server: Serving, text: str) -> int:
@@ -127,6 +143,41 @@ def test_a_grammar_goes_on_after_the_forced_end(thinking: Serving) -> None:
     reasoning = (message.model_extra or {}).get("reasoning_content")
     assert message.content.startswith("{")
     assert reasoning is None or reasoning.endswith("(enough)")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"grammar": 'root ::= "I say " ("yes" | "no") " to this"'},
+        {"structured_outputs": {"choice": ["yes indeed", "no, never"]}},
+    ],
+)
+def test_a_grammar_without_reasoning_has_no_budget(
+    start: Callable[..., Serving], fields: dict[str, Any], stream: bool
+) -> None:
+    server = start(slots=1, served={"template": OPENS})
+    texts = [
+        text_of(server, stream, **fields, reasoning_budget_tokens=budget) for budget in (-1, 1, 0)
+    ]
+    assert "yes" in texts[0] or "no" in texts[0]
+    assert len(set(texts)) == 1
+
+
+def test_a_close_mark_in_the_message_ends_it(start: Callable[..., Serving]) -> None:
+    server = start(slots=1, served={"reasoning_budget": 2, "reasoning_message": "!</think>so"})
+    schema = {"type": "boolean"}
+    asked: dict[str, Any] = {"messages": THINK, "max_tokens": 60}
+    for shape in ({}, {"json_schema": schema}):
+        made = server.chat(**asked, extra=shape).choices[0].message
+        assert (made.model_extra or {}).get("reasoning_content", "!").endswith("!")
+        assert "so" not in (made.content or "")[:2]
+    own = {"json_schema": schema, "reasoning_budget_tokens": 0}
+    own["reasoning_budget_message"] = "a</think>b</think>"
+    assert server.chat(**asked, extra=own).choices[0].message.content in ("true", "false")
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    called = server.chat(**asked, tools=tools, tool_choice="required").choices[0]
+    assert called.finish_reason in ("tool_calls", "length")
 
 
 @pytest.mark.parametrize(

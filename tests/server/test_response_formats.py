@@ -73,8 +73,36 @@ def test_a_schema_without_a_value_that_ends_is_refused(server: Serving, name: st
     for strict in (False, True):
         wanted["json_schema"]["strict"] = tool["function"]["strict"] = strict
         for given in ({"response_format": wanted}, {"tools": [tool], "tool_choice": "required"}):
-            with pytest.raises(openai.BadRequestError, match=f"never be completed: .*'{rule}'"):
+            with pytest.raises(
+                openai.BadRequestError, match=f"never be completed: .*'{rule}'"
+            ) as told:
                 server.chat(**given, max_tokens=9, stream=True)
+            assert told.value.param == next(iter(given))
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("/completion", {"prompt": "x", "json_schema": ENDLESS["an item"][1]}, "json_schema"),
+        ("/completion", {"prompt": "x", "grammar": "root ::= root2\nroot2 ::= root"}, "grammar"),
+        (
+            "/v1/responses",
+            {"input": "x", "text": {"format": {"type": "json_schema", "name": "x",
+                                               "schema": ENDLESS["an item"][1]}}},
+            "text.format",
+        ),
+    ],
+)  # fmt: skip
+def test_what_never_ends_is_named_as_the_client_sent_it(
+    server: Serving, path: str, fields: dict[str, Any], param: str
+) -> None:
+    made = server.post(path, **fields)
+    assert made.status_code == 400
+    error = made.json()["error"]
+    assert "never be completed" in error["message"]
+    if path != "/completion":  # whose errors have no such member
+        assert error["param"] == param
+    assert error["message"].startswith("the grammar" if param == "grammar" else f"{param}: ")
 
 
 def test_what_could_never_end_is_left_out_where_it_may_be(server: Serving) -> None:

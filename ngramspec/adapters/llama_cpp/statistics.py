@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ngramspec.formats.cache_file import about_of
 from ngramspec.formats.container import is_container, open_container
 from ngramspec.tokenizers import fingerprint_of_llama
 
@@ -18,33 +19,36 @@ def files_among(params: Mapping[str, Any]) -> list[Any]:
     return [some[role] for some in own for role in FILES if some.get(role) is not None]
 
 
-def stated_fingerprints(params: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the tokenizer fingerprints that statistics state, by name of the file."""
+def stated_fingerprints(params: Mapping[str, Any]) -> dict[str, tuple[bytes, str]]:
+    """Return the tokenizers that statistics state, by name of the file: fingerprint and model."""
     if params.get("any_tokenizer"):
         return {}
-    stated: dict[str, bytes] = {}
+    stated: dict[str, tuple[bytes, str]] = {}
     for given in files_among(params):
+        model = ""
         if isinstance(given, (str, os.PathLike)):
             name, fingerprint = os.fspath(given), None
             if is_container(name):
-                fingerprint = open_container(name, verify=False).header.fingerprint
+                container = open_container(name, verify=False)
+                fingerprint = container.header.fingerprint
+                model = about_of(container).get("tokenizer", "")
         else:
             name = str(getattr(given, "name", ""))
             fingerprint = getattr(given, "fingerprint", None)
         if fingerprint:
-            stated[name] = fingerprint
+            stated[name] = fingerprint, f", of {model}" if model else ""
     return stated
 
 
-def mismatch(llama: Any, stated: Mapping[str, bytes]) -> str:
+def mismatch(llama: Any, stated: Mapping[str, tuple[bytes, str]]) -> str:
     """Return why statistics do not fit a Llama, "" when they do."""
     if not stated:
         return ""
-    own = fingerprint_of_llama(llama).digest
-    for name, fingerprint in stated.items():
-        if fingerprint != own:
+    own = fingerprint_of_llama(llama)
+    for name, (fingerprint, model) in stated.items():
+        if fingerprint != own.digest:
             return (
-                f"{name} was built with another tokenizer: its fingerprint is {fingerprint.hex()}, "
-                f"the model's is {own.hex()} (any_tokenizer overrides)"
+                f"{name} was built with another tokenizer{model}: its fingerprint is "
+                f"{fingerprint.hex()}, that of {own.name} is {own} (any_tokenizer overrides)"
             )
     return ""

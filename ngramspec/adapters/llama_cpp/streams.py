@@ -54,9 +54,9 @@ class StreamTable:
     Not locked: the owner holds its lock around every call.
     """
 
-    def __init__(self, slots: int, stated: Mapping[str, bytes]) -> None:
+    def __init__(self, slots: int, stated: Mapping[str, tuple[bytes, str]]) -> None:
         self._slots = slots
-        self._stated = stated  # tokenizer fingerprints that a Llama must have, by file
+        self._stated = stated  # tokenizers that a Llama must have, by file
         self._clock = 0
         self._streams: dict[Hashable, Stream] = {}
         self._hosts: list[Host] = []

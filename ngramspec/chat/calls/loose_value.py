@@ -84,7 +84,8 @@ def loose_value(text: Text, sink: Sink, quotes: tuple[Quote, ...]) -> Read[bool]
                 continue
             else:
                 word = yield from text.match(_WORD, MOST_WORD)
-                if not (yield from text.ahead(1)):
+                cut = any(text.is_cut(quote.text) for quote in quotes)
+                if cut or not (yield from text.ahead(1)):
                     return False
                 if not word:
                     break

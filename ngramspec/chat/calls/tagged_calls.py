@@ -146,7 +146,7 @@ class TaggedCalls(CallFormat):
         return False
 
     def _read_parameters(self, text: Text, sink: AnswerSink, tool: Tool | None) -> Read[bool]:
-        """Read parameters and the end of a call; return False if the text ends before it."""
+        """Read parameters and the end of a call; return False if a value or that end is missing."""
         before = ""
         while True:
             yield from text.space()
@@ -155,7 +155,7 @@ class TaggedCalls(CallFormat):
             key = (yield from text.match(KEY, MOST_NAME)).strip()
             told = yield from self.read_value_start(text)
             if told is None:
-                break
+                return False
             sink.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
             before = ", "
             types = told or types_of(properties_of(tool).get(key), tool.parameters if tool else {})

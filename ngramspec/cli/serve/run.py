@@ -104,7 +104,7 @@ def _serve(
         saves = stack.enter_context(Saves())
         path = options["model"] or embedded_model()
         # Whatever is wrong with a file ends the start before the model is loaded.
-        params = open_shared(choice.parameters(path), saves, path)
+        params = open_shared(choice.parameters(path), saves)
         name, *aliases = model_names(options, path)
         recorder = open_recorder(
             options,

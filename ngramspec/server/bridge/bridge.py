@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ngramspec.errors import NgramspecError
+from ngramspec.errors import InputError, NgramspecError
 from ngramspec.server.bridge.answer import Answer
 from ngramspec.server.bridge.ended import log_end
 from ngramspec.server.bridge.preparation import Preparation
@@ -18,6 +18,8 @@ from ngramspec.server.bridge.watch import EngineWatch
 from ngramspec.server.errors import ApiError, api_error, bad_request
 from ngramspec.server.http.client_gone import ClientGone
 from ngramspec.server.traffic import Cause, Traffic
+from ngramspec.structured import GrammarError
+from ngramspec.structured.gbnf import GrammarText
 
 if TYPE_CHECKING:
     from starlette.types import Receive
@@ -291,7 +293,8 @@ class _Opening:
             for index, request in enumerate(requests):
                 if self._gone:
                     raise ClientGone
-                made = engine.submit(request, receiver(answer, index), self._tenant)
+                with _naming_field(request.sampling.grammar):
+                    made = engine.submit(request, receiver(answer, index), self._tenant)
                 answer.generations.append(made)
         except BaseException as error:
             answer.cause = "client" if isinstance(error, ClientGone) else "error"
@@ -303,6 +306,18 @@ class _Opening:
         """Cancel what was submitted, and submit no more: the client left."""
         self._gone = True
         future.add_done_callback(_cancel)
+
+
+@contextlib.contextmanager
+def _naming_field(grammar: str) -> Iterator[None]:
+    """Let errors of a grammar name the field that it was made of: the client sent no grammar."""
+    try:
+        yield
+    except InputError as error:
+        field = grammar.field if isinstance(grammar, GrammarText) else ""
+        if field and str(error).startswith("the grammar"):
+            raise GrammarError(f"{field}: {error}", field) from error
+        raise
 
 
 def _cancel(future: Future[tuple[P, Answer]]) -> None:

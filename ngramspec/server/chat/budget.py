@@ -40,7 +40,8 @@ def reasoning_budget(
         body: The request.
         served: The model.
         tokens: As budget_tokens returns them.
-        open, closes: The marks; the first close mark is forced, after the request's message.
+        open, closes: The marks; the first close mark is forced, after the request's message, which
+            ends before a close mark of its own.
         begun: The prompt ends within reasoning.
 
     Raises:
@@ -54,6 +55,7 @@ def reasoning_budget(
     if len(message) > MAX_MESSAGE:
         field = "reasoning_budget_message"
         raise bad_request(f"{field} must have at most {MAX_MESSAGE} characters", field)
+    message = min((message.partition(close)[0] for close in closes), key=len)
     tokenize = served.model.tokenize
     parts = [tokenize(text, add_special=False, parse_special=True) for text in (message, closes[0])]
     return ReasoningBudget(

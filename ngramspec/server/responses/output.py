@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -28,6 +29,11 @@ class Item(ABC):
     def text(self) -> str:
         """Return what has come so far."""
         return "".join(self.pieces)
+
+    @property
+    def whole(self) -> bool:
+        """Return whether it can be used as it is."""
+        return True
 
     @abstractmethod
     def continued_by(self, delta: Delta) -> bool:
@@ -173,6 +179,15 @@ class Call(Item):
         if origin.namespace:
             self._named["namespace"] = origin.namespace
 
+    @property
+    def whole(self) -> bool:
+        """Return whether the arguments are JSON: an end may have cut them."""
+        try:
+            json.loads(self.text)
+        except (ValueError, RecursionError):
+            return False
+        return True
+
     def continued_by(self, delta: Delta) -> bool:
         """Return whether it is a piece of the call's arguments."""
         return delta.kind == "arguments" and delta.index == self._number
@@ -253,7 +268,7 @@ class Output:
         item = self.open
         if item is None:
             return []
-        item.status = status
+        item.status = status if item.whole else "incomplete"
         return item.end()
 
     def json(self) -> list[dict[str, Any]]:

@@ -36,7 +36,8 @@ def write_statistics(path: Path, model: str, fingerprint: bytes | None = None) -
     for _ in range(3):
         tally.add(tokenizer.encode(f"```python\n{CODE}```"))
     known = tokenizer.fingerprint
-    origin = Origin(fingerprint or known.digest, known.vocab_size)
+    about = {"tokenizer": "another.gguf" if fingerprint else Path(model).name}
+    origin = Origin(fingerprint or known.digest, known.vocab_size, about)
     write_cache(path, {size: ArraySource(tally.ngrams(size)) for size in (2, 3, 4)}, origin)
     return path
 
@@ -86,6 +87,19 @@ def test_a_file_of_another_tokenizer_is_refused(
 
     attach(llama, "ngram-cache", static=path, any_tokenizer=True)
     assert complete(llama) == text
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_refusal_names_both_models(
+    make_llama: Any, model_path: Any, tmp_path: Path, ready: bool
+) -> None:
+    model = model_path("embedded")
+    path = write_statistics(tmp_path / "code.ngc", model, b"another-tokeniz.")
+    llama = make_llama("embedded")
+    given: Any = (NgramDraft("ngram-cache", static=path),) if ready else ("ngram-cache",)
+    with pytest.raises(VocabMismatchError, match=r"another tokenizer, of another\.gguf:") as told:
+        attach(llama, *given, **({} if ready else {"static": path}))
+    assert Path(model).name in str(told.value)
 
 
 def test_a_file_without_fingerprint_is_taken(

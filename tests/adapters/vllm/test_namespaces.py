@@ -19,7 +19,9 @@ from ngramspec.adapters.vllm.request_options import RequestOptions
 from ngramspec.adapters.vllm.settings import read_settings
 from ngramspec.adapters.vllm.suffix import BatchProposer
 from ngramspec.costs import CostTable
+from ngramspec.errors import VocabMismatchError
 from ngramspec.formats.cache_file import Origin
+from ngramspec.formats.pool_file import PoolShape, create_pool
 from ngramspec.formats.suffix_file import write_suffix_index
 
 
@@ -41,6 +43,22 @@ def test_files_are_opened_once(tmp_path: Path) -> None:
     for _ in range(2):
         made = run.step("r", "a")
     assert made == {"r": SAID[2:6], "a": SAID[2:6]}
+
+
+@pytest.mark.parametrize("role", ["static", "pool"])
+def test_a_file_of_another_tokenizer_names_both_models(tmp_path: Path, role: str) -> None:
+    path, tokenizer = tmp_path / "said", tmp_path / "small" / "tokenizer.json"
+    tokenizer.parent.mkdir()
+    tokenizer.write_text('{"model": {"vocab": {"a": 0}}}')
+    origin = Origin(b"another-tokeniz.", 100_000, {"tokenizer": "large.gguf"})
+    if role == "static":
+        write_suffix_index(path, np.array([*SAID, -1], np.int32), origin)
+    else:
+        create_pool(path, PoolShape(4, 1024), origin)
+    drafter = "suffix" if role == "static" else "ngram-mod"
+    told = r"another tokenizer, of large\.gguf: .*; the target is small/tokenizer\.json"
+    with pytest.raises(VocabMismatchError, match=told):
+        BatchProposer(config(drafter=drafter, tokenizer=str(tokenizer), **{role: str(path)}))
 
 
 def test_what_a_namespace_costs_ends_with_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:

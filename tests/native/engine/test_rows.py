@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -99,6 +100,32 @@ def test_logprobs_are_those_of_the_softmax(logits: list[float], data: st.DataObj
     assert len(best) == len({token for token, _ in best}) == top
     assert [value for _, value in best] == pytest.approx(np.sort(expected)[::-1][:top], abs=1e-6)
     assert all(value == pytest.approx(expected[token], abs=1e-6) for token, value in best)
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    ("logits", "shares"),
+    [
+        ([INF, 1.0, 2.0], [1, 0, 0]),
+        ([INF, 3e38, INF, -INF], [0.5, 0, 0.5, 0]),
+        ([-INF] * 4, [0.25] * 4),
+        ([NAN, 1.0, NAN, 1.0], [0, 0.5, 0, 0.5]),
+        ([NAN, -INF], [0.5, 0.5]),
+        ([NAN, INF], [0, 1]),
+        ([NAN] * 2, [0.5, 0.5]),
+    ],
+)
+def test_logprobs_of_no_numbers_and_infinite_ones_are_numbers(
+    logits: list[float], shares: list[float]
+) -> None:
+    """Infinite logits share all of the probability; NaN has none, if any token has."""
+    rows, size = rows_of(logits), len(logits)
+    made = [rows.logprobs(0, token, size) for token in range(size)]
+    assert [math.exp(value) for value, _ in made] == pytest.approx(shares)
+    likeliest = [math.exp(value) for _, value in made[0][1]]
+    assert likeliest == pytest.approx(sorted(shares, reverse=True))
 
 
 BAD_CALLS: dict[str, tuple[Callable[[Rows], Any], str]] = {

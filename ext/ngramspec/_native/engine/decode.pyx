@@ -6,7 +6,7 @@ Sampler: how one request chooses a token from a row; GreedySampler takes the lik
 """
 
 cimport cython
-from libc.math cimport exp, log
+from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free, malloc
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
@@ -162,13 +162,21 @@ cdef token_t row_argmax(const float* row, Py_ssize_t n) noexcept nogil:
     return <token_t>found if found < n else 0
 
 
-cdef double log_sum(const float* row, Py_ssize_t n) noexcept nogil:
-    """Return the logarithm of the sum of exp(row)."""
-    cdef double top = ngs_row_max(row, n), total = 0.0
+cdef double log_sum(const float* row, Py_ssize_t n, double top) noexcept nogil:
+    """Return the logarithm of the sum of exp(row - top), where top is the largest logit; infinite ones are equal."""
+    cdef double total = 0.0
     cdef Py_ssize_t i
     for i in range(n):
-        total += exp(row[i] - top)
-    return top + log(total)
+        if row[i] == top or top == -INFINITY:
+            total += 1.0
+        elif row[i] < top:  # not NaN
+            total += exp(row[i] - top)
+    return log(total)
+
+
+cdef double log_share(float logit, double top, double total) noexcept nogil:
+    """Return the log-probability of a logit, given the largest one and log_sum."""
+    return -total if logit == top or top == -INFINITY else logit - top - total if logit < top else -INFINITY
 
 
 @cython.final
@@ -234,6 +242,8 @@ cdef class Rows:
     def logprobs(self, Py_ssize_t index, token_t token, Py_ssize_t top):
         """Return the log-probability of a token under a row's softmax, and the likeliest tokens.
 
+        NaN counts as -inf. Infinite logits share all of the probability; where no token is possible, all share it.
+
         Args:
             index: The row.
             token: 0 <= token < vocab_size.
@@ -248,19 +258,20 @@ cdef class Rows:
         Cost: O(vocab_size).
         """
         cdef const float* row = self.row(index)
-        cdef double total
+        cdef double largest, total
         if not (0 <= token < self.c.vocab_size and 0 <= top <= self.c.vocab_size):
             raise InputError(f"token must be in 0..{self.c.vocab_size - 1} and top in 0..{self.c.vocab_size}, "
                              f"got {token} and {top}")
         with nogil:
-            total = log_sum(row, self.c.vocab_size)
+            largest = ngs_row_max(row, self.c.vocab_size)
+            total = log_sum(row, self.c.vocab_size, largest)
         best = []
         if top:
-            logits = np.asarray(<const float[:self.c.vocab_size]>row)
+            logits = np.fmax(<const float[:self.c.vocab_size]>row, np.float32(-INFINITY))  # without NaN
             ids = np.argpartition(logits, -top)[-top:]
             ids = ids[np.argsort(-logits[ids], kind="stable")]
-            best = [(int(i), float(logits[i]) - total) for i in ids]
-        return row[token] - total, best
+            best = [(int(i), log_share(row[i], largest, total)) for i in ids]
+        return log_share(row[token], largest, total), best
 
     cdef const float* row(self, Py_ssize_t index) except NULL:
         if not 0 <= index < self.c.num_rows:

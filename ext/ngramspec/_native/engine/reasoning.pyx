@@ -61,6 +61,14 @@ cdef bint feed(BudgetC* b, char byte) noexcept nogil:
     return False
 
 
+cdef bint may_force(BudgetC* b) noexcept nogil:
+    """Return whether the end may come next, where the request has a grammar."""
+    if b.inner.fits == NULL:
+        return True
+    b.inner.fits(b.inner.state, b.end, NULL, b.end_len, b.fits)
+    return b.fits[b.end_len - 1]
+
+
 cdef void count(BudgetC* b, token_t token) noexcept nogil:
     """Follow an emitted token."""
     cdef int64_t i
@@ -76,7 +84,7 @@ cdef void count(BudgetC* b, token_t token) noexcept nogil:
         return
     if not turned:
         b.left -= 1
-    if b.left <= 0 and (b.missing == 0 or b.left <= -PATIENCE):
+    if b.left <= 0 and (b.missing == 0 or b.left <= -PATIENCE) and may_force(b):
         enter(b, ENDING)
     elif b.left <= 0:
         b.stage = UNFINISHED
@@ -84,6 +92,10 @@ cdef void count(BudgetC* b, token_t token) noexcept nogil:
 
 cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
     cdef BudgetC* b = <BudgetC*>state
+    if b.unasked:
+        b.unasked = False
+        if not may_force(b):  # the grammar knows no reasoning
+            enter(b, OUTSIDE)
     if b.stage == ENDING:
         return b.end[b.forced]
     return b.inner.choose(b.inner.state, row, vocab_size)
@@ -143,7 +155,8 @@ cdef class ReasoningSampler(Sampler):
 
     Text from the open mark to a close mark is reasoning. When one has `budget` tokens, and no unfinished
     character, the tokens end_ids are emitted next, whatever the logits: certain, so they may be drafted.
-    Another open mark begins another reasoning with the same budget.
+    Another open mark begins another reasoning with the same budget. With a grammar they come as soon as it
+    allows them; one that does not where a text begins within reasoning leaves no room for it, so that text does not.
 
     Args:
         inner: The request's sampler; chooses everything else, and follows all tokens.
@@ -189,9 +202,13 @@ cdef class ReasoningSampler(Sampler):
             if self.b.end == NULL:
                 raise MemoryError("no memory for the end of reasoning")
             memcpy(self.b.end, tokens.data, <size_t>tokens.len * sizeof(token_t))
+            self.b.fits = <int32_t*>malloc(<size_t>tokens.len * sizeof(int32_t))
+            if self.b.fits == NULL:
+                raise MemoryError("no memory for the end of reasoning")
             self.b.end_len = tokens.len
         finally:
             tokens_release(&tokens)
+        self.b.unasked = begun
         enter(&self.b, OUTSIDE if not begun else INSIDE if budget else ENDING)
         self.c.state = &self.b
         self.c.choose = _choose
@@ -209,6 +226,7 @@ cdef class ReasoningSampler(Sampler):
                 free(self.b.marks[i].back)
         free(self.b.marks)
         free(self.b.end)
+        free(self.b.fits)
 
     @property
     def problem(self):
