@@ -115,6 +115,8 @@ NOISY = 1.25  # times the slowest run without drafts, at which they say nothing
     option(OUTPUT, "--json", "as_json", is_flag=True,
            help="Print machine-readable results instead of the text."),
     option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
+    option(OUTPUT, "-v", "--verbose", "--log-verbose", is_flag=True,
+           help="Print llama-server's statistics line for each drafter."),
 )  # fmt: skip
 @click.pass_context
 def generate(ctx: click.Context, /, **values: Any) -> None:
@@ -322,7 +324,7 @@ class _Session:
         self._format = format
         self._llm = llm
         self._prompt_ids = prompt_ids
-        self._compares = values["compare"]
+        self._compares, self._verbose = values["compare"], values["verbose"]
         self._draft_seconds = 0.0
         self._run: Generation
 
@@ -337,7 +339,7 @@ class _Session:
         self._draft_seconds = self._llm.engine.stats().draft_seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the figures as lines of text, llama-server's statistics included."""
+        """Yield the figures as lines of text."""
         run, seconds = self._run, self._run.timings.prompt_seconds
         yield (
             f"{run.num_tokens} tokens ({run.finish_reason}), {run.tokens_per_second:.1f} tokens/s; "
@@ -353,7 +355,7 @@ class _Session:
                 f"mean accepted length = {run.mean_accepted_length:.2f}, "
                 f"{draft_us:.0f} µs per decode"
             )
-        yield from self._llm.engine.stats_lines()
+        yield from self._llm.engine.stats_lines(verbose=self._verbose)
         if self._compares:
             found = self._compare()
             same = "the texts are equal" if found.difference is None else found.difference.line()

@@ -93,8 +93,17 @@ def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> N
     assert looking == "looking for an exact setting ..."
     assert re.match(r"\d+ tokens \((stop|length)\), [\d.]+ tokens/s; \d+ prompt tokens", lines[0])
     assert re.match(r"draft acceptance = [\d.]+% \(\d+ accepted / \d+ drafted\), mean", lines[1])
-    assert [line.split(":")[0].split()[-1] for line in lines[2:]] == ["suffix"]
-    assert all("#calls(b,g,a) =" in line for line in lines[2:])
+    (source,) = lines[2:]
+    assert re.fullmatch(
+        r"suffix: \d+ of \d+ drafted tokens accepted, in \d+ drafts that took [\d.]+ ms to make",
+        source,
+    )
+
+
+def test_verbose_has_llama_servers_statistics_line(invoke: Any) -> None:
+    for name in ("-v", "--verbose", "--log-verbose"):
+        *_, source = invoke("generate", "-p", "x", "-n", "2", "-t", "1", name).stderr.splitlines()
+        assert source.startswith("statistics           suffix: #calls(b,g,a) =    1"), source
 
 
 def test_notes_on_drafts_are_told_in_words_too(invoke: Any) -> None:

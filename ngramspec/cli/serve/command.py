@@ -273,7 +273,8 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
            help="Log level on stderr: debug, info, warning or error. info has a line for each "
            "finished request.  [default: info]"),
     option(OUTPUT, "-v", "--verbose", "--log-verbose", is_flag=True,
-           help="The same as --log-level debug; answers have __verbose."),
+           help="The same as --log-level debug; answers have __verbose, and statistics are "
+           "llama-server's lines."),
     option(OUTPUT, "-lv", "--verbosity", "--log-verbosity", "verbosity", env="LOG_VERBOSITY",
            type=int, default=3, hidden=True),
     option(OUTPUT, "--log-disable", is_flag=True, hidden=True),
