@@ -207,6 +207,10 @@ def test_an_unknown_host_is_told() -> None:
     ("arguments", "message"),
     [
         (("--model", "no-such.gguf"), "no-such.gguf: No such file"),
+        (("no-such.gguf",), "no-such.gguf: No such file"),
+        (("no-such.gguf", "--model", "no-such.gguf"), "no-such.gguf: No such file"),
+        (("a.gguf", "-m", "b.gguf"), "the model is either a.gguf or b.gguf: name one"),
+        (("a.gguf", "-hf", "a/b"), "either --model or its name on Hugging Face"),
         (("--rpc", "a:1"), "--rpc: weights stay on this machine"),
         (("--spec-type", "ngram-mud"), "did you mean ngram-mod"),
         (("--spec-type", "draft-simple"), "needs --model-draft"),
@@ -266,6 +270,7 @@ def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
         ("a.toml", "parallel = ", "cannot be read"),
         ("a.toml", "parallel = 'many'", "Invalid value for '-np'"),
         ("a.toml", "config = 'b.toml'", "no option 'config'"),
+        ("a.toml", "path = 'a.gguf'", "no option 'path'"),
         ("a.toml", "rpc = 'a:1'", "--rpc: weights stay on this machine"),
     ],
 )

@@ -122,7 +122,7 @@ TASKS = (
     Task(
         "find",
         "Find a function in a file",
-        ("Show the function `pop` from this file:\n\n" + _fence(FILE),),
+        ("Show the function `close` from this file:\n\n" + _fence(FILE),),
     ),
     Task(
         "think",
