@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import statistics
@@ -30,7 +31,7 @@ from ngramspec.cli.llama_cpp.words import unescaped
 from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import COUNT, FILE, NumberRange, option, options, read_utf8
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
-from ngramspec.cli.target import LOOKING, context_settings, model_options, running
+from ngramspec.cli.target import context_settings, looking, model_options, running
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ NOISY = 1.25  # times the slowest run without drafts, at which they say nothing
            "spread and whether texts are equal."),
     option(OUTPUT, "--json", "as_json", is_flag=True,
            help="Print machine-readable results instead of the text."),
-    option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
     option(OUTPUT, "-v", "--verbose", "--log-verbose", is_flag=True,
            help="Print llama-server's statistics line for each drafter."),
+    option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
 )  # fmt: skip
 @click.pass_context
 def generate(ctx: click.Context, /, **values: Any) -> None:
@@ -184,30 +185,29 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
     path = values["model"]
     prepare_process(values)
     made = context_settings(values)
-    if values["exact"]:
-        click.echo(LOOKING, err=True)
-    return LLM(
-        path,
-        choice.names or None,
-        slots=1,
-        context_size=values["ctx_size"],
-        params=choice.parameters(path or embedded_model()),
-        policy=choice.policy,
-        max_draft=choice.max_draft,
-        calibrate=choice.calibrate,
-        order=choice.order,
-        min_draft=choice.min_draft,
-        draft_model=small,
-        placement=placement_of(values),
-        loading=loading_of(values),
-        adapters=[file for file, _ in adapters_of(values)],
-        fit=limits_of(values),
-        tree=choice.tree,
-        exact=values["exact"],
-        threads=made.threads,
-        flash_attn=made.flash_attn,
-        settings={name: getattr(made, name) for name in OF_CONTEXT},
-    )
+    with looking() if values["exact"] else contextlib.nullcontext():
+        return LLM(
+            path,
+            choice.names or None,
+            slots=1,
+            context_size=values["ctx_size"],
+            params=choice.parameters(path or embedded_model()),
+            policy=choice.policy,
+            max_draft=choice.max_draft,
+            calibrate=choice.calibrate,
+            order=choice.order,
+            min_draft=choice.min_draft,
+            draft_model=small,
+            placement=placement_of(values),
+            loading=loading_of(values),
+            adapters=[file for file, _ in adapters_of(values)],
+            fit=limits_of(values),
+            tree=choice.tree,
+            exact=values["exact"],
+            threads=made.threads,
+            flash_attn=made.flash_attn,
+            settings={name: getattr(made, name) for name in OF_CONTEXT},
+        )
 
 
 def _tell_notes(llm: LLM) -> None:

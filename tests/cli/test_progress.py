@@ -36,6 +36,7 @@ COMMANDS = {
         ["bench", "calibrate", "--rounds", "1", "-o", "costs.json", "--max-batch", "4"],
         r"measuring: \d+ of \d+",
     ),
+    "exact": (["generate", "-p", "x", "-n", "1", "-b", "8", "--exact"], r"testing: \d"),
     "demo": (["demo", "--repeats", "1", "-n", "8", "--task", "rename"], r": \d+ of \d+, "),
     "replay": (["bench", "replay", TRACES, "--limit", "2"], r"replaying: \d+ of \d+, "),
     "tune": (["tune", TRACES, "--requests", "2", "--time-limit", "1"], r"tuning: [\d,]+ of "),
