@@ -112,7 +112,7 @@ def demo(**values: Any) -> None:
         click.echo(line, err=True)
     settings = (values["threads"], values["exact"], placement.layers, values["model"])
     with contextlib.ExitStack() as stack:
-        with progress("loading and testing"):
+        with progress("loading and testing") if values["model"] else contextlib.nullcontext():
             benches = stack.enter_context(open_benches(drafters, *settings))
         if benches.refusal:
             click.echo(f"texts are compared as they are timed: {benches.refusal}", err=True)
