@@ -102,7 +102,8 @@ def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> N
 
 def test_verbose_has_llama_servers_statistics_line(invoke: Any) -> None:
     for name in ("-v", "--verbose", "--log-verbose"):
-        *_, source = invoke("generate", "-p", "x", "-n", "2", "-t", "1", name).stderr.splitlines()
+        line = ("generate", "-p", PROMPT, "-n", "8", "-t", "1", name)
+        *_, source = invoke(*line).stderr.splitlines()
         assert source.startswith("statistics           suffix: #calls(b,g,a) =    1"), source
 
 
@@ -304,7 +305,7 @@ def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) ->
     # A fixed length: whether a draft pays must not hang on how busy the machine is.
     given = ("generate", "-p", prompt, "-n", "140", "--spec-type", spec)
     given += ("--temp", "0", "--policy", "fixed")
-    result = invoke(*given)
+    result = invoke(*given, "-v")
     assert result.exit_code == 0, result.output
     (told,) = re.findall(r"\((\d+) accepted / (\d+) drafted\)", result.stderr)
     drafted = sum(map(int, re.findall(r"#gen tokens = +(\d+)", result.stderr)))

@@ -270,7 +270,7 @@ def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
         ("a.toml", "parallel = ", "cannot be read"),
         ("a.toml", "parallel = 'many'", "Invalid value for '-np'"),
         ("a.toml", "config = 'b.toml'", "no option 'config'"),
-        ("a.toml", "path = 'a.gguf'", "no option 'path'"),
+        ("a.toml", "path = 'a.gguf'", "--path: only the own page is served"),
         ("a.toml", "rpc = 'a:1'", "--rpc: weights stay on this machine"),
     ],
 )

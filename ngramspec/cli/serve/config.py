@@ -63,8 +63,6 @@ def _defaults(ctx: click.Context, param: click.Parameter, table: dict[str, Any])
     """Return the values of a table by parameter name."""
     known: dict[str, click.Parameter] = {}
     for one in ctx.command.params:
-        if not isinstance(one, click.Option):
-            continue
         for flag in (*one.opts, *one.secondary_opts):
             known[_bare(flag)] = one
     made = {}

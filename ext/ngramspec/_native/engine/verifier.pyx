@@ -206,8 +206,9 @@ cdef class Verifier:
     cdef int note_saved(self, Py_ssize_t n, int64_t drafted, int64_t accepted) except -1:
         """Count what a pass with drafts of n slots saved: an accepted token its share of a pass without drafts.
 
-        A request has its part by its accepted tokens, and of what drafts added by all its drafted ones. What such a pass takes is the mean of the latest ones. The policy's costs would not do: they are too low for sizes
-        that it has seen a few times on a busy machine.
+        A request has its part by its accepted tokens, and of what drafts added by all its drafted ones. What a pass without
+        drafts takes is the mean of the latest ones. The policy's costs would not do: they are too low for sizes that it has
+        seen a few times on a busy machine.
         """
         cdef PassCosts costs = self.auto._costs
         cdef Py_ssize_t without = self.plan.tokens - drafted
