@@ -107,8 +107,8 @@ class LLM:
             which sets the length itself.
         calibrate: Most seconds for measuring what passes cost, for "auto", where that is not known
             of this model in this setting; what was measured is kept. None = 2, 0 = do not measure.
-        exact: Use only a setting in which drafts cannot change a bit of the logits; tested at
-            start. Several slots have one thread then, and batches at most 64 tokens.
+        exact: Use only a setting in which drafts cannot change a bit of the logits; tested at the
+            first start. Several slots have one thread then, and batches at most 64 tokens.
         order: Which drafter is asked first, as for create_drafter.
         min_draft: Shorter drafts are not sent, >= 0.
         draft_model: A smaller model, asked where it is worth its time: its file, or a

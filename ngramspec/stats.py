@@ -60,6 +60,14 @@ class SourceStats:
             name=self.name, accepted_per_position=tuple(a + b for a, b in pairs), **sums
         )
 
+    def __str__(self) -> str:
+        """Return what came of its drafts, in words."""
+        milliseconds = (self.begin_ns + self.propose_ns + self.accept_ns) / 1e6
+        return (
+            f"{self.name}: {self.num_accepted_tokens} of {self.num_draft_tokens} drafted tokens "
+            f"accepted, in {self.num_drafts} drafts that took {milliseconds:.1f} ms to make"
+        )
+
     def line(self) -> str:
         """Return llama-server's statistics line for this source."""
         parts = [

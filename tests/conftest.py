@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from helpers.machines import examples
-from ngramspec.adapters.llama_cpp import saved_costs
+from ngramspec.adapters.llama_cpp import exact, saved_costs
 
 # How long an example takes says more about the machine than about the code. The same examples every
 # time, unless more are asked for.
@@ -24,6 +27,14 @@ settings.load_profile("repeatable")
 # What passes cost on a busy machine decides nothing in tests but those of calibration.
 saved_costs.SECONDS = 0.0
 os.environ["LLAMA_ARG_CALIBRATE"] = "0"
+
+
+def keep_nothing(key: Mapping[str, Any], ending: str) -> Path:
+    """Have an exact setting looked for at every start, as the code may have changed."""
+    raise OSError("tests keep none")
+
+
+exact.path_of = keep_nothing
 
 # A shell starts background jobs with Ctrl-C ignored, and so would be all programs that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

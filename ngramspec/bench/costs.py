@@ -82,9 +82,11 @@ def saved_costs(
         table = find_costs(model, settings)
         if table is not None:
             file = costs_path(model, settings)
-            rough = json.loads(file.read_bytes()).get("rough", False)
-            reason = f"saved for {model.path.name} by `ngramspec bench calibrate`"
-            if rough:
+            rough = json.loads(file.read_bytes()).get("rough")  # older versions did not write it
+            reason = f"saved for {model.path.name}"
+            if rough is False:
+                reason += " by `ngramspec bench calibrate`"
+            elif rough:
                 reason = (
                     f"measured roughly when {model.path.name} was started; `ngramspec bench "
                     "calibrate` is exact"

@@ -1,7 +1,8 @@
-"""`ngramspec demo`: real speculative decoding on the embedded model, in under two minutes."""
+"""`ngramspec demo`: real speculative decoding; on the embedded model in under two minutes."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ngramspec.cli.command import (
 )
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
+from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import json_option, option, options
 from ngramspec.cli.output import (
     ACCEPTED_STYLE,
@@ -33,6 +35,7 @@ from ngramspec.cli.output import (
     styled,
 )
 from ngramspec.cli.progress import progress
+from ngramspec.cli.target import model_options
 from ngramspec.drafters.names import DRAFTER_NAMES
 from ngramspec.pages import page_url
 
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   ngramspec demo
+  ngramspec demo --model model.gguf --repeats 3
   ngramspec demo --task rename --drafter ngram-mod --drafter ngram-cache
   ngramspec demo --repeats 9 --json > demo.json
 """
@@ -61,6 +65,7 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
 
 @click.command(cls=SectionCommand, epilog=EPILOG)
 @options(
+    model_options("Options"),
     option("Options", "--task", "tasks", multiple=True, type=click.Choice(TASK_NAMES),
            help="Run only this task (repeatable)."),
     option("Options", "--drafter", "--spec-type", "drafters", multiple=True, metavar="LIST",
@@ -80,15 +85,15 @@ model on a CPU the bit-exact setting has no such gain; --exact times it."""
            help="Mark accepted tokens with « » instead of colour."),
 )  # fmt: skip
 def demo(**values: Any) -> None:
-    """Show what six drafters do for the embedded model.
+    """Show what six drafters do for a model.
 
-    A model of 7.2 million parameters that ships with the package edits and copies code, greedily,
-    without drafts and with each drafter. The texts must be equal token for token in llama.cpp's
-    bit-exact setting (flash attention, one thread), or the exit code is 1; it is tested at the
-    start, and a line tells where this machine has none. The times are without flash attention, in
-    interleaved runs. Each run has a fresh drafter, so it learns no text from earlier runs; only the
-    policy carries over. llama.cpp's five drafters have sizes for short texts, which --json shows,
-    and fixed lengths; `ngramspec bench e2e` runs them at their defaults.
+    A model of 7.2 million parameters that ships with the package, or yours, edits and copies code,
+    greedily, without drafts and with each drafter. The texts must be equal token for token in
+    llama.cpp's bit-exact setting (flash attention, one thread), or the exit code is 1; it is tested
+    at the first start, and a line tells where this machine has none. The times are without flash
+    attention, in interleaved runs. Each run has a fresh drafter, so it learns no text from earlier
+    runs; only the policy carries over. llama.cpp's five drafters have sizes for short texts, which
+    --json shows, and fixed lengths; `ngramspec bench e2e` runs them at their defaults.
     """
     from rich.console import Console
 
@@ -96,6 +101,7 @@ def demo(**values: Any) -> None:
     from ngramspec.bench.e2e.demo import DRAFTERS, open_benches
     from ngramspec.drafters.names import parse_names
 
+    resolve_model(values)
     if values["exact"] and values["threads"] != 1:
         raise click.UsageError("--exact needs one thread: drop --threads")
     specs = values["drafters"] or DRAFTERS
@@ -104,18 +110,20 @@ def demo(**values: Any) -> None:
     placement = placement_of({**values, "model": None})
     for line in layer_notes(find_machine(), placement, Words(layers="-ngl")):
         click.echo(line, err=True)
-    layers = placement.layers
-    with open_benches(drafters, values["threads"], values["exact"], layers) as benches:
+    settings = (values["threads"], values["exact"], placement.layers, values["model"])
+    with contextlib.ExitStack() as stack:
+        with progress("loading and testing") if values["model"] else contextlib.nullcontext():
+            benches = stack.enter_context(open_benches(drafters, *settings))
         if benches.refusal:
             click.echo(f"texts are compared as they are timed: {benches.refusal}", err=True)
         if not values["as_json"]:
-            _show_head(console)
+            _show_head(console, benches.model.path.name)
         with interruptible(NOTE_MEASURED) as interrupt:
             results = list(_results(benches, console, values, interrupt))
     if not results:
         click.echo("nothing was measured", err=True)
     elif values["as_json"]:
-        _print_json(results, values, benches.exact_batch)
+        _print_json(results, values, benches)
     else:
         _show_tables(console, results, values, benches)
     if not benches.refusal:
@@ -151,13 +159,12 @@ def _results(
             yield result
 
 
-def _show_head(console: Console) -> None:
+def _show_head(console: Console, model: str) -> None:
     from rich.text import Text
 
     from ngramspec import __version__
-    from ngramspec.models import embedded_model
 
-    console.print(Text(f"ngramspec {__version__}, model {embedded_model().name}", style="bold"))
+    console.print(Text(f"ngramspec {__version__}, model {model}", style="bold"))
     if not has_colour(console):
         console.print(f"{OPEN}marked{CLOSE} = accepted draft tokens, the rest is the model's own\n")
         return
@@ -207,7 +214,7 @@ def _show_tables(
         )
     if not values["exact"]:
         _show_timed_equality(console, results, sum(row.timed_same for row in drafted), texts)
-    if not benches.one:
+    if not benches.one and values["model"] is None:
         console.print(GAIN, style="dim")
 
 
@@ -256,14 +263,13 @@ def _show_timed_equality(
     console.print(f"{text}.")
 
 
-def _print_json(results: Sequence[TaskResult], values: dict[str, Any], exact_batch: int) -> None:
+def _print_json(results: Sequence[TaskResult], values: dict[str, Any], benches: Benches) -> None:
     from ngramspec import __version__
     from ngramspec.bench.e2e.demo import as_json
-    from ngramspec.models import embedded_model
 
-    head = {"version": __version__, "model": embedded_model().name}
+    head = {"version": __version__, "model": benches.model.path.name}
     settings = {key: values[key] for key in ("repeats", "max_tokens", "threads", "exact")}
-    found = {"settings": settings, "exact_batch": exact_batch, **as_json(results)}
+    found = {"settings": settings, "exact_batch": benches.exact_batch, **as_json(results)}
     print_json({**head, **found}, indent=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import statistics
@@ -30,7 +31,7 @@ from ngramspec.cli.llama_cpp.words import unescaped
 from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import COUNT, FILE, NumberRange, option, options, read_utf8
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
-from ngramspec.cli.target import LOOKING, context_settings, model_options, running
+from ngramspec.cli.target import context_settings, looking, model_options, running
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ ROUNDS = 3  # of --compare, each with drafts and without
            "spread and whether texts are equal."),
     option(OUTPUT, "--json", "as_json", is_flag=True,
            help="Print machine-readable results instead of the text."),
+    option(OUTPUT, "-v", "--verbose", "--log-verbose", is_flag=True,
+           help="Print llama-server's statistics line for each drafter."),
     option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
 )  # fmt: skip
 @click.pass_context
@@ -181,30 +184,29 @@ def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSetti
     path = values["model"]
     prepare_process(values)
     made = context_settings(values)
-    if values["exact"]:
-        click.echo(LOOKING, err=True)
-    return LLM(
-        path,
-        choice.names or None,
-        slots=1,
-        context_size=values["ctx_size"],
-        params=choice.parameters(path or embedded_model()),
-        policy=choice.policy,
-        max_draft=choice.max_draft,
-        calibrate=choice.calibrate,
-        order=choice.order,
-        min_draft=choice.min_draft,
-        draft_model=small,
-        placement=placement_of(values),
-        loading=loading_of(values),
-        adapters=[file for file, _ in adapters_of(values)],
-        fit=limits_of(values),
-        tree=choice.tree,
-        exact=values["exact"],
-        threads=made.threads,
-        flash_attn=made.flash_attn,
-        settings={name: getattr(made, name) for name in OF_CONTEXT},
-    )
+    with looking() if values["exact"] else contextlib.nullcontext():
+        return LLM(
+            path,
+            choice.names or None,
+            slots=1,
+            context_size=values["ctx_size"],
+            params=choice.parameters(path or embedded_model()),
+            policy=choice.policy,
+            max_draft=choice.max_draft,
+            calibrate=choice.calibrate,
+            order=choice.order,
+            min_draft=choice.min_draft,
+            draft_model=small,
+            placement=placement_of(values),
+            loading=loading_of(values),
+            adapters=[file for file, _ in adapters_of(values)],
+            fit=limits_of(values),
+            tree=choice.tree,
+            exact=values["exact"],
+            threads=made.threads,
+            flash_attn=made.flash_attn,
+            settings={name: getattr(made, name) for name in OF_CONTEXT},
+        )
 
 
 def _tell_notes(llm: LLM) -> None:
@@ -323,7 +325,7 @@ class _Session:
         self._format = format
         self._llm = llm
         self._prompt_ids = prompt_ids
-        self._compares = values["compare"]
+        self._compares, self._verbose = values["compare"], values["verbose"]
         self._draft_seconds = 0.0
         self._run: Generation
 
@@ -338,7 +340,7 @@ class _Session:
         self._draft_seconds = self._llm.engine.stats().draft_seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the figures as lines of text, llama-server's statistics included."""
+        """Yield the figures as lines of text."""
         run, seconds = self._run, self._run.timings.prompt_seconds
         yield (
             f"{run.num_tokens} tokens ({run.finish_reason}), {run.tokens_per_second:.1f} tokens/s; "
@@ -354,7 +356,7 @@ class _Session:
                 f"mean accepted length = {run.mean_accepted_length:.2f}, "
                 f"{draft_us:.0f} µs per decode"
             )
-        yield from self._llm.engine.stats_lines()
+        yield from self._llm.engine.stats_lines(verbose=self._verbose)
         if self._compares:
             found = self._compare()
             same = "the texts are equal" if found.difference is None else found.difference.line()

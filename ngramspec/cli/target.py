@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ from ngramspec.cli.llama_cpp.rope import rope_of
 from ngramspec.cli.llama_cpp.threads import prepare_process, thread_plans_of
 from ngramspec.cli.llama_cpp.words import Switch, Threads
 from ngramspec.cli.options import AT_LEAST_1, FILE, Decorator, option, options
+from ngramspec.cli.progress import progress
 from ngramspec.cli.told import tell
 from ngramspec.errors import InputError
 
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
 
 
-LOOKING = "looking for an exact setting ..."
 # Options that contradict --exact, by the names of the settings that they set.
 EXACT_FLAGS = {
     "exact": "--exact",
@@ -100,9 +101,9 @@ RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "exact": (
         ("--exact",),
         {"is_flag": True,
-         "help": "Bit-exact setting: drafts cannot change a token. Tested at start; fails if the "
-         "model has none. Several slots have one thread then, and batches at most 64 tokens; what "
-         "contradicts it, such as -fa off and layers on a GPU, is refused."},
+         "help": "Bit-exact setting: drafts cannot change a token. Tested at the first start; "
+         "fails if the model has none. Several slots have one thread then, and batches at most 64 "
+         "tokens; what contradicts it, such as -fa off and layers on a GPU, is refused."},
     ),
 }  # fmt: skip
 
@@ -259,11 +260,19 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
     return made
 
 
+@contextlib.contextmanager
+def looking() -> Iterator[None]:
+    """Tell that the block looks for an exact setting, and now and then for how long."""
+    tell("looking for an exact setting ...")
+    with progress("testing"):
+        yield
+
+
 def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
     """Return a target in a setting that tests found to be exact."""
     from ngramspec.adapters.llama_cpp.exact import open_tested
 
-    tell(LOOKING)
-    target, found = open_tested(model, settings)
+    with looking():
+        target, found = open_tested(model, settings)
     tell(f"exact: {found.setting.text()}, batches up to {target.exact_batch}")
     return target

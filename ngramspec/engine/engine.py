@@ -471,9 +471,10 @@ class Engine:
         """Return how often each source raised."""
         return dict(self._chain.failures)
 
-    def stats_lines(self) -> list[str]:
-        """Return llama-server's statistics line for every source that was asked."""
-        return [stats.line() for stats in self.source_stats().values() if stats.propose_calls]
+    def stats_lines(self, *, verbose: bool = False) -> list[str]:
+        """Return a line for every source that was asked; verbose: llama-server's own."""
+        asked = (stats for stats in self.source_stats().values() if stats.propose_calls)
+        return [stats.line() if verbose else str(stats) for stats in asked]
 
     @property
     def context_size(self) -> int:

@@ -114,22 +114,15 @@ def _exchanges(item: Any) -> Iterator[tuple[list[Message], str]]:
         item = {"messages": item}
     if not isinstance(item, Mapping):
         raise BadLineError(f"expected a conversation, found {type(item).__name__}")
-    found = _conversation(item)
     answer = next((text for name in ANSWERS if (text := _answer(item, name))), None)
-    if found is None:
+    if _conversation(item) is None:
         prompts = [item[name] for name in (*PROMPTS, "input") if isinstance(item.get(name), str)]
         if not prompts or answer is None:
             raise BadLineError(f"no conversation in {', '.join(map(str, item)) or 'it'}"[:200])
         yield [("user", "\n\n".join(filter(None, prompts)))], answer
         return
     said: list[Message] = []
-    system = item.get("system")
-    if isinstance(system, str) and system:
-        said.append(("system", system))
-    for number, message in enumerate(found):
-        if not isinstance(message, Mapping) or not _role(message):
-            raise BadLineError(f"message {number + 1} has no role")
-        role, content = _role(message), _content(message)
+    for role, content in messages_of(item):
         if role == ASSISTANT and said and content and answer is None:
             yield said, content
             said = []
@@ -137,6 +130,21 @@ def _exchanges(item: Any) -> Iterator[tuple[list[Message], str]]:
             said.append((role, content))
     if answer is not None and said:
         yield said, answer
+
+
+def messages_of(item: Mapping[str, Any]) -> list[Message]:
+    """Return the roles and texts of a conversation, none where there is none.
+
+    Raises:
+        BadLineError: A message has no role.
+    """
+    system = item.get("system")
+    said = [("system", system)] if isinstance(system, str) and system else []
+    for number, message in enumerate(_conversation(item) or ()):
+        if not isinstance(message, Mapping) or not _role(message):
+            raise BadLineError(f"message {number + 1} has no role")
+        said.append((_role(message), _content(message)))
+    return said
 
 
 def _conversation(item: Mapping[str, Any]) -> Sequence[Any] | None:

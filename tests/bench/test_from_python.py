@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,30 @@ def test_tasks_come_from_texts_and_lines(tmp_path: Path) -> None:
     (tmp_path / "chats.jsonl").write_text("[]")
     with pytest.raises(FormatError, match=r"chats\.jsonl, line 1: expected a JSON object"):
         load_tasks([tmp_path / "chats.jsonl"])
+
+
+def test_chats_are_tasks_without_the_answer_at_their_end(tmp_path: Path) -> None:
+    asked = [("system", "Be brief."), ("user", "a"), ("assistant", "b"), ("user", "c\nd")]
+    messages = [{"role": role, "content": text} for role, text in asked]
+    parts = [*messages[:-1], {"role": "user", "content": [{"type": "text", "text": "c\nd"}]}]
+    answered = [*messages, {"role": "assistant", "content": "e"}]
+    shared = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    lines = [{"messages": messages}, {"messages": parts, "name": "x"}, {"messages": answered}]
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*lines, {"conversations": shared}])))
+    *tasks, last = load_tasks([path])
+    assert [task.name for task in tasks] == ["chats:1", "x", "chats:3"]
+    assert all(task.messages == messages and task.request == "c" for task in tasks)
+    assert last.messages == [{"role": "user", "content": "a"}]
+    for line, message in (
+        ({"messages": []}, 'line 1: expected a JSON object with "prompt", or with a question in'),
+        ({"messages": [{"content": "a"}]}, "line 1: message 1 has no role"),
+        ({"messages": answered[-1:]}, 'or with a question in "messages"'),
+        ({"messages": messages, "name": 3}, '"prompt" and "name" must be texts'),
+    ):
+        path.write_text(json.dumps(line))
+        with pytest.raises(FormatError, match=message):
+            load_tasks([path])
 
 
 def test_tasks_in_the_tokens_of_a_model() -> None:

@@ -59,6 +59,24 @@ def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> Non
     assert "stop" not in bodies[1]
 
 
+def test_examples_are_answered_at_temperature_0(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Temperature").fill("0.3")
+    page.keyboard.press("Escape")
+    answers_with(page, "fine")
+    bodies = bodies_of(page)
+    page.get_by_role("button", name="Rename a parameter").click()
+    page.keyboard.press("Enter")
+    finished(page)
+    page.get_by_role("button", name="Answer again", exact=True).click()
+    wait(page, lambda: len(bodies) == 2)
+    finished(page)
+    send(page, "hello")
+    finished(page, 2)
+    assert [body["temperature"] for body in bodies] == [0, 0, 0.3]
+
+
 def test_tabs_leave_each_others_settings_alone(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     other = pages.beside(page, server.url)

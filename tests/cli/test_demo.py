@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import re
+import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ngramspec.bench.e2e.bench import Bench, Run
+from ngramspec.bench.e2e.tasks import CLOSE, FILE, INVOICE, PARTS, READ_TABLE
 from ngramspec.engine.exactness import Exactness, Setting
 from ngramspec.errors import BackendError
+from ngramspec.models import embedded_model
 
 RUN = Bench._run
 QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
@@ -71,6 +76,34 @@ def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
     for run in (plain, drafted):
         assert run["tokens_per_second"] > 0
         assert len(run["seconds"]) == len(run["prompt_seconds"]) == 1
+
+
+def test_another_model_gets_the_same_tables(invoke: Any, tmp_path: Path) -> None:
+    path = shutil.copy(embedded_model(), tmp_path / "another.gguf")
+    shown = invoke(*QUICK, "--drafter", "ngram-simple", "--model", str(path))
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[0].endswith(", model another.gguf")
+    assert "All tasks, 1 run, 1 thread" in shown.stdout
+    assert "1 of 1 texts equal those without drafts" in shown.stdout
+    assert "For so small a" not in shown.stdout  # of the embedded model
+
+
+def test_the_embedded_model_answers_every_task_right(invoke: Any) -> None:
+    shown = {
+        "rename": READ_TABLE.replace("values", "entry"),
+        "repeat": FILE,
+        "find": CLOSE,
+        "think": INVOICE.replace("item", "entry").replace("entrys", "items"),
+    }
+    result = invoke("demo", "--repeats", "1", "--drafter", "suffix", "--exact", "--json")
+    texts = {task["name"]: task["text"] for task in json.loads(result.stdout)["tasks"]}
+    converted = json.loads(texts.pop("convert").strip("`json\n"))
+    assert [list(row.values()) for row in converted] == [
+        [name, kind, int(count)] for name, kind, count in csv.reader(PARTS.split()[1:])
+    ]
+    for name, code in shown.items():
+        assert texts.pop(name).rpartition("```python\n")[2] == f"{code.strip()}\n```", name
+    assert not texts
 
 
 def check_view(stdout: str, stderr: str) -> None:

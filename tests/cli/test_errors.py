@@ -119,9 +119,9 @@ def test_statistics_of_another_kind_or_model(invoke: Any) -> None:
 
 
 def test_options_and_commands_that_are_elsewhere(invoke: Any) -> None:
-    result = invoke("serve", "x.gguf")
-    assert_one_line(result, "extra argument (x.gguf); the model is given with --model", 2)
-    assert_one_line(invoke("demo", "--model", "x"), "it is an option of generate, build-cache,", 2)
+    result = invoke("serve", "x.gguf", "y")
+    assert_one_line(result, "extra argument (y); the model is given with --model", 2)
+    assert_one_line(invoke("demo", "--modelfile", "x"), "it is an option of serve", 2)
     assert_one_line(invoke("run", "x.gguf"), "No such command 'run'. There are bench, build-", 2)
     assert_one_line(invoke("servr"), "'servr'. Did you mean 'serve'?", 2)
 

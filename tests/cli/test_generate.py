@@ -93,8 +93,18 @@ def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> N
     assert looking == "looking for an exact setting ..."
     assert re.match(r"\d+ tokens \((stop|length)\), [\d.]+ tokens/s; \d+ prompt tokens", lines[0])
     assert re.match(r"draft acceptance = [\d.]+% \(\d+ accepted / \d+ drafted\), mean", lines[1])
-    assert [line.split(":")[0].split()[-1] for line in lines[2:]] == ["suffix"]
-    assert all("#calls(b,g,a) =" in line for line in lines[2:])
+    (source,) = lines[2:]
+    assert re.fullmatch(
+        r"suffix: \d+ of \d+ drafted tokens accepted, in \d+ drafts that took [\d.]+ ms to make",
+        source,
+    )
+
+
+def test_verbose_has_llama_servers_statistics_line(invoke: Any) -> None:
+    for name in ("-v", "--verbose", "--log-verbose"):
+        line = ("generate", "-p", PROMPT, "-n", "8", "-t", "1", name)
+        *_, source = invoke(*line).stderr.splitlines()
+        assert source.startswith("statistics           suffix: #calls(b,g,a) =    1"), source
 
 
 def test_notes_on_drafts_are_told_in_words_too(invoke: Any) -> None:
@@ -295,7 +305,7 @@ def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) ->
     # A fixed length: whether a draft pays must not hang on how busy the machine is.
     given = ("generate", "-p", prompt, "-n", "140", "--spec-type", spec)
     given += ("--temp", "0", "--policy", "fixed")
-    result = invoke(*given)
+    result = invoke(*given, "-v")
     assert result.exit_code == 0, result.output
     (told,) = re.findall(r"\((\d+) accepted / (\d+) drafted\)", result.stderr)
     drafted = sum(map(int, re.findall(r"#gen tokens = +(\d+)", result.stderr)))

@@ -37,6 +37,7 @@ COMMANDS = {
         r"measuring: \d+ of \d+",
     ),
     "check": (["check", "--seconds", "1"], r"timing passes: \d of 1, "),
+    "exact": (["generate", "-p", "x", "-n", "1", "-b", "8", "--exact"], r"testing: \d"),
     "demo": (["demo", "--repeats", "1", "-n", "8", "--task", "rename"], r": \d+ of \d+, "),
     "replay": (["bench", "replay", TRACES, "--limit", "2"], r"replaying: \d+ of \d+, "),
     "tune": (["tune", TRACES, "--requests", "2", "--time-limit", "1"], r"tuning: [\d,]+ of "),

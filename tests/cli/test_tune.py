@@ -200,6 +200,9 @@ def test_costs_that_were_saved_for_the_model(
     with LlamaModel(embedded_model(), placement=placement, vocab_only=True) as model:
         path = costs_path(model, ContextSettings(threads=3))
     path.parent.mkdir(parents=True)
+    save_costs(CostTable(((1, 0.01), (2, 0.02)), "mine"), path)  # as older versions did
+    older = made(run(*arguments, "-t", "3", "--n-cpu-ffn", "2"))["costs"]
+    assert older["reason"] == f"saved for {embedded_model().name}"
     save_costs(CostTable(((1, 0.01), (2, 0.02)), "mine"), path, {"rough": True})
     assert made(run(*arguments, "-t", "3"))["costs"]["profile"] == "cpu"
     found = made(run(*arguments, "-t", "3", "--n-cpu-ffn", "2"))

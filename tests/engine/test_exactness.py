@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from helpers.exact_settings import differ_once, find_once
 from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec.adapters.llama_cpp import exact, saved_costs
 from ngramspec.adapters.llama_cpp.exact import check_exact, find_exact, open_exact, open_tested
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import Device, Placement
@@ -93,6 +98,92 @@ def test_what_cannot_change_a_bit_is_kept(model_path: Callable[[str], str]) -> N
         assert getattr(made, name) == getattr(asked, name), name
     assert (made.flash_attn, made.kv_unified, made.num_threads) == (True, False, (1, 1))
     assert target.exact_batch == found.limit() >= 2
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what was found, as commands do; return where."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(exact, "path_of", saved_costs.path_of)
+    monkeypatch.setattr(exact, "find_exact", find_once)
+    monkeypatch.setattr(exact, "trees_differ", differ_once)
+    return tmp_path / "ngramspec" / "costs"
+
+
+ALONE = ContextSettings(context_size=256, n_batch=40, n_ubatch=16, threads=1, branches=4,
+                        kv_unified=True)  # fmt: skip
+
+
+def test_what_was_found_is_kept_for_later_starts(
+    model_path: Callable[[str], str], kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = (replace(ALONE, type_k="f32", type_v="f32"), replace(ALONE, n_batch=39))
+    with LlamaModel(model_path("embedded")) as model:
+        target, found = open_tested(model, ALONE)
+        with target:
+            asked = target.settings, target.exact_batch
+        (file,) = kept.iterdir()
+        if os.name == "posix":
+            assert [path.stat().st_mode & 0o77 for path in (file, kept)] == [0, 0]
+        monkeypatch.setattr(exact, "find_exact", lambda *_: pytest.fail("it is looked for again"))
+        monkeypatch.setattr(exact, "trees_differ", lambda *_: pytest.fail("it is tested again"))
+        for _ in range(2):
+            target, again = open_tested(model, ALONE)
+            with target:
+                assert (target.settings, target.exact_batch) == asked
+            assert again == found
+        for other in others:
+            with pytest.raises(pytest.fail.Exception):
+                open_tested(model, other)
+
+
+def test_branches_that_were_not_exact_are_not_tried_again(
+    model_path: Callable[[str], str], kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "trees_differ", lambda *_: True)
+    with LlamaModel(model_path("embedded")) as model:
+        for _ in range(2):
+            with open_tested(model, ALONE)[0] as target:
+                assert target.settings.branches == 1
+            monkeypatch.setattr(exact, "trees_differ", lambda *_: False)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[:-9],
+        lambda text: "[1]",
+        lambda text: text.replace('"threads": 1', '"threads": 3'),
+        lambda text: text.replace('"cache_type"', '"cache_kind"'),
+        lambda text: text.replace('": 0', '": 7'),
+        lambda text: text.replace('"branches": 4', '"branches": 0'),
+    ],
+)
+def test_a_damaged_file_is_written_anew(
+    model_path: Callable[[str], str],
+    kept: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[str], str],
+) -> None:
+    with LlamaModel(model_path("embedded")) as model:
+        open_tested(model, ALONE)[0].close()
+        (file,) = kept.iterdir()
+        text = file.read_text()
+        file.write_text(damage(text))
+        open_tested(model, ALONE)[0].close()
+    assert f"the exact setting in {file} is ignored: " in caplog.text
+    assert file.read_text() == text
+
+
+def test_what_cannot_be_kept_is_no_error(
+    model_path: Callable[[str], str], kept: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", exact.__name__)
+    kept.parent.write_text("a file where the folder is to be")
+    with LlamaModel(model_path("embedded")) as model:
+        open_tested(model, ALONE)[0].close()
+    assert "the exact setting is not kept: " in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -137,5 +137,6 @@ def test_statistics_lines_name_the_sources_that_were_asked() -> None:
     assert engine.stats_lines() == []
     engine.generate([Request(prompt_ids=int32([1, 1]), max_tokens=30)])
     assert len(engine.stats_lines()) == 1
-    assert "ngram-simple" in engine.stats_lines()[0]
+    assert engine.stats_lines()[0].startswith("ngram-simple: ")
+    assert engine.stats_lines(verbose=True)[0].startswith("statistics     ngram-simple: #calls")
     assert set(engine.source_stats()) == {"ngram-simple", "prediction"}

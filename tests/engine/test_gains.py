@@ -48,6 +48,13 @@ def an_engine(
 
 def a_run(engine: Engine, target: FakeTarget, count: int, speculation: Speculation) -> float:
     """Answer the same questions, as many for each slot; return the seconds of the target."""
+    return answer(engine, target, count, speculation)[0]
+
+
+def answer(
+    engine: Engine, target: FakeTarget, count: int, speculation: Speculation
+) -> tuple[float, float]:
+    """Answer as a_run; return the seconds of the target, and what the requests count as saved."""
     started = target.now
     requests = [
         Request(
@@ -58,8 +65,8 @@ def a_run(engine: Engine, target: FakeTarget, count: int, speculation: Speculati
         )
         for number in range(count * engine.num_slots)
     ]
-    engine.generate(requests)
-    return target.now - started
+    saved = sum(made.timings.saved_seconds for made in engine.generate(requests))
+    return target.now - started, saved
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -76,6 +83,17 @@ def test_saved_is_what_a_run_without_drafts_takes_longer(
     plain = a_run(engine, target, 20, PLAIN)
     assert plain > 60
     assert saved == pytest.approx(plain - took, rel=0.2)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_requests_count_what_they_saved_of_it(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Machine(sequences=slots)
+    engine = an_engine(target, monkeypatch)
+    a_run(engine, target, 3, Speculation())
+    before = sum(engine.seconds_saved().values())
+    _, saved = answer(engine, target, 20, Speculation())
+    assert saved == pytest.approx(sum(engine.seconds_saved().values()) - before, rel=0.02)
+    assert answer(engine, target, 2, PLAIN)[1] == 0.0
 
 
 @pytest.mark.parametrize("slower", [8.0, 1 / 8])

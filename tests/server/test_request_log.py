@@ -20,9 +20,12 @@ from ngramspec.server.openai import chat_events
 Start = Callable[..., Serving]
 LINE = re.compile(
     r"request (\S+): ([^,]+), (\d+) ms and (\d+) ms in the queue, prompt (\d+) tokens "
-    r"\((\d+) cached\), emitted (\d+), drafted (\d+), accepted (\d+)(.*)"
+    r"\((\d+) cached, ([\d.]+)/s\), emitted (\d+) \(([\d.]+)/s\), drafted (\d+), accepted (\d+)"
+    r"(?:, drafts (?:saved|lost) [\d.]+ s)?(.*)"
 )
-NUMBERS = ("ms", "waited", "prompt", "cached", "emitted", "drafted", "accepted")
+NUMBERS = (
+    *("ms", "waited", "prompt", "cached", "prompt_rate", "emitted", "rate", "drafted", "accepted"),
+)
 # Path -> body, and how an answer's id begins; None: it has none.
 APIS: dict[str, tuple[dict[str, Any], str | None]] = {
     "/v1/chat/completions": ({"messages": CHAT, "max_tokens": 8}, "chatcmpl-"),
@@ -44,7 +47,7 @@ class Lines:
         name = "ngramspec.server.bridge.ended"
         return [one.getMessage() for one in self._caplog.records if one.name == name]
 
-    def read(self) -> dict[str, tuple[str, dict[str, int], str]]:
+    def read(self) -> dict[str, tuple[str, dict[str, float], str]]:
         """Return reason, numbers and what is behind them, by id."""
         made = {}
         for text in self.texts():
@@ -54,7 +57,7 @@ class Lines:
             assert request_id not in made
             made[request_id] = (
                 reason,
-                dict(zip(NUMBERS, map(int, numbers), strict=True)),
+                dict(zip(NUMBERS, map(float, numbers), strict=True)),
                 rest,
             )
         return made
@@ -106,7 +109,9 @@ def test_the_figures_are_those_of_the_answer(server: Serving, lines: Lines) -> N
     timings, (_, numbers, _) = made.json()["timings"], list(lines.read().values())[-1]
     assert numbers["cached"] == timings["cache_n"] > 0
     assert numbers["prompt"] == timings["cache_n"] + timings["prompt_n"]
+    assert numbers["prompt_rate"] == pytest.approx(timings["prompt_per_second"], abs=0.06)
     assert numbers["emitted"] == timings["predicted_n"]
+    assert numbers["rate"] == pytest.approx(timings["predicted_per_second"], abs=0.06)
     assert numbers["drafted"] == timings["draft_n"] > 0
     assert numbers["accepted"] == timings["draft_n_accepted"]
 

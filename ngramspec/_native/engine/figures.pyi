@@ -35,6 +35,7 @@ class Timings:
     num_accepted_tokens: int
     num_prediction_accepted: int
     num_prediction_rejected: int
+    saved_seconds: float
     def __init__(self, num_prompt: int = 0) -> None: ...
     @property
     def prompt_seconds(self) -> float: ...

@@ -16,6 +16,7 @@ What is replaced, and by what:
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Generator
 from typing import Any
@@ -93,9 +94,11 @@ class Attachment:
 
     def __repr__(self) -> str:
         names, counters = ",".join(self.draft.drafter.sources), self.draft.counters
+        llama = self._llama()
+        model = None if llama is None else os.path.basename(llama.model_path)
         return (
-            f"Attachment({names!r}, slots={self.draft.drafter.slots}, attached={self.attached}, "
-            f"drafted={counters.drafted}, accepted={counters.accepted})"
+            f"Attachment({names!r}, model={model!r}, slots={self.draft.drafter.slots}, "
+            f"attached={self.attached}, drafted={counters.drafted}, accepted={counters.accepted})"
         )
 
     def arm(self, draft: npt.NDArray[np.intc], length: int) -> None:

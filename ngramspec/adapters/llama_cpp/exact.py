@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._version import __version__
+from ngramspec.adapters.llama_cpp.digest import file_digest
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import Placement, gpus
+from ngramspec.adapters.llama_cpp.saved_costs import cost_key, path_of
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine.exactness import WAYS, Exactness, Setting, measure, trees_differ
 from ngramspec.errors import BackendError, InputError
+from ngramspec.files import new_file
 
+log = logging.getLogger(__name__)
 QUICK_SIZES = (2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 48, 50, 62, 63)
 ENOUGH_TOKENS = 560  # beyond 512 cells, where llama.cpp divides the cache among threads
 QUICK_ROWS = 32
@@ -196,17 +204,89 @@ def find_exact(
 def open_tested(model: LlamaModel, settings: ContextSettings) -> tuple[LlamaTarget, Exactness]:
     """Return a target in the first exact setting, and what was measured of that.
 
+    What was found is kept beside the costs of passes, for later starts with the same file, options,
+    build and machine.
+
     settings: Checked by check_exact. What an exact setting does not choose is kept.
 
     Raises:
         BackendError: As find_exact.
 
-    Cost: that of find_exact.
+    Cost: that of find_exact the first time.
     """
     slots, threads = settings.slots, settings.num_threads[0]
-    found = find_exact(model, threads, slots, settings.type_k, settings)
     size, branches = settings.context_size_of(model), settings.branches
-    return open_exact(model, found, slots, size, branches, settings), found
+    try:
+        path = exact_path(model, settings)
+    except (BackendError, InputError, OSError) as error:
+        log.info("the exact setting is not kept: %s", error)
+        path = None
+    kinds = candidates(threads, slots, settings.type_k, bool(model.adapters))
+    if path is not None and (saved := _load(path, kinds)) is not None:
+        found, branches = saved
+        target = open_setting(model, found.setting, slots, size, settings, branches)
+        target.exact_batch = found.limit()
+        return target, found
+    found = find_exact(model, threads, slots, settings.type_k, settings)
+    target = open_exact(model, found, slots, size, branches, settings)
+    if path is not None:
+        _save(path, found, target.settings.branches)
+    return target, found
+
+
+def exact_path(model: LlamaModel, settings: ContextSettings) -> Path:
+    """Return the path for what was found of a model that is to run as `settings` say.
+
+    Raises:
+        BackendError: llama.cpp does not say which GPUs there are.
+        InputError: There is neither XDG_CACHE_HOME nor a home.
+        OSError: A file of the model cannot be read.
+    """
+    key = {
+        **cost_key(model, settings),
+        "slots": settings.slots,
+        "branches": settings.branches,
+        "tokens": _tree_tokens(settings.context_size_of(model)),
+        "rope": asdict(settings.rope),
+        "adapters": [file_digest(adapter.path) for adapter in model.adapters],
+        "version_of_ngramspec": __version__,
+    }
+    return path_of(key, ".exact")
+
+
+def _load(path: Path, kinds: Sequence[Setting]) -> tuple[Exactness, int] | None:
+    """Return what was kept of one of the settings and the branches of a draft; None: nothing."""
+    try:
+        body = json.loads(path.read_bytes())
+        differing = {
+            str(way): {int(size): int(rows) for size, rows in counts.items()}
+            for way, counts in body["differing"].items()
+        }
+        found = Exactness(Setting(**body["setting"]), differing, QUICK_ROWS)
+        branches = int(body["branches"])
+        if found.setting not in kinds or found.limit() < LEAST or branches < 1:
+            raise ValueError("it is none that is tried")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        log.warning("the exact setting in %s is ignored: %s", path, error)
+        return None
+    return found, branches
+
+
+def _save(path: Path, found: Exactness, branches: int) -> None:
+    """Save what was measured, for _load; log why, if that fails."""
+    body = {
+        "setting": asdict(found.setting),
+        "differing": found.differing,
+        "branches": branches,
+    }
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with new_file(path) as file:
+            file.write(f"{json.dumps(body, indent=1)}\n".encode())
+    except OSError as error:
+        log.info("the exact setting is not kept: %s", error)
 
 
 def open_exact(
@@ -233,7 +313,7 @@ def open_exact(
     )
     target.exact_batch = found.limit()
     if target.max_branches > 1:
-        count = min(ENOUGH_TOKENS, context_size * 3 // 4)  # wrong branches need room, too
+        count = _tree_tokens(context_size)
         rows, ids = min(QUICK_ROWS, count // 2), random_tokens(model, count)
         most = min(target.exact_batch, target.max_batch)
         sizes = [size for size in (3, 9, 33, 63) if size <= most]
@@ -242,6 +322,11 @@ def open_exact(
             return open_exact(model, found, slots, context_size, own=own)
         target.adapt(())
     return target
+
+
+def _tree_tokens(context_size: int) -> int:
+    """Return the tokens with which branches are tested: wrong ones need room, too."""
+    return min(ENOUGH_TOKENS, context_size * 3 // 4)
 
 
 def _adapted(target: LlamaTarget) -> LlamaTarget:

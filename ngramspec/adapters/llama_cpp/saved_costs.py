@@ -48,11 +48,19 @@ def costs_path(model: LlamaModel, settings: ContextSettings) -> Path:
         InputError: There is neither XDG_CACHE_HOME nor a home.
         OSError: The model's file cannot be read.
     """
+    return path_of(cost_key(model, settings), ".json")
+
+
+def path_of(key: Mapping[str, Any], ending: str) -> Path:
+    """Return the path for what is kept of a key, one of cost_key or with more; it need not exist.
+
+    Raises:
+        InputError: There is neither XDG_CACHE_HOME nor a home.
+    """
     import xxhash
 
-    key = cost_key(model, settings)
     digest = xxhash.xxh3_64_hexdigest(json.dumps(key, sort_keys=True).encode())
-    return _cache_home() / FOLDER / f"{_prefix(key)}{digest}.json"
+    return _cache_home() / FOLDER / f"{_prefix(key)}{digest}{ending}"
 
 
 def find_costs(model: LlamaModel, settings: ContextSettings) -> CostTable | None:

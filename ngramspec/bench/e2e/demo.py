@@ -1,4 +1,4 @@
-"""The demo: the embedded model's tasks without and with each drafter, checked and timed."""
+"""The demo: its tasks for a model, without and with each drafter, checked and timed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.bench.e2e.bench import PLAIN, Bench, Mode, PromptOutcome, Run
+from ngramspec.bench.e2e.bench import PLAIN, Bench, Mode, PromptOutcome, Run, tokenize_tasks
 from ngramspec.bench.e2e.difference import Difference, find_difference
 from ngramspec.bench.e2e.tasks import Task
 from ngramspec.drafters.names import parse_names
@@ -143,29 +144,34 @@ class Row:
 
 @contextlib.contextmanager
 def open_benches(
-    drafters: Sequence[str], threads: int = 1, exact: bool = False, n_gpu_layers: int = 0
+    drafters: Sequence[str],
+    threads: int = 1,
+    exact: bool = False,
+    n_gpu_layers: int = 0,
+    path: Path | None = None,
 ) -> Iterator[Benches]:
-    """Load the embedded model, bit-exact and, unless this is timed, without flash attention.
+    """Load a model, bit-exact and, unless this is timed, without flash attention.
 
     Args:
         drafters: Names with commas between.
         threads: CPU threads of the timed target.
         exact: Time the bit-exact setting.
         n_gpu_layers: Layers of the timed target on the GPU, -1 = all; the exact one has none.
+        path: A GGUF file; None: the embedded model.
 
     Raises:
+        FormatError, OSError: The file cannot be read.
         BackendError: llama.cpp cannot run the model; or no setting is exact here, if it is timed.
 
-    Cost: a second, in which the bit-exact setting is found and tested.
+    Cost: a second for the embedded model, in which the bit-exact setting is found and tested.
     """
+    path = path or embedded_model()
     modes = (Mode(PLAIN, (), {}), *map(_mode, drafters))
     with contextlib.ExitStack() as stack:
-        model = stack.enter_context(LlamaModel(embedded_model()))
+        model = stack.enter_context(LlamaModel(path))
         placed = model
         if n_gpu_layers:
-            placed = stack.enter_context(
-                LlamaModel(embedded_model(), placement=Placement(n_gpu_layers))
-            )
+            placed = stack.enter_context(LlamaModel(path, placement=Placement(n_gpu_layers)))
         wanted = ContextSettings(context_size=CONTEXT_SIZE, threads=1)
         tested: LlamaTarget | None = None
         refusal = ""
@@ -208,7 +214,7 @@ def run_task(
         advance: Called after each run.
         first, stopped: As for run_in_turns.
     """
-    prompt = benches.model.tokenize_chat(task.messages)
+    (prompt,) = tokenize_tasks(benches.model, [task])
 
     def run(bench: Bench, rounds: int) -> tuple[PromptOutcome, ...]:
         return bench.run(

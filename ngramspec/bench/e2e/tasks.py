@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,23 +18,28 @@ if TYPE_CHECKING:
 
     from ngramspec.adapters.llama_cpp import LlamaModel
 
+USER = "user"
+NEEDED = 'expected a JSON object with "prompt", or with a question in "messages"'
+
 
 @dataclass(frozen=True)
 class Task:
     """One conversation whose last answer the model writes.
 
-    turns: user, assistant, user, ...; the last one is the user's.
+    roles: Of the turns, the last one not the assistant's; by default user, assistant, user, ...
     """
 
     name: str
     title: str
     turns: tuple[str, ...]
+    roles: tuple[str, ...] = ()
 
     @property
     def messages(self) -> list[dict[str, str]]:
         """Return the turns as chat messages."""
-        roles = ("user", "assistant")
-        return [{"role": roles[i % 2], "content": text} for i, text in enumerate(self.turns)]
+        roles = self.roles or cycle((USER, "assistant"))
+        pairs = zip(roles, self.turns, strict=False)
+        return [{"role": role, "content": text} for role, text in pairs]
 
     @property
     def request(self) -> str:
@@ -122,7 +128,7 @@ TASKS = (
     Task(
         "find",
         "Find a function in a file",
-        ("Show the function `pop` from this file:\n\n" + _fence(FILE),),
+        ("Show the function `close` from this file:\n\n" + _fence(FILE),),
     ),
     Task(
         "think",
@@ -150,12 +156,13 @@ def load_tasks(paths: Iterable[str | os.PathLike[str]]) -> list[Task]:
     """Read prompts: one per file, or one per line of a .jsonl file.
 
     Args:
-        paths: Texts, or lines of JSON objects with "prompt" and optionally "name"; or folders of
-            such files, which are read in the order of their names.
+        paths: Texts, or lines of JSON objects with "prompt" or a chat in "messages", whose last
+            answer is the model's to write, and optionally "name"; or folders of such files, which
+            are read in the order of their names.
 
     Raises:
         InputError: A prompt is empty.
-        FormatError: A line is no object with a "prompt", or there is none.
+        FormatError: A line has neither, or there is none.
         OSError: A file cannot be read.
     """
     found: list[Task] = []
@@ -166,7 +173,7 @@ def load_tasks(paths: Iterable[str | os.PathLike[str]]) -> list[Task]:
                 raise FormatError(f"{path} holds no prompt")
             found += lines
         else:
-            found.append(_task(path.stem, path.read_text("utf-8", "replace"), str(path)))
+            found.append(_task(path.stem, str(path), [(USER, path.read_text("utf-8", "replace"))]))
     return found
 
 
@@ -182,24 +189,35 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _json_tasks(path: Path) -> Iterator[Task]:
+    from ngramspec.recordings.chats import ASSISTANT, messages_of
+    from ngramspec.recordings.lines import BadLineError
+
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         try:
             record = json.loads(line)
-            text, name = record["prompt"], record.get("name", f"{path.stem}:{number}")
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise FormatError(f'{where}: expected a JSON object with "prompt"') from None
-        if not isinstance(text, str) or not isinstance(name, str):
+            text, name = record.get("prompt"), record.get("name", f"{path.stem}:{number}")
+            said = messages_of(record) if text is None else [(USER, text)]
+        except BadLineError as error:
+            raise FormatError(f"{where}: {error}") from None
+        except (ValueError, AttributeError, RecursionError):
+            raise FormatError(f"{where}: {NEEDED}") from None
+        while said and said[-1][0] == ASSISTANT:
+            said.pop()
+        if not said:
+            raise FormatError(f"{where}: {NEEDED}")
+        if not isinstance(said[-1][1], str) or not isinstance(name, str):
             raise FormatError(f'{where}: "prompt" and "name" must be texts')
-        yield _task(name, text, where)
+        yield _task(name, where, said)
 
 
-def _task(name: str, text: str, where: str) -> Task:
-    if not text.strip():
+def _task(name: str, where: str, said: Sequence[tuple[str, str]]) -> Task:
+    roles, turns = zip(*said, strict=True)
+    if not turns[-1].strip():
         raise InputError(f"{where}: the prompt is empty")
-    return Task(name, name, (text,))
+    return Task(name, name, turns, roles)
 
 
 def sample_tokens(model: LlamaModel, count: int) -> npt.NDArray[np.int32]:

@@ -65,7 +65,8 @@ Examples:
   ngramspec bench e2e --exact --json > e2e.json
 
 A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
-"prompt" and maybe "name". The requests run one by one on the engine of `ngramspec serve`.
+"prompt", or a chat in "messages", and maybe "name". An answer at a chat's end is left out. The
+requests run one by one on the engine of `ngramspec serve`.
 """
 WARM_UP = 64  # tokens of the prompt before anything is timed
 SETTINGS = (

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ngramspec._version import __version__
 from ngramspec.cli import completion
@@ -50,6 +51,7 @@ ABOVE_0 = NumberRange(0, min_open=True)
 EPILOG = """\b
 Examples:
   ngramspec serve
+  ngramspec serve model.gguf
   ngramspec serve --model model.gguf -c 32768 -np 8 --host 0.0.0.0 --api-key-file keys
   ngramspec serve --model model.gguf --spec-type ngram-mod,ngram-cache \\
       --spec-ngram-mod-n-min 16 -lcs code.ngc --pool server.ngp
@@ -96,10 +98,12 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
     epilog=EPILOG,
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )
+@click.argument("path", required=False, type=FILE, metavar="[MODEL]",
+                shell_complete=completion.model)  # fmt: skip
 @options(
     option(MODEL, "-m", "--model", env="MODEL", type=FILE, shell_complete=completion.model,
-           help="GGUF file, name of a model that Ollama has pulled, or Modelfile; default: the "
-           "embedded model."),
+           help="GGUF file, name of a model that Ollama has pulled, or Modelfile; the same as "
+           "MODEL; default: the embedded model."),
     hub_options(MODEL),
     option(MODEL, "--modelfile", type=FILE, help="Modelfile with FROM, PARAMETER, SYSTEM, ..."),
     option(MODEL, "-a", "--alias", env="ALIAS", multiple=True, metavar="NAME",
@@ -273,7 +277,8 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
            help="Log level on stderr: debug, info, warning or error. info has a line for each "
            "finished request.  [default: info]"),
     option(OUTPUT, "-v", "--verbose", "--log-verbose", is_flag=True,
-           help="The same as --log-level debug; answers have __verbose."),
+           help="The same as --log-level debug; answers have __verbose, and statistics are "
+           "llama-server's lines."),
     option(OUTPUT, "-lv", "--verbosity", "--log-verbosity", "verbosity", env="LOG_VERBOSITY",
            type=int, default=3, hidden=True),
     option(OUTPUT, "--log-disable", is_flag=True, hidden=True),
@@ -308,6 +313,7 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     \b
     https://github.com/ngramspec/ngramspec/tree/main/docs/reference/server/drafts.md
     """
+    _take_path(ctx, values)
     take_preset(ctx, values)
     values["model"] = downloaded_model(
         values["model"], values.pop("hf_repo"), values.pop("hf_file"), "--model"
@@ -323,6 +329,18 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     except ImportError as error:
         raise Failure(not_installed(f"serve needs {error.name}", "server")) from error
     run(values, choice, small)
+
+
+def _take_path(ctx: click.Context, values: dict[str, Any]) -> None:
+    """Remove MODEL from the values and set `model` to it, if it was given."""
+    path = values.pop("path")
+    if path is None:
+        return
+    if values["model"] != path and (
+        ctx.get_parameter_source("model") is ParameterSource.COMMANDLINE
+    ):
+        raise click.UsageError(f"the model is either {path} or {values['model']}: name one")
+    values["model"] = path
 
 
 def _choose_cache(values: dict[str, Any], auto: bool, drafts: bool) -> None:

@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +155,8 @@ def _serve(
         preparing.callback(shutdown.part, "preparing requests", PREPARE_SECONDS)
         stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), shutdown)
-        stack.enter_context(_reporting(engine, options["stats_interval"]))
+        tell_figures = functools.partial(report, engine, verbose=options["verbose"])
+        stack.enter_context(_reporting(tell_figures, options["stats_interval"]))
         _greet(options, served, target)
         if settings.open_hosts:
             tell(
@@ -170,15 +171,15 @@ def _serve(
                 begin_end()  # here too: the event loop may be what hangs
             http.stop()
 
-        shutdown.take_signals(stop, lambda: report(engine))
+        shutdown.take_signals(stop, tell_figures)
         http.run(sockets=sockets)
-    report(engine)
+    tell_figures()
     if http.failure:
         raise Failure(http.failure)
 
 
-def report(engine: Engine) -> None:
-    """Print the engine's figures to stderr."""
+def report(engine: Engine, *, verbose: bool = False) -> None:
+    """Print the engine's figures to stderr; verbose: with llama-server's statistics lines."""
     stats = engine.stats()
     drafted, accepted = stats.num_draft_tokens, stats.num_accepted_tokens
     share = accepted / drafted if drafted else 0.0
@@ -191,7 +192,7 @@ def report(engine: Engine) -> None:
         f"decodes = {stats.num_steps}",
         f"draft acceptance = {share:.1%} ({accepted} accepted / {drafted} drafted), "
         f"mean accepted length = {mean:5.2f}",
-        *engine.stats_lines(),
+        *engine.stats_lines(verbose=verbose),
     ]
     tell("\n".join(lines))
 
@@ -234,13 +235,13 @@ def _greet(options: Mapping[str, Any], served: ServedModel, target: LlamaTarget)
 
 
 @contextlib.contextmanager
-def _reporting(engine: Engine, seconds: float) -> Iterator[None]:
+def _reporting(tell_figures: Callable[[], None], seconds: float) -> Iterator[None]:
     """Print the figures at intervals in the block; 0 = never."""
     stopped = threading.Event()
 
     def repeat() -> None:
         while not stopped.wait(seconds):
-            report(engine)
+            tell_figures()
 
     thread = threading.Thread(target=repeat, name="ngramspec-report", daemon=True)
     if seconds:

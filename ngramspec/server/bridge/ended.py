@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ngramspec.engine import Generation
+    from ngramspec.engine import Generation, Timings
     from ngramspec.server.bridge.answer import Answer
 
 log = logging.getLogger(__name__)
@@ -22,20 +22,35 @@ def log_end(made: Generation, answer: Answer) -> None:
     timings = made.timings
     waited = (timings.started or timings.finished) - timings.submitted
     log.info(
-        "request %s: %s, %.0f ms and %.0f ms in the queue, prompt %d tokens (%d cached), "
-        "emitted %d, drafted %d, accepted %d%s%s",
+        "request %s: %s, %.0f ms and %.0f ms in the queue, prompt %d tokens (%d cached, %.1f/s), "
+        "emitted %d (%.1f/s), drafted %d, accepted %d%s%s%s",
         made.request.id,
         _reason(made, answer),
         1e3 * (timings.finished - timings.submitted - waited),
         1e3 * waited,
         timings.num_prompt,
         timings.num_cached,
+        _prompt_rate(timings),
         made.num_tokens,
+        made.tokens_per_second,
         timings.num_draft_tokens,
         timings.num_accepted_tokens,
+        _gain(timings.saved_seconds),
         f", key {made.tenant}" if made.tenant else "",
         f", x-request-id {answer.name}" if answer.name else "",
     )
+
+
+def _prompt_rate(timings: Timings) -> float:
+    """Return the tokens per second of the prompt; 0 if it was not read to its end."""
+    if not (timings.first_token and timings.prompt_seconds):
+        return 0.0
+    return (timings.num_prompt - timings.num_cached) / timings.prompt_seconds
+
+
+def _gain(seconds: float) -> str:
+    """Return what drafts have saved, in words; nothing where none ran or nobody knows."""
+    return f", drafts {'saved' if seconds > 0 else 'lost'} {abs(seconds):.2f} s" if seconds else ""
 
 
 def _reason(made: Generation, answer: Answer) -> str:

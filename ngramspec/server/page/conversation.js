@@ -252,7 +252,7 @@ async function giveResult(message, call, text) {
  */
 async function answer(replaced = [], begun = null) {
   const own = chat; // another one may be opened meanwhile
-  const asked = choices();
+  const asked = choices(own.messages);
   const message = begun ?? { role: "assistant", content: "" };
   const [path, body] = request(own.messages, asked);
   const drafted = asked.speculative.enabled !== false;
@@ -348,7 +348,7 @@ async function compare(message, own = chat) {
   const before = own.messages.slice(0, own.messages.indexOf(message));
   const { types } = message.asked?.speculative ?? {};
   const speculative = { spans: true, enabled: !message.drafted, ...(types && { types }) };
-  const [path, body] = request(before, { ...(message.asked ?? choices()), speculative });
+  const [path, body] = request(before, { ...(message.asked ?? choices(before)), speculative });
   const other = { role: "assistant", content: "" };
   const control = new AbortController();
   message.other = { running: true };

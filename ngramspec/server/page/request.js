@@ -1,11 +1,16 @@
 // Requests: what of a chat is sent to the server.
 
 import { chats } from "./connection.js";
-import { settings, sampling } from "./settings.js";
 import { speculative } from "./drafts.js";
+import { EXAMPLES } from "./examples.js";
+import { settings, sampling } from "./settings.js";
 
-/** Return what a new answer is asked with, apart from the messages of the chat. */
-export const choices = () => ({ ...sampling(), speculative: speculative(), system: settings.system });
+/** Return what a new answer to messages is asked with, apart from them; one to an example is not drawn by chance. */
+export function choices(messages) {
+  const asked = messages.findLast(({ role }) => role === "user")?.content;
+  const greedy = EXAMPLES.some(({ text }) => text === asked) && { temperature: 0 };
+  return { ...sampling(), ...greedy, speculative: speculative(), system: settings.system };
+}
 
 /**
  * Return the path and the body of a request for an answer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -213,10 +214,10 @@ def test_an_attachment_shows_what_it_did(make_llama: Any) -> None:
     llama.create_completion(PROSE, max_tokens=80, temperature=0.0)
     counters = attachment.draft.counters
     expected = (
-        f"Attachment('ngram-simple', slots=3, attached=True, drafted={counters.drafted}, "
-        f"accepted={counters.accepted})"
+        f"Attachment('ngram-simple', model={os.path.basename(llama.model_path)!r}, slots=3, "
+        f"attached=True, drafted={counters.drafted}, accepted={counters.accepted})"
     )
-    assert repr(attachment) == expected
+    assert str(attachment) == expected
     attachment.detach()
     assert repr(attachment) == expected.replace("True", "False")
 

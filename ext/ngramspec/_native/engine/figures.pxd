@@ -24,6 +24,7 @@ cdef class Timings:
     cdef public int64_t num_accepted_tokens
     cdef public int64_t num_prediction_accepted
     cdef public int64_t num_prediction_rejected
+    cdef public double saved_seconds
 
 cdef class EngineStats:
     cdef public int64_t num_requests

@@ -93,6 +93,8 @@ cdef class Timings:
         num_drafts: Decodes that verified a draft.
         num_draft_tokens, num_accepted_tokens: Draft tokens, and how many of them were accepted.
         num_prediction_accepted, num_prediction_rejected: Draft tokens from the user's prediction.
+        saved_seconds: What drafts have saved, negative if they have lost time: an estimate, 0.0 unless the policy knows
+            what passes cost in seconds. The time to make drafts is not counted.
     """
 
     def __init__(self, int64_t num_prompt=0):

@@ -107,6 +107,7 @@ cdef class Verifier:
             if self.auto is not None:
                 self.note_step(n)
             for slot in self.plan.work:
+                slot.num_drafted = slot.num_credited = 0
                 if slot.first_row >= 0:
                     self.commit(slot, self.checks[i].made)
                     i += 1
@@ -202,28 +203,36 @@ cdef class Verifier:
             slot.ending = ENDING_FULL
         return 0
 
-    cdef void note_saved(self, Py_ssize_t n, int64_t drafted, int64_t accepted) noexcept:
+    cdef int note_saved(self, Py_ssize_t n, int64_t drafted, int64_t accepted) except -1:
         """Count what a pass with drafts of n slots saved: an accepted token its share of a pass without drafts.
 
-        What such a pass takes is the mean of the latest ones. The policy's costs would not do: they are too low for sizes
-        that it has seen a few times on a busy machine.
+        A request has its part by its accepted tokens, and of what drafts added by all its drafted ones. What a pass without
+        drafts takes is the mean of the latest ones. The policy's costs would not do: they are too low for sizes that it has
+        seen a few times on a busy machine.
         """
         cdef PassCosts costs = self.auto._costs
         cdef Py_ssize_t without = self.plan.tokens - drafted
         cdef double expected = costs.at(self.plan.tokens), seconds = self.plan.seconds, alone
+        cdef double each_accepted, each_drafted
+        cdef Slot slot
         if costs.timed:  # a halt of the machine is no part of what passes take
             seconds = min(seconds, MOST_OFF * costs.pace * expected)
         if not drafted:
             if without == n:  # no prompt was read
                 self.num_plain = min(self.num_plain + 1.0, PLAIN_WINDOW)
                 self.plain += (seconds / costs.first[min(n, MOST_TOKENS)] - self.plain) / self.num_plain
-            return
+            return 0
         alone = self.plain * costs.first[min(n, MOST_TOKENS)]
         if not self.num_plain:
             alone = seconds * min(costs.at(n) / expected, 1.0)
-        self.stats.accepted_seconds += alone * <double>accepted / <double>n
-        self.stats.drafted_seconds += seconds - (
-            alone if without == n else seconds * min(costs.at(without) / expected, 1.0))
+        each_accepted = alone / <double>n
+        each_drafted = (seconds - (alone if without == n else seconds * min(costs.at(without) / expected, 1.0))) / <double>drafted
+        self.stats.accepted_seconds += each_accepted * <double>accepted
+        self.stats.drafted_seconds += each_drafted * <double>drafted
+        if costs.timed:
+            for slot in self.plan.work:
+                slot.timings.saved_seconds += each_accepted * <double>slot.num_credited - each_drafted * <double>slot.num_drafted
+        return 0
 
     cdef int count_draft(self, Slot slot) except -1:
         """Count the slot's draft."""
