@@ -40,9 +40,9 @@ class SuffixSource(Learner):
         if self.pool is not None:
             self.candidates += self.match(history, POOL, self.pool.lines)
         if self.index is not None:
-            longest = max((one.run for one in self.candidates), default=0)
+            longest = max((max(one.run, 1) for one in self.candidates), default=-1)
             static = self.match(history, STATIC, self.index.lines)
-            self.candidates += [one for one in static if one.run > max(longest, 1)]
+            self.candidates += [one for one in static if one.run > longest]
         return True
 
     def adopt(self, history: list[int], draft: list[int]) -> None:

@@ -154,12 +154,12 @@ cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index,
                       int others) noexcept nogil:
     """Write at most MOST candidates behind the `others` of own text and pool; return their number.
 
-    Only those that agree for longer than all others, and for two tokens at least: texts that the request
+    Where there are others, only those that agree for longer than all of them, and for two tokens at least: texts that the request
     has nothing to do with hold short matches of anything, which made what it repeats less sure.
     """
     cdef hash_t[NUM_ORDERS] hashes
     cdef CandidateC* candidates = out + others
-    cdef int longest = 1
+    cdef int longest = 1 if others > 0 else -1
     cdef int num_longer = 0
     cdef int i, n
     cdef int num = context_hashes(h.tokens + h.len, h.len, hashes)
