@@ -49,7 +49,7 @@ def choose_costs(file: Path | None = None, profile: str | None = None) -> Costs:
         return Costs(load_costs(file), None, file, "given")
     if profile is not None:
         return Costs(PROFILES[profile], profile, None, "given")
-    reason = "neither --profile nor --costs nor --model given"
+    reason = "neither costs nor a model given"
     return Costs(PROFILES[DEFAULT_PROFILE], DEFAULT_PROFILE, None, reason)
 
 

@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.build.options import BuildOptions
+from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.formats.pool_file import KIND as POOL_KIND
 from ngramspec.formats.suffix_file import KIND as INDEX_KIND
 
@@ -23,11 +26,16 @@ Documents = Sequence[NDArray[np.int32]]
 
 @dataclass(frozen=True)
 class HeldOutDrafts:
-    """Counts of a drafter on the held-out text. right: correctly drafted tokens."""
+    """Counts of a drafter on the held-out text.
+
+    right: correctly drafted tokens of drafts at full length.
+    modelled_speedup: over plain decoding, of drafts as long as pays, drafting taken as free.
+    """
 
     steps: int = 0
     drafted: int = 0
     right: int = 0
+    modelled_speedup: float = 1.0
 
     @property
     def mean_accepted_length(self) -> float:
@@ -42,10 +50,14 @@ class HeldOutDrafts:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Drafts on text that was not counted, each document as its own request."""
+    """Drafts on text that was not counted, each document as its own request.
+
+    costs: name of the table that says what pays.
+    """
 
     documents: int
     tokens: int
+    costs: str
     without_file: HeldOutDrafts
     with_file: HeldOutDrafts
 
@@ -60,8 +72,9 @@ def measure(path: str | os.PathLike[str], documents: Documents, options: BuildOp
     return HeldOut(
         len(chosen),
         tokens,
-        _replay(_drafter(options, None), chosen),
-        _replay(_drafter(options, path), chosen),
+        options.costs.name,
+        _measure(None, chosen, options),
+        _measure(path, chosen, options),
     )
 
 
@@ -70,17 +83,29 @@ def measured_tokens(document: NDArray[np.int32]) -> int:
     return max(0, len(document) - PROMPT)
 
 
-def _drafter(options: BuildOptions, path: str | os.PathLike[str] | None) -> Drafter:
-    params: dict[str, Any] = {}
+def _measure(
+    path: str | os.PathLike[str] | None, documents: Documents, options: BuildOptions
+) -> HeldOutDrafts:
+    policy = AutoPolicy(DEFAULT_MAX_DRAFT, options.costs)
+    return HeldOutDrafts(
+        *_replay(_drafter(options, path, None), documents),
+        modelled_speedup=_speedup(_drafter(options, path, policy), documents, options.costs),
+    )
+
+
+def _drafter(
+    options: BuildOptions, path: str | os.PathLike[str] | None, policy: AutoPolicy | None
+) -> Drafter:
+    params: dict[str, Any] = {"policy": policy}
     if options.kind == POOL_KIND:
         # What is learned from held-out text must not reach the file: a copy of the pool is used.
-        params = {"n_match": options.pool.n_match, "n_min": 0}
+        params |= {"n_match": options.pool.n_match, "n_min": 0}
         if path is not None:
             params["pool"] = _private_pool(path)
         return create_drafter("ngram-mod", **params)
     if options.kind == INDEX_KIND:  # requests do not learn from one another
-        return create_drafter("suffix", static=path, share=False)
-    return create_drafter("ngram-cache", static=path)
+        return create_drafter("suffix", static=path, share=False, **params)
+    return create_drafter("ngram-cache", static=path, **params)
 
 
 def _private_pool(path: str | os.PathLike[str]) -> Any:
@@ -97,11 +122,31 @@ def _private_pool(path: str | os.PathLike[str]) -> Any:
     )
 
 
-def _replay(drafter: Drafter, documents: Documents) -> HeldOutDrafts:
+def _replay(drafter: Drafter, documents: Documents) -> tuple[int, int, int]:
+    """Return steps, drafted tokens and right ones, without a policy."""
     steps = drafted = right = 0
     for document in documents:
         outcome = drafter.replay(document[:PROMPT], document[PROMPT:])
         steps += outcome.steps
         drafted += outcome.drafted
         right += outcome.accepted
-    return HeldOutDrafts(steps, drafted, right)
+    return steps, drafted, right
+
+
+def _speedup(drafter: Drafter, documents: Documents, costs: CostTable) -> float:
+    """Return the modelled speed-up over plain decoding with the drafter's policy."""
+    of_drafts = costs.dense(DEFAULT_MAX_DRAFT + 1)
+    tokens, spent = 0, 0.0
+    for document in documents:
+        drafter.begin(0, document[:PROMPT])
+        drafter.accept(0, document[PROMPT : PROMPT + 1], 0)
+        at = PROMPT + 1
+        while at < len(document):
+            draft = drafter.propose(0, len(document) - at)
+            wrong = np.flatnonzero(draft != document[at : at + len(draft)])
+            right = int(wrong[0]) if len(wrong) else len(draft)
+            drafter.accept(0, document[at : at + right + 1], right)
+            spent += of_drafts[len(draft)]
+            tokens += right + 1
+            at += right + 1
+    return tokens * costs.cost(1) / spent if spent else 1.0

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ngramspec.costs import PROFILES, CostTable
 from ngramspec.errors import InputError
 from ngramspec.formats.cache_file import KIND as CACHE_KIND
 from ngramspec.formats.dates import fixed_date
@@ -34,6 +35,7 @@ class BuildOptions:
     include, exclude, format, field, roles, follow_links, gitignore: As for find_units and
         ReadOptions.
     provenance: Record names, dates and options in the file. The statistics do not change.
+    costs: Of the target's passes, to measure with; the file does not depend on them.
     """
 
     kind: str = CACHE_KIND
@@ -51,6 +53,7 @@ class BuildOptions:
     provenance: bool = True
     follow_links: bool = False
     gitignore: bool = True
+    costs: CostTable = PROFILES["cpu"]
 
     def __post_init__(self) -> None:
         """Check the bounds; find_units, ReadOptions and the writers check theirs."""
@@ -89,8 +92,9 @@ class BuildOptions:
             fixed_date()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the options as plain data."""
+        """Return the options that the file depends on as plain data."""
         made = asdict(self)
+        del made["costs"]
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in made.items()
         }

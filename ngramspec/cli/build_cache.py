@@ -59,6 +59,7 @@ from ngramspec.errors import CapacityError, InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ngramspec.bench.costs import Costs
     from ngramspec.build import BuildOptions, BuildResult, HeldOut, Progress, Resources
     from ngramspec.corpus import Problems
 
@@ -93,6 +94,7 @@ NOT_RECORDED = (
 LEAST_CELLS, MOST_CELLS = 1 << 10, 1 << 31
 MOST_PROBLEMS = 5
 MEGA = 1e6
+SPEED = "speed-up: modelled, over plain decoding, drafts as long as pays; costs:"
 NOTE = "stopping at the next document; Ctrl-C again quits at once"
 GO_ON = "run the same command with --resume to continue"
 MAKE_ROOM = f"make room there, then {GO_ON}"
@@ -184,6 +186,7 @@ def build_cache(**values: Any) -> None:
     if files:
         _from_recorded(values, files)
         return
+    values["costs"] = _costs(values)
     wanted = _build_options(values)
     jobs = values["jobs"] or _num_cpus()
     resources = Resources(jobs=jobs, memory=values["memory"], work=values["work"])
@@ -209,6 +212,7 @@ def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
     say_recorded(loaded, problems, brief=values["as_json"])
     traces = traces_of(loaded)
     refuse_mixed_keys(traces, values["mix_keys"])
+    values["costs"] = _costs(values)
     wanted = _build_options({**values, "format": None})
     answers = (one.output for trace in traces for one in trace.requests)
     result = build_from_tokens(
@@ -261,10 +265,23 @@ def _build_options(values: Mapping[str, Any]) -> BuildOptions:
         min_count=values["min_count"] or 1,
         max_bytes=values["max_size"],
         held_out=values["held_out"] or 0.0,
+        costs=values["costs"].table,
         gitignore=not values["no_ignore"],
         roles=values["role"],
         provenance=not values["no_provenance"],
     )
+
+
+def _costs(values: Mapping[str, Any]) -> Costs:
+    """Return the costs saved for the model whose tokenizer is used, or the usual ones."""
+    from ngramspec.adapters.llama_cpp.settings import ContextSettings
+    from ngramspec.bench.costs import choose_costs, saved_costs
+    from ngramspec.tokenizers.gguf import is_gguf
+
+    path = values["tokenizer"]
+    if not values["held_out"] or path is None or not is_gguf(path):
+        return choose_costs()
+    return saved_costs(path, ContextSettings())
 
 
 def _num_cpus() -> int:
@@ -378,7 +395,7 @@ def _show(
     for line in _problems(result.problems):
         console.print(line, style="yellow", soft_wrap=True)
     if wanted.held_out:
-        _show_held_out(console, result)
+        _show_held_out(console, result, values["costs"])
 
 
 def _corpus(result: BuildResult) -> str:
@@ -446,14 +463,14 @@ def _problems(problems: Problems) -> Iterator[str]:
         yield f"    and {more:,} more"
 
 
-def _show_held_out(console: Console, result: BuildResult) -> None:
+def _show_held_out(console: Console, result: BuildResult, costs: Costs) -> None:
     found = result.held_out
     if found is None or not found.tokens:
         console.print("Nothing was held out: the corpus has too few documents.", style="yellow")
         return
     drafter = {POOL_KIND: POOL_DRAFTER}.get(result.header.kind, result.header.kind)
     documents = number_of(found.documents, "document")
-    columns = ("", "mean accepted length", "drafted", "right", "acceptance")
+    columns = ("", "tokens per pass", "drafted", "right", "acceptance", "speed-up")
     title = f"{drafter} on {documents} that were not counted"
     table = make_table(columns, title=title, text=columns[:1], gap=2)
     for label, drafts in (
@@ -461,10 +478,12 @@ def _show_held_out(console: Console, result: BuildResult) -> None:
         ("with the file", found.with_file),
     ):
         mean, share = f"{drafts.mean_accepted_length:.3f}", f"{drafts.acceptance:.1%}"
-        table.add_row(label, mean, f"{drafts.drafted:,}", f"{drafts.right:,}", share)
+        speed = f"{drafts.modelled_speedup:.3f}"
+        table.add_row(label, mean, f"{drafts.drafted:,}", f"{drafts.right:,}", share, speed)
     console.print()
     console.print(table)
     console.print(_in_words(found), soft_wrap=True)
+    console.print(f"{SPEED} {costs.source} ({costs.reason}).", soft_wrap=True, style="dim")
 
 
 def _in_words(found: HeldOut) -> str:

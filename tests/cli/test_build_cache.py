@@ -238,6 +238,7 @@ def test_held_out_text_is_measured(invoke: Any, build: Any) -> None:
     with_file, without = found["with_file"], found["without_file"]
     assert with_file["right"] > without["right"] > 0
     assert with_file["mean_accepted_length"] > without["mean_accepted_length"] > 1
+    assert with_file["modelled_speedup"] > without["modelled_speedup"] > 1
     result = invoke("build-cache", CODE, "-o", "same.ngc", "--held-out", "0.1")
     assert bytes_of("same.ngc") == bytes_of()
     more = with_file["right"] - without["right"]
@@ -247,7 +248,11 @@ def test_held_out_text_is_measured(invoke: Any, build: Any) -> None:
     for label, drafts in (("without the file", without), ("with the file", with_file)):
         row = next(line for line in result.stdout.splitlines() if label in line[:18])
         mean, share = f"{drafts['mean_accepted_length']:.3f}", f"{drafts['acceptance']:.1%}"
-        assert row.split()[3:] == [mean, f"{drafts['drafted']:,}", f"{drafts['right']:,}", share]
+        speed = f"{drafts['modelled_speedup']:.3f}"
+        counts = [f"{drafts['drafted']:,}", f"{drafts['right']:,}"]
+        assert row.split()[3:] == [mean, *counts, share, speed]
+    assert found["costs"] == "cpu"
+    assert "costs: profile cpu (neither costs nor a model given)." in result.stdout
 
 
 def test_held_out_of_a_corpus_that_is_too_small(invoke: Any) -> None:

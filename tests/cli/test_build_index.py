@@ -15,9 +15,13 @@ from helpers.cli import CODE, FEW, assert_one_error, bytes_of
 from helpers.files import resealed
 from ngramspec import create_drafter
 from ngramspec._native.suffix.index import SuffixIndex
+from ngramspec.adapters.llama_cpp import LlamaModel
+from ngramspec.adapters.llama_cpp.saved_costs import costs_path
+from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.build import BuildOptions, NoProgress, Resources, build
 from ngramspec.build.local import BuildStopped
 from ngramspec.cli.drafts import DraftChoice
+from ngramspec.costs import CostTable, save_costs
 from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.container import open_container
@@ -68,6 +72,24 @@ def test_what_it_is_worth_is_measured_on_held_out_text(invoke: Any) -> None:
     assert "suffix on " in result.stdout
     assert "with the file" in result.stdout
     assert "bytes each" in result.stdout
+
+
+def test_its_speed_is_that_at_the_costs_saved_for_the_model(
+    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with LlamaModel(embedded_model(), vocab_only=True) as model:
+        path = costs_path(model, ContextSettings())
+    path.parent.mkdir(parents=True)
+    save_costs(CostTable(((1, 1.0), (2, 2.0)), "no draft pays"), path)
+    arguments = (f"{CODE}/email", f"{CODE}/json", "--held-out", "30%")
+    mine = built(invoke, *arguments, "--model", str(embedded_model()))["held_out"]
+    usual = built(invoke, *arguments)["held_out"]
+    assert (mine["costs"], usual["costs"]) == ("no draft pays", "cpu")
+    for drafts in ("with_file", "without_file"):
+        assert mine[drafts].pop("modelled_speedup") == pytest.approx(1, abs=0.01)
+        assert usual[drafts].pop("modelled_speedup") > 1.1
+        assert mine[drafts] == usual[drafts]  # of drafts at full length
 
 
 def test_the_size_is_kept(invoke: Any) -> None:

@@ -40,7 +40,9 @@ class SuffixSource(Learner):
         if self.pool is not None:
             self.candidates += self.match(history, POOL, self.pool.lines)
         if self.index is not None:
-            self.candidates += self.match(history, STATIC, self.index.lines)
+            longest = max((max(one.run, 1) for one in self.candidates), default=-1)
+            static = self.match(history, STATIC, self.index.lines)
+            self.candidates += [one for one in static if one.run > longest]
         return True
 
     def adopt(self, history: list[int], draft: list[int]) -> None:
@@ -132,6 +134,7 @@ class SuffixSource(Learner):
             choice.odds = single(choice.odds + reliable.odds)
             place = OWN if one.place == OWN else POOL  # the network knows two
             choice.votes[place] += 1
+            choice.foreign &= one.place == STATIC
             choice.runs[place] = max(choice.runs[place], run)
             if choice.best is None or reliable.p >= choice.best.p:
                 choice.best, choice.candidate = reliable, one
@@ -141,7 +144,8 @@ class SuffixSource(Learner):
         first = ranked[0]
         if len(ranked) == 1 and position >= 2 and first.longest >= 8:
             hits = self.lately.hits > 0.5
-            record.sure = (bucket(first.longest), min(first.num_votes, 4), hits)
+            votes = min(first.num_votes, 4)
+            record.sure = (bucket(first.longest), votes, hits, first.foreign)
             first.p = min(self.model.sureness(record.sure).value, 1 - LEAST)
             return record
         least = float(np.float32(0.1) * np.float32(first.odds))

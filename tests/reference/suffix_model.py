@@ -129,9 +129,10 @@ class Choice:
     candidate: Candidate | None = None
     votes: dict[str, int] = field(default_factory=lambda: {OWN: 0, POOL: 0})
     runs: dict[str, int] = field(default_factory=lambda: {OWN: 0, POOL: 0})
+    foreign: bool = True  # only the static index says so
     p: float = 0.0
     inputs: list[float] = field(default_factory=list)  # of the online stage
-    shift: tuple[int, int] = (0, 0)
+    shift: tuple[int, int, bool] = (0, 0, False)
     token_keys: list[int] = field(default_factory=list)
 
     @property
@@ -158,8 +159,8 @@ class Model:
         self.reliable: dict[tuple, Adaptive] = {}
         self.sure: dict[tuple, Adaptive] = {}
         self.tokens: list[dict[int, Adaptive]] = [{}, {}, {}, {}]
-        self.shifts: dict[tuple[int, int], Adaptive] = {}
-        self.weights = [[1.0] + [0.0] * 6 for _ in range(4)]
+        self.shifts: dict[tuple[int, int, bool], Adaptive] = {}
+        self.weights = [[1.0] + [0.0] * 6 for _ in range(8)]  # by place; of the static index last
 
     def reliability(self, key: tuple) -> Adaptive:
         return self.reliable.setdefault(key, Adaptive(13107))
@@ -167,7 +168,7 @@ class Model:
     def sureness(self, key: tuple) -> Adaptive:
         return self.sure.setdefault(key, Adaptive(63569, 20))
 
-    def shift(self, key: tuple[int, int]) -> Adaptive:
+    def shift(self, key: tuple[int, int, bool]) -> Adaptive:
         first = int(65535 * logistic((key[1] + 0.5) / 2 - 6))
         return self.shifts.setdefault(key, Adaptive(first, 20))
 
@@ -184,7 +185,7 @@ class Model:
         place = place_in_draft(position)
         last, second = (text[-1], text[-2]) if len(text) > 1 else (text[-1], 0)
         for rank, choice in enumerate(choices[:num]):
-            how = 2 * bucket(choice.longest) + (rank > 0)
+            how = 2 * bucket(choice.longest) + (rank > 0) + 32 * choice.foreign
             choice.token_keys = [
                 token_key(choice.token, 0, how),
                 token_key(choice.token, last, 0),
@@ -226,14 +227,17 @@ class Model:
 
     def correct(self, choice: Choice, logit: float, x: list[float], place: int) -> None:
         """Let the network's logit pass the stage that follows the workload."""
-        choice.shift = (place, min(max(int((logit + 6) * 2), 0), 23))
+        choice.shift = (place, min(max(int((logit + 6) * 2), 0), 23), choice.foreign)
         shift = self.shift(choice.shift).logit - logit
         choice.inputs = [logit, 0.5, shift, *x[26::2]]
-        total = sum(a * b for a, b in zip(choice.inputs, self.weights[place], strict=True))
+        total = sum(
+            a * b
+            for a, b in zip(choice.inputs, self.weights[place + 4 * choice.foreign], strict=True)
+        )
         choice.p = min(max(logistic(total), LEAST), 1 - LEAST)
 
     def learn(self, choice: Choice, position: int, right: bool) -> None:
-        weights = self.weights[place_in_draft(position)]
+        weights = self.weights[place_in_draft(position) + 4 * choice.foreign]
         for i, value in enumerate(choice.inputs):
             weights[i] += 0.002 * (right - choice.p) * value
         self.shift(choice.shift).learn(right)

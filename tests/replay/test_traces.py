@@ -8,6 +8,13 @@ import pytest
 
 from helpers.backends import Native, Reference
 from helpers.recordings import BENCHMARK_DATA, TRACES, load_trace, trace_names
+from ngramspec import create_drafter
+from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec._native.suffix.index import SuffixIndex
+from ngramspec.bench.replay.subjects import DrafterPlayer
+from ngramspec.bench.replay.walk import walk
+from ngramspec.costs import PROFILES
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.recordings.traces import Cut
 from reference.source import common_prefix
 
@@ -36,6 +43,20 @@ def test_the_mean_accepted_length_is_at_least_upstreams(name: str, spec: str) ->
         accepted += replay.accepted
     assert drafter.check() == ""
     assert (steps + accepted) / steps >= UPSTREAM[name][spec] - ROUNDING
+
+
+@each_set
+def test_an_index_of_other_texts_takes_nothing_away(name: str) -> None:
+    others = [_requests(other, Cut()) for other in trace_names() if other != name]
+    index = Native().suffix_index([output for each in others for _, output in each])
+    trace = load_trace(TRACES / f"{name}.txt.xz")
+
+    def tokens_per_pass(**static: SuffixIndex) -> float:
+        policy = AutoPolicy(DEFAULT_MAX_DRAFT, PROFILES["cpu"])
+        drafter = create_drafter("suffix", policy=policy, **static)
+        return walk(lambda: DrafterPlayer(drafter), trace.requests).mean_accepted_length
+
+    assert tokens_per_pass(static=index) >= 0.995 * tokens_per_pass()
 
 
 @each_drafter

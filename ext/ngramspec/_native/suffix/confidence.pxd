@@ -23,8 +23,9 @@ cdef enum:
     CORRECTIONS = 3 + TOKEN_TABLES  # inputs of the last, online stage
     SURE_RUN = 8          # shortest run for which a unanimous vote skips the network
     SURE_FROM = 2         # and first position
-    NUM_SURE = 12 * 4 * 2
+    NUM_SURE = 12 * 4 * 2 * 2
     SHIFTS = 24           # buckets of the claimed logit
+    ORIGINS = 2           # of choices: the texts of requests; the static index alone
 
 # How a request's recent drafts did.
 cdef struct LatelyC:
@@ -42,6 +43,7 @@ cdef struct ChoiceC:
     uint8_t run_own       # longest run of its candidates, by place
     uint8_t run_pool
     uint8_t rank
+    bint foreign          # only the static index proposes it
     int best_candidate
     float p               # probability that the target emits it
     float[CORRECTIONS] inputs
@@ -53,8 +55,8 @@ cdef struct ModelC:
     float[1024] odds                               # p / (1 - p), by the upper 10 bits of an AdaptC's p
     AdaptC[NUM_RELIABLE] reliable                  # a candidate by run, likeness, kind, nearness, position
     AdaptC[TOKEN_TABLES][NUM_TOKEN] tokens         # whether a token was right when it was proposed
-    float[PLACES_IN_DRAFT][CORRECTIONS] weights
-    AdaptC[PLACES_IN_DRAFT * SHIFTS] shifts
+    float[ORIGINS * PLACES_IN_DRAFT][CORRECTIONS] weights
+    AdaptC[ORIGINS * PLACES_IN_DRAFT * SHIFTS] shifts
     AdaptC[NUM_SURE] sure                          # a unanimous vote by run, votes and recent hits
 
 cdef void model_start(ModelC* m) noexcept nogil

@@ -90,7 +90,7 @@ cdef int sure_key(const ChoiceC* choice, int num_choices, const LatelyC* lately,
     cdef int votes = choice.num_own + choice.num_pool
     if num_choices != 1 or position < SURE_FROM or run < SURE_RUN:
         return -1
-    return (_bucket(run) * 4 + (votes if votes < 4 else 4) - 1) * 2 + (lately.hits > 0.5)
+    return ((_bucket(run) * 4 + (votes if votes < 4 else 4) - 1) * 2 + (lately.hits > 0.5)) * 2 + choice.foreign
 
 
 cdef float model_sure(const ModelC* m, int key) noexcept nogil:
@@ -110,13 +110,13 @@ cdef void model_start(ModelC* m) noexcept nogil:
         m.odds[i] = (i + 0.5) / (1024.5 - i)
     for i in range(NUM_RELIABLE):
         m.reliable[i] = AdaptC(FIRST_RELIABLE, 0)
-    for i in range(PLACES_IN_DRAFT * SHIFTS):
+    for i in range(ORIGINS * PLACES_IN_DRAFT * SHIFTS):
         bucket = i % SHIFTS
         m.shifts[i] = AdaptC(<uint16_t>(65535 * ngs_logistic((bucket + 0.5) / 2 - 6)), SHIFT_WEIGHT)
     for i in range(NUM_SURE):
         m.sure[i] = AdaptC(FIRST_SURE, SHIFT_WEIGHT)
     memset(m.weights, 0, sizeof(m.weights))
-    for i in range(PLACES_IN_DRAFT):
+    for i in range(ORIGINS * PLACES_IN_DRAFT):
         m.weights[i][0] = 1
 
 
@@ -131,7 +131,7 @@ cdef void _token_keys(ChoiceC* c, const token_t* before, Py_ssize_t length) noex
     """Set the cells that say how often such a choice was right, one in each table."""
     cdef token_t last = (before - 1)[0] if length >= 1 else 0
     cdef token_t second = (before - 2)[0] if length >= 2 else 0
-    cdef uint32_t how = 2 * _bucket(_longest(c)) + (c.rank > 0)
+    cdef uint32_t how = 2 * _bucket(_longest(c)) + (c.rank > 0) + 32 * c.foreign
     c.keys[0] = _token_key(c.token, 0, how)
     c.keys[1] = _token_key(c.token, last, 0)
     c.keys[2] = _token_key(c.token, second, 0)
@@ -221,12 +221,13 @@ cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choice
                 rival = longest
         _describe(m, &choices[i], num_choices, votes, all_odds, rival, &candidates[choices[i].best_candidate], lately,
                   length, position, features)
-        _correct(m, &choices[i], ngs_net_logit(&m.net, features), features, place)
+        _correct(m, &choices[i], ngs_net_logit(&m.net, features), features,
+                 place + PLACES_IN_DRAFT * choices[i].foreign)
         features += NGS_FEATURES
 
 
 cdef void model_learn(ModelC* m, const ChoiceC* choice, Py_ssize_t position, bint right) noexcept nogil:
-    cdef int place = place_in_draft(position)
+    cdef int place = place_in_draft(position) + PLACES_IN_DRAFT * choice.foreign
     cdef float step = LEARN * ((1 if right else 0) - choice.p)
     cdef int i
     for i in range(CORRECTIONS):

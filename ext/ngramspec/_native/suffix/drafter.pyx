@@ -142,8 +142,10 @@ cdef int _vote(const ModelC* m, const CandidateC* candidates, int n, Py_ssize_t 
             choices[k].token = candidates[i].token
             choices[k].odds = 0
             choices[k].best = 0
+            choices[k].foreign = True
             choices[k].num_own = choices[k].num_pool = choices[k].run_own = choices[k].run_pool = 0
         choices[k].odds += m.odds[p >> 6]
+        choices[k].foreign = choices[k].foreign and candidates[i].place == PLACE_STATIC
         run = candidates[i].run + <int>position
         if candidates[i].place == PLACE_OWN:
             choices[k].num_own += 1
@@ -529,7 +531,7 @@ cdef void _find(SuffixC* c, SuffixSlotC* s, const HistoryC* h) noexcept nogil:
     s.num_records = 0
     s.num_candidates = match(&s.text, h, c.pool, &s.writer, s.candidates)
     if c.index != NULL:
-        s.num_candidates += match_static(&s.text, h, c.index, s.candidates + s.num_candidates)
+        s.num_candidates += match_static(&s.text, h, c.index, s.candidates, s.num_candidates)
 
 
 cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,

@@ -36,7 +36,8 @@ cdef struct TextC:
 cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w, CandidateC* out) noexcept nogil
 # ask for the lines that match will look up or, once they are there, for the texts that they name
 cdef void match_fetch(const TextC* text, const HistoryC* h, const SuffixPoolC* pool, bint places) noexcept nogil
-cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out) noexcept nogil
+cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out,
+                      int others) noexcept nogil
 # move a candidate to the next token of its text; False at the end
 cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,
                          const token_t* draft, Py_ssize_t drafted) noexcept nogil

@@ -150,12 +150,28 @@ cdef void match_fetch(const TextC* text, const HistoryC* h, const SuffixPoolC* p
                 return
 
 
-cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
-    """Write at most MOST candidates; return their number."""
+cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out,
+                      int others) noexcept nogil:
+    """Write at most MOST candidates behind the `others` of own text and pool; return their number.
+
+    Where there are others, only those that agree for longer than all of them, and for two tokens at least: texts that the request
+    has nothing to do with hold short matches of anything, which made what it repeats less sure.
+    """
     cdef hash_t[NUM_ORDERS] hashes
+    cdef CandidateC* candidates = out + others
+    cdef int longest = 1 if others > 0 else -1
+    cdef int num_longer = 0
+    cdef int i, n
     cdef int num = context_hashes(h.tokens + h.len, h.len, hashes)
     lines_prefetch(&index.lines, hashes, num)
-    return _seek(&index.lines, hashes, num, PLACE_STATIC, text, h, NULL, NULL, index, out)
+    for i in range(others):
+        longest = max(longest, <int>out[i].run)
+    n = _seek(&index.lines, hashes, num, PLACE_STATIC, text, h, NULL, NULL, index, candidates)
+    for i in range(n):
+        if candidates[i].run > longest:
+            candidates[num_longer] = candidates[i]
+            num_longer += 1
+    return num_longer
 
 
 cdef void _prefetch_tokens(const SuffixPoolC* pool, const hash_t* hashes, int num) noexcept nogil:
