@@ -14,7 +14,7 @@ from ngramspec.engine.sequences import Sequences
 from ngramspec.engine.sources.drafters import Drafters
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, InputError, QuotaError
-from ngramspec.formats.slot_file import SavedSlot
+from ngramspec.formats.slot_file import NO_STATE, SavedSlot
 
 TAIL = 32  # newest tokens that tell whose history a drafter holds
 
@@ -44,23 +44,33 @@ class Saving:
     def take(self, slot: Slot, owner: str) -> SavedSlot:
         """Return a copy of what the slot holds; nothing if it is another owner's.
 
+        Of a sliding window, the slot then holds what the copy does.
+
         Raises:
             BackendError: The target cannot save it.
 
-        Cost: a copy of the slot's part of the cache.
+        Cost: a copy of the slot's part of the cache; of a sliding window also one back into it.
         """
         held = self._held(slot, owner)
-        tokens = slot.tokens[:held].copy()
+        identity, vocab_size = self._target.identity, self._target.vocab_size
+        if not held:
+            return SavedSlot(NO_TOKENS, NO_STATE, NO_TOKENS, identity, vocab_size, namespace=owner)
+        tokens, history = slot.tokens[:held].copy(), self._history(slot)
+        state = self._target.dump(slot.id)
+        self._sequences.save_window(slot, state)
+        window, num_window = self._sequences.windows.get(slot, (NO_STATE, 0))
         return SavedSlot(
             tokens=tokens,
-            state=self._target.dump(slot.id) if held else np.empty(0, np.uint8),
-            history=self._history(slot) if held else NO_TOKENS,
-            identity=self._target.identity,
-            vocab_size=self._target.vocab_size,
+            state=state,
+            history=history,
+            identity=identity,
+            vocab_size=vocab_size,
             num_prompt=min(slot.num_prompt, held),
             num_reusable=min(slot.num_reusable, held),
-            namespace=slot.namespace if held else owner,
-            adapters=slot.adapters if held else (),
+            namespace=slot.namespace,
+            adapters=slot.adapters,
+            window=window,
+            num_window=num_window,
         )
 
     def put_back(self, slot: Slot, saved: SavedSlot, owner: str, tenant: str) -> int:
@@ -89,6 +99,8 @@ class Saving:
         slot.length = slot.num_past = size
         slot.num_prompt = saved.num_prompt
         slot.num_reusable = slot.size if saved.num_reusable == size else saved.num_reusable
+        if saved.num_window:
+            self._sequences.windows[slot] = saved.window, saved.num_window
         self._touch(slot)
         self._teach(slot, saved, tenant)
         return size

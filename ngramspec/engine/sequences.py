@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import Slot
@@ -52,6 +56,8 @@ class Sequences:
         self.checkpoints = limit == 0 and target.can_save
         # Of slots whose first cells others use, too: by what copy it began, and how many cells.
         self._shared: dict[Slot, tuple[object, int]] = {}
+        # Of slots whose targets dump a sliding window only: an earlier one, and its tokens' number.
+        self.windows: dict[Slot, tuple[Any, int]] = {}
         self.preempted = Preempted(target, stats)
 
     @property
@@ -154,16 +160,44 @@ class Sequences:
             self.cut(slot, 0)
 
     def cut(self, slot: Slot, length: int) -> int:
-        """Shorten the sequence to `length` tokens, or to none if that fails; return its length."""
+        """Shorten the sequence to `length` tokens, or to fewer if that fails; return its length."""
         if length < slot.num_past:
             if not self._target.truncate(slot.id, length):
-                self._target.truncate(slot.id, 0)
-                length = 0
+                length = self._back_to_window(slot, length)
             slot.num_past = length
+            if slot in self.windows and length < self.windows[slot][1]:
+                del self.windows[slot]  # another text may follow
             if slot in self._shared:
                 root, count = self._shared[slot]
                 self._shared[slot] = root, min(count, length)
         return slot.num_past
+
+    def _back_to_window(self, slot: Slot, length: int) -> int:
+        """Go back to where the slot's window was saved, else to nothing; return the length."""
+        window, count = self.windows.get(slot, (None, 0))
+        if 0 < count <= length and self._target.restore(slot.id, window, count):
+            return count
+        self._target.truncate(slot.id, 0)
+        return 0
+
+    def save_window(self, slot: Slot, state: npt.NDArray[np.uint8]) -> None:
+        """Save the window at the end of the prompt, which a dump lacks.
+
+        The sequence is cut there and loaded again, so it lacks what the dump lacks, too.
+
+        state: A dump of the settled sequence.
+        """
+        size, count = slot.num_past, min(slot.num_prompt - 1, slot.num_reusable)
+        if not 0 < self._target.window < size or not 0 < count < size:
+            return
+        if not self._target.truncate(slot.id, count):
+            return  # it was loaded, and may have been saved before
+        try:
+            self.windows[slot] = self._target.save(slot.id), count
+        finally:
+            self._target.truncate(slot.id, 0)
+            if not self._target.load(slot.id, state, size):
+                self.drop(slot)
 
     def shift(self, slot: Slot, request: Request) -> tuple[int, int]:
         """Make room in a full context: discard tokens after those to keep.
@@ -180,6 +214,7 @@ class Sequences:
         if not self._target.shift(slot.id, first, count):
             raise BackendError(f"the context of slot {slot.id} is full and does not shift")
         slot.discard(first, count)
+        self.windows.pop(slot, None)
         self.unsettled.add(slot)
         return first, count
 
@@ -194,6 +229,7 @@ class Sequences:
         self._target.truncate(slot.id, 0)
         slot.num_past = 0
         self.unsettled.discard(slot)
+        self.windows.pop(slot, None)
         self._shared.pop(slot, None)
 
     def empty_idle(self) -> bool:

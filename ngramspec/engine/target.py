@@ -29,6 +29,7 @@ class Target(Protocol):
     max_outputs: int  # rows of logits in one decode, 0 = one for each token
     max_rollback: int | None
     can_save: bool  # save and restore work
+    window: int  # tokens that attention looks back on: dumps lack those behind it. 0 = all
     min_copy: int | None  # fewest tokens that are cheaper to copy than to decode; None = no copies
     cells: int | None  # tokens that all sequences hold together; None = they share no cache
     num_adapters: int  # adapters that `adapt` knows, by numbers from 0 on
@@ -74,10 +75,15 @@ class Target(Protocol):
         """
 
     def save(self, sequence: int) -> Any:
-        """Return the state of a sequence as an opaque object; needs can_save."""
+        """Return what `restore` needs, as an opaque object: the state, or the window.
+
+        It needs can_save or a window.
+        """
 
     def restore(self, sequence: int, state: Any, length: int) -> bool:
         """Bring back what save returned when the sequence held `length` tokens, without branches.
+
+        Of a window: while it still holds these tokens. What was behind the window stays lost.
 
         False when it cannot; `truncate` to nothing comes next.
         """

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ngramspec.formats.container import Container, Header, new_container, open_c
 KIND = "slot"
 _TOKEN = np.dtype("<i4")
 _COUNTS = ("num_prompt", "num_reusable")
+NO_STATE: NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,8 @@ class SavedSlot:
     num_reusable: int = 0  # of the tokens, those that another prompt may reuse
     namespace: str = ""  # of the last request
     adapters: tuple[tuple[int, float], ...] = ()  # that the state was computed with, and scales
+    window: NDArray[np.uint8] = field(default_factory=NO_STATE.copy)  # that the state lacks
+    num_window: int = 0  # of the tokens, those that the sequence held at that window; 0: no window
 
 
 def write_slot(path: str | os.PathLike[str], saved: SavedSlot) -> int:
@@ -43,11 +46,15 @@ def write_slot(path: str | os.PathLike[str], saved: SavedSlot) -> int:
         OSError: It cannot be written; an existing file is kept.
     """
     about = {name: getattr(saved, name) for name in ("namespace", "adapters", *_COUNTS)}
+    if saved.num_window:
+        about["num_window"] = saved.num_window
     with new_container(path) as writer:
         writer.add("about", json.dumps(about).encode())
         writer.add("tokens", np.ascontiguousarray(saved.tokens, _TOKEN))
         writer.add("history", np.ascontiguousarray(saved.history, _TOKEN))
         writer.add("state", saved.state)
+        if saved.num_window:
+            writer.add("window", saved.window)
         size = writer.offset
         writer.finish(Header(KIND, saved.identity, saved.vocab_size))
     return size
@@ -61,14 +68,16 @@ def read_slot(path: str | os.PathLike[str]) -> tuple[SavedSlot, int]:
         OSError: It cannot be read.
     """
     container = open_container(path, KIND, verify=True)
-    for name in ("about", "tokens", "history", "state"):
+    with_window = "window" in container.sections
+    for name in ("about", "tokens", "history", "state", *["window"] * with_window):
         container.view(name)
         if not container.sections[name].checksum:
             raise _unexpected(container, name, "a checksum", 0)
     about = _about(container)
     size = container.header.vocab_size
     tokens = _tokens(container, "tokens", size)
-    counts = {name: _count(container, about, name, tokens.size) for name in _COUNTS}
+    names = (*_COUNTS, *["num_window"] * with_window)
+    counts = {name: _count(container, about, name, tokens.size) for name in names}
     namespace = about.get("namespace")
     if not isinstance(namespace, str):
         raise _unexpected(container, "about", "a namespace", namespace)
@@ -78,6 +87,7 @@ def read_slot(path: str | os.PathLike[str]) -> tuple[SavedSlot, int]:
     saved = SavedSlot(
         tokens=tokens,
         state=np.frombuffer(container.view("state"), np.uint8).copy(),
+        window=np.frombuffer(container.view("window") if with_window else b"", np.uint8).copy(),
         history=_tokens(container, "history", size),
         identity=container.header.fingerprint or b"",
         vocab_size=size,

@@ -245,13 +245,15 @@ class Crowded(RuleBasedStateMachine):
         self.slots = chance.randint(2, 6)
         self.shifts = chance.random() < 0.3
         size = chance.choice([40, 90])
+        window = chance.choice([0, 0, 5])
         self.target = FakeTarget(
             vocab_size=31,
             sequences=self.slots,
             context_size=size,
             cells=size + chance.choice([0, 0, self.slots, size]),
             max_batch=self.slots + chance.choice([1, 20, 60]),
-            min_copy=chance.choice([None, 4]),
+            min_copy=None if window else chance.choice([None, 4]),
+            window=window,
             shares_copies=not self.shifts or chance.random() < 0.5,
             refusal=chance.choice([0.0, 0.1]),
             period=chance.choice([0, 11]),

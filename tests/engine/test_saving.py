@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -222,6 +223,55 @@ def test_a_shifted_slot_comes_back_with_what_may_be_reused() -> None:
     assert again.timings.num_cached == 4
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_slot_with_a_sliding_window_reuses_its_prompt_after_it_was_saved(restored: bool) -> None:
+    engine = Engine(FakeTarget(window=8), None, slots=2)
+    first = engine.generate([request(40, 30, slot=0)])[0]
+    saved = done(engine, engine.save_slot(0))
+    if restored:
+        done(engine, engine.restore_slot(1, saved))
+    slot = int(restored)
+    longer = int32([*first.request.prompt_ids.tolist(), *first.token_ids, 5])
+    other = int32([*longer[:60].tolist(), 5])  # as it is after an edit of the answer
+    for prompt, num_cached in ((longer, 69), (other, 39), (longer[:40], 39), (longer, 40)):
+        again = engine.generate([Request(prompt_ids=prompt, max_tokens=1, slot=slot)])[0]
+        assert again.timings.num_cached == num_cached
+        assert again.token_ids == FakeTarget().expected(prompt.tolist(), 1)
+
+
+def test_what_was_saved_of_a_window_is_saved_again() -> None:
+    engine = Engine(FakeTarget(window=8), None, slots=2)
+    engine.generate([request(40, 30, slot=0)])
+    saved = done(engine, engine.save_slot(0))
+    done(engine, engine.restore_slot(1, saved))
+    again = done(engine, engine.save_slot(1))
+    assert saved.num_window == again.num_window == 39
+    assert again.window.tolist() == saved.window.tolist()
+
+
+def test_a_window_is_not_used_for_another_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = FakeTarget(window=8)
+    engine = Engine(target, None)
+    first = engine.generate([request(40, 30)])[0].request.prompt_ids
+    done(engine, engine.save_slot(0))
+    other = int32([*first[:30].tolist(), *request(30, 1, 1).prompt_ids.tolist()])
+    assert engine.generate([Request(prompt_ids=other, max_tokens=9)])[0].timings.num_cached == 0
+    truncate = target.truncate
+    monkeypatch.setattr(target, "truncate", lambda slot, length: not length and truncate(slot, 0))
+    again = engine.generate([Request(prompt_ids=other[:50], max_tokens=1)])[0]
+    assert again.timings.num_cached == 0
+    assert again.token_ids == target.expected(other[:50].tolist(), 1)
+
+
+def test_a_text_within_the_window_needs_no_copy_of_it() -> None:
+    engine = Engine(FakeTarget(window=80), None)
+    engine.generate([request(40, 30)])
+    saved = done(engine, engine.save_slot(0))
+    assert (saved.window.size, saved.num_window) == (0, 0)
+    done(engine, engine.restore_slot(0, saved))
+    assert engine.generate([request(40, 1)])[0].timings.num_cached == 39
+
+
 def test_a_copy_that_the_cache_has_not_made_yet_is_not_saved() -> None:
     target = FakeTarget(min_copy=4)
     engine = Engine(target, None, slots=2)
@@ -316,6 +366,26 @@ def test_other_kinds_of_memory_can_be_saved_too(
                 texts.append(engine.generate([again])[0])
         assert texts[0].token_ids == texts[1].token_ids
         assert texts[0].timings.num_cached == texts[1].timings.num_cached == saved.tokens.size
+
+
+def test_a_restored_slot_of_a_sliding_window_reuses_its_prompt(
+    model_path: Callable[[str], str],
+) -> None:
+    """Of windows of 64 tokens, llama.cpp saves the one before the end only."""
+    with LlamaModel(model_path("gemma3")) as made:
+        ids = made.tokenize("abc def ghi " * 30)
+        sampling = Sampling(temperature=0, ignore_eos=True)
+        asked = Request(prompt_ids=ids, max_tokens=90, sampling=sampling, slot=0)
+        with LlamaTarget(made, slots=2, context_size=1024, threads=1) as target:
+            engine = Engine(target, None, slots=2)
+            first = engine.generate([asked])[0]
+            saved = done(engine, engine.save_slot(0))
+            assert done(engine, engine.restore_slot(1, saved)) == saved.tokens.size
+            assert target._context.pos_min(1) > ids.size  # of what was loaded
+            for slot in (0, 1, 1):
+                again = engine.generate([dataclasses.replace(asked, slot=slot)])[0]
+                assert again.timings.num_cached == ids.size - 1
+                assert again.token_ids[:20] == first.token_ids[:20]  # then rounding decides
 
 
 def test_other_settings_of_the_cache_are_another_identity(model: LlamaModel) -> None:

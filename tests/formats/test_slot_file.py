@@ -11,10 +11,14 @@ import pytest
 
 from helpers.files import is_private
 from ngramspec.errors import FormatError
+from ngramspec.formats.container import open_container
 from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
 from ngramspec.formats.statistics import open_statistics
 
-NAMES = ("tokens", "state", "history")
+NAMES = ("tokens", "state", "history", "window")
+
+COUNTS = ("num_prompt", "num_reusable", "num_window")
+NO_WINDOW = {"num_window": 0, "window": np.empty(0, np.uint8)}
 
 
 def saved(**given: Any) -> SavedSlot:
@@ -26,6 +30,8 @@ def saved(**given: Any) -> SavedSlot:
         "vocab_size": 50,
         "num_prompt": 4,
         "num_reusable": 7,
+        "num_window": 3,
+        "window": np.arange(90, dtype=np.uint8),
         "namespace": "key:ä",
     }
     return SavedSlot(**{**made, **given})
@@ -40,17 +46,26 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     for name in NAMES:
         assert getattr(read, name).tolist() == getattr(saved(), name).tolist()
         assert getattr(read, name).dtype == getattr(saved(), name).dtype
-    for name in ("identity", "vocab_size", "num_prompt", "num_reusable", "namespace"):
+    for name in ("identity", "vocab_size", *COUNTS, "namespace"):
         assert getattr(read, name) == getattr(saved(), name)
 
 
 def test_an_empty_slot_is_a_file_too(tmp_path: Path) -> None:
     empty = np.empty(0, np.int32)
     made = saved(
-        tokens=empty, state=np.empty(0, np.uint8), history=empty, num_prompt=0, num_reusable=0
-    )
+        tokens=empty, state=np.empty(0, np.uint8), history=empty, num_prompt=0, num_reusable=0,
+        **NO_WINDOW,
+    )  # fmt: skip
     write_slot(tmp_path / "a", made)
     assert read_slot(tmp_path / "a")[0].tokens.size == 0
+
+
+def test_a_file_need_not_have_a_window(tmp_path: Path) -> None:
+    write_slot(tmp_path / "a", saved(**NO_WINDOW))
+    assert not {b"window", b"num_window"} & set((tmp_path / "a").read_bytes().split(b'"'))
+    assert "window" not in open_container(tmp_path / "a").sections
+    read, _ = read_slot(tmp_path / "a")
+    assert (read.num_window, read.window.size, read.window.dtype) == (0, 0, np.uint8)
 
 
 def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
@@ -77,6 +92,7 @@ def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
         ({"num_prompt": 8}, "num_prompt in 0..7, found 8"),
         ({"num_reusable": -1}, "num_reusable in 0..7, found -1"),
         ({"num_reusable": True}, "num_reusable in 0..7, found True"),
+        ({"num_window": 8}, "num_window in 0..7, found 8"),
         ({"namespace": 3}, "a namespace, found 3"),
         ({"adapters": ((0, 10**400),)}, "pairs of adapters and scales"),
         ({"adapters": ((0, float("nan")),)}, "pairs of adapters and scales"),

@@ -40,6 +40,7 @@ class FakeTarget:
         no_shift: Why tokens cannot move.
         max_branches: Of a tree.
         forks: The text is made of so many phrases of five tokens, which begin alike; 0 = it is not.
+        window: Tokens that attention looks back on; what is loaded lacks those behind it. 0 = all.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class FakeTarget:
         no_shift: str = "",
         max_branches: int = 4,
         forks: int = 0,
+        window: int = 0,
     ) -> None:
         self.vocab_size = vocab_size
         self.num_sequences = sequences
@@ -91,6 +93,8 @@ class FakeTarget:
         self.split = split
         self.costs, self.now, self.aside = costs, 0.0, 0.0
         self.held: list[list[int]] = [[] for _ in range(sequences)]
+        self.window = window
+        self.first = [0] * sequences  # tokens that are behind the window of what was loaded
         self.copied: list[list[object]] = [[] for _ in range(sequences)]  # cells of first tokens
         # By sequence, then branch: what it holds after a tree; the sequence itself holds branch 0.
         self.others: list[dict[int, list[int]]] = [{} for _ in range(sequences)]
@@ -179,6 +183,10 @@ class FakeTarget:
             return False
         if length and back > 0 and self.chance.random() < self.refusal:
             return False
+        if 0 < length < len(held) and self.first[sequence] > max(0, length - self.window + 1):
+            return False
+        if not length:
+            self.first[sequence] = 0
         del held[length:], self.copied[sequence][length:]
         self.others[sequence].clear()
         return True
@@ -196,6 +204,7 @@ class FakeTarget:
     def copy(self, source: int, sequence: int, length: int) -> None:
         assert self.min_copy is not None
         assert not self.held[sequence]
+        assert not self.window
         self.held[sequence] = self.held[source][:length]
         if self.shares_copies:
             own = self.copied[source]
@@ -208,19 +217,25 @@ class FakeTarget:
         held = self.held[sequence]
         assert 0 <= first < first + count < len(held)
         del held[first : first + count]
+        behind = self.first[sequence]
+        self.first[sequence] = min(behind, max(first, behind - count))
         self.undoable[sequence] = 0
         return True
 
     def save(self, sequence: int) -> Any:
-        assert self.can_save
-        return list(self.held[sequence])
+        assert self.can_save or self.window
+        return self.dump(sequence)
 
     def restore(self, sequence: int, state: Any, length: int) -> bool:
-        assert self.can_save
-        assert len(state) == length
+        assert self.can_save or self.window
+        tokens = state.view(np.int32).tolist()
+        assert len(tokens) == length
         if self.chance.random() < self.refusal:
             return False
-        self.held[sequence] = list(state)
+        if self.window:
+            assert self.held[sequence][:length] == tokens, "the window is another text's"
+            self.first[sequence] = max(0, length - self.window)
+        self.held[sequence] = tokens
         self.others[sequence].clear()  # when it was saved it had no branches
         return True
 
@@ -235,6 +250,7 @@ class FakeTarget:
         if self.cells is not None and self.used() + length > self.cells:
             return False
         self.held[sequence] = tokens
+        self.first[sequence] = max(0, length - self.window) if self.window else 0
         return True
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:

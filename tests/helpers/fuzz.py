@@ -104,7 +104,8 @@ class Case:
         self.made["ngx"] = (folder / "index").read_bytes()
         ids = np.array(TEXT, np.int32)
         state = np.random.default_rng(1).integers(0, 256, 3000).astype(np.uint8)
-        saved = SavedSlot(ids, state, ids, b"0123456789abcdef", 24, 100, 150, "one", ((0, 0.5),))
+        digest, adapters = b"0123456789abcdef", ((0, 0.5),)
+        saved = SavedSlot(ids, state, ids, digest, 24, 100, 150, "one", adapters, state, 99)
         write_slot(folder / "slot", saved)
         self.made["slot"] = (folder / "slot").read_bytes()
         successors = SuccessorPool(1024)
@@ -216,7 +217,7 @@ class Case:
         assert size == path.stat().st_size
         for ids in (saved.tokens, saved.history):
             assert all(0 <= token < saved.vocab_size for token in ids.tolist())
-        assert max(saved.num_prompt, saved.num_reusable) <= len(saved.tokens)
+        assert max(saved.num_prompt, saved.num_reusable, saved.num_window) <= len(saved.tokens)
         write_slot(self.folder / "again.slot", saved)
 
     def use_successors(self, rng: random.Random, path: Path) -> None:

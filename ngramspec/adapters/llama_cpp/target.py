@@ -108,6 +108,7 @@ class LlamaTarget:
         stateful = model.is_stateful
         self.max_rollback: int | None = self._snapshots if stateful else None
         self.can_save = stateful
+        self.window = 0 if stateful else model.n_swa
         self.state_bytes = model.state_bytes if stateful else 0
         self.contiguous = not settings.kv_unified
         self.cells: int | None = None  # a recurrent state takes none
@@ -266,14 +267,14 @@ class LlamaTarget:
         return done
 
     def save(self, sequence: int) -> State:
-        """Return the recurrent state of a sequence; needs can_save.
+        """Return the recurrent state of a sequence, or the cache of its sliding window.
 
         Raises:
             BackendError: llama.cpp cannot.
             InputError: No such sequence.
             StateError: The target cannot save, or is closed.
         """
-        if not self.can_save:
+        if not (self.can_save or self.window):
             raise StateError("this target cannot save: its tokens can be removed one by one")
         self._context.pos_max(sequence)
         flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
@@ -296,7 +297,7 @@ class LlamaTarget:
             InputError: No such sequence.
             StateError: The target cannot save, or is closed.
         """
-        if not self.can_save:
+        if not (self.can_save or self.window):
             raise StateError("this target cannot save: its tokens can be removed one by one")
         context = self._context
         context.forget_last(sequence)

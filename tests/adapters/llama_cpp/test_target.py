@@ -118,6 +118,28 @@ def test_a_sliding_window_that_is_gone_is_not_taken_back_to(open_target: Open, l
     assert target.truncate(0, 0)
 
 
+@pytest.mark.parametrize("swa_full", [True, False])
+def test_a_sliding_window_that_was_saved_is_brought_back(open_target: Open, swa_full: bool) -> None:
+    """A dump has the window before the end only."""
+    target = open_target("gemma3", slots=2, swa_full=swa_full, context_size=512, kv_unified=True)
+    tokens = tokens_of(1, 300)
+    expected = rows_of(target, tokens[:200], step=50)
+    rows_of(target, tokens[200:], start=200)
+    whole = target.dump(0)
+    assert target.truncate(0, 180)
+    window = target.save(0)
+    assert window.size < whole.size
+    rows_of(target, tokens_of(2, 40), sequence=0, start=180)  # cells lie elsewhere
+    for sequence in (0, 1):
+        target.truncate(sequence, 0)
+        assert target.load(sequence, whole, 300)
+        assert not target.truncate(sequence, 180)
+        assert target.restore(sequence, window, 180)
+        made = rows_of(target, tokens[180:200], sequence=sequence, start=180)
+        assert np.abs(made - expected[180:]).max() < 1.0
+        assert not target.truncate(sequence, 100)
+
+
 @pytest.mark.parametrize("unified", [True, False])
 def test_a_copy_goes_on_like_its_source(open_target: Open, unified: bool) -> None:
     target = open_target(slots=3, kv_unified=unified)
