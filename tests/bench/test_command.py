@@ -169,7 +169,7 @@ def test_a_plot_without_matplotlib(
     [
         ((), "Missing argument 'TRACES...'"),
         (("none.txt",), "none.txt: No such file"),
-        ((SQL, SQL.parent.parent), "no traces"),
+        ((SQL, SQL.parents[1] / "logits"), "no traces"),
         ((SQL, "--drafter", "ngram-mood"), "did you mean ngram-mod"),
         ((SQL, "--save-peers", "x.json"), "--save-peers is for --peers"),
         ((SQL, "--peers-python", "python"), "--peers-python is for --peers"),

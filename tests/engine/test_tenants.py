@@ -139,20 +139,26 @@ def test_what_has_grown_counts() -> None:
 
 
 def test_requests_come_and_go_while_a_prompt_is_read() -> None:
-    made = Drafters("suffix", 1, SUFFIX)
-    source, key = made.hold(Speculation())
-    assert source is not None
     prompt = np.random.default_rng(0).permutation(2_000_000).astype(np.int32)
-    reading = threading.Thread(target=source.begin, args=(0, prompt))
-    began = time.monotonic()
-    reading.start()
-    longest = 0.0
-    while reading.is_alive():
-        made.release(key)
-        before = time.monotonic()
-        made.hold(Speculation())
-        longest = max(longest, time.monotonic() - before)
-    assert longest < (time.monotonic() - began) / 2
+
+    def longest_share() -> float:
+        """Return the longest wait, as a share of the time that the prompt took."""
+        made = Drafters("suffix", 1, SUFFIX)
+        source, key = made.hold(Speculation())
+        assert source is not None
+        reading = threading.Thread(target=source.begin, args=(0, prompt))
+        began = time.monotonic()
+        reading.start()
+        longest = 0.0
+        while reading.is_alive():
+            made.release(key)
+            before = time.monotonic()
+            made.hold(Speculation())
+            longest = max(longest, time.monotonic() - before)
+        return longest / (time.monotonic() - began)
+
+    # Other programs may stop a thread for as long; they do not each time.
+    assert min(longest_share() for _ in range(5)) < 0.5
 
 
 def test_no_memory_at_all_keeps_what_is_in_use_only() -> None:

@@ -375,7 +375,9 @@ def test_branches_that_cannot_be_had_are_an_error(options: tuple[str, ...], mess
 IDLE = """
 from ngramspec.adapters.llama_cpp import saved_costs
 from ngramspec.cli import main
-saved_costs._busy = lambda *_: ""  # other tests keep the machine busy
+# Other tests keep the machine busy.
+saved_costs._busy = lambda *_: ""
+saved_costs.DISAGREE = float("inf")
 main()
 """
 

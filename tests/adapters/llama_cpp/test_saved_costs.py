@@ -58,6 +58,7 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure as on an idle machine, whatever other tests do: a busy one is sure of nothing."""
     monkeypatch.setattr("ngramspec.adapters.llama_cpp.saved_costs._busy", lambda *_: "")
     monkeypatch.setattr("ngramspec.engine.calibration.AGREE", float("inf"))
+    monkeypatch.setattr("ngramspec.adapters.llama_cpp.saved_costs.DISAGREE", float("inf"))
 
 
 def test_saved_costs_are_found(model: LlamaModel, cache_home: Path) -> None:
