@@ -28,9 +28,12 @@ def told(path: Path, level: str = "INFO") -> list[str]:
     return [str(line) for line in found]
 
 
-def test_the_file_has_what_the_terminal_shows(spawn: Spawn, tmp_path: Path) -> None:
+def test_the_file_has_what_the_terminal_shows(
+    spawn: Spawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # a line tells of costs that are saved
     path, moved = tmp_path / "server.log", tmp_path / "server.log.1"
-    options = ("-np", "2", "-c", "512", "--policy", "fixed")  # needs no costs, which may be saved
+    options = ("-np", "2", "-c", "512", "--calibrate", "0")
     server = spawn(*options, "--log-file", str(path), "--log-level", "warning")
     server.url()
     wait_until(lambda: "listening on" in path.read_text())
