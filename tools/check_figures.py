@@ -1,18 +1,15 @@
 """Run the commands behind figures of the documentation again and compare.
 
-    python tools/check_figures.py            # those that are the same on every machine, a minute
-    python tools/check_figures.py --timed    # also ratios of times, on a machine with nothing else
+    python tools/check_figures.py
 
-Every entry of FIGURES is a command and the lines that its output must give. A line that the
-document does not have is printed, and the exit code is 1. Of timed lines every number may differ by
-TOLERANCE.
+Every entry of FIGURES is a command whose figures are the same on every machine, and the lines that
+its output must give. A line that the document does not have is printed, and the exit code is 1.
+Takes a minute.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TOLERANCE = 1.25
 PROFILES = ("h100-8b", "moe", "cpu", "moe-a3b")
 SETS = {
     "agentic.tau2_tools": "agents with tools (tau2)",
@@ -46,19 +42,16 @@ class Figures:
 
     command: its words after `ngramspec`; FILE stands for a temporary file.
     lines: the document's lines or parts of lines, made of the output.
-    timed: numbers depend on the machine.
     """
 
     document: str
     command: tuple[str, ...]
     lines: Callable[[Any], Iterator[str]]
-    timed: bool = False
 
     def missing(self) -> list[str]:
         """Run the command; return the lines that the document does not have."""
         text = " ".join((ROOT / self.document).read_text().split())
-        alike = near if self.timed else str.__contains__
-        return [line for line in self.lines(run(self.command)) if not alike(text, line)]
+        return [line for line in self.lines(run(self.command)) if line not in text]
 
 
 def run(command: tuple[str, ...]) -> Any:
@@ -68,17 +61,6 @@ def run(command: tuple[str, ...]) -> Any:
         program = [sys.executable, "-m", "ngramspec", *words, "--json"]
         ran = subprocess.run(program, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     return json.loads(ran.stdout)
-
-
-def near(text: str, line: str) -> bool:
-    """Return whether a text has a line like this one, each number within TOLERANCE."""
-    pattern = re.compile(r"([\d.]+)".join(map(re.escape, re.split(r"[\d.]*\d", line))))
-    numbers = [float(one) for one in re.findall(r"[\d.]*\d", line)]
-    for match in pattern.finditer(text):
-        pairs = list(zip(map(float, match.groups()), numbers, strict=True))
-        if all(max(pair) <= TOLERANCE * min(pair) for pair in pairs):
-            return True
-    return False
 
 
 def replay(output: Any) -> Iterator[str]:
@@ -103,14 +85,6 @@ def held_out(output: Any) -> Iterator[str]:
     )
 
 
-def demo(output: Any) -> Iterator[str]:
-    """Yield the rows of the demo's table."""
-    for one in output["summary"][1:]:
-        name = one["drafter"].replace("suffix", "suffix, with a policy")
-        accepted, length = round(100 * one["acceptance"]), one["mean_accepted_length"]
-        yield f"| {name} | {one['speedup']:.2f}x | {accepted} % | {length:.2f} |"
-
-
 FIGURES = (
     Figures(
         "docs/results/index.md",
@@ -122,20 +96,13 @@ FIGURES = (
         ("build-cache", "corpora", "-o", "FILE", "--min-count", "2", "--held-out", "5%"),
         held_out,
     ),
-    Figures("docs/results/index.md", ("demo",), demo, timed=True),
 )
 
 
 def main() -> None:
     """Compare, print what differs, and end with 1 if anything does."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--timed", action="store_true", help="also ratios of times")
-    timed, wrong = parser.parse_args().timed, 0
+    wrong = 0
     for one in FIGURES:
-        if one.timed and not timed:
-            continue
         missing = one.missing()
         wrong += len(missing)
         print(f"{one.document}: ngramspec {' '.join(one.command)}: {len(missing)} lines differ")
