@@ -131,7 +131,7 @@ def measure(
     programs: Sequence[Program],
     kinds: dict[str, list[Prompt]],
     turn: int,
-    given: argparse.Namespace,
+    arguments: argparse.Namespace,
     progress: Progress,
 ) -> None:
     """Start all programs and send them all prompts of these kinds.
@@ -140,7 +140,7 @@ def measure(
         RuntimeError: A program did not start, or refused a prompt.
     """
     cores = share(setting.threads)
-    settings = Settings(setting.model, 1, setting.threads, given.context, 512, "", {}, cores)
+    settings = Settings(setting.model, 1, setting.threads, arguments.context, 512, "", {}, cores)
     total = sum(map(len, kinds.values()))
     what = f"{setting.model.stem}, -t {setting.threads}, {setting.temperature:g}, round {turn + 1}"
     task = progress.add_task(what, total=total * len(programs))
@@ -152,7 +152,8 @@ def measure(
             answer(one, process, WARM_UP, Ask(8, False, True, True))
         every = [(kind, i) for kind, prompts in kinds.items() for i in range(len(prompts))]
         for at, (kind, i) in enumerate(every):
-            ask = Ask(given.n_predict, False, True, True, setting.temperature, given.seed + turn)
+            seed = arguments.seed + turn
+            ask = Ask(arguments.n_predict, False, True, True, setting.temperature, seed)
             first = at % len(started)
             for one, process in started[first:] + started[:first]:
                 time.sleep(0.02)  # threads of the last one stop waiting for work
@@ -186,24 +187,24 @@ def lines(setting: Setting, programs: Sequence[Program]) -> list[str]:
         mean = f"{statistics.geometric_mean(medians):.2f}" if medians else "?"
         rows.append([one.name, *(f"{r.median:.2f}" if r.used else "?" for r in ratios), mean])
     title = f"## {setting.model.stem}, -t {setting.threads}, temperature {setting.temperature:g}"
-    told = [title, "", *table(["drafts", *kinds, "all"], rows), ""]
+    text = [title, "", *table(["drafts", *kinds, "all"], rows), ""]
     for one in programs:
         if one.name != one.base:
             parts = [f"{kind} {setting.ratio(one.name, one.base, kind)}" for kind in kinds]
-            told += [f"{one.name}: {', '.join(parts)}.", ""]
+            text += [f"{one.name}: {', '.join(parts)}.", ""]
             break
     bases = [c.rate for c in setting.cells if c.program == "none" and c.rate]
     if bases:
-        told.append(f"Without drafts: {statistics.median(bases):.1f} tokens/s in the median.")
-    told.append(f"{used} of {pairs} pairs were quiet (others on at most {QUIET} cores).")
-    return told
+        text.append(f"Without drafts: {statistics.median(bases):.1f} tokens/s in the median.")
+    text.append(f"{used} of {pairs} pairs were quiet (others on at most {QUIET} cores).")
+    return text
 
 
-def available(given: argparse.Namespace, console: Console) -> list[Program]:
+def available(arguments: argparse.Namespace, console: Console) -> list[Program]:
     """Return the programs that there are; say which are left out and why."""
     programs = [Program(Ours(), spec, "none") for spec in OURS]
-    if given.llama_server:
-        programs += [Program(LlamaServer(given.llama_server), spec, "none") for spec in THEIRS]
+    if arguments.llama_server:
+        programs += [Program(LlamaServer(arguments.llama_server), spec, "none") for spec in THEIRS]
     else:
         console.print("llama-server is left out: give its path with --llama-server")
     if importlib.util.find_spec("sse_starlette"):
@@ -215,9 +216,9 @@ def available(given: argparse.Namespace, console: Console) -> list[Program]:
         programs += hf
     else:
         console.print("transformers is left out: pip install transformers gguf torch")
-    if given.only:
+    if arguments.only:
         wanted = {
-            base for one in programs if one.name in given.only for base in (one.name, one.base)
+            base for one in programs if one.name in arguments.only for base in (one.name, one.base)
         }
         programs = [one for one in programs if one.name in wanted]
     return programs
@@ -241,11 +242,11 @@ def parse() -> argparse.Namespace:
     add("-c", "--context", type=int, default=2048, help="tokens (2048)")
     add("--seed", type=int, default=1)
     add("--json", type=Path, metavar="FILE", help="write every cell")
-    given = parser.parse_args()
-    given.kinds = given.kinds or list(real(1))
-    if unknown := set(given.kinds) - set(real(1)):
+    arguments = parser.parse_args()
+    arguments.kinds = arguments.kinds or list(real(1))
+    if unknown := set(arguments.kinds) - set(real(1)):
         parser.error(f"no such kinds: {', '.join(sorted(unknown))}; there are {', '.join(real(1))}")
-    return given
+    return arguments
 
 
 def _list(kind: type) -> Any:
@@ -254,11 +255,11 @@ def _list(kind: type) -> Any:
 
 def main() -> None:
     """Measure and print; when interrupted, print what there is."""
-    given = parse()
+    arguments = parse()
     console = Console(stderr=True, soft_wrap=True, markup=False)
-    programs = available(given, console)
-    kinds = {kind: real(given.prompts)[kind] for kind in given.kinds}
-    every = itertools.product(given.models, given.threads, given.temperature)
+    programs = available(arguments, console)
+    kinds = {kind: real(arguments.prompts)[kind] for kind in arguments.kinds}
+    every = itertools.product(arguments.models, arguments.threads, arguments.temperature)
     settings = [Setting(*one) for one in every]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     code: int | str = 0
@@ -266,24 +267,24 @@ def main() -> None:
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
             for setting in settings:
                 share(setting.threads).keep_client()
-                for turn in range(2 * given.rounds):
-                    again = turn >= given.rounds
+                for turn in range(2 * arguments.rounds):
+                    again = turn >= arguments.rounds
                     some = {
                         kind: prompts
                         for kind, prompts in kinds.items()
                         if not again or setting.disturbed(programs, kind)
                     }
                     if some:
-                        measure(setting, programs, some, turn, given, progress)
+                        measure(setting, programs, some, turn, arguments, progress)
                 print("\n".join([*lines(setting, programs), ""]), flush=True)
     except RuntimeError as error:
         code = str(error)
     except KeyboardInterrupt:
         print("\n".join([*lines(setting, programs), "", "interrupted"]))
         code = 130
-    if given.json:
-        body = {"arguments": vars(given), "settings": [asdict(one) for one in settings]}
-        given.json.write_text(json.dumps(body, indent=1, default=str))
+    if arguments.json:
+        body = {"arguments": vars(arguments), "settings": [asdict(one) for one in settings]}
+        arguments.json.write_text(json.dumps(body, indent=1, default=str))
     sys.exit(code)
 
 

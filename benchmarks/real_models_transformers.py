@@ -87,10 +87,10 @@ def main() -> None:
     parser.add_argument("-t", "--threads", type=int, default=1)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--prompt-lookup-num-tokens", type=int)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    model = Model(given.model, given.prompt_lookup_num_tokens)
-    HTTPServer(("127.0.0.1", given.port), handler(model)).serve_forever()
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    model = Model(arguments.model, arguments.prompt_lookup_num_tokens)
+    HTTPServer(("127.0.0.1", arguments.port), handler(model)).serve_forever()
 
 
 if __name__ == "__main__":

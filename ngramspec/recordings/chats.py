@@ -139,12 +139,12 @@ def messages_of(item: Mapping[str, Any]) -> list[Message]:
         BadLineError: A message has no role.
     """
     system = item.get("system")
-    said = [("system", system)] if isinstance(system, str) and system else []
+    messages = [("system", system)] if isinstance(system, str) and system else []
     for number, message in enumerate(_conversation(item) or ()):
         if not isinstance(message, Mapping) or not _role(message):
             raise BadLineError(f"message {number + 1} has no role")
-        said.append((_role(message), _content(message)))
-    return said
+        messages.append((_role(message), _content(message)))
+    return messages
 
 
 def _conversation(item: Mapping[str, Any]) -> Sequence[Any] | None:

@@ -179,10 +179,10 @@ class Rules:
 
     def grammar(self, root: str, field: str = "") -> GrammarText:
         """Return the grammar with the given text as its root rule; field: what it was made of."""
-        lines = [f"{name} ::= {text}" for name, text in self._rules.items()]
-        made = GrammarText("\n".join([f"root ::= {root}", *lines, ""]))
-        made.field = field
-        return made
+        lines = [f"{name} ::= {rule}" for name, rule in self._rules.items()]
+        text = GrammarText("\n".join([f"root ::= {root}", *lines, ""]))
+        text.field = field
+        return text
 
 
 def too_many_rules() -> GrammarError:

@@ -82,8 +82,8 @@ def fingerprint_of(path: str | os.PathLike[str]) -> Fingerprint:
     if not is_gguf(path):  # such files all have the same name
         return replace(_of_json(path), name=str(Path(path.absolute().parent.name, path.name)))
     tokens, model = read_gguf_tokens(path)
-    made = fingerprint_of_tokens(tokens, word_piece=model == WORD_PIECE)
-    return replace(made, name=path.name)
+    fingerprint = fingerprint_of_tokens(tokens, word_piece=model == WORD_PIECE)
+    return replace(fingerprint, name=path.name)
 
 
 def fingerprint_of_llama(llama: Any) -> Fingerprint:
@@ -109,8 +109,8 @@ def fingerprint_of_llama(llama: Any) -> Fingerprint:
     num_tokens = int(lib.llama_vocab_n_tokens(vocab))
     get_text = lib.llama_vocab_get_text
     texts = [get_text(vocab, token) for token in range(num_tokens)]
-    made = fingerprint_of_tokens(texts, word_piece=kind == lib.LLAMA_VOCAB_TYPE_WPM)
-    return replace(made, name=Path(llama.model_path).name)
+    fingerprint = fingerprint_of_tokens(texts, word_piece=kind == lib.LLAMA_VOCAB_TYPE_WPM)
+    return replace(fingerprint, name=Path(llama.model_path).name)
 
 
 def fingerprint_of_tokens(texts: Sequence[bytes], *, word_piece: bool = False) -> Fingerprint:

@@ -199,22 +199,22 @@ def _json_tasks(path: Path) -> Iterator[Task]:
         try:
             record = json.loads(line)
             text, name = record.get("prompt"), record.get("name", f"{path.stem}:{number}")
-            said = messages_of(record) if text is None else [(USER, text)]
+            messages = messages_of(record) if text is None else [(USER, text)]
         except BadLineError as error:
             raise FormatError(f"{where}: {error}") from None
         except (ValueError, AttributeError, RecursionError):
             raise FormatError(f"{where}: {NEEDED}") from None
-        while said and said[-1][0] == ASSISTANT:
-            said.pop()
-        if not said:
+        while messages and messages[-1][0] == ASSISTANT:
+            messages.pop()
+        if not messages:
             raise FormatError(f"{where}: {NEEDED}")
-        if not isinstance(said[-1][1], str) or not isinstance(name, str):
+        if not isinstance(messages[-1][1], str) or not isinstance(name, str):
             raise FormatError(f'{where}: "prompt" and "name" must be texts')
-        yield _task(name, where, said)
+        yield _task(name, where, messages)
 
 
-def _task(name: str, where: str, said: Sequence[tuple[str, str]]) -> Task:
-    roles, turns = zip(*said, strict=True)
+def _task(name: str, where: str, messages: Sequence[tuple[str, str]]) -> Task:
+    roles, turns = zip(*messages, strict=True)
     if not turns[-1].strip():
         raise InputError(f"{where}: the prompt is empty")
     return Task(name, name, turns, roles)
