@@ -51,7 +51,7 @@ def copy(seed: int, corpus: Path) -> Iterator[Prompt]:
 
 
 def real(most: int) -> dict[str, list[Prompt]]:
-    """Return chats by kind of work, at most so many of each."""
+    """Return chats by kind of work; most: of each kind."""
     kinds: dict[str, list[Prompt]] = {}
     for line in REAL.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)

@@ -16,7 +16,7 @@ from ngramspec.engine import Sampling
 
 TEMPERATURES = (0.0, Sampling().temperature)  # greedy, and the server's default
 LEAST_ROUNDS, MOST_ROUNDS = 2, 8
-CUT = 6  # of so many figures the highest and the lowest do not count
+CUT = 6  # one figure at each end is left out for every six
 LEAST_GAIN = 1.05  # nobody would notice less
 MOST_NAMES = 4
 
