@@ -69,7 +69,7 @@ class Copy:
         for name in filter(None, listed.stdout.split("\0")):
             target = self._folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, target)
+            shutil.copy(ROOT / name, target)  # scripts stay executable
         self._build()
         self._built = {path: path.read_bytes() for path in self._modules()}
 
