@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SECONDS = 1 / os.sysconf("SC_CLK_TCK")
-IDLE = (3, 4)  # idle and waiting for disks, in the first line of /proc/stat
+IDLE = (3, 4)  # idle and waiting for disks, in a line of /proc/stat
 GUEST = 8  # this field and later ones are part of others
 PROCESS_CLOCK = 2  # of another process: what clock_getcpuclockid returns
 
@@ -63,9 +63,16 @@ def read(path: str) -> str:
 
 
 def busy_seconds() -> float:
-    """Return how long the processors have worked, for anyone."""
-    ticks = [int(one) for one in read("/proc/stat").partition("\n")[0].split()[1:]]
-    return SECONDS * sum(t for i, t in enumerate(ticks[:GUEST]) if i not in IDLE)
+    """Return how long the cores that this program was started on have worked, for anyone."""
+    rows = (line.split() for line in read("/proc/stat").splitlines())
+    ticks = [
+        int(ticks)
+        for name, *row in rows
+        if name in NAMES
+        for i, ticks in enumerate(row[:GUEST])
+        if i not in IDLE
+    ]
+    return SECONDS * sum(ticks)
 
 
 def process_seconds(pid: int) -> float:
@@ -80,6 +87,9 @@ def peak_mb(pid: int) -> float:
     """Return the most memory that a process ever held."""
     lines = read(f"/proc/{pid}/status").splitlines()
     return sum(float(one.split()[1]) for one in lines if one.startswith("VmHWM")) / 1024
+
+
+NAMES = {f"cpu{core}" for core in usable()}  # before any process is kept to some of them
 
 
 @dataclass
