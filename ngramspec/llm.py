@@ -12,43 +12,41 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
-from ngramspec.adapters.llama_cpp.exact import check_exact, open_tested
 from ngramspec.adapters.llama_cpp.fit import Limits, trained_context
-from ngramspec.adapters.llama_cpp.fit import fit as fit_to_memory
 from ngramspec.adapters.llama_cpp.loading import Loading
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings
-from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
+from ngramspec.adapters.llama_cpp.mtp import SecondSettings
+from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.rope import Rope
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, lay_out, with_branches
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.adapters.llama_cpp.settings import ContextSettings, lay_out
 from ngramspec.chat.errors import ChatError
 from ngramspec.chat.format import PLAIN_ANSWER
 from ngramspec.chat.prompt import chat_prompt
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, nearest, parse_names
-from ngramspec.drafters.statistics import Saves, open_shared
+from ngramspec.drafters.names import (
+    DEFAULT_MAX_DRAFT,
+    DEFAULT_ORDER,
+    DEFAULT_POLICY,
+    DEFAULT_SPEC,
+    nearest,
+)
 from ngramspec.engine import (
     Chunk,
-    Engine,
     EngineThread,
     Generation,
     Request,
     Sampling,
     Speculation,
 )
+from ngramspec.engine.branches import AUTO
 from ngramspec.engine.policy import DraftPolicy
 from ngramspec.errors import InputError, StateError
-from ngramspec.models import embedded_model
+from ngramspec.runtime import DraftSettings, ModelSettings, Runtime, Settings, open_runtime
 from ngramspec.structured.json_schema import schema_grammar
-from ngramspec.tokenizers import fingerprint_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -147,7 +145,7 @@ class LLM:
     def __init__(
         self,
         model: str | os.PathLike[str] | None = None,
-        drafter: str | Iterable[str] | None = "suffix",
+        drafter: str | Iterable[str] | None = DEFAULT_SPEC,
         *,
         slots: int = 4,
         context_size: int | None = None,
@@ -159,107 +157,76 @@ class LLM:
         fit: bool | Limits = True,
         flash_attn: bool | Literal["auto"] = "auto",
         params: Mapping[str, Mapping[str, Any]] | None = None,
-        policy: str | DraftPolicy = "auto",
+        policy: str | DraftPolicy = DEFAULT_POLICY,
         max_draft: int | None = None,
         calibrate: float | None = None,
         exact: bool = False,
-        order: str = "priority",
+        order: str = DEFAULT_ORDER,
         min_draft: int = 0,
         draft_model: str | os.PathLike[str] | SecondSettings | None = None,
         context_shift: bool = False,
         settings: Mapping[str, Any] | None = None,
-        tree: int | str = "auto",
+        tree: int | str = AUTO,
     ) -> None:
-        heads = None
-        if isinstance(draft_model, MtpSettings):
-            draft_model, heads = None, draft_model
-        if exact and draft_model is not None:
-            raise InputError("exact works with n-gram drafters only, not with a draft model")
         if not isinstance(policy, str) and not (max_draft is calibrate is None):
             raise InputError("max_draft and calibrate are not for a policy of your own")
-        with contextlib.ExitStack() as stack:
-            path = embedded_model() if model is None else model
-            if n_gpu_layers == AUTO and model is None:
-                n_gpu_layers = 0
-            placement = placement or Placement(n_gpu_layers)
-            if exact and placement.n_gpu_layers == AUTO:
-                placement = replace(placement, n_gpu_layers=0)
-            loading = loading or Loading()
-            if heads is not None:
-                loading = replace(loading, mtp=heads.path is None)
-            if draft_model is not None and not isinstance(draft_model, DraftModelSettings):
-                draft_model = DraftModelSettings(path=draft_model)
-            drafts = bool(drafter or draft_model or heads)
-            limits = fit if isinstance(fit, Limits) else Limits(enabled=fit)
-            asked = CONTEXT_SIZE if context_size is None else context_size
-            trained = trained_context(path, loading)
-            own = dict(settings or {})
-            stretched = own.get("rope", Rope()) != Rope()  # such a context can be longer
-            size = own.get("context_size", asked if stretched else min(asked, trained))
-            shared = own.get("kv_unified")
-            layout = lay_out(slots, slots * size, size, shared=shared, drafts=drafts, exact=exact)
-            made: dict[str, Any] = {
-                "slots": slots,
-                **layout._asdict(),
-                "n_batch": max(ContextSettings.n_batch, slots),
-                "threads": 1 if model is None and threads is None else threads,
-                "flash_attn": flash_attn,
-                **own,
-            }
-            if context_size is not None and asked > size:
-                log.warning(
-                    "%s %d is cut to the %d tokens that the model was trained with; RoPE scaling "
-                    "allows more",
-                    *(limits.words.context, asked, trained),
-                )
-            wanted = with_branches(ContextSettings(**made), tree)
-            if exact:
-                check_exact(wanted, placement)
-            saves = stack.enter_context(Saves())  # closed once no request runs
-            # Before the model is loaded, as a wrong file ends it.
-            known = open_shared(_with_tokenizer(path, drafter, params or {}), saves)
-            fitted = fit_to_memory(
-                path,
-                wanted,
-                placement,
-                loading,
-                draft=draft_model or heads,
-                limits=limits,
+        if isinstance(draft_model, (str, os.PathLike)):
+            draft_model = DraftModelSettings(path=draft_model)
+        opened = ModelSettings(
+            path=model,
+            placement=placement or Placement(n_gpu_layers),
+            loading=loading or Loading(),
+            adapters=adapters,
+            limits=fit if isinstance(fit, Limits) else Limits(enabled=fit),
+        )
+        drafts = DraftSettings(
+            drafter=drafter,
+            order=order,
+            params=params or {},
+            policy=policy,
+            max_draft=DEFAULT_MAX_DRAFT if max_draft is None else max_draft,
+            min_draft=min_draft,
+            tree=tree,
+            calibrate=calibrate,
+            second=draft_model,
+        )
+        fields = dict(settings or {})
+        asked = CONTEXT_SIZE if context_size is None else context_size
+        trained = trained_context(opened.file, opened.loading)
+        stretched = fields.get("rope", Rope()) != Rope()  # such a context can be longer
+        size = fields.get("context_size", asked if stretched else min(asked, trained))
+        shared = fields.get("kv_unified")
+        layout = lay_out(slots, slots * size, size, shared=shared, drafts=drafts.any, exact=exact)
+        if context_size is not None and asked > size:
+            log.warning(
+                "%s %d is cut to the %d tokens that the model was trained with; RoPE scaling "
+                "allows more",
+                *(opened.limits.words.context, asked, trained),
             )
-            for line in fitted.notes:
-                log.warning("%s", line)
-            self.model = stack.enter_context(
-                LlamaModel(path, placement=fitted.placement, loading=loading, adapters=adapters)
-            )
-            self.target = stack.enter_context(
-                open_tested(self.model, fitted.settings)[0]
-                if exact
-                else LlamaTarget(self.model, fitted.settings)
-            )
-            named = (policy,) if isinstance(policy, str) and drafts else ()
-            setup = set_up_drafts(self.target, fitted.draft, stack, named, calibrate=calibrate)
-            if isinstance(policy, str):
-                longest = DEFAULT_MAX_DRAFT if max_draft is None else max_draft
-                policy = setup.policy(policy, longest)
-            self.engine = Engine(
-                self.target,
-                drafter,
-                slots=slots,
-                params=known,
-                policy=policy,
-                max_queue=MAX_QUEUE,
+        own: dict[str, Any] = {
+            "slots": slots,
+            **layout._asdict(),
+            "n_batch": max(ContextSettings.n_batch, slots),
+            "threads": threads,
+            "flash_attn": flash_attn,
+            **fields,
+        }
+        runtime = open_runtime(
+            Settings(
+                model=opened,
+                context=ContextSettings(**own),
+                drafts=drafts,
                 exact=exact,
-                order=order,
-                draft_model=setup.second,
-                min_draft=min_draft,
+                max_queue=MAX_QUEUE,
                 context_shift=context_shift,
-                tree=tree,
             )
-            thread = EngineThread(self.engine)
-            self._use = _Use()
-            # Also runs on garbage collection and at exit: no step may touch freed memory.
-            models = stack.pop_all()
-            self._finalizer = weakref.finalize(self, _end, thread, self._use, saves, models)
+        )
+        self.model, self.target, self.engine = runtime.model, runtime.target, runtime.engine
+        self._use = _Use()
+        # Also runs on garbage collection and at exit: no step may touch freed memory.
+        self._finalizer = weakref.finalize(
+            self, _end, EngineThread(self.engine), self._use, runtime
+        )
 
     @overload
     def generate(self, prompts: Text, **options: Any) -> Generation: ...
@@ -533,33 +500,16 @@ def _hint(name: str, known: Iterable[str]) -> str:
     return nearest(name, sorted(words))
 
 
-def _with_tokenizer(
-    model: str | os.PathLike[str],
-    drafter: str | Iterable[str] | None,
-    params: Mapping[str, Mapping[str, Any]],
-) -> dict[str, dict[str, Any]]:
-    """Return the parameters, with the model's tokenizer where a drafter reads a file."""
-    made = {name: dict(own) for name, own in params.items()}
-    names = () if drafter is None else parse_names(drafter, "priority")
-    for name, own in made.items():
-        if name not in names:
-            raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
-        if any(isinstance(value, (str, os.PathLike)) for value in own.values()):
-            own.setdefault("tokenizer", fingerprint_of(model))
-    return made
-
-
-def _end(thread: EngineThread, use: _Use, saves: Saves, models: contextlib.ExitStack) -> None:
+def _end(thread: EngineThread, use: _Use, runtime: Runtime) -> None:
     if thread.is_current:  # a collection, or a callback: that thread cannot wait for itself
-        threading.Thread(target=_end, args=(thread, use, saves, models)).start()
+        threading.Thread(target=_end, args=(thread, use, runtime)).start()
         return
     unused = use.end(_END_SECONDS)
     thread.close(drain=False)
-    try:
-        saves.close()
-    finally:
-        if unused and not thread.alive:  # what hangs still uses the model
-            models.close()
+    if unused and not thread.alive:
+        runtime.close()
+    else:  # what hangs still uses the model
+        runtime.saves.close()
 
 
 def _hand_out(llm: LLM, generation: Generation, chunks: queue.SimpleQueue[Chunk]) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from ngramspec.cli.command import (
     interruptible,
 )
 from ngramspec.cli.drafting import gain_line
-from ngramspec.cli.drafts import DEFAULT_SPEC, NO_DRAFTS
+from ngramspec.cli.drafts import NO_DRAFTS
 from ngramspec.cli.llama_cpp.loading import SECTION as LOADING
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.placement import SECTION as DEVICES
@@ -31,7 +31,7 @@ from ngramspec.cli.options import COUNT, NumberRange, given_words, json_option, 
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, running
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, DEFAULT_SPEC
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -95,7 +95,7 @@ def check(**values: Any) -> None:
 
     resolve_model(values)
     values |= {"n_predict": LONGEST, "max_draft": DEFAULT_MAX_DRAFT}
-    values |= {"policy": "auto", "spec_tree": "auto"}
+    values |= {"policy": DEFAULT_POLICY, "spec_tree": "auto"}
     tasks = load_tasks(values["files"]) if values["files"] else KINDS
     modes = [parse_mode(PLAIN), parse_mode(DEFAULT_SPEC)]
     with (

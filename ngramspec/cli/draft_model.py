@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli import completion
-from ngramspec.cli.drafts import NO_DRAFTS, DraftChoice, take_draft_choice
+from ngramspec.cli.drafts import NO_DRAFTS, take_draft_settings
 from ngramspec.cli.llama_cpp.placement import ALL_LAYERS, buffers_of, layers_of
 from ngramspec.cli.llama_cpp.words import Threads, names_in
 from ngramspec.cli.model import downloaded_model, pulled_model
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings
     from ngramspec.adapters.llama_cpp.placement import Placement
+    from ngramspec.runtime import DraftSettings
 
 SECTION = "Draft model"
 # llama.cpp's words for a draft model and for MTP heads of the target, in --spec-type.
@@ -99,8 +100,8 @@ def replace_option(section: str) -> Decorator:
                   "word, 'TARGET DRAFT'.")  # fmt: skip
 
 
-def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, SecondSettings | None]:
-    """Remove the options of drafters and of a draft model or MTP heads, and return both.
+def take_drafts(values: dict[str, Any], slots: int) -> DraftSettings:
+    """Remove the options of drafters and of a draft model or MTP heads; return what they say.
 
     Lines on stderr tell about options that do nothing. values["mtp"] becomes whether the model is
     to be loaded with its MTP heads.
@@ -126,8 +127,10 @@ def take_drafts(values: dict[str, Any], slots: int) -> tuple[DraftChoice, Second
         values["spec_type"] = others or (NO_DRAFTS,)
     if values["exact"] and with_model and not heads:
         raise click.UsageError("--exact works with n-gram drafters only: drop --model-draft")
-    choice = take_draft_choice(values)
-    return choice, take_second(values, choice, slots, heads)
+    longest = values["draft_max"]
+    drafts = take_draft_settings(values)
+    second = take_second(values, slots, heads, longest, drafts.min_draft)
+    return replace(drafts, second=second)
 
 
 def names_model(values: dict[str, Any]) -> bool:
@@ -138,30 +141,31 @@ def names_model(values: dict[str, Any]) -> bool:
 
 
 def take_second(
-    values: dict[str, Any], choice: DraftChoice, slots: int, heads: bool
+    values: dict[str, Any], slots: int, heads: bool, longest: int | None, shortest: int = 0
 ) -> SecondSettings | None:
     """Remove the options of a draft model or MTP heads, and return its settings, None without one.
 
     Args:
         values: The command's.
-        choice: Bounds of all drafts.
         slots: Of the target.
         heads: MTP heads draft, not a draft model.
+        longest, shortest: Bounds of all drafts; None: options set none.
 
     Raises:
         As take_drafts.
     """
     given = {name: values.pop(name) for name in _NAMES}
-    return _heads(given, choice) if heads else _draft_model(given, slots, choice)
+    bounds = (longest, shortest)
+    return _heads(given, *bounds) if heads else _draft_model(given, slots, *bounds)
 
 
-def _heads(given: dict[str, Any], choice: DraftChoice) -> MtpSettings:
+def _heads(given: dict[str, Any], longest: int | None, shortest: int) -> MtpSettings:
     from ngramspec.adapters.llama_cpp.mtp import MtpSettings
     from ngramspec.engine.sources.mtp import N_MAX, P_MIN
 
-    n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
+    n_max = given["spec_draft_n_max"] or longest or N_MAX
     p_min = P_MIN if given["draft_p_min"] is None else given["draft_p_min"]
-    made = MtpSettings(n_max=n_max, n_min=_least(given, choice, n_max), p_min=p_min)
+    made = MtpSettings(n_max=n_max, n_min=_least(given, shortest, n_max), p_min=p_min)
     for line in _notes(given):
         click.echo(line, err=True)
     found = _file(given)
@@ -184,14 +188,14 @@ def _tell_idle(given: dict[str, Any], flags: Mapping[str, str], reason: str) -> 
         click.echo(f"{', '.join(idle)} {does} nothing: {reason}", err=True)
 
 
-def _least(given: dict[str, Any], choice: DraftChoice, n_max: int) -> int:
+def _least(given: dict[str, Any], shortest: int, n_max: int) -> int:
     """Return the shortest draft that is sent."""
     n_min = given["spec_draft_n_min"]
-    return min(choice.min_draft, n_max) if n_min is None else int(n_min)
+    return min(shortest, n_max) if n_min is None else int(n_min)
 
 
 def _draft_model(
-    given: dict[str, Any], slots: int, choice: DraftChoice
+    given: dict[str, Any], slots: int, longest: int | None, shortest: int
 ) -> DraftModelSettings | None:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.engine.sources.draft_model import N_MAX, P_MIN
@@ -204,12 +208,12 @@ def _draft_model(
             click.echo("--spec-replace does nothing: there is no draft model", err=True)
         return None
     path, name = found
-    n_max = given["spec_draft_n_max"] or choice.draft_max or N_MAX
+    n_max = given["spec_draft_n_max"] or longest or N_MAX
     return DraftModelSettings(
         path=path,
         name=name,
         n_max=n_max,
-        n_min=_least(given, choice, n_max),
+        n_min=_least(given, shortest, n_max),
         p_min=P_MIN if given["draft_p_min"] is None else given["draft_p_min"],
         placement=_placement(given),
         context_size=given["ctx_size_draft"] // slots,

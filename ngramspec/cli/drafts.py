@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, NumberRange, option, options
 from ngramspec.drafters.config import option_flag, options_of
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES, POLICY_NAMES, parse_names
-from ngramspec.tokenizers import fingerprint_of
+from ngramspec.drafters.names import (
+    DEFAULT_MAX_DRAFT,
+    DEFAULT_ORDER,
+    DEFAULT_POLICY,
+    DEFAULT_SPEC,
+    DRAFTER_NAMES,
+    POLICY_NAMES,
+    parse_names,
+)
+
+if TYPE_CHECKING:
+    from ngramspec.runtime import DraftSettings
 
 SECTION = "Drafts"
 PARAMETERS = "Drafter parameters"
-DEFAULT_SPEC = "suffix"
 SPEC_DEFAULT = "ngram-mod"  # of llama-server's --spec-default
 NO_DRAFTS = "none"
 # Options for whichever drafters --spec-type names, and the parameters that they set.
@@ -28,7 +35,7 @@ OF_ALL = {
 }
 # Parameters that the bounds of all drafts set, as --draft-max did when ngram-mod came.
 BOUNDS = {"draft_max": ("ngram-mod", "n_max"), "draft_min": ("ngram-mod", "n_min")}
-FILES = {  # field of DraftChoice -> drafter that reads it, its parameter, option
+FILES = {  # option's name -> drafter that reads it, its parameter, option
     "lookup_static": ("ngram-cache", "static", "--lookup-cache-static"),
     "lookup_dynamic": ("ngram-cache", "dynamic", "--lookup-cache-dynamic"),
     "pool_file": ("ngram-mod", "pool", "--pool"),
@@ -57,56 +64,6 @@ class TreeType(click.ParamType):  # type: ignore[type-arg]
 TREE = TreeType()
 
 
-@dataclasses.dataclass(frozen=True)
-class DraftChoice:
-    """The drafters and parameters that the options choose.
-
-    params: by drafter, only those given.
-    files: by name in FILES, only those given.
-    any_tokenizer: accept files of another tokenizer.
-    policy, max_draft: as for make_policy.
-    min_draft: shorter drafts are not sent.
-    tree: as for Engine.
-    draft_max: what the options give as the longest draft, None for nothing.
-    calibrate: seconds for measuring what passes cost, as for known_costs.
-    """
-
-    names: tuple[str, ...]
-    order: str
-    params: Mapping[str, Mapping[str, Any]]
-    files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
-    any_tokenizer: bool = False
-    policy: str = "auto"
-    draft_max: int | None = None
-    min_draft: int = 0
-    tree: int | str = "auto"
-    calibrate: float = 0.0
-
-    @property
-    def max_draft(self) -> int:
-        """Return the longest draft of any drafter."""
-        return DEFAULT_MAX_DRAFT if self.draft_max is None else self.draft_max
-
-    def parameters(self, model: Path) -> dict[str, dict[str, Any]]:
-        """Return the parameters by drafter, with files and the model's tokenizer to check them by.
-
-        Raises:
-            FormatError, OSError: The model cannot be read.
-        """
-        made = {name: dict(values) for name, values in self.params.items()}
-        known = fingerprint_of(model) if self.files else None
-        for field, path in self.files.items():
-            name, parameter, _ = FILES[field]
-            own = made.setdefault(name, {})
-            own.update({parameter: path, "any_tokenizer": self.any_tokenizer, "tokenizer": known})
-        return made
-
-    @property
-    def label(self) -> str:
-        """Return the names separated by commas, "none" without drafts."""
-        return ",".join(self.names) or NO_DRAFTS
-
-
 def policy_option(more: str = "") -> Decorator:
     """Return --policy. more: rest of the help."""
     text = (
@@ -115,7 +72,7 @@ def policy_option(more: str = "") -> Decorator:
         f"propose.{more}"
     )
     choice = click.Choice(POLICY_NAMES)
-    return option(SECTION, "--policy", type=choice, default="auto", help=text)
+    return option(SECTION, "--policy", type=choice, default=DEFAULT_POLICY, help=text)
 
 
 def tree_option(**more: Any) -> Decorator:
@@ -140,7 +97,7 @@ def drafter_options() -> Decorator:
         option(SECTION, "--spec-default", is_flag=True,
                help="ngram-mod with 24/48/64, as in llama-server."),
         option(SECTION, "--spec-order", type=click.Choice(["priority", "given"]),
-               default="priority",
+               default=DEFAULT_ORDER,
                help="Order in which drafters are tried: llama.cpp's, or that of the list."),
         policy_option(),
         option(SECTION, "--calibrate", env="CALIBRATE", type=NumberRange(0),
@@ -178,8 +135,8 @@ def drafter_options() -> Decorator:
     )  # fmt: skip
 
 
-def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
-    """Remove the drafter options from a command's values and return them as a DraftChoice.
+def take_draft_settings(values: dict[str, Any]) -> DraftSettings:
+    """Remove the drafter options from a command's values and return what they say.
 
     A line on stderr tells about options that no drafter uses.
 
@@ -188,6 +145,8 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
         click.UsageError: A parameter of a drafter that is not in the list, or options that
             contradict one another.
     """
+    from ngramspec.runtime import DraftSettings
+
     params: dict[str, dict[str, Any]] = {}
     needed: list[tuple[str, str]] = []  # drafter, option that requires it
     for name in DRAFTER_NAMES:
@@ -218,13 +177,20 @@ def take_draft_choice(values: dict[str, Any]) -> DraftChoice:
         if value is not None and not _share(key, value, names, params) and key in OF_ALL:
             flag, chosen = key.replace("_", "-"), ",".join(names) or NO_DRAFTS
             click.echo(f"--{flag} does nothing for {chosen}", err=True)
-    kept = ("any_tokenizer", "policy", "calibrate")
-    rest: dict[str, Any] = {key: values.pop(key) for key in kept}
-    # The context's sequences depend on it, so it stays among the values.
-    values["spec_tree"] = tree_of(values["spec_tree"], [rest["policy"]] if names else [])
-    rest["tree"] = values["spec_tree"]
-    return DraftChoice(
-        names, order, params, files, **rest, draft_max=draft_max, min_draft=draft_min or 0
+    any_tokenizer, policy = values.pop("any_tokenizer"), values.pop("policy")
+    for key, path in files.items():
+        name, parameter, _ = FILES[key]
+        own = params.setdefault(name, {})
+        own.update({parameter: path, "any_tokenizer": any_tokenizer})
+    return DraftSettings(
+        drafter=names,
+        order=order,
+        params=params,
+        policy=policy,
+        max_draft=longest,
+        min_draft=draft_min or 0,
+        tree=tree_of(values.pop("spec_tree"), [policy] if names else []),
+        calibrate=values.pop("calibrate"),
     )
 
 

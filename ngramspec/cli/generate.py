@@ -18,29 +18,35 @@ from ngramspec.cli.answer import AnswerText
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, take_drafts
 from ngramspec.cli.drafting import drafting_line
-from ngramspec.cli.drafts import DraftChoice, drafter_options
+from ngramspec.cli.drafts import drafter_options
 from ngramspec.cli.grammar import grammar_of, grammar_options
-from ngramspec.cli.llama_cpp.fit import fit_options, limits_of, take_whole
+from ngramspec.cli.llama_cpp.fit import fit_options, take_whole
 from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, other_flags
-from ngramspec.cli.llama_cpp.loading import loading_of, loading_options
+from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.lora import adapters_of, lora_options
-from ngramspec.cli.llama_cpp.placement import placement_of, placement_options
+from ngramspec.cli.llama_cpp.placement import placement_options
 from ngramspec.cli.llama_cpp.rope import rope_options
 from ngramspec.cli.llama_cpp.threads import prepare_process, thread_options
 from ngramspec.cli.llama_cpp.words import unescaped
 from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import COUNT, FILE, NumberRange, option, options, read_utf8
 from ngramspec.cli.output import Piece, has_colour, print_json, styled
-from ngramspec.cli.target import context_settings, looking, model_options, running
+from ngramspec.cli.target import (
+    context_settings,
+    looking,
+    model_options,
+    model_settings,
+    running,
+)
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.mtp import SecondSettings
     from ngramspec.arrays import TokenIds
     from ngramspec.bench.e2e.difference import Difference
     from ngramspec.chat.format import ChatFormat
     from ngramspec.engine import Generation
     from ngramspec.llm import LLM
+    from ngramspec.runtime import DraftSettings
 
 EPILOG = """\b
 Examples:
@@ -132,7 +138,7 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
     """
     resolve_model(values)
     take_whole(ctx, values)
-    choice, small = take_drafts(values, slots=1)
+    drafts = take_drafts(values, slots=1)
     prompt = _read_prompt(values)
     if not prompt.strip():
         raise InputError("the prompt is empty")
@@ -144,7 +150,7 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
         name = embedded_model().name
         click.echo(f"no --model given: using the embedded model {name}", err=True)
     # Closing it saves what was learned, also on Ctrl-C.
-    with _open_llm(values, choice, small) as llm:
+    with _open_llm(values, drafts) as llm:
         if not values["as_json"]:
             _tell_notes(llm)
         prompt_ids, format = _prompt_of(llm, values, prompt)
@@ -177,35 +183,35 @@ def _system_of(values: Mapping[str, Any]) -> str | None:
     return read_utf8(values["system_prompt_file"])
 
 
-def _open_llm(values: Mapping[str, Any], choice: DraftChoice, small: SecondSettings | None) -> LLM:
+def _open_llm(values: Mapping[str, Any], drafts: DraftSettings) -> LLM:
     from ngramspec.llm import LLM
-    from ngramspec.models import embedded_model
 
-    path = values["model"]
     prepare_process(values)
-    made = context_settings(values)
-    with looking() if values["exact"] else contextlib.nullcontext():
+    own, context = model_settings(values), context_settings(values)
+    with contextlib.ExitStack() as testing:
+        if values["exact"]:
+            looking(testing)
         return LLM(
-            path,
-            choice.names or None,
+            own.path,
+            drafts.drafter,
             slots=1,
             context_size=values["ctx_size"],
-            params=choice.parameters(path or embedded_model()),
-            policy=choice.policy,
-            max_draft=choice.max_draft,
-            calibrate=choice.calibrate,
-            order=choice.order,
-            min_draft=choice.min_draft,
-            draft_model=small,
-            placement=placement_of(values),
-            loading=loading_of(values),
-            adapters=[file for file, _ in adapters_of(values)],
-            fit=limits_of(values),
-            tree=choice.tree,
+            params=drafts.params,
+            policy=drafts.policy,
+            max_draft=drafts.max_draft,
+            calibrate=drafts.calibrate,
+            order=drafts.order,
+            min_draft=drafts.min_draft,
+            draft_model=drafts.second,
+            placement=own.placement,
+            loading=own.loading,
+            adapters=own.adapters,
+            fit=own.limits,
+            tree=drafts.tree,
             exact=values["exact"],
-            threads=made.threads,
-            flash_attn=made.flash_attn,
-            settings={name: getattr(made, name) for name in OF_CONTEXT},
+            threads=context.threads,
+            flash_attn=context.flash_attn,
+            settings={name: getattr(context, name) for name in OF_CONTEXT},
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,23 +25,12 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ngramspec.adapters.llama_cpp.fit import Fitted
     from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.adapters.llama_cpp.mtp import SecondSettings
     from ngramspec.adapters.llama_cpp.settings import ContextSettings
     from ngramspec.adapters.llama_cpp.target import LlamaTarget
+    from ngramspec.runtime import ModelSettings
 
 
-# Options that contradict --exact, by the names of the settings that they set.
-EXACT_FLAGS = {
-    "exact": "--exact",
-    "flash_attn": "--flash-attn off",
-    "threads_batch": "--threads-batch",
-    "type_k": "--cache-type-k",
-    "type_v": "--cache-type-v",
-    "kv_unified": "--kv-unified",
-    "n_gpu_layers": "--n-gpu-layers, or set it to 0",
-}
 SHORT = 4096  # tokens of a context where the command does not know yet how long it must be
 
 
@@ -140,112 +130,43 @@ def running(section: str, *names: str) -> Decorator:
     )
 
 
-def fit_target(values: Mapping[str, Any], small: SecondSettings | None = None) -> Fitted:
-    """Return how the target fits in free memory, and tell on stderr what its user should know.
-
-    Args:
-        values: A command's options.
-        small: The draft model or MTP heads.
+def model_settings(values: Mapping[str, Any]) -> ModelSettings:
+    """Return which model to load, and how.
 
     Raises:
-        FormatError, OSError: The file cannot be read.
-        InputError: An option is not understood, or what was asked for does not fit.
-        BackendError: llama.cpp cannot load it.
-    """
-    from ngramspec.adapters.llama_cpp.fit import fit
-    from ngramspec.models import embedded_model
-
-    fitted = fit(
-        values["model"] or embedded_model(),
-        context_settings(values),
-        placement_of(values),
-        loading_of(values),
-        draft=small,
-        limits=limits_of(values),
-    )
-    for line in fitted.notes:
-        tell(line)
-    return fitted
-
-
-def open_model(values: Mapping[str, Any], fitted: Fitted | None = None) -> LlamaModel:
-    """Load the target model.
-
-    Args:
-        values: A command's options.
-        fitted: How it fits in memory, from fit_target; None: with the context of a short text.
-
-    Raises:
-        FormatError, OSError: The file cannot be read.
         InputError: An option is not understood, or this machine does not have what it names.
-        BackendError: llama.cpp cannot load it.
     """
-    from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.models import embedded_model
+    from ngramspec.runtime import ModelSettings
 
-    prepare_process(values)
-    if fitted is None:
-        fitted = fit_target({**values, "ctx_size": values.get("ctx_size") or SHORT})
-    return LlamaModel(
-        values["model"] or embedded_model(),
-        placement=fitted.placement,
+    return ModelSettings(
+        path=values["model"],
+        placement=placement_of(values),
         loading=loading_of(values),
         adapters=[path for path, _ in adapters_of(values)],
+        limits=limits_of(values),
     )
-
-
-def open_target(
-    values: Mapping[str, Any], model: LlamaModel, fitted: Fitted | None = None
-) -> LlamaTarget:
-    """Return the target; with --exact in a setting that was tested to be bit-exact.
-
-    Args:
-        values: A command's options.
-        model: The model.
-        fitted: How it fits in memory; None: as the options say.
-
-    Raises:
-        InputError: A setting is out of its bounds.
-        BackendError: llama.cpp cannot run it, or the model has no exact setting.
-    """
-    from ngramspec.adapters.llama_cpp.contexts import NoContextError
-    from ngramspec.adapters.llama_cpp.fit import possible
-    from ngramspec.adapters.llama_cpp.target import LlamaTarget
-
-    settings = fitted.settings if fitted else context_settings(values)
-    try:
-        return _open_exact(settings, model) if values.get("exact") else LlamaTarget(model, settings)
-    except NoContextError as error:
-        placement = fitted.placement if fitted else placement_of(values)
-        known = (model.path, settings, placement, loading_of(values), limits_of(values))
-        raise NoContextError(
-            f"{error}: -c and -np say how large it is; {possible(*known)}"
-        ) from error
 
 
 def context_settings(values: Mapping[str, Any]) -> ContextSettings:
-    """Return the settings of the target.
+    """Return the settings of the target, as far as options say them.
 
     Raises:
-        InputError: A setting is out of its bounds, or contradicts --exact.
+        InputError: A setting is out of its bounds.
     """
-    from ngramspec.adapters.llama_cpp.exact import check_exact
-    from ngramspec.adapters.llama_cpp.settings import ContextSettings, lay_out, with_branches
-    from ngramspec.engine.branches import OFF
+    from ngramspec.adapters.llama_cpp.settings import ContextSettings, lay_out
 
     slots, total = values.get("parallel", 1), values.get("ctx_size", 0)
     if total and total < slots:
         raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
-    threads = values["threads"] or (None if values["model"] else 1)
-    each, exact = values.get("kv_unified_per_slot") or 0, bool(values.get("exact"))
-    shared = bool(values.get("kv_unified") or (each and not exact))
-    made = ContextSettings(
+    each = values.get("kv_unified_per_slot") or 0
+    shared = bool(values.get("kv_unified") or (each and not values.get("exact")))
+    return ContextSettings(
         slots=slots,
         **lay_out(slots, total, each, shared=shared)._asdict(),
         n_batch=max(values["batch_size"], slots),
         n_ubatch=values["ubatch_size"],
-        threads=threads,
-        threads_batch=values["threads_batch"] or threads,
+        threads=values["threads"],
+        threads_batch=values["threads_batch"],
         flash_attn={"on": True, "off": False}.get(values["flash_attn"], "auto"),
         type_k=values["cache_type_k"],
         type_v=values["cache_type_v"],
@@ -254,25 +175,46 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
         rope=rope_of(values),
         thread_plans=thread_plans_of(values),
     )
-    made = with_branches(made, values.get("spec_tree", OFF))
-    if exact:
-        check_exact(made, placement_of(values), EXACT_FLAGS)
-    return made
 
 
 @contextlib.contextmanager
-def looking() -> Iterator[None]:
-    """Tell that the block looks for an exact setting, and now and then for how long."""
+def open_idle(
+    values: Mapping[str, Any], size_of: Callable[[LlamaModel], int], tree: int | str
+) -> Iterator[LlamaTarget]:
+    """Load a model and make a target of one slot, for measuring.
+
+    Args:
+        values: A command's options.
+        size_of: Returns the tokens of its context.
+        tree: Most branches of a draft, as for Engine.
+
+    Raises:
+        As open_runtime.
+    """
+    from ngramspec.runtime import load_model, open_target, settle
+
+    prepare_process(values)
+    own, exact = model_settings(values), bool(values.get("exact"))
+    short = settle(own, context_settings({**values, "ctx_size": SHORT}), tree, exact)
+    model, fitted = load_model(own, short, exact=exact, tell=tell)
+    with model, contextlib.ExitStack() as testing:
+        context = replace(fitted.settings, context_size=size_of(model), cells=0)
+        target, setting = open_target(
+            own, model, replace(fitted, settings=context), exact, lambda: looking(testing)
+        )
+        testing.close()
+        if exact:
+            tell(exact_line(target, setting))
+        with target:
+            yield target
+
+
+def looking(stack: contextlib.ExitStack) -> None:
+    """Tell that an exact setting is looked for, and now and then for how long, in the stack."""
     tell("looking for an exact setting ...")
-    with progress("testing"):
-        yield
+    stack.enter_context(progress("testing"))
 
 
-def _open_exact(settings: ContextSettings, model: LlamaModel) -> LlamaTarget:
-    """Return a target in a setting that tests found to be exact."""
-    from ngramspec.adapters.llama_cpp.exact import open_tested
-
-    with looking():
-        target, found = open_tested(model, settings)
-    tell(f"exact: {found.setting.text()}, batches up to {target.exact_batch}")
-    return target
+def exact_line(target: LlamaTarget, setting: str) -> str:
+    """Return the setting that tests found to be exact, in a line."""
+    return f"exact: {setting}, batches up to {target.exact_batch}"

@@ -28,7 +28,7 @@ from ngramspec.drafters.config import (
     SuffixConfig,
     check_int,
 )
-from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.drafters.names import DEFAULT_ORDER, nearest, parse_names
 from ngramspec.errors import InputError
 
 MAX_SLOTS = 1 << 16
@@ -39,7 +39,7 @@ def create_drafter(
     *,
     slots: int = 1,
     max_history: int = 1 << 20,
-    order: str = "priority",
+    order: str = DEFAULT_ORDER,
     params: Mapping[str, Mapping[str, Any]] | None = None,
     policy: AutoPolicy | None = None,
     threads: int | None = None,

@@ -21,6 +21,7 @@ REQUEST_NAMES = (*DRAFTER_NAMES, "draft-simple", "draft-mtp")
 WITH_TREES = ("suffix", "recycle")  # whose drafts can have branches
 FROM_LOGITS = ("recycle",)  # those that draft nothing unless they are shown the target's logits
 POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
+DEFAULT_SPEC, DEFAULT_ORDER, DEFAULT_POLICY = "suffix", "priority", POLICY_NAMES[0]
 # Longest draft in tokens. With the token before it, that is more than exact settings ever send.
 DEFAULT_MAX_DRAFT = 64
 MAX_SHOWN = 80  # characters of an unknown name in a message

@@ -16,7 +16,13 @@ from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.engine.transcript import Pieces, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES, WITH_TREES
+from ngramspec.drafters.names import (
+    DEFAULT_MAX_DRAFT,
+    DEFAULT_ORDER,
+    DEFAULT_SPEC,
+    DRAFTER_NAMES,
+    WITH_TREES,
+)
 from ngramspec.engine.branches import AUTO, most_branches
 from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
 from ngramspec.engine.gains import seconds_saved
@@ -85,7 +91,7 @@ class Engine:
     def __init__(
         self,
         target: Target,
-        drafter: str | Iterable[str] | Any | None = "suffix",
+        drafter: str | Iterable[str] | Any | None = DEFAULT_SPEC,
         *,
         slots: int = 1,
         params: Mapping[str, Mapping[str, Any]] | None = None,
@@ -94,7 +100,7 @@ class Engine:
         max_queue: int = 1024,
         exact: bool = False,
         kept_bytes: int = KEPT_BYTES,
-        order: str = "priority",
+        order: str = DEFAULT_ORDER,
         min_draft: int = 0,
         context_shift: bool = False,
         tree: int | str = AUTO,

@@ -16,7 +16,7 @@ pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 from helpers.cli import assert_one_error
 from ngramspec.adapters.llama_cpp.saved_costs import find_costs
 from ngramspec.cli.serve import serve
-from ngramspec.cli.target import open_model, open_target
+from ngramspec.cli.target import open_idle
 from ngramspec.costs import CostTable, load_costs
 from ngramspec.engine.exactness import Exactness, Setting
 from ngramspec.models import embedded_model
@@ -47,7 +47,7 @@ def costs_of_server(*arguments: str) -> CostTable | None:
     """Return the costs for what `ngramspec serve` would run with these options."""
     with serve.make_context("serve", list(arguments), resilient_parsing=True) as context:
         options = context.params
-    with open_model(options) as model, open_target(options, model) as target:
+    with open_idle(options, lambda model: 512, "off") as target:
         return find_costs(target.model, target.settings)
 
 

@@ -17,6 +17,7 @@ from helpers.backends import int32
 from helpers.cli import assert_one_error
 from helpers.fake_target import FakeTarget
 from helpers.ollama_stores import tinycode
+from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
 from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, parse_mode
 from ngramspec.bench.e2e.bench import Run as OneRun
 from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
@@ -127,6 +128,21 @@ def test_every_run_has_a_fresh_drafter_and_the_target_s_own_text() -> None:
     assert outcomes[0].runs[0].steps == 59
 
 
+def test_a_prompt_is_read_once_for_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = FakeTarget()
+    sizes: list[int] = []
+    decode = target.decode
+
+    def watched(batch: Any, rows: Any) -> None:
+        sizes.append(len(batch))
+        decode(batch, rows)
+
+    monkeypatch.setattr(target, "decode", watched)
+    bench = Bench(target, [PLAIN, parse_mode("ngram-cache")], "fixed", 8)
+    bench.run(np.arange(1, 41, dtype=np.int32), max_tokens=9, repeats=3, sampling=GREEDY)
+    assert [size for size in sizes if size > 9] == [40]
+
+
 def test_a_draft_model_beside_drafters_and_alone() -> None:
     both, alone = parse_mode("suffix,draft-simple:policy=fixed"), parse_mode("draft-simple")
     assert (both.names, both.small, both.policy) == (("suffix",), True, "fixed")
@@ -134,7 +150,7 @@ def test_a_draft_model_beside_drafters_and_alone() -> None:
     with pytest.raises(InputError, match=r"'draft-simple' needs a draft model: .*--model-draft"):
         Bench(FakeTarget(), [PLAIN, alone])
     small = DraftModel(FakeTarget(), 3, 0, 0.0)
-    bench = Bench(FakeTarget(), [PLAIN, both, alone], "fixed", small=small)
+    bench = Bench(FakeTarget(), [PLAIN, both, alone], "fixed", setup=DraftSetup(second=small))
     made = bench.run(int32([3, 5, 7]), max_tokens=30, repeats=2, sampling=GREEDY)
     plain, with_both, with_small = made
     assert [one.difference for one in made[1:]] == [None, None]
@@ -181,7 +197,7 @@ def test_drafts_may_have_branches(
         made.append((target.max_branches, options.get("tree") if drafter else None))
         return Engine(target, drafter, **options)
 
-    monkeypatch.setattr("ngramspec.bench.e2e.bench.Engine", watched)
+    monkeypatch.setattr("ngramspec.runtime.Engine", watched)
     drafters = ("--drafter", "suffix,recycle", *given)
     result = run("--prompts", prompt, "--repeats", "1", "-n", "8", "--json", *drafters)
     assert result.exit_code == 0, result.output
@@ -284,11 +300,11 @@ def test_ctrl_c_shows_the_whole_rounds(
     runs = []
     once = Bench._run
 
-    def interrupted(self: Bench, mode: Mode, request: Any) -> OneRun:
+    def interrupted(self: Bench, mode: Mode, request: Any, *prompt: Any) -> OneRun:
         runs.append(mode)
         if len(runs) == 7:  # two to warm up, two rounds, and the first of the third
             signal.raise_signal(signal.SIGINT)
-        return once(self, mode, request)
+        return once(self, mode, request, *prompt)
 
     monkeypatch.setattr(Bench, "_run", interrupted)
     line = ("--prompts", prompt, "--prompts", prompt, "--drafter", "suffix", "--repeats", "9")
@@ -321,9 +337,9 @@ def test_prompts_begin_with_one_mode_after_the_other(
     order: list[str] = []
     inner = Bench._run
 
-    def watched(self: Bench, mode: Mode, request: Any) -> OneRun:
+    def watched(self: Bench, mode: Mode, request: Any, *prompt: Any) -> OneRun:
         order.append(mode.spec)
-        return inner(self, mode, request)
+        return inner(self, mode, request, *prompt)
 
     monkeypatch.setattr(Bench, "_run", watched)
     lines = tmp_path / "three.jsonl"
@@ -346,8 +362,8 @@ def test_texts_that_differ_are_told_and_no_error(
 
     inner = Real._run
 
-    def cheating(self: Any, mode: Mode, request: Any) -> OneRun:
-        made = inner(self, mode, request)
+    def cheating(self: Any, mode: Mode, request: Any, *prompt: Any) -> OneRun:
+        made = inner(self, mode, request, *prompt)
         if mode.names:
             object.__setattr__(made, "token_ids", (*made.token_ids[:3], -1))
         return made

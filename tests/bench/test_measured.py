@@ -9,6 +9,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
+from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
 from ngramspec.bench.e2e.bench import Bench, Mode
 from ngramspec.bench.e2e.bench import Run as OneRun
 from ngramspec.bench.tune.candidates import Candidate
@@ -20,14 +21,14 @@ def test_no_way_of_drafting_is_always_first(monkeypatch: pytest.MonkeyPatch) -> 
     ran: list[str] = []
     inner = Bench._run
 
-    def watched(self: Bench, mode: Mode, request: Any) -> OneRun:
+    def watched(self: Bench, mode: Mode, request: Any, *prompt: Any) -> OneRun:
         if request.max_tokens == 20:  # not to warm up
             ran.append(mode.spec)
-        return inner(self, mode, request)
+        return inner(self, mode, request, *prompt)
 
     monkeypatch.setattr(Bench, "_run", watched)
     requests = [RecordedRequest(int32([3, 5, n]), int32([1] * 20)) for n in (7, 8)]
-    found = measure(FakeTarget(), requests, Candidate("ngram-cache", {}, True), {}, None)
+    found = measure(FakeTarget(), requests, Candidate("ngram-cache", {}, True), {}, DraftSetup())
     ways = [row.name for row in found.rows]
     assert ways == ["none", "default", "recommended"]
     assert Counter(ran) == dict.fromkeys(ways, 6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -20,12 +19,12 @@ from ngramspec.adapters.llama_cpp.saved_costs import costs_path
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.build import BuildOptions, NoProgress, Resources, build
 from ngramspec.build.local import BuildStopped
-from ngramspec.cli.drafts import DraftChoice
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.errors import InputError, VocabMismatchError
 from ngramspec.formats.container import open_container
 from ngramspec.models import embedded_model
+from ngramspec.runtime import DraftSettings, checked_params
 from ngramspec.tokenizers import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -221,11 +220,15 @@ def test_generate_reads_an_index(invoke: Any) -> None:
     assert_one_error(result, "code.ngx: not a statistics file of ngramspec", 1)
 
 
+def params_of(**own: Any) -> dict[str, dict[str, Any]]:
+    params = {"suffix": {"static": Path("code.ngx"), **own}}
+    return checked_params(DraftSettings(params=params), embedded_model())
+
+
 def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
     built(invoke, *FEW)
-    choice = DraftChoice(("suffix",), "priority", {}, {"suffix_index": Path("code.ngx")})
     with Saves() as saves:
-        params = open_shared(choice.parameters(embedded_model()), saves)
+        params = open_shared(params_of(), saves)
         index = params["suffix"]["static"]
         assert isinstance(index, SuffixIndex)
         drafter = create_drafter("suffix", params=params)
@@ -237,7 +240,5 @@ def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
         Path("code.ngx").unlink()  # it is mapped
         Path("code.ngx").write_bytes(resealed(bytes(data)))
         with pytest.raises(VocabMismatchError, match="built with another tokenizer"):
-            open_shared(choice.parameters(embedded_model()), saves)
-        open_shared(
-            dataclasses.replace(choice, any_tokenizer=True).parameters(embedded_model()), saves
-        )
+            open_shared(params_of(), saves)
+        open_shared(params_of(any_tokenizer=True), saves)

@@ -33,9 +33,9 @@ def one_drafter(invoke: Any) -> dict[str, Any]:
     return made
 
 
-def cheating(bench: Bench, mode: Any, request: Any) -> Run:
+def cheating(bench: Bench, mode: Any, request: Any, *prompt: Any) -> Run:
     """Return a run, with a wrong token in it if something drafts."""
-    made = RUN(bench, mode, request)
+    made = RUN(bench, mode, request, *prompt)
     ids = made.token_ids
     if not mode.names or len(ids) < 10:
         return made
@@ -173,9 +173,9 @@ def test_tasks_begin_with_one_mode_after_the_other(
     order: list[str] = []
     original = Bench._run
 
-    def watched(self: Bench, mode: Any, request: Any) -> Run:
+    def watched(self: Bench, mode: Any, request: Any, *prompt: Any) -> Run:
         order.append(mode.spec)
-        return original(self, mode, request)
+        return original(self, mode, request, *prompt)
 
     monkeypatch.setattr(Bench, "_run", watched)
     short = ("--repeats", "1", "--max-tokens", "4", "--exact", "--json")
@@ -231,11 +231,11 @@ def test_text_that_differs_is_an_error(invoke: Any, monkeypatch: pytest.MonkeyPa
 def test_ctrl_c_shows_what_was_measured(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
 
-    def interrupted(bench: Bench, mode: Any, request: Any) -> Run:
+    def interrupted(bench: Bench, mode: Any, request: Any, *prompt: Any) -> Run:
         runs.append(mode)
         if len(runs) == 9:  # 4 to warm up, 2 whose texts are compared, a round, half of another
             signal.raise_signal(signal.SIGINT)
-        return RUN(bench, mode, request)
+        return RUN(bench, mode, request, *prompt)
 
     monkeypatch.setattr(Bench, "_run", interrupted)
     line = ("demo", "--repeats", "9", "--max-tokens", "4", "--drafter", "ngram-simple")

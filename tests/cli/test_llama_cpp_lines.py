@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 from collections.abc import Iterator
@@ -15,11 +14,10 @@ from ngramspec.adapters.llama_cpp import saved_costs
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.cli.drafts import DraftChoice
 from ngramspec.cli.serve import run as serve_run
-from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Request
 from ngramspec.models import embedded_model
+from ngramspec.runtime import DraftSettings
 
 MODEL = str(embedded_model())
 PROMPT = (
@@ -84,18 +82,13 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """Let serve run one request through its engine instead of listening; give what came of it."""
     seen: list[dict[str, Any]] = []
 
-    def run(options: Any, choice: DraftChoice, small: DraftModelSettings | None) -> None:
-        with contextlib.ExitStack() as stack:
-            fitted = serve_run.fit_target(options, small)
-            model = stack.enter_context(serve_run.open_model(options, fitted))
-            target = stack.enter_context(serve_run.open_target(options, model, fitted))
-            saves = stack.enter_context(Saves())
-            params = open_shared(choice.parameters(model.path), saves)
-            engine, _ = serve_run.open_engine(options, choice, target, stack, params, fitted.draft)
-            prompt = model.tokenize_prompt(PROMPT)
-            (made,) = engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
+    def run(options: Any, drafts: DraftSettings) -> None:
+        settings = serve_run.runtime_settings(options, drafts)
+        with serve_run.open_served(options, settings) as runtime:
+            prompt = runtime.model.tokenize_prompt(PROMPT)
+            (made,) = runtime.engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
             assert made.error is None
-            seen.append({"drafters": engine.source_stats(), "choice": choice, "small": small})
+            seen.append({"drafters": runtime.engine.source_stats(), "drafts": drafts})
 
     monkeypatch.setattr(serve_run, "run", run)
     return seen
@@ -109,12 +102,12 @@ def test_serve_takes_the_line(invoke: Any, serving: list[dict[str, Any]], name: 
     assert ("draft-simple" in serving[0]["drafters"]) == ("DRAFT" in LINES[name])
 
 
-def choice_of(invoke: Any, serving: list[dict[str, Any]], line: str) -> DraftChoice:
+def drafts_of(invoke: Any, serving: list[dict[str, Any]], line: str) -> DraftSettings:
     result = invoke("serve", "-m", MODEL, "-c", "1024", "-np", "1", "-t", "1", *arguments(line))
     assert result.exit_code == 0, result.output
-    made = serving.pop()["choice"]
-    assert isinstance(made, DraftChoice)
-    return made
+    drafts = serving.pop()["drafts"]
+    assert isinstance(drafts, DraftSettings)
+    return drafts
 
 
 @pytest.mark.parametrize(
@@ -136,9 +129,9 @@ def choice_of(invoke: Any, serving: list[dict[str, Any]], line: str) -> DraftCho
 def test_general_sizes_are_those_of_the_named_drafters(
     invoke: Any, serving: list[dict[str, Any]], line: str, params: Any, longest: int, shortest: int
 ) -> None:
-    choice = choice_of(invoke, serving, line)
-    assert choice.params == params
-    assert (choice.max_draft, choice.min_draft) == (longest, shortest)
+    drafts = drafts_of(invoke, serving, line)
+    assert drafts.params == params
+    assert (drafts.max_draft, drafts.min_draft) == (longest, shortest)
 
 
 def small_of(
@@ -147,7 +140,7 @@ def small_of(
     asked = ("serve", "-m", MODEL, "-c", "1024", "-np", str(slots), "-t", "1")
     result = invoke(*asked, *SMALL, *arguments(line))
     assert result.exit_code == 0, result.output
-    made = serving.pop()["small"]
+    made = serving.pop()["drafts"].second
     assert isinstance(made, DraftModelSettings)
     return made
 
@@ -212,9 +205,10 @@ def test_the_environment_has_the_same_names(
         monkeypatch.setenv(f"LLAMA_ARG_{name}", value)
     result = invoke("serve", "-m", MODEL, "-c", "1024", "-np", "1", "-t", "1")
     assert result.exit_code == 0, result.output
-    made = serving.pop()
-    assert made["choice"].params == {"ngram-mod": {"n_max": 20, "n_min": 2}}
-    assert (made["small"].n_max, made["small"].p_min, made["small"].context_size) == (12, 0.5, 512)
+    drafts = serving.pop()["drafts"]
+    small = drafts.second
+    assert drafts.params == {"ngram-mod": {"n_max": 20, "n_min": 2}}
+    assert (small.n_max, small.p_min, small.context_size) == (12, 0.5, 512)
     result = invoke("generate", "-p", PROMPT, "-n", "4", "-t", "1", "--json")
     assert result.exit_code == 0, result.output
     assert {"ngram-mod", "draft-simple"} <= set(json.loads(result.stdout)["stats"])

@@ -16,8 +16,9 @@ from ngramspec.cli.llama_cpp.presets import PRESETS
 from ngramspec.cli.llama_cpp.words import OFF, ON
 from ngramspec.cli.serve import command, serve
 from ngramspec.cli.serve import run as serve_run
-from ngramspec.cli.target import context_settings
+from ngramspec.cli.target import context_settings, model_settings
 from ngramspec.errors import InputError
+from ngramspec.runtime import settle
 
 DATA = Path(__file__).parent / "data" / "llama_server_flags.txt"
 Row = tuple[list[str], int, str]
@@ -260,4 +261,4 @@ def test_slots_of_an_exact_setting_have_a_cache_each(
         assert (found.kv_unified, found.context_size) == (False, each), line
     assert invoke("serve", "--exact", "-np", "2", "-kvu").exit_code == 0
     with pytest.raises(InputError, match="a cache for each slot: leave out --kv-unified"):
-        context_settings(served[-1])
+        settle(model_settings(served[-1]), context_settings(served[-1]), exact=True)

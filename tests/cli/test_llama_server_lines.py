@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -17,7 +16,6 @@ from helpers.command import Process
 from ngramspec.adapters.llama_cpp.threads import NICE
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.serve import run as serve_run
-from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Request
 from ngramspec.models import embedded_model
 
@@ -131,25 +129,22 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """Let serve make model, engine, settings and defaults and answer a request, not listen."""
     seen: list[dict[str, Any]] = []
 
-    def run(options: Any, choice: Any, small: Any) -> None:
-        with contextlib.ExitStack() as stack:
-            settings = serve_run.make_settings(options, choice)
-            defaults = serve_run.served_defaults(options)
-            fitted = serve_run.fit_target(options, small)
-            model = stack.enter_context(serve_run.open_model(options, fitted))
-            target = stack.enter_context(serve_run.open_target(options, model, fitted))
-            saves = stack.enter_context(Saves())
-            params = open_shared(choice.parameters(model.path), saves)
-            engine, _ = serve_run.open_engine(options, choice, target, stack, params, fitted.draft)
-            prompt = model.tokenize_prompt("import os")
-            sampling = defaults["sampling"]
+    def run(options: Any, drafts: Any) -> None:
+        settings = serve_run.make_settings(options, drafts)
+        defaults = serve_run.served_defaults(options)
+        opened = serve_run.runtime_settings(options, drafts)
+        with serve_run.open_served(options, opened) as runtime:
             request = Request(
-                prompt_ids=prompt, max_tokens=options["predict"] % 33, sampling=sampling
+                prompt_ids=runtime.model.tokenize_prompt("import os"),
+                max_tokens=options["predict"] % 33,
+                sampling=defaults["sampling"],
             )
-            (made,) = engine.generate([request])
+            (made,) = runtime.engine.generate([request])
             assert made.error is None
-            found = {"settings": settings, "size": engine.context_size, "text": made.text}
-            seen.append({**defaults, **options, **found})
+            size = runtime.engine.context_size
+            seen.append({
+                **defaults, **options, "settings": settings, "size": size, "text": made.text
+            })  # fmt: skip
 
     monkeypatch.setattr(serve_run, "run", run)
     return seen

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
 pytest.importorskip("starlette", reason="needs the extra 'server'")
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Oracle
+from ngramspec.cli.serve import run
 from ngramspec.cli.serve.run import report
+from ngramspec.costs import CostTable
 from ngramspec.engine import Engine, FixedLength, Request, Speculation
 
 
@@ -27,3 +32,31 @@ def test_passes_without_a_draft_count_as_they_do_for_one_request(
     report(engine)
     # Ten tokens in two passes, ten in ten.
     assert f"mean accepted length = {20 / 12:5.2f}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("busy", "seconds", "tells"), [("load 3.0", 0.02, 1), ("", 0.02, 0), ("load 3.0", 0.002, 0)]
+)
+def test_passes_that_others_slow_down_are_told_once(
+    busy: str,
+    seconds: float,
+    tells: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "overload", lambda: busy)
+    target = FakeTarget()
+    decode = target.decode
+
+    def slow(*arguments: Any) -> None:
+        time.sleep(seconds)
+        decode(*arguments)
+
+    monkeypatch.setattr(target, "decode", slow)
+    engine = Engine(target, None)
+    watch = run.SpeedWatch(engine, CostTable(((1, 0.002), (8, 0.004)), "model"))
+    for _ in range(3):
+        engine.generate([Request(prompt_ids=int32([9] * 20), max_tokens=25)])
+        watch.look()
+    told = [line for line in capsys.readouterr().err.splitlines() if "-t with" in line]
+    assert len(told) == tells

@@ -6,6 +6,7 @@ import ast
 import re
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,10 +41,11 @@ LEVELS = {
     "engine": 4,
     "build": 4,
     "adapters": 5,
-    "llm": 6,
-    "bench": 6,
-    "server": 7,
-    "cli": 8,
+    "runtime": 6,
+    "llm": 7,
+    "bench": 7,
+    "server": 8,
+    "cli": 9,
 }
 # Folder of native modules -> level, the same way.
 NATIVE_LEVELS = {
@@ -228,3 +230,62 @@ def test_tests_lie_where_the_code_lies() -> None:
     assert folders(tests) >= KINDS | FOR_TESTS
     assert folders(tests / "adapters") == folders(PACKAGE / "adapters")
     assert folders(tests / "native") == set(NATIVE_LEVELS) - {"core"}  # which the others drive
+
+
+# Call -> modules that may hold it. A draft model has a target of its own, and looking for an exact
+# setting tries several.
+ASSEMBLY = {
+    "Engine": {"runtime.py"},
+    "LlamaTarget": {
+        "runtime.py",
+        "adapters/llama_cpp/draft_model.py",
+        "adapters/llama_cpp/exact.py",
+    },
+}
+
+
+@pytest.mark.parametrize("name", ASSEMBLY)
+def test_targets_and_engines_are_put_together_in_one_place(name: str) -> None:
+    places = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+    }
+    assert places == ASSEMBLY[name]
+
+
+def test_every_folder_of_the_package_has_a_level() -> None:
+    parts = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py")}
+    assert {part.removesuffix(".py") for part in parts} - {"__init__", "__main__", "_native"} == (
+        LEVELS.keys() - {"native"}
+    )
+
+
+# What is set in several places has its default in one, under a name.
+SET_IN_MANY = {"drafter", "max_draft", "order", "policy", "spec", "tree"}
+
+
+def defaults(path: Path) -> list[tuple[str, Any]]:
+    """Return the names of arguments and fields that have a value as their default."""
+    pairs: list[tuple[str, ast.expr | None]] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            by_place = node.args.posonlyargs + node.args.args
+            last = by_place[len(by_place) - len(node.args.defaults) :]
+            pairs += [(arg.arg, value) for arg, value in zip(last, node.args.defaults, strict=True)]
+            rest = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            pairs += [(arg.arg, value) for arg, value in rest]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            pairs.append((node.target.id, node.value))
+    return [
+        (name, value.value)
+        for name, value in pairs
+        if isinstance(value, ast.Constant) and value.value is not None
+    ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_default_of_many_places_has_a_name(path: Path) -> None:
+    literal = [(name, value) for name, value in defaults(path) if name in SET_IN_MANY]
+    assert literal == []

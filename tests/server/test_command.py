@@ -72,14 +72,14 @@ def test_the_start_tells_what_drafts_can_give_and_where_it_is_reached(
 ) -> None:
     from ngramspec.adapters.llama_cpp.saved_costs import costs_path
     from ngramspec.cli.serve import serve
-    from ngramspec.cli.target import open_model, open_target
+    from ngramspec.cli.target import open_idle
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = ("-np", "1", "-c", "512", "-t", "1")
     with serve.make_context("serve", [*settings], resilient_parsing=True) as context:
         options = context.params
-    with open_model(options) as model, open_target(options, model) as target:
-        path = costs_path(model, target.settings)
+    with open_idle(options, lambda model: 512, "off") as target:
+        path = costs_path(target.model, target.settings)
     path.parent.mkdir(parents=True)
     save_costs(CostTable(((1, 0.01), (4, 0.019), (8, 0.08))), path)
     gain = "a pass over 4 tokens costs 1.9 times one: right drafts make answers up to 2.1 times"

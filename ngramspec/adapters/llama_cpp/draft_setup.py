@@ -26,10 +26,10 @@ class DraftSetup:
     max_rollback: The target's.
     """
 
-    costs: CostTable | None
-    second: DraftModel | MtpHeads | None
-    refusal: Exception | None
-    max_rollback: int | None
+    costs: CostTable | None = None
+    second: DraftModel | MtpHeads | None = None
+    refusal: Exception | None = None
+    max_rollback: int | None = None
 
     def policy(self, name: str, max_draft: int) -> DraftPolicy:
         """Return a policy for the target.

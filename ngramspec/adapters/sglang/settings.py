@@ -13,7 +13,7 @@ from ngramspec.adapters.environment import PREFIX
 from ngramspec.adapters.no_logits import refuse_untaught
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import parse_names
+from ngramspec.drafters.names import DEFAULT_SPEC, parse_names
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
 
@@ -31,7 +31,7 @@ class CorpusSettings:
     params: parameters by drafter name.
     """
 
-    spec: str = "suffix"
+    spec: str = DEFAULT_SPEC
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def make(self, pools: Pools, slots: int, index: Any = None) -> Drafter:

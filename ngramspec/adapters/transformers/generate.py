@@ -10,6 +10,8 @@ import numpy as np
 
 from ngramspec.adapters.transformers.speculator import NgramSpeculator, as_lender
 from ngramspec.drafters.config import check_int
+from ngramspec.drafters.names import DEFAULT_SPEC
+from ngramspec.engine.branches import AUTO
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,11 +24,11 @@ def ngramspec_generate(
     logits_processor: Iterable[Any] = (),
     stopping_criteria: Iterable[Any] = (),
     generation_config: Any = None,
-    drafter: str | Sequence[str] | Drafter | NgramSpeculator = "suffix",
+    drafter: str | Sequence[str] | Drafter | NgramSpeculator = DEFAULT_SPEC,
     verification: Literal["compare", "reject"] = "compare",
     seeds: int | Sequence[int] | None = None,
     max_draft: int | None = None,
-    tree: int | Literal["auto", "off"] = "auto",
+    tree: int | str = AUTO,
     streamer: Any = None,
     synced_gpus: bool = False,
     **model_kwargs: Any,

@@ -12,7 +12,12 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS, MAX_CHOSEN, check_int
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, parse_names
+from ngramspec.drafters.names import (
+    DEFAULT_MAX_DRAFT,
+    DEFAULT_POLICY,
+    DEFAULT_SPEC,
+    parse_names,
+)
 from ngramspec.engine.sources.drafters import add_stats
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
@@ -43,10 +48,10 @@ class NgramSpeculator:
 
     def __init__(
         self,
-        spec: str | Iterable[str] = "suffix",
+        spec: str | Iterable[str] = DEFAULT_SPEC,
         *,
         max_draft: int = DEFAULT_MAX_DRAFT,
-        policy: str | AutoPolicy = "auto",
+        policy: str | AutoPolicy = DEFAULT_POLICY,
         params: Mapping[str, Mapping[str, Any]] | None = None,
         **shared: Any,
     ) -> None:

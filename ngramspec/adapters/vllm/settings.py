@@ -14,7 +14,7 @@ from ngramspec.adapters.no_logits import refuse_untaught
 from ngramspec.adapters.vllm.counters import log
 from ngramspec.adapters.vllm.suffix_settings import keep_apart, without_effect
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import nearest, parse_names
+from ngramspec.drafters.names import DEFAULT_POLICY, DEFAULT_SPEC, nearest, parse_names
 from ngramspec.errors import InputError
 
 KEY = "ngramspec"  # in additional_config, and in the extra_args of a request
@@ -43,8 +43,9 @@ _FROM_TEXT: dict[str, Any] = {
 class Options:
     """Options other than drafter parameters."""
 
-    drafter: str = "suffix"  # names, separated by commas
-    policy: str = "auto"  # "auto": drafts as long as they pay; "fixed": as far as the drafters go
+    drafter: str = DEFAULT_SPEC  # names, separated by commas
+    # "auto": drafts as long as they pay; "fixed": as far as the drafters go
+    policy: str = DEFAULT_POLICY
     namespaces: int = 32  # namespaces with their own pools at a time, 0 = one pool for all
     log_seconds: float = 60.0  # between log lines with figures by source, 0 = none
     threads: int | None = None  # most that draft for the rows of a step; None = by the cores

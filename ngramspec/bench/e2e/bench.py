@@ -12,19 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
 from ngramspec.arrays import TokenIds
 from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
 from ngramspec.bench.e2e.tasks import Task
 from ngramspec.bench.replay.subjects import parse_spec
-from ngramspec.costs import CostTable
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, parse_names
-from ngramspec.engine import DraftModel, Engine, Generation, MtpHeads, Request, Sampling
+from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, parse_names
+from ngramspec.engine import Engine, Generation, MtpHeads, Request, Sampling
 from ngramspec.engine.branches import AUTO, OFF
 from ngramspec.engine.policy import make_policy
 from ngramspec.engine.target import Target
-from ngramspec.errors import InputError
+from ngramspec.errors import BackendError, InputError
+from ngramspec.formats.slot_file import SavedSlot
+from ngramspec.runtime import NO_DRAFTS, DraftSettings, make_engine
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.model import LlamaModel
@@ -33,6 +35,7 @@ PLAIN = "none"
 # llama.cpp's words for a draft model and for the model's own MTP heads.
 SECONDS = ("draft-simple", "draft-mtp")
 WARM_UP = 16  # tokens
+LEARNS_FROM_PASSES = "recycle"  # also from those that read the prompt
 
 
 @dataclass(frozen=True)
@@ -298,7 +301,7 @@ def parse_mode(spec: str, **files: Any) -> Mode:
 
 
 class Bench:
-    """Bench(target, modes, policy, max_draft, costs, tree): runs prompts on a target's first slot.
+    """Bench(target, modes, policy, max_draft, setup, tree): runs prompts on a target's first slot.
 
     Each run has a fresh engine with fresh drafters, so that nothing is learned from the run before,
     which had the same text. The policy of a mode is kept, as in a server that has been running.
@@ -308,10 +311,9 @@ class Bench:
         modes: The first one is plain decoding.
         policy: As for make_policy, for modes that name none.
         max_draft: Longest draft in tokens.
-        costs: Of the target's passes, for "auto".
+        setup: Costs of the target's passes, for "auto", and the draft model or the MTP heads; their
+            cache is empty when a run begins.
         tree: As for Engine; for modes with the policy auto, which chooses branches.
-        small: The draft model or the MTP heads, closed by their owner; their cache is empty when a
-            run begins.
 
     Raises:
         InputError: There is no such policy, the first mode drafts, a mode has a draft model and
@@ -322,14 +324,15 @@ class Bench:
         self,
         target: Target,
         modes: Sequence[Mode],
-        policy: str = "auto",
+        policy: str = DEFAULT_POLICY,
         max_draft: int = DEFAULT_MAX_DRAFT,
-        costs: CostTable | None = None,
+        setup: DraftSetup | None = None,
         tree: int | str = AUTO,
-        small: DraftModel | MtpHeads | None = None,
     ) -> None:
         if not modes or modes[0].drafts:
             raise InputError("the first mode must be plain decoding")
+        setup = setup or DraftSetup(max_rollback=target.max_rollback)
+        small = setup.second
         kind = "none" if small is None else small.info.kind
         lacks = next((mode.spec for mode in modes if mode.small and kind not in mode.spec), None)
         if lacks is not None:
@@ -337,10 +340,7 @@ class Bench:
         self._target, self.small = target, small
         self._modes = modes
         self._exact = target.exact_batch > 0
-        self._policies = {
-            mode: make_policy(mode.policy or policy, max_draft, costs, target.max_rollback)
-            for mode in modes
-        }
+        self._policies = {mode: setup.policy(mode.policy or policy, max_draft) for mode in modes}
         choosing = [m for m in modes if m.drafts and isinstance(self._policies[m], AutoPolicy)]
         if not choosing and isinstance(tree, int) and tree > 1:
             raise InputError(
@@ -380,8 +380,14 @@ class Bench:
             BackendError: The target fails.
         """
         request = Request(prompt_ids=prompt_ids, max_tokens=max_tokens, sampling=sampling)
+        prompt = self._read(prompt_ids) if repeats * len(self._modes) > 2 else None
         rounds = run_in_turns(
-            self._modes, repeats, lambda mode: self._run(mode, request), advance, first, stopped
+            self._modes,
+            repeats,
+            lambda mode: self._run(mode, request, prompt),
+            advance,
+            first,
+            stopped,
         )
         if not rounds:
             return ()
@@ -397,23 +403,38 @@ class Bench:
             InputError: The prompt does not fit.
             BackendError: The target fails.
         """
-        return _run_alone(Engine(self._target, None, exact=self._exact), request)
+        return _run_alone(make_engine(self._target, NO_DRAFTS, exact=self._exact), request)
 
-    def _run(self, mode: Mode, request: Request) -> Run:
+    def _read(self, prompt_ids: TokenIds) -> SavedSlot | None:
+        """Read a prompt once for all runs; None where what it leaves cannot be put back."""
+        if isinstance(self.small, MtpHeads):  # they follow the pass that reads it
+            return None
+        engine = make_engine(self._target, NO_DRAFTS, exact=self._exact)
+        try:
+            engine.generate([Request(prompt_ids=prompt_ids, max_tokens=1)])
+            saved = engine.save_slot(0)
+            engine.step()
+            return saved.result(0)
+        except BackendError:
+            return None
+        finally:
+            engine.close()
+
+    def _run(self, mode: Mode, request: Request, prompt: SavedSlot | None = None) -> Run:
         small = self.small if mode.small else None
         if isinstance(self.small, MtpHeads):
             self.small.follow(mode.small)  # forgets the last run; without them no pass costs more
         elif small is not None:
             small.enter(0, "of another run")  # what the last run left is dropped
-        engine = Engine(
-            self._target,
-            mode.names or None,
+        drafts = DraftSettings(
+            drafter=mode.names,
             params=mode.params,
-            draft_model=small,
             policy=self._policies[mode],
-            exact=self._exact,
             tree=self._trees[mode],
         )
+        engine = make_engine(self._target, drafts, second=small, exact=self._exact)
+        if prompt is not None and LEARNS_FROM_PASSES not in mode.names:
+            engine.restore_slot(0, prompt)
         made = _run_alone(engine, request)
         timings = made.timings
         return Run(

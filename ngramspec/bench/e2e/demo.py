@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.exact import open_tested
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.settings import ContextSettings
@@ -23,7 +22,7 @@ from ngramspec.bench.e2e.tasks import Task
 from ngramspec.drafters.names import parse_names
 from ngramspec.engine import Sampling
 from ngramspec.errors import BackendError
-from ngramspec.models import embedded_model
+from ngramspec.runtime import ModelSettings, load_model, open_target
 
 # For short texts and a model for which a wrong draft token costs nearly as much as a right one
 # saves: shorter keys than llama.cpp's defaults, and shorter drafts.
@@ -165,18 +164,16 @@ def open_benches(
 
     Cost: a second for the embedded model, in which the bit-exact setting is found and tested.
     """
-    path = path or embedded_model()
     modes = (Mode(PLAIN, (), {}), *map(_mode, drafters))
+    own = ModelSettings(path=path, placement=Placement(0))
+    context = ContextSettings(context_size=CONTEXT_SIZE, threads=1)
     with contextlib.ExitStack() as stack:
-        model = stack.enter_context(LlamaModel(path))
-        placed = model
-        if n_gpu_layers:
-            placed = stack.enter_context(LlamaModel(path, placement=Placement(n_gpu_layers)))
-        wanted = ContextSettings(context_size=CONTEXT_SIZE, threads=1)
+        model, fitted = load_model(own, context)
+        stack.enter_context(model)
         tested: LlamaTarget | None = None
         refusal = ""
         try:
-            tested = stack.enter_context(open_tested(model, wanted)[0])
+            tested = stack.enter_context(open_target(own, model, fitted, exact=True)[0])
         except BackendError as error:
             if exact:
                 raise
@@ -184,8 +181,13 @@ def open_benches(
         if exact and tested is not None:
             target = tested
         else:
-            wanted = replace(wanted, threads=threads, flash_attn=False)
-            target = stack.enter_context(LlamaTarget(placed, wanted))
+            placed, context = model, replace(context, threads=threads, flash_attn=False)
+            if n_gpu_layers:
+                own = replace(own, placement=Placement(n_gpu_layers))
+                placed, fitted = load_model(own, context)
+                stack.enter_context(placed)
+            fitted = replace(fitted, settings=context)
+            target = stack.enter_context(open_target(own, placed, fitted)[0])
         timed = Bench(target, modes)
         checked = timed if tested is None or tested is target else Bench(tested, modes)
         for one in {id(one): one for one in (checked, timed)}.values():

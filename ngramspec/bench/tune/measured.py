@@ -25,7 +25,7 @@ from ngramspec.errors import InputError
 from ngramspec.recordings import RecordedRequest
 
 if TYPE_CHECKING:
-    from ngramspec.costs import CostTable
+    from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
     from ngramspec.engine.target import Target
 
 ROUNDS = 3
@@ -71,7 +71,7 @@ def measure(
     requests: Sequence[RecordedRequest],
     advised: Candidate,
     files: Mapping[str, Mapping[str, Any]],
-    costs: CostTable | None,
+    setup: DraftSetup,
     *,
     advance: Callable[[], object] = lambda: None,
 ) -> Measured:
@@ -82,7 +82,7 @@ def measure(
         requests: At least one.
         advised: What is advised.
         files: Of the drafters it advises: parameters by drafter.
-        costs: Of the target's passes, None = not known.
+        setup: Costs of the target's passes.
         advance: Called after each answer, num_answers(advised, files) times per request.
 
     Raises:
@@ -92,7 +92,7 @@ def measure(
     sampling = Sampling(temperature=0.0)
     rounds: list[list[tuple[PromptOutcome, ...]]] = []
     for number in range(ROUNDS):
-        bench = Bench(target, _modes(advised, files), costs=costs)
+        bench = Bench(target, _modes(advised, files), setup=setup)
         bench.warm_up(np.resize(requests[0].prompt, WARM_UP).astype(np.int32), sampling)
         rounds.append(
             [

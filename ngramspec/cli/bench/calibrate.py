@@ -30,7 +30,7 @@ from ngramspec.cli.options import (
 )
 from ngramspec.cli.output import make_table, number_of, plain_console, print_json
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import model_options, open_model, open_target, running
+from ngramspec.cli.target import model_options, open_idle, running
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp import LlamaTarget
@@ -81,20 +81,21 @@ def calibrate(**values: Any) -> None:
     chooses other kernels for other sizes.
     """
     from ngramspec.adapters.llama_cpp.saved_costs import save_calibration
+    from ngramspec.engine.branches import OFF
 
     if values["output"] is not None:
         check_output(values["output"], {"table of costs": is_costs})
     resolve_model(values)
-    with open_model(values) as model:
-        trained = model.n_ctx_train
-        most = min(values["max_batch"], values["batch_size"], trained)
-        size = min(values["context"] + most, trained)
-        with open_target({**values, "ctx_size": size}, model) as target:
-            path = values["output"] or _usual_output(target)
-            found = _measure(target, size - most, most, values["rounds"])
-            if found.complete:
-                save_calibration(found, target, path)
-            _show(found, target, path if found.complete else None, values["as_json"])
+    most = min(values["max_batch"], values["batch_size"])
+    with open_idle(
+        values, lambda model: min(values["context"] + most, model.n_ctx_train), OFF
+    ) as target:
+        most = min(most, target.model.n_ctx_train)
+        path = values["output"] or _usual_output(target)
+        found = _measure(target, target.context_size - most, most, values["rounds"])
+        if found.complete:
+            save_calibration(found, target, path)
+        _show(found, target, path if found.complete else None, values["as_json"])
     if not found.complete:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 

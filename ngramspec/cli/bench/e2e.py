@@ -24,7 +24,7 @@ from ngramspec.cli.draft_model import (
     names_model,
     take_second,
 )
-from ngramspec.cli.drafts import NO_DRAFTS, DraftChoice, policy_option, tree_of, tree_option
+from ngramspec.cli.drafts import NO_DRAFTS, policy_option, tree_of, tree_option
 from ngramspec.cli.llama_cpp.loading import loading_options
 from ngramspec.cli.llama_cpp.placement import placement_options
 from ngramspec.cli.llama_cpp.threads import thread_options
@@ -39,7 +39,7 @@ from ngramspec.cli.options import (
 )
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import model_options, open_model, open_target, running
+from ngramspec.cli.target import model_options, open_idle, running
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES
 from ngramspec.pages import page_url
 
@@ -144,9 +144,8 @@ def e2e(**values: Any) -> None:
         raise click.UsageError(f"--drafter takes either {NAME} or {HEADS}")
     named = names_model(values)
     values["mtp"] = heads and not named
-    bounds = DraftChoice((), "priority", {}, draft_max=values["max_draft"])
-    values["max_draft"] = bounds.max_draft
-    small = take_second(values, bounds, slots=1, heads=heads)
+    small = take_second(values, 1, heads, values["max_draft"])
+    values["max_draft"] = values["max_draft"] or DEFAULT_MAX_DRAFT
     with open_bench(values, tasks, modes, small) as (bench, target, prompts):
         values["draft_model"] = None if bench.small is None else bench.small.info.as_json()
         with interruptible(NOTE_MEASURED) as interrupt:
@@ -179,24 +178,24 @@ def open_bench(
         small: The draft model or MTP heads.
 
     Raises:
-        As tokenize_tasks, open_model, open_target and set_up_drafts.
+        As tokenize_tasks, open_idle and set_up_drafts.
     """
     from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
     from ngramspec.bench.e2e.bench import Bench, tokenize_tasks
 
     policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
-    values["spec_tree"] = tree_of(values["spec_tree"], policies)
-    with open_model(values) as model:
-        prompts = tokenize_tasks(model, tasks, values["chat"])
+    tree = values["spec_tree"] = tree_of(values["spec_tree"], policies)
+    prompts: list[TokenIds] = []
+
+    def size_of(model: LlamaModel) -> int:
+        prompts.extend(tokenize_tasks(model, tasks, values["chat"]))
         room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
-        size = int(min(room + 1, model.n_ctx_train))
-        with (
-            open_target({**values, "ctx_size": size}, model) as target,
-            contextlib.ExitStack() as stack,
-        ):
-            setup = set_up_drafts(target, small, stack, policies)
-            chosen = (values["policy"], values["max_draft"], setup.costs, values["spec_tree"])
-            yield Bench(target, modes, *chosen, setup.second), target, prompts
+        return int(min(room + 1, model.n_ctx_train))
+
+    with open_idle(values, size_of, tree) as target, contextlib.ExitStack() as stack:
+        setup = set_up_drafts(target, small, stack, policies)
+        bench = Bench(target, modes, values["policy"], values["max_draft"], setup, tree)
+        yield bench, target, prompts
 
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:

@@ -35,6 +35,18 @@ def fit_options(section: str) -> Decorator:
     )  # fmt: skip
 
 
+# Options that contradict --exact, by the names of the settings that they set.
+EXACT_FLAGS = {
+    "exact": "--exact",
+    "flash_attn": "--flash-attn off",
+    "threads_batch": "--threads-batch",
+    "type_k": "--cache-type-k",
+    "type_v": "--cache-type-v",
+    "kv_unified": "--kv-unified",
+    "n_gpu_layers": "--n-gpu-layers, or set it to 0",
+}
+
+
 def take_whole(ctx: click.Context, values: dict[str, Any]) -> None:
     """Let no context be cut where a user asks for --ctx-size 0; without it, memory may cut it."""
     if not values["ctx_size"] and ctx.get_parameter_source("ctx_size") in GIVEN:
@@ -52,7 +64,7 @@ def limits_of(values: Mapping[str, Any]) -> Limits:
     targets = numbers_in(values.get("fit_target"), "--fit-target")
     if any(not 0 <= target < WHOLE for target in targets):
         raise InputError(f"--fit-target must be MiB from 0 on, got {values['fit_target']}")
-    words = Words("-c", "-np", "-ngl", "-ub", "--fit off", total=True)
+    words = Words("-c", "-np", "-ngl", "-ub", "--fit off", total=True, exact=EXACT_FLAGS)
     return Limits(
         enabled=values.get("fit", "on") == "on",
         margins=tuple(int(target * MIB) for target in targets),

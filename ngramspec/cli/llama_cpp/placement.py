@@ -67,11 +67,9 @@ def placement_of(values: Mapping[str, Any]) -> Placement:
     Raises:
         InputError: A value is not understood or out of its bounds.
     """
-    from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
+    from ngramspec.adapters.llama_cpp.placement import Placement
 
     layers = layers_of(values["n_gpu_layers"], "--n-gpu-layers")
-    if layers == AUTO and (values.get("exact") or values["model"] is None):
-        layers = 0
     experts = ALL_LAYERS if values.get("cpu_moe") else values.get("n_cpu_moe", 0)
     return Placement(
         layers,

@@ -320,15 +320,15 @@ def serve(ctx: click.Context, /, **values: Any) -> None:
     )
     take_recipe(ctx, values)
     take_whole(ctx, values)
-    choice, small = take_drafts(values, values["parallel"])
+    drafts = take_drafts(values, values["parallel"])
     if values["kv_unified"] is None:
-        _choose_cache(values, SLOTS_ARE_AUTO in ctx.meta, bool(choice.names or small))
+        _choose_cache(values, SLOTS_ARE_AUTO in ctx.meta, drafts.any)
     _refuse(values)
     try:
         from ngramspec.cli.serve.run import run
     except ImportError as error:
         raise Failure(not_installed(f"serve needs {error.name}", "server")) from error
-    run(values, choice, small)
+    run(values, drafts)
 
 
 def _take_path(ctx: click.Context, values: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.options import Decorator, option, options
-from ngramspec.cli.target import context_settings
+from ngramspec.cli.target import context_settings, model_settings
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,9 +48,11 @@ def open_embedder(
         BackendError: llama.cpp cannot make the context.
     """
     from ngramspec.adapters.llama_cpp.embeddings import Embedder
+    from ngramspec.runtime import settle
 
     if not values["embeddings"]:
         return None
     if values["pooling"] == "rank":
         raise InputError("--pooling rank: this server does not rank texts, keep llama-server")
-    return models.enter_context(Embedder(model, context_settings(values), values["pooling"]))
+    settings = settle(model_settings(values), context_settings(values))
+    return models.enter_context(Embedder(model, settings, values["pooling"]))

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.cli.command import error_line
-from ngramspec.cli.drafts import DraftChoice
+from ngramspec.cli.drafts import FILES
 from ngramspec.cli.options import read_utf8
 from ngramspec.errors import InputError
+from ngramspec.runtime import DraftSettings
 from ngramspec.server import ServerSettings
 from ngramspec.server.service import Service
 
@@ -21,11 +22,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5  # between two looks at the file; a change is taken at the second look
 STOP_SECONDS = 1.0  # for a look that has begun; its disk may hang
 NEVER = ()  # how a file is that nobody has looked at
-SHARED_FILES = {  # written to
-    "pool_file": "--pool",
-    "lookup_dynamic": "--lookup-cache-dynamic",
-    "recycle_file": "--recycle-file",
-}
+SHARED_FILES = ("pool_file", "lookup_dynamic", "recycle_file")  # written to
 
 
 def keys_of(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -48,13 +45,14 @@ def keys_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, keys)))
 
 
-def check_files(settings: ServerSettings, choice: DraftChoice) -> None:
+def check_files(settings: ServerSettings, drafts: DraftSettings) -> None:
     """Refuse files that would hold what all keys said, where each key learns for itself.
 
     Raises:
         InputError: There are such files.
     """
-    shared = [option for field, option in SHARED_FILES.items() if field in choice.files]
+    files = (FILES[key] for key in SHARED_FILES)
+    shared = [flag for name, role, flag in files if role in drafts.params.get(name, ())]
     if settings.isolates and shared:
         raise InputError(
             f"{' and '.join(shared)}: such a file would hold what all keys said, but each of "
@@ -63,7 +61,7 @@ def check_files(settings: ServerSettings, choice: DraftChoice) -> None:
         )
 
 
-def take_keys(options: Mapping[str, Any], choice: DraftChoice, service: Service) -> None:
+def take_keys(options: Mapping[str, Any], drafts: DraftSettings, service: Service) -> None:
     """Read the keys again, and let them in instead of those before.
 
     Raises:
@@ -73,7 +71,7 @@ def take_keys(options: Mapping[str, Any], choice: DraftChoice, service: Service)
     if keys == before.api_keys:
         return
     after = before.with_keys(keys)
-    check_files(after, choice)
+    check_files(after, drafts)
     if after.isolates and not before.isolates and options["record"] is not None:
         raise InputError(
             f"{options['record']} was begun for a single key, and each of {len(keys)} keys learns "

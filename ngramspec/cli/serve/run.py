@@ -8,20 +8,20 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ngramspec.adapters.llama_cpp.chat.builtin import builtin_names
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.mtp import SecondSettings
-from ngramspec.adapters.llama_cpp.saved_costs import find_costs
+from ngramspec.adapters.llama_cpp.saved_costs import find_costs, overload
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafting import drafting_line, gain_line
-from ngramspec.cli.drafts import DraftChoice
+from ngramspec.cli.drafts import NO_DRAFTS
 from ngramspec.cli.llama_cpp.lora import adapters_of
+from ngramspec.cli.llama_cpp.threads import prepare_process
 from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.options import read_utf8
 from ngramspec.cli.serve.embeddings import open_embedder
@@ -32,12 +32,12 @@ from ngramspec.cli.serve.memory import memory_line, memory_of, sharing_line
 from ngramspec.cli.serve.ollama import names_of
 from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops
-from ngramspec.cli.target import fit_target, open_model, open_target
+from ngramspec.cli.target import context_settings, exact_line, looking, model_settings
 from ngramspec.cli.told import tell
-from ngramspec.drafters.statistics import Saves, open_shared
+from ngramspec.costs import CostTable
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.errors import InputError
-from ngramspec.models import embedded_model
+from ngramspec.runtime import DraftSettings, Runtime, Settings, open_runtime
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
@@ -53,6 +53,8 @@ SAVE_SECONDS = 60.0
 PREPARE_SECONDS = 15.0  # for threads that prepare requests
 FREE_SECONDS = 60.0
 REPORT_SECONDS = 1.0
+# When passes are remarkably slow: times as long as measured, over at least so many.
+SLOW, FEWEST_PASSES, LOOK_SECONDS = 4.0, 20, 10.0
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -65,46 +67,36 @@ _SAME_NAME = (
 )
 
 
-def run(
-    options: Mapping[str, Any], choice: DraftChoice, small: SecondSettings | None = None
-) -> None:
+def run(options: Mapping[str, Any], drafts: DraftSettings) -> None:
     """Serve until a signal ends it.
 
     Args:
         options: Those of `serve`.
-        choice: The drafters.
-        small: The draft model or MTP heads.
+        drafts: What drafts.
 
     Raises:
         NgramspecError, OSError: Something cannot be set up, or the address cannot be bound.
         Failure: The engine has failed.
     """
     with logging_to(options) as log:
-        _serve(options, choice, small, log)
+        _serve(options, drafts, log)
 
 
 def _serve(
     options: Mapping[str, Any],
-    choice: DraftChoice,
-    small: SecondSettings | None,
+    drafts: DraftSettings,
     log: Log,
 ) -> None:
     """Serve until a signal ends it; arguments and errors as run."""
-    settings, defaults = make_settings(options, choice), served_defaults(options)
+    settings, defaults = make_settings(options, drafts), served_defaults(options)
     with contextlib.ExitStack() as stack:
         shutdown = stack.enter_context(Shutdown(log.note))
         # fails before loading
         sockets = bind(settings.hosts, settings.port, reuse_port=options["reuse_port"])
         for sock in sockets:
             stack.enter_context(sock)
-        models = stack.enter_context(contextlib.ExitStack())
-        stack.callback(shutdown.part, "freeing the model", FREE_SECONDS)
-        stack.push(shutdown.leave)
-        preparing = stack.enter_context(contextlib.ExitStack())
-        saves = stack.enter_context(Saves())
-        path = options["model"] or embedded_model()
-        # Whatever is wrong with a file ends the start before the model is loaded.
-        params = open_shared(choice.parameters(path), saves)
+        wanted = runtime_settings(options, drafts)
+        path = Path(wanted.model.file)
         name, *aliases = model_names(options, path)
         recorder = open_recorder(
             options,
@@ -112,26 +104,28 @@ def _serve(
             stack,
             model=name,
             tokenizer=lambda: fingerprint_of(path),
-            drafter=choice.label,
+            drafter=",".join(drafts.drafter or ()) or NO_DRAFTS,
         )
         with contextlib.suppress(OSError):  # whatever it is, loading says it better
             names = names_of(options["recipe"])
             tell(loading_line(path, *names[:1]))
-        fitted = fit_target(options, small)
-        model = models.enter_context(open_model(options, fitted))
-        target = models.enter_context(open_target(options, model, fitted))
+        runtime = open_served(options, wanted)
+        model, target, engine = runtime.model, runtime.target, runtime.engine
+        stack.enter_context(runtime.models)
+        stack.callback(shutdown.part, "freeing the model", FREE_SECONDS)
+        stack.push(shutdown.leave)
+        preparing = stack.enter_context(contextlib.ExitStack())
+        saves = stack.enter_context(runtime.saves)
         target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        small = fitted.draft or small
-        engine, notes = open_engine(options, choice, target, models, params, small)
         served = ServedModel(
             name=name,
             aliases=tuple(aliases),
             model=model,
             engine=engine,
-            memory=memory_of(target, fitted.placement),
-            embedder=open_embedder(options, model, models),
+            memory=memory_of(target, runtime.placement),
+            embedder=open_embedder(options, model, runtime.models),
             embedding_norm=options["embd_normalize"],
-            draft_notes=notes,
+            draft_notes=draft_notes(options, runtime),
             recorder=recorder,
             adapters=served_adapters(options, model),
             **defaults,
@@ -145,7 +139,7 @@ def _serve(
         app = create_app(served, settings)
         key_file = options["api_key_file"]
         if key_file is not None:
-            take = functools.partial(take_keys, options, choice, app.state.service)
+            take = functools.partial(take_keys, options, drafts, app.state.service)
             stack.enter_context(KeyWatch(key_file, take))
         page = f"page: {settings.api_prefix}/, " if settings.page else ""
         where = f"listening on {', '.join(urls)} ({page}API: {settings.api_prefix}/v1)"
@@ -156,7 +150,10 @@ def _serve(
         stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), shutdown)
         tell_figures = functools.partial(report, engine, verbose=options["verbose"])
-        stack.enter_context(_reporting(tell_figures, options["stats_interval"]))
+        stack.enter_context(_repeating(tell_figures, options["stats_interval"]))
+        costs = find_costs(model, target.settings)
+        if costs is not None and target.settings.num_threads[0] > 1:
+            stack.enter_context(_repeating(SpeedWatch(engine, costs).look, LOOK_SECONDS))
         _greet(options, served, target)
         if settings.open_hosts:
             tell(
@@ -234,14 +231,47 @@ def _greet(options: Mapping[str, Any], served: ServedModel, target: LlamaTarget)
         )
 
 
+class SpeedWatch:
+    """Tells once that passes take many times as long as they did when their costs were measured.
+
+    llama.cpp's threads spin until all of them are there: one that waits for a core holds up all.
+
+    costs: Of passes, in seconds.
+    """
+
+    def __init__(self, engine: Engine, costs: CostTable) -> None:
+        self._engine, self._costs = engine, costs
+        self._before = (0, 0.0, 0)
+        self._told = False
+
+    def look(self) -> None:
+        """Look at the passes since the last look."""
+        stats = self._engine.stats()
+        rejected = stats.num_draft_tokens - stats.num_accepted_tokens
+        now = (stats.num_steps, stats.decode_seconds, stats.num_emitted_tokens + rejected)
+        passes, tokens = now[0] - self._before[0], now[2] - self._before[2]
+        seconds = now[1] - self._before[1]
+        self._before = now
+        if self._told or passes < FEWEST_PASSES:
+            return
+        times = seconds / passes / self._costs.cost(max(1, round(tokens / passes)))
+        if times >= SLOW and (busy := overload()):
+            self._told = True
+            tell(
+                f"passes take {times:.0f} times as long as when they were measured, as other "
+                f"programs use the cores ({busy}): -t with as many threads as cores are idle is "
+                "faster"
+            )
+
+
 @contextlib.contextmanager
-def _reporting(tell_figures: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Print the figures at intervals in the block; 0 = never."""
+def _repeating(act: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Act at intervals in the block; 0 = never."""
     stopped = threading.Event()
 
     def repeat() -> None:
         while not stopped.wait(seconds):
-            tell_figures()
+            act()
 
     thread = threading.Thread(target=repeat, name="ngramspec-report", daemon=True)
     if seconds:
@@ -254,66 +284,56 @@ def _reporting(tell_figures: Callable[[], None], seconds: float) -> Iterator[Non
             thread.join(REPORT_SECONDS)
 
 
-def open_engine(
-    options: Mapping[str, Any],
-    choice: DraftChoice,
-    target: LlamaTarget,
-    models: contextlib.ExitStack,
-    params: Mapping[str, Mapping[str, Any]],
-    small: SecondSettings | None = None,
-) -> tuple[Engine, tuple[str, ...]]:
-    """Return the engine with its drafters, and notes on what does not draft and why.
+def runtime_settings(options: Mapping[str, Any], drafts: DraftSettings) -> Settings:
+    """Return what the server runs on.
 
     A draft model that a user named must work. One that came with a model of Ollama's store need
     not: it may be of a kind that only Ollama itself can use.
 
     Args:
         options: Those of `serve`.
-        choice: The drafters.
-        target: The model; idle.
-        models: Closes the draft model or MTP heads.
-        params: Of the drafters, as open_shared returns them.
-        small: The draft model or MTP heads.
+        drafts: What drafts.
 
     Raises:
-        InputError, FormatError, VocabMismatchError, OSError: As create_drafter.
-        BackendError: As Engine.
-        As open_second, for a draft model or MTP heads that the user named.
+        InputError: An option is out of its bounds.
     """
-    stored = options["recipe"].stored
+    small, stored = drafts.second, options["recipe"].stored
     came_along = (
         isinstance(small, DraftModelSettings)
         and stored is not None
         and stored.draft == Path(small.path)
     )
-    setup = set_up_drafts(
-        target,
-        small,
-        models,
-        (choice.policy,) if choice.names or small else (),
-        calibrate=choice.calibrate,
-        optional=came_along,
-    )
-    notes: tuple[str, ...] = ()
-    if setup.refusal is not None:
-        name = stored.name.short()
-        notes = (f"the draft model that came with {name} is not used: {setup.refusal}",)
-    engine = Engine(
-        target,
-        choice.names or None,
-        slots=options["parallel"],
-        params=params,
-        draft_model=setup.second,
-        policy=setup.policy(choice.policy, choice.max_draft),
-        max_queue=options["max_queue"],
+    return Settings(
+        model=model_settings(options),
+        context=context_settings(options),
+        drafts=replace(drafts, optional=came_along),
         exact=options["exact"],
+        max_queue=options["max_queue"],
         kept_bytes=options["kept_memory"],
-        order=choice.order,
-        min_draft=choice.min_draft,
         context_shift=options["context_shift"],
-        tree=choice.tree,
     )
-    return engine, notes
+
+
+def open_served(options: Mapping[str, Any], settings: Settings) -> Runtime:
+    """Open the model with its engine, and tell on stderr how far it is.
+
+    Raises:
+        As open_runtime.
+    """
+    prepare_process(options)
+    with contextlib.ExitStack() as testing:
+        runtime = open_runtime(settings, tell, lambda: looking(testing))
+    if runtime.exact_setting:
+        tell(exact_line(runtime.target, runtime.exact_setting))
+    return runtime
+
+
+def draft_notes(options: Mapping[str, Any], runtime: Runtime) -> tuple[str, ...]:
+    """Return notes on what does not draft and why."""
+    if runtime.refusal is None:
+        return ()
+    name = options["recipe"].stored.name.short()
+    return (f"the draft model that came with {name} is not used: {runtime.refusal}",)
 
 
 def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,7 +377,7 @@ def model_names(options: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     return tuple(sorted(names - {""}) or [path.stem])
 
 
-def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSettings:
+def make_settings(options: Mapping[str, Any], drafts: DraftSettings) -> ServerSettings:
     """Return the settings of the HTTP side.
 
     Raises:
@@ -382,7 +402,7 @@ def make_settings(options: Mapping[str, Any], choice: DraftChoice) -> ServerSett
         page=options["ui"],
         api_prefix=f"/{prefix}" if (prefix := options["api_prefix"].strip("/")) else "",
     )
-    check_files(made, choice)
+    check_files(made, drafts)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -47,8 +48,7 @@ from ngramspec.cli.target import (
     RUNNING,
     context_settings,
     hub_options,
-    open_model,
-    open_target,
+    open_idle,
     running,
 )
 from ngramspec.costs import PROFILES
@@ -56,6 +56,7 @@ from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
 from ngramspec.errors import InputError, NgramspecError
 
 if TYPE_CHECKING:
+    from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.bench.costs import Costs
     from ngramspec.bench.tune.measured import Measured
     from ngramspec.bench.tune.result import SearchPlan, Tuned
@@ -242,15 +243,18 @@ def _try_file(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded])
 
 
 def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
-    from ngramspec.adapters.llama_cpp.saved_costs import known_costs
+    from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
     from ngramspec.bench.tune.measured import measure, num_answers
+    from ngramspec.engine.branches import OFF
 
     trial = found.trial
     files: dict[str, dict[str, Any]] = {}
     if trial is not None and trial.path is not None:
         files[trial.best_with.reader] = {"static": trial.path}
-    with open_model(values) as model:
-        room = DEFAULT_MAX_DRAFT  # tokens for a draft
+    room = DEFAULT_MAX_DRAFT  # tokens for a draft
+    fitting: list[RecordedRequest] = []
+
+    def size_of(model: LlamaModel) -> int:
         most = model.n_ctx_train - room
 
         def fits(one: RecordedRequest) -> bool:
@@ -259,14 +263,13 @@ def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
 
         sets = [filter(fits, requests) for requests in found.plan.parts.judged_on]
         turns = itertools.zip_longest(*sets)  # one of each set, so that none fills the places
-        fitting = [one for turn in turns for one in turn if one is not None][:MEASURED]
+        fitting.extend([one for turn in turns for one in turn if one is not None][:MEASURED])
         if not fitting:
             raise InputError("--measure: no request fits the model: name its own with --model")
-        size = max(len(one.prompt) + len(one.output) for one in fitting) + room
+        return max(len(one.prompt) + len(one.output) for one in fitting) + room
+
+    with open_idle(values, size_of, OFF) as target, contextlib.ExitStack() as stack:
         total = len(fitting) * num_answers(found.advised, files)
-        with (
-            open_target({**values, "ctx_size": size}, model) as target,
-            progress("measuring", total) as advance,
-        ):
-            costs = known_costs(target)
-            return measure(target, fitting, found.advised, files, costs, advance=advance)
+        with progress("measuring", total) as advance:
+            setup = set_up_drafts(target, None, stack, ["auto"])
+            return measure(target, fitting, found.advised, files, setup, advance=advance)

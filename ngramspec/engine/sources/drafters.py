@@ -14,7 +14,7 @@ from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import DRAFTER_NAMES, nearest, parse_names
+from ngramspec.drafters.names import DEFAULT_ORDER, DRAFTER_NAMES, nearest, parse_names
 from ngramspec.engine.request import Speculation
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.engine.sources.source import SlotwiseSource
@@ -73,7 +73,7 @@ class Drafters:
         slots: int,
         params: Params | None = None,
         max_bytes: int = KEPT_BYTES,
-        order: str = "priority",
+        order: str = DEFAULT_ORDER,
     ) -> None:
         self.types = () if spec is None else parse_names(spec, order)
         if max_bytes < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -44,7 +44,10 @@ READ_AGAIN = ("auto", "mmap")  # ways of loading that map the file
 
 @dataclass(frozen=True)
 class Words:
-    """What the settings are called where they are set."""
+    """What the settings are called where they are set.
+
+    exact: By their names, those that contradict an exact setting; "exact" is one of them.
+    """
 
     context: str = "context_size"
     slots: str = "slots"
@@ -52,6 +55,7 @@ class Words:
     at_once: str = "n_ubatch"
     unchecked: str = "fit=False"
     total: bool = False  # the context is that of all slots together
+    exact: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
