@@ -35,7 +35,7 @@ from ngramspec.adapters.llama_cpp.patches import (
     batch_layout_problem,
 )
 from ngramspec.adapters.llama_cpp.statistics import files_among
-from ngramspec.adapters.llama_cpp.streams import Host, check_attributes
+from ngramspec.adapters.llama_cpp.streams import Host, check_llama
 from ngramspec.errors import BackendError, InputError, StateError, VocabMismatchError
 from ngramspec.tokenizers import fingerprint_of_llama
 
@@ -71,7 +71,7 @@ def attach(llama: Any, spec: Any = DEFAULT_SPEC, **params: Any) -> Attachment:
 
     Cost: O(n_batch). Threads: as the Llama.
     """
-    check_llama(llama)
+    _check(llama)
     if isinstance(spec, NgramDraft):
         if params:
             raise InputError(f"a ready NgramDraft takes no parameters, got {sorted(params)}")
@@ -264,13 +264,11 @@ class Attachment:
         return original(*args, **kwargs)
 
 
-def check_llama(llama: Any) -> None:
+def _check(llama: Any) -> None:
     """Raise unless `llama` can be attached."""
-    check_attributes(llama)
+    check_llama(llama)
     if isinstance(llama.scores, NoScores):
         raise StateError("this Llama is attached already: detach() the earlier Attachment first")
-    if llama._batch.batch is None or llama._model.model is None:
-        raise StateError("this Llama is closed")
     if llama._is_recurrent or llama._is_hybrid:
         kind = "hybrid" if llama._is_hybrid else "recurrent"
         raise BackendError(f"{kind} model: it cannot take back rejected draft tokens")

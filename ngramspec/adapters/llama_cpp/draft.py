@@ -43,10 +43,10 @@ DEFAULT_SPEC = "suffix"
 EMPTY = np.empty(0, dtype=np.intc)
 UNKNOWN = (
     "NgramDraft proposes nothing: llama-cpp-python shows a draft_model token ids, not the Llama, "
-    "and without it no draft is known to be safe. Make the model with ngramspec.Llama instead of "
-    "llama_cpp.Llama, or give it to ngramspec.attach(). A draft_model alone also makes "
-    "llama-cpp-python compute the logits of the whole prompt, and raise 'could not broadcast input "
-    "array' on a text of more than n_batch tokens without logits_all=True"
+    "and without it no draft is known to be safe. Use ngramspec.Llama instead of llama_cpp.Llama, "
+    "or ngramspec.attach(llama). bind(llama) drafts within the limits of a draft_model: "
+    "llama-cpp-python computes the logits of the whole prompt, and raises 'could not broadcast "
+    "input array' on a text of more than n_batch tokens without logits_all=True"
 )
 BOUND = (
     "drafts through draft_model=: llama-cpp-python computes the logits of the whole prompt, and "
@@ -188,6 +188,9 @@ class NgramDraft(LlamaDraftModel):
 
         Returns:
             The facts learned, owned by this object.
+
+        Raises:
+            InputError, StateError, BackendError: Not a Llama, closed, or of another release.
         """
         with self._lock:
             return self._streams.bind(llama)

@@ -17,7 +17,7 @@ import numpy as np
 from ngramspec._native.core.flags import leading_flagged
 from ngramspec.adapters.llama_cpp.statistics import mismatch
 from ngramspec.arrays import TokenIds
-from ngramspec.errors import BackendError, InputError
+from ngramspec.errors import BackendError, InputError, StateError
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Host:
     """
 
     def __init__(self, llama: Any, stated: Mapping[str, tuple[bytes, str]]) -> None:
-        check_attributes(llama)
+        check_llama(llama)
         self.llama = weakref.ref(llama)
         self.n_batch = int(llama.n_batch)
         self.n_vocab = int(llama.n_vocab())
@@ -59,8 +59,8 @@ class Host:
     def num_rows(self) -> int:
         """Return how many tokens of a text have logits to verify drafts by, without attach().
 
-        None where the constructor of the Llama did not get a draft model: a draft would then end
-        the process.
+        0 where the constructor of the Llama did not get a draft model: a draft would then end the
+        process.
         """
         llama = self.llama()
         return 0 if llama is None or not llama._logits_all else int(llama.scores.shape[0])
@@ -183,8 +183,8 @@ class StreamTable:
         return self._streams.pop(oldest.host).slot
 
 
-def check_attributes(llama: Any) -> None:
-    """Raise unless `llama` is a Llama of a release that we know."""
+def check_llama(llama: Any) -> None:
+    """Raise unless `llama` is an open Llama of a release that we know."""
     missing = [name for name in NEEDED if not hasattr(llama, name)]
     if len(missing) == len(NEEDED):
         raise InputError(f"expected a llama_cpp.Llama, got {type(llama).__name__}")
@@ -192,3 +192,5 @@ def check_attributes(llama: Any) -> None:
         raise BackendError(
             f"this llama-cpp-python has no {', '.join(missing)}: drafts need a release like 0.3.36"
         )
+    if llama._batch.batch is None or llama._model.model is None:
+        raise StateError("this Llama is closed")

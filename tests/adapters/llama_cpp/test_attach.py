@@ -168,8 +168,9 @@ def test_what_cannot_be_safe_is_refused_with_a_reason(make_llama: Any) -> None:
         attach(llama)
     closed = make_llama("llama")
     closed.close()
-    with pytest.raises(StateError, match="closed"):
-        attach(closed)
+    for bind in (attach, NgramDraft().bind):
+        with pytest.raises(StateError, match="closed"):
+            bind(closed)
     strange = make_llama("llama")
     del strange.tokenizer_
     with pytest.raises(BackendError, match=r"no tokenizer_: drafts need a release"):
