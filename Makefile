@@ -53,7 +53,7 @@ help:
 	@echo "make mutants  plants faults one at a time and says which ones no test catches"
 	@echo "make asan   tests of native code, files, threads, facades, engine and server under the address and undefined-behaviour sanitizers"
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
-	@echo "make peer  llama-server's own tests against ngramspec serve; fetches llama-cpp-python's sources"
+	@echo "make peer  llama-server's own tests against ngramspec serve, llama-cpp-python's on ngramspec.Llama; fetches its sources"
 	@echo "make docs   the site of docs/ in build/site; broken links and anchors fail"
 	@echo "make dist   the sdist in dist/, which a release is built from"
 	@echo "make clean  remove what was built, .venv included"
@@ -161,6 +161,7 @@ mutants: $(STAMP)
 peer: $(STAMP)
 	$(BIN)/python -m pip install --quiet -r tests/peer/requirements.txt
 	$(BIN)/python tests/peer/run.py
+	$(BIN)/python tests/peer/binding.py
 
 # A copy of the tree in build/asan or build/tsan, its modules built with sanitizers.
 define sanitized

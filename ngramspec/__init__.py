@@ -1,7 +1,7 @@
 """Draftless speculative decoding: n-gram drafters that propose from earlier text.
 
 LLM: a GGUF model with drafts, for many requests at a time.
-attach, NgramDraft: drafts in a llama_cpp.Llama of yours.
+Llama: llama_cpp's, with drafts. attach, NgramDraft: drafts in a llama_cpp.Llama of yours.
 create_drafter, with AutoPolicy and SuffixPool: drafts for an engine of your own.
 ngramspec.verify: what a pass over a draft says stays.
 ngramspec.errors: what is raised.
@@ -27,6 +27,7 @@ from ngramspec.stats import Replay, SourceStats
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.attach import attach
     from ngramspec.adapters.llama_cpp.draft import NgramDraft
+    from ngramspec.adapters.llama_cpp.llama import Llama as Llama
     from ngramspec.adapters.transformers.generate import ngramspec_generate
     from ngramspec.adapters.transformers.speculator import NgramSpeculator
     from ngramspec.formats.cache_file import open_cache
@@ -66,6 +67,7 @@ __all__ = [
 _LATE = {
     "LLM": "ngramspec.llm",
     "DynamicFile": "ngramspec.formats.dynamic_file",
+    "Llama": "ngramspec.adapters.llama_cpp.llama",  # not in __all__: it imports llama_cpp
     "NgramDraft": "ngramspec.adapters.llama_cpp",
     "NgramSpeculator": "ngramspec.adapters.transformers",
     "attach": "ngramspec.adapters.llama_cpp",
@@ -86,4 +88,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the public names, also those that are loaded at first use."""
-    return sorted(__all__)
+    return sorted({*__all__, *_LATE})

@@ -14,6 +14,7 @@ class FakeDrafter:
 
     sources = ("fake",)
     policy = None
+    top = 0
 
     def __init__(self, plan: Any = None, slots: int = 4) -> None:
         self.slots = slots

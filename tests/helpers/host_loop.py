@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.attach import attach
-from ngramspec.adapters.llama_cpp.attachment import Attachment
+from ngramspec.adapters.llama_cpp.attach import Attachment, attach
 from ngramspec.errors import BackendError, InputError
 
 

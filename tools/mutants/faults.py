@@ -180,7 +180,7 @@ FAULTS = (
           "if not np.array_equal(shown, stream.draft[: shown.size]):", "if shown.size > stream.draft.size:", OBSERVER),
     Fault("a batch's rows are taken for the text's, whatever it holds", PACKAGE + "adapters/llama_cpp/observer.py",
           "if start < stop and np.array_equal(tokens[:stop], ids[first : first + stop]):", "if start < stop:", OBSERVER),
-    Fault("rows without logits are taken for rows with them", PACKAGE + "adapters/llama_cpp/batch.py",
+    Fault("rows without logits are taken for rows with them", PACKAGE + "adapters/llama_cpp/observer.py",
           "return int(without[-1]) + 1 if without.size else 0", "return 0", OBSERVER),
     Fault("recycle forgets where it is in its stem", NATIVE + "recycle/drafter.pyx",
           "NodeC(leaf.token, leaf.after, leaf.given, depth + 1)", "NodeC(leaf.token, leaf.after, OUTSIDE, depth + 1)", RECYCLE),

@@ -1,4 +1,4 @@
-"""llama-cpp-python: drafts for a plain Llama, attach() for the full gain, a target for the engine.
+"""llama-cpp-python: drafts for a Llama by attach(), a target for the engine.
 
 Importing this package does not import llama_cpp.
 """
@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ngramspec.adapters.llama_cpp.attach import attach
-from ngramspec.adapters.llama_cpp.attachment import Attachment
-from ngramspec.adapters.llama_cpp.counters import DraftCounters
-from ngramspec.adapters.llama_cpp.draft import NgramDraft
+from ngramspec.adapters.llama_cpp.attach import Attachment, attach
+from ngramspec.adapters.llama_cpp.draft import DraftCounters, NgramDraft
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.model import LlamaModel

@@ -5,10 +5,10 @@ inferred: `Drafter.follow` compares the ids with the slot's history, so a contin
 with its accepted draft tokens, and anything else (new request, edited prompt, cut context) begins
 the request again at the cost of the changed suffix.
 
-How it learns what it must not propose: the first call for a buffer finds the Llama that owns it
-(see `host`), which gives batch size, vocabulary and end tokens, without any change in the app.
-`bind`, `attach` and the constructor's arguments give the same facts explicitly. Drafters that learn
-from logits are shown those of the last pass (see `observer`).
+What it must not propose, the host does not say: batch size, vocabulary, end tokens, whether the
+model can take tokens back. A wrong guess ends the process or changes the text. So it proposes to
+those Llamas only that `bind` or `attach` showed to it (see `streams`). Drafters that learn from
+logits are shown those of the last pass (see `observer`).
 """
 
 from __future__ import annotations
@@ -16,21 +16,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.adapters.llama_cpp.attachment import Attachment, check_llama
-from ngramspec.adapters.llama_cpp.counters import DraftCounters
-from ngramspec.adapters.llama_cpp.guard import guard_new_hosts
-from ngramspec.adapters.llama_cpp.host import Host
 from ngramspec.adapters.llama_cpp.observer import Observer
-from ngramspec.adapters.llama_cpp.rounds import RoundClock
 from ngramspec.adapters.llama_cpp.statistics import stated_fingerprints
-from ngramspec.adapters.llama_cpp.streams import Stream, StreamTable
+from ngramspec.adapters.llama_cpp.streams import Host, Stream, StreamTable
 from ngramspec.arrays import TokenIds
-from ngramspec.drafters.config import MAX_CHOSEN
+from ngramspec.drafters.config import MAX_CHOSEN, check_int
 from ngramspec.errors import InputError, NgramspecError, StateError
 
 if TYPE_CHECKING:
@@ -42,12 +39,81 @@ log = logging.getLogger(__name__)
 
 # With the token before it, one less than 64, where CPU flash attention changes kernels.
 MAX_DRAFT = 62
-# Smallest n_batch in practical use is 64; a draft and the token before it must fit in one batch,
-# and llama.cpp ends the whole process when they do not.
-UNKNOWN_HOST_BATCH = 64
-MAX_TOKENS = 2**31 - 1
 DEFAULT_SPEC = "suffix"
 EMPTY = np.empty(0, dtype=np.intc)
+UNKNOWN = (
+    "NgramDraft proposes nothing: llama-cpp-python shows a draft_model token ids, not the Llama, "
+    "and without it no draft is known to be safe. Use ngramspec.Llama instead of llama_cpp.Llama, "
+    "or ngramspec.attach(llama). bind(llama) drafts within the limits of a draft_model: "
+    "llama-cpp-python computes the logits of the whole prompt, and raises 'could not broadcast "
+    "input array' on a text of more than n_batch tokens without logits_all=True"
+)
+BOUND = (
+    "drafts through draft_model=: llama-cpp-python computes the logits of the whole prompt, and "
+    "raises ValueError on a text of more than %d tokens. ngramspec.attach() and ngramspec.Llama "
+    "have no such limits"
+)
+LATE = (
+    "NgramDraft proposes nothing: llama-cpp-python makes no logits for drafts in a Llama whose "
+    "constructor did not get the draft_model. Use ngramspec.attach() or ngramspec.Llama"
+)
+
+
+@dataclass
+class DraftCounters:
+    """What one NgramDraft did: calls, non-empty drafts, tokens, failures, time.
+
+    drafted counts tokens handed to the host, accepted those of them that it committed.
+    failures counts calls answered with an empty draft because something was wrong with the input.
+    """
+
+    calls: int = 0
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+    def count(self, drafted: int) -> None:
+        """Count one call and its draft of `drafted` tokens."""
+        self.calls += 1
+        self.drafts += drafted > 0
+        self.drafted += int(drafted)
+
+
+class RoundClock:
+    """Measures the time from one call of the host to the next: decode, sampling and overhead.
+
+    Args:
+        policy: Learns the times; None = they are not used.
+    """
+
+    def __init__(self, policy: AutoPolicy | None) -> None:
+        self._policy = policy
+        self._stream: Stream | None = None
+        self._num_tokens = 0
+        self._started = self._stopped = 0.0
+
+    def start(self, stream: Stream, length: int, drafted: int) -> None:
+        """Begin a round: the host has a text of `length` tokens and decodes the draft."""
+        self._stream, self._length, self._num_tokens = stream, length, 1 + drafted
+        self._started = time.perf_counter()
+
+    def stop(self) -> None:
+        """End the round: the host calls again."""
+        self._stopped = time.perf_counter()
+
+    def leave_out(self, seconds: float) -> None:
+        """Leave out time of the round that was spent outside the host."""
+        self._started += seconds
+
+    def learn(self, stream: Stream, length: int) -> None:
+        """Let the policy learn the round, if this call continues the last one."""
+        if self._policy is not None and self._stream is stream:
+            emitted = length - self._length
+            if 0 < emitted <= self._num_tokens:
+                self._policy.observe(self._num_tokens, self._stopped - self._started)
+        self._stream = None
 
 
 class NgramDraft(LlamaDraftModel):
@@ -66,14 +132,6 @@ class NgramDraft(LlamaDraftModel):
         pool: SuffixPool for suffix, SuccessorPool for recycle, or HashPool or pool file for
             ngram-mod; shared with other drafters, threads and, as a file, processes. Kept, not
             copied.
-        n_batch, n_vocab: Facts of a host that cannot be found (calls from outside a Llama), in
-            tokens; 0 means unknown: drafts are then at most 63 tokens and ids are not checked.
-        eog_ids: Further token ids before which a draft ends.
-        heal: Attach to a Llama automatically when it cannot go on otherwise: created without
-            logits_all and about to pass n_batch tokens, prompt included (it would raise), or given
-            its draft_model only after it was made (it would end the process). For that, this wraps
-            `llama_cpp.Llama.__init__`; import llama_cpp first. False: no drafts there instead, and
-            the last draft of an answer is neither counted nor learnt.
         params: Drafter parameters as for create_drafter. A `static`, `dynamic` or `pool` file of
             another tokenizer than the host's gives no drafts and one warning; attach() refuses it.
 
@@ -81,8 +139,14 @@ class NgramDraft(LlamaDraftModel):
         FormatError, VocabMismatchError, OSError: As create_drafter, for statistics files.
         InputError: An argument is out of range, unknown or contradicts another.
 
-    The host itself limits a plain draft_model: it computes logits at every position of a prompt,
-    and custom stopping criteria see unverified tokens. attach() has no such limits.
+    Give it to attach() or ngramspec.Llama. Any Llama may have it as its draft_model, but gets no
+    drafts before `bind(llama)`, and then those that this interface allows: none for a Llama whose
+    constructor did not get it, beyond the rows of `scores` (n_batch, or n_ctx with
+    logits_all=True), beside a logits processor or for a recurrent model; custom stopping criteria
+    may see unverified tokens, and the last draft of an answer is learnt with the next one. A
+    warning at the first call says what is missed. With it as its draft_model the host computes
+    logits at every position of a prompt, and raises ValueError on a text of more tokens than
+    `scores` has rows, whatever is drafted.
 
     Threads: safe; one lock around each call. Cost of a call: O(tokens) to compare, by memcmp.
     Pickling: spec, parameters and limits; histories, counters and a shared pool stay behind, so
@@ -98,20 +162,12 @@ class NgramDraft(LlamaDraftModel):
         policy: Any = "auto",
         drafter: Any = None,
         pool: Any = None,
-        n_batch: int = 0,
-        n_vocab: int = 0,
-        eog_ids: Any = (),
-        heal: bool = True,
         **params: Any,
     ) -> None:
-        sizes = {"max_draft": (max_draft, 1), "slots": (slots, 1)}
-        sizes.update({"n_batch": (n_batch, 0), "n_vocab": (n_vocab, 0)})
-        for name, (value, least) in sizes.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name} must be an int >= {least}, got {value!r}")
+        for name, value in {"max_draft": max_draft, "slots": slots}.items():
+            check_int(name, value, 1, 2**31 - 1)
         self._config: dict[str, Any] = {"spec": spec, "max_draft": max_draft, "slots": slots}
-        self._config.update(n_batch=n_batch, n_vocab=n_vocab, heal=bool(heal), policy=policy)
-        self._config.update(eog_ids=tuple(sorted({int(token) for token in eog_ids})), **params)
+        self._config.update(policy=policy, **params)
         self._given = drafter is not None
         chosen = _make_policy(policy, max_draft)
         self.drafter: Any = _make_drafter(drafter, spec, slots, pool, params, chosen)
@@ -119,35 +175,37 @@ class NgramDraft(LlamaDraftModel):
         self._observer = Observer(self.drafter)
         self.max_draft = max_draft
         self.counters = DraftCounters()
-        self._ends = np.array(self._config["eog_ids"], dtype=np.intc)
+        self._warned = False
         self._lock = threading.RLock()
         stated = {} if self._given else stated_fingerprints({"pool": pool, **params})
         self._streams = StreamTable(self.drafter.slots, stated)
-        if self._config["heal"]:
-            guard_new_hosts(_needs_guard)
 
     def bind(self, llama: Any) -> Host:
         """Learn batch size, vocabulary and end tokens of `llama`; keeps no reference to it.
 
         Args:
-            llama: A llama_cpp.Llama.
+            llama: A llama_cpp.Llama, whose draft_model this object is or will be.
 
         Returns:
             The facts learned, owned by this object.
+
+        Raises:
+            InputError, StateError, BackendError: Not a Llama, closed, or of another release.
         """
         with self._lock:
             return self._streams.bind(llama)
 
-    def __call__(self, input_ids: Any, /, **kwargs: Any) -> TokenIds:
+    def __call__(self, input_ids: npt.NDArray[np.intc], /, **kwargs: Any) -> npt.NDArray[np.intc]:
         """Propose what may follow `input_ids`; the call that llama-cpp-python makes.
 
         Args:
-            input_ids: All token ids so far, oldest first, int32, shape (n,). Not kept.
+            input_ids: All token ids so far, oldest first, int32, shape (n,): the array that the
+                host passes, not a copy of it. Not kept.
             kwargs: Ignored; the host passes none.
 
         Returns:
             np.intc, shape (k,), 0 <= k <= min(max_draft, n_batch - 1). A new array; no token in it
-            ends the generation, and all are below n_vocab.
+            ends the generation, and all are below n_vocab. Empty for a Llama that is not known.
 
         Cost: O(n) memory compare plus O(new tokens + k). Threads: safe.
         """
@@ -155,11 +213,15 @@ class NgramDraft(LlamaDraftModel):
             self.clock.stop()
             started = time.perf_counter_ns()
             draft = EMPTY
-            try:
-                ids = np.ascontiguousarray(input_ids, dtype=np.intc)
-                draft = self._next_draft(self._streams.of_array(ids, input_ids), ids, input_ids)
-            except NgramspecError as error:
-                self._failed(error)
+            ids = np.ascontiguousarray(input_ids, dtype=np.intc)
+            host = self._streams.host_of(ids)
+            if not self._warned:
+                self._warn(host)
+            if host is not None and not host.refusal:
+                try:
+                    draft = self._next_draft(host, ids)
+                except NgramspecError as error:
+                    self._failed(error)
             self.counters.count(draft.size)
             self.counters.seconds += (time.perf_counter_ns() - started) * 1e-9
             return draft.copy()
@@ -179,14 +241,9 @@ class NgramDraft(LlamaDraftModel):
             if host.refusal:
                 return
             try:
-                self._take_in(self._streams.of_host(host), ids, ended=True)
+                self._take_in(self._streams.stream_of(host), ids, ended=True)
             except NgramspecError as error:
                 self._failed(error)
-
-    @property
-    def heals(self) -> bool:
-        """Return whether it attaches where a Llama cannot go on otherwise."""
-        return bool(self._config["heal"])
 
     def stats(self) -> Any:
         """Return the drafter's figures per source, as Drafter.stats does."""
@@ -210,62 +267,32 @@ class NgramDraft(LlamaDraftModel):
         if self.counters.failures == 1:
             log.warning("no draft: %s (later failures are only counted)", error)
 
-    def _next_draft(self, stream: Stream, ids: TokenIds, given: Any) -> TokenIds:
-        host, draft = stream.host, EMPTY
-        if host is not None and host.refusal:
-            return EMPTY
-        if host is not None and host.attachment is not None:
-            host.attachment.arm(EMPTY, ids.size)  # whatever happens below
-        limit = self._limit(host, ids, given)
+    def _warn(self, host: Host | None) -> None:
+        """Say once, while the text is short, what a draft_model cannot do."""
+        if host is None:
+            log.warning(UNKNOWN)
+        elif host.attachment() is not None or host.refusal:
+            return
+        elif host.num_rows():
+            log.warning(BOUND, host.num_rows())
+        else:
+            log.warning(LATE)
+        self._warned = True
+
+    def _next_draft(self, host: Host, ids: TokenIds) -> TokenIds:
+        stream = self._streams.stream_of(host)
+        host.arm(EMPTY, ids.size)  # whatever happens below
+        limit = min(self.max_draft, host.room(ids.size))
         self._take_in(stream, ids)
-        if host is not None and host.attachment is None and host.has_processor():
-            limit = 0  # it would be shown draft tokens that are not verified yet
+        draft = EMPTY
         if limit > 0:
-            draft = self._cut(host, self.drafter.propose(stream.slot, limit))
+            draft = self.drafter.propose(stream.slot, limit)
+            draft = draft[: host.usable_len(draft)]
             self.drafter.shorten(stream.slot, draft.size)
         stream.draft = draft
-        self.clock.start(stream, int(ids.size), draft.size)
-        if host is not None and host.attachment is not None:
-            host.attachment.arm(draft, ids.size)
+        self.clock.start(stream, ids.size, draft.size)
+        host.arm(draft, ids.size)
         return draft
-
-    def _limit(self, host: Host | None, ids: TokenIds, given: Any) -> int:
-        """Return the longest draft that the host can take now, in tokens."""
-        limit = self.max_draft
-        if host is not None:
-            limit = min(limit, host.n_batch - host.pending(int(ids.size)))
-            if host.score_rows() < ids.size + limit and not self._heal(host):
-                limit = min(limit, host.score_rows() - int(ids.size))
-        else:
-            limit = min(limit, (self._config["n_batch"] or UNKNOWN_HOST_BATCH) - 1)
-        if isinstance(getattr(given, "base", None), np.ndarray):
-            limit = min(limit, given.base.size - int(ids.size))
-        return limit
-
-    def make_room(self, llama: Any) -> None:
-        """Let a Llama take a text that its matrix of logits has no rows for.
-
-        Attached it needs none. Where it cannot be attached it gets no drafts, and so needs none.
-        """
-        with self._lock:
-            host = self.bind(llama)
-            if not self._heal(host):
-                host.refusal = host.refusal or "it cannot be attached"
-                llama._logits_all = False
-
-    def _heal(self, host: Host) -> bool:
-        """Attach to a host whose score matrix is too small; return whether that worked."""
-        if not self._config["heal"] or host.heal_failed:
-            return False
-        try:
-            check_llama(host.llama())
-            Attachment(host.llama(), self, host)
-        except NgramspecError as error:
-            log.warning("no room for drafts in this Llama, and attach() fails: %s", error)
-            host.heal_failed = True
-            return False
-        log.info("attached to a Llama that has no room for the scores of this draft")
-        return True
 
     def _take_in(self, stream: Stream, ids: TokenIds, ended: bool = False) -> None:
         """Learn the text and the pass that made its newest tokens."""
@@ -284,29 +311,12 @@ class NgramDraft(LlamaDraftModel):
             accepted = int(new.size)
             self.drafter.accept(stream.slot, new, accepted)
         else:
-            n_vocab = stream.host.n_vocab if stream.host is not None else self._config["n_vocab"]
-            accepted = int(self.drafter.follow(stream.slot, ids, n_vocab))
+            accepted = int(self.drafter.follow(stream.slot, ids, stream.host.n_vocab))
         if accepted > 0:
             self.counters.accepted += min(accepted, int(stream.draft.size))
         stream.saw(ids)
         stream.draft = EMPTY
         return accepted
-
-    def _cut(self, host: Host | None, draft: TokenIds) -> TokenIds:
-        """Return the part of a draft that the host may see."""
-        if not draft.size:
-            return EMPTY
-        if self._ends.size:
-            ends = np.flatnonzero(np.isin(draft, self._ends))
-            draft = draft[: ends[0]] if ends.size else draft
-        if host is None:
-            outside = np.flatnonzero(draft >= (self._config["n_vocab"] or MAX_TOKENS))
-            return draft[: outside[0]] if outside.size else draft
-        return draft[: host.usable_len(draft)]
-
-
-def _needs_guard(draft: Any) -> bool:
-    return isinstance(draft, NgramDraft) and draft.heals
 
 
 def _make_policy(policy: Any, max_draft: int) -> AutoPolicy | None:

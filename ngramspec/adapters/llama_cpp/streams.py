@@ -1,35 +1,115 @@
-"""Which slot of the drafter serves which caller: one stream each, the oldest is replaced."""
+"""The Llamas that a draft knows, and the slot of the drafter that follows the text of each.
+
+llama-cpp-python calls `draft_model(input_ids)` and nothing else: no model, no batch size, no end
+tokens. But `input_ids` is always a view of one buffer that the Llama owns, so a Llama that the
+draft was told of is recognised by it. Of any other no draft is known to be safe.
+"""
 
 from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.host import Host, find_llama
+from ngramspec._native.core.flags import leading_flagged
 from ngramspec.adapters.llama_cpp.statistics import mismatch
 from ngramspec.arrays import TokenIds
+from ngramspec.errors import BackendError, InputError, StateError
 
 log = logging.getLogger(__name__)
 
 TAIL = 16
+NEEDED = (  # of a Llama, by all that serves it
+    *("_batch", "_create_completion", "_ctx", "_is_hybrid", "_is_recurrent", "_logits_all"),
+    *("_model", "_n_ctx", "_n_vocab", "_sampler", "context_params", "draft_model", "generate"),
+    *("input_ids", "n_batch", "n_tokens", "reset", "sample", "scores", "tokenizer_"),
+)
+UNKNOWN, GOES_ON, ENDS = 0, 1, 2
+
+
+class Armed(Protocol):
+    """What a host needs from its Attachment."""
+
+    def arm(self, draft: TokenIds, length: int) -> None:
+        """Announce a draft that follows the first `length` tokens."""
+
+
+class Host:
+    """The facts of one Llama object; holds it weakly.
+
+    attachment: Returns the Attachment that patched the Llama, or None; the patches keep it alive.
+    refusal: why it gets no drafts, "" when it does.
+    """
+
+    def __init__(self, llama: Any, stated: Mapping[str, tuple[bytes, str]]) -> None:
+        check_llama(llama)
+        self.llama = weakref.ref(llama)
+        self.n_batch = int(llama.n_batch)
+        self.n_vocab = int(llama.n_vocab())
+        self.attachment: Callable[[], Armed | None] = lambda: None
+        self.refusal = mismatch(llama, stated)
+        if llama._is_recurrent or llama._is_hybrid:
+            self.refusal = "a recurrent or hybrid model cannot take back rejected draft tokens"
+        self._vocab = llama._model.vocab
+        self._ends = np.zeros(self.n_vocab, dtype=np.uint8)
+
+    def num_rows(self) -> int:
+        """Return how many tokens of a text have logits to verify drafts by, without attach().
+
+        0 where the constructor of the Llama did not get a draft model: a draft would then end the
+        process.
+        """
+        llama = self.llama()
+        return 0 if llama is None or not llama._logits_all else int(llama.scores.shape[0])
+
+    def room(self, length: int) -> int:
+        """Return how many draft tokens the Llama can verify after a text of `length` tokens."""
+        llama = self.llama()
+        assert llama is not None  # it is calling
+        end = min(length + self.n_batch - max(1, length - llama.n_tokens), llama.input_ids.shape[0])
+        if self.attachment() is None:
+            sampler = llama._sampler
+            if sampler is not None and sampler.custom_samplers:
+                return 0  # a logits processor would be shown tokens that are not verified
+            end = min(end, self.num_rows())
+        return int(end) - length
+
+    def arm(self, draft: TokenIds, length: int) -> None:
+        """Announce a draft to the Attachment, if there is one."""
+        attachment = self.attachment()
+        if attachment is not None:
+            attachment.arm(draft, length)
+
+    def usable_len(self, draft: TokenIds) -> int:
+        """Return the length of the draft before its first end or out-of-range token."""
+        while True:
+            length = leading_flagged(draft, self._ends, GOES_ON)
+            if length == draft.size or int(draft[length]) >= self.n_vocab:
+                return length
+            token = int(draft[length])
+            if self._ends[token] == ENDS or self._is_end(token):
+                self._ends[token] = ENDS
+                return length
+            self._ends[token] = GOES_ON
+
+    def _is_end(self, token: int) -> bool:
+        import llama_cpp.llama_cpp as lib
+
+        return bool(lib.llama_vocab_is_eog(self._vocab, token))
 
 
 class Stream:
-    """One sequence of tokens and the slot that follows it.
+    """The text of one Llama and the slot that follows it.
 
     length, tail: How many ids were seen last, and the newest of them.
     """
 
-    __slots__ = ("draft", "host", "length", "slot", "tail", "used")
-
-    def __init__(self, slot: int) -> None:
+    def __init__(self, host: Host, slot: int) -> None:
+        self.host = host
         self.slot = slot
-        self.host: Host | None = None
         self.used = 0
         self.length = 0
         self.draft = np.empty(0, dtype=np.intc)
@@ -49,7 +129,7 @@ class Stream:
 
 
 class StreamTable:
-    """Streams by key, at most `slots`; the least recently used one is replaced.
+    """Hosts, and streams of at most `slots` of them; the least recently used one is replaced.
 
     Not locked: the owner holds its lock around every call.
     """
@@ -58,35 +138,8 @@ class StreamTable:
         self._slots = slots
         self._stated = stated  # tokenizers that a Llama must have, by file
         self._clock = 0
-        self._streams: dict[Hashable, Stream] = {}
         self._hosts: list[Host] = []
-        self._buffers: dict[int, tuple[weakref.ref[Any], Host]] = {}
-
-    def _by_key(self, key: Hashable) -> Stream:
-        """Return the stream of `key`, taking over the oldest slot if there is none."""
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = self._fresh()
-        self._clock += 1
-        stream.used = self._clock
-        return stream
-
-    def of_array(self, ids: TokenIds, given: Any) -> Stream:
-        """Return the stream of an input array: by owner if it has one, else by content."""
-        buffer = getattr(given, "base", None)
-        if isinstance(buffer, np.ndarray):
-            host = self._host_of(buffer)
-            return self.of_host(host) if host else self._by_key(("buffer", id(buffer)))
-        for key, stream in self._streams.items():
-            if isinstance(key, tuple) and key[0] == "loose" and stream.matches(ids):
-                return self._by_key(key)
-        return self._by_key(("loose", self._clock))
-
-    def of_host(self, host: Host) -> Stream:
-        """Return the stream of a Llama's text."""
-        stream = self._by_key(("llama", id(host)))
-        stream.host = host
-        return stream
+        self._streams: dict[Host, Stream] = {}
 
     def bind(self, llama: Any) -> Host:
         """Return the Host of `llama`, made on the first call."""
@@ -94,40 +147,50 @@ class StreamTable:
         for host in self._hosts:
             if host.llama() is llama:
                 return host
-        host = Host(llama)
-        reason = mismatch(llama, self._stated)
-        if reason:
-            log.warning("no drafts: %s", reason)
-        host.refusal = host.refusal or reason
+        host = Host(llama, self._stated)
+        if host.refusal:
+            log.warning("no drafts: %s", host.refusal)
         self._hosts.append(host)
         return host
 
+    def host_of(self, ids: TokenIds) -> Host | None:
+        """Return the host whose buffer `ids` is a view of."""
+        for host in self._hosts:
+            llama = host.llama()
+            if llama is not None and llama.input_ids is ids.base:
+                return host
+        return None
+
+    def stream_of(self, host: Host) -> Stream:
+        """Return the stream of a host, taking over the oldest slot if there is none."""
+        stream = self._streams.get(host)
+        if stream is None:
+            stream = self._streams[host] = Stream(host, self._free_slot())
+        self._clock += 1
+        stream.used = self._clock
+        return stream
+
     def __len__(self) -> int:
-        """Return how many sequences are followed."""
+        """Return how many texts are followed."""
         return len(self._streams)
 
-    def _host_of(self, buffer: npt.NDArray[Any]) -> Host | None:
-        known = self._buffers.get(id(buffer))
-        if known is not None and known[0]() is buffer:
-            return known[1]
-        host = next((h for h in self._hosts if self._owns(h, buffer)), None)
-        if host is None:
-            llama = find_llama(buffer)
-            if llama is None:
-                return None
-            host = self.bind(llama)
-        self._buffers = {i: pair for i, pair in self._buffers.items() if pair[0]() is not None}
-        self._buffers[id(buffer)] = (weakref.ref(buffer), host)
-        return host
-
-    @staticmethod
-    def _owns(host: Host, buffer: npt.NDArray[Any]) -> bool:
-        return getattr(host.llama(), "input_ids", None) is buffer
-
-    def _fresh(self) -> Stream:
+    def _free_slot(self) -> int:
         taken = {stream.slot for stream in self._streams.values()}
         for slot in range(self._slots):
             if slot not in taken:
-                return Stream(slot)
-        oldest = min(self._streams, key=lambda key: self._streams[key].used)
-        return Stream(self._streams.pop(oldest).slot)
+                return slot
+        oldest = min(self._streams.values(), key=lambda stream: stream.used)
+        return self._streams.pop(oldest.host).slot
+
+
+def check_llama(llama: Any) -> None:
+    """Raise unless `llama` is an open Llama of a release that we know."""
+    missing = [name for name in NEEDED if not hasattr(llama, name)]
+    if len(missing) == len(NEEDED):
+        raise InputError(f"expected a llama_cpp.Llama, got {type(llama).__name__}")
+    if missing:
+        raise BackendError(
+            f"this llama-cpp-python has no {', '.join(missing)}: drafts need a release like 0.3.36"
+        )
+    if llama._batch.batch is None or llama._model.model is None:
+        raise StateError("this Llama is closed")

@@ -43,8 +43,8 @@ def make_llama(model_path: Callable[[str], str]) -> Iterator[Callable[..., Any]]
 
     made: list[Any] = []
 
-    def make(name: str = "llama", **settings: Any) -> Any:
-        llama = Llama(model_path(name), **{"n_ctx": 512, "n_batch": 512, **BIT_EXACT, **settings})
+    def make(name: str = "llama", kind: Any = Llama, **settings: Any) -> Any:
+        llama = kind(model_path(name), **{"n_ctx": 512, "n_batch": 512, **BIT_EXACT, **settings})
         made.append(llama)
         return llama
 

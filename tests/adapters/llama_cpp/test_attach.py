@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ngramspec
 from ngramspec import attach
 from ngramspec.adapters.llama_cpp import NgramDraft
 from ngramspec.adapters.llama_cpp.patches import IncrementalTokenizer, NoScores
@@ -20,7 +21,7 @@ from ngramspec.errors import BackendError, InputError, StateError
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
 LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
 PATCHED = ("scores", "_logits_all", "draft_model", "tokenizer_")
-METHODS = ("sample", "generate", "_create_completion")
+METHODS = ("sample", "generate")
 
 
 def logit_rows(llama: Any) -> list[int]:
@@ -39,6 +40,7 @@ def logit_rows(llama: Any) -> list[int]:
 def test_the_prompt_gets_one_row_of_logits_per_batch(make_llama: Any) -> None:
     draft = NgramDraft(**LOOP)
     plain = make_llama("markov", n_batch=64, logits_all=True, draft_model=NgramDraft(**LOOP))
+    plain.draft_model.bind(plain)
     llama = make_llama("markov", n_batch=64)
     attach(llama, draft)
     counts = []
@@ -57,7 +59,7 @@ def test_a_context_beyond_n_batch_works_with_and_without_own_draft_model(make_ll
     plain = make_llama("markov", **settings)
     prompt = plain.tokenize(PROSE.encode())
     expected = plain.create_completion(prompt, max_tokens=700, temperature=0.8, seed=2)
-    crashing = make_llama("markov", **settings, draft_model=NgramDraft(**LOOP, heal=False))
+    crashing = make_llama("markov", **settings, draft_model=NgramDraft(**LOOP))
     with pytest.raises(ValueError, match="broadcast"):
         crashing.create_completion(prompt, max_tokens=700, temperature=0.8, seed=2)
     for llama in (crashing, make_llama("markov", **settings)):
@@ -84,6 +86,40 @@ def test_detach_restores_every_attribute(make_llama: Any, own: bool) -> None:
     assert batch.__dict__.keys() == batch_state.keys()
     attachment.detach()
     attach(llama, **LOOP).detach()
+
+
+def shared(llama: Any) -> list[dict[str, Any]]:
+    """Return what every Llama of the process has in common, and what `llama` has."""
+    import llama_cpp
+
+    return [dict(vars(one)) for one in (llama_cpp, llama_cpp.llama, llama_cpp.Llama, llama)]
+
+
+def test_no_class_no_module_and_no_other_object_is_changed(make_llama: Any) -> None:
+    other = make_llama("markov")
+    before = shared(other)
+
+    def unchanged() -> bool:
+        return all(
+            now.keys() == then.keys() and all(now[name] is then[name] for name in then)
+            for now, then in zip(shared(other), before, strict=True)
+        )
+
+    draft = NgramDraft(**LOOP)
+    assert unchanged()
+    llama = make_llama("markov", draft_model=draft)
+    llama.create_completion("abc", max_tokens=4)
+    assert unchanged()
+    attachment = attach(llama, draft)
+    assert unchanged()
+    llama.create_completion(PROSE, max_tokens=40)
+    attachment.detach()
+    assert unchanged()
+    ours = ngramspec.Llama(llama.model_path, n_ctx=256, verbose=False)
+    ours.create_completion(PROSE, max_tokens=4)
+    assert unchanged()
+    ours.close()
+    assert unchanged()
 
 
 def test_detach_leaves_alone_what_others_replaced(make_llama: Any) -> None:
@@ -132,11 +168,12 @@ def test_what_cannot_be_safe_is_refused_with_a_reason(make_llama: Any) -> None:
         attach(llama)
     closed = make_llama("llama")
     closed.close()
-    with pytest.raises(StateError, match="closed"):
-        attach(closed)
+    for bind in (attach, NgramDraft().bind):
+        with pytest.raises(StateError, match="closed"):
+            bind(closed)
     strange = make_llama("llama")
     del strange.tokenizer_
-    with pytest.raises(BackendError, match=r"tokenizer_.*draft_model"):
+    with pytest.raises(BackendError, match=r"no tokenizer_: drafts need a release"):
         attach(strange)
     strange.tokenizer_ = None
 

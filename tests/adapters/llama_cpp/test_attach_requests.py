@@ -15,6 +15,7 @@ from ngramspec.errors import StateError
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
 LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
+GREEDY: dict[str, Any] = {"max_tokens": 80, "temperature": 0.0}
 
 
 def test_logprobs_are_refused_while_attached_and_right_afterwards(make_llama: Any) -> None:
@@ -48,18 +49,13 @@ def test_a_row_without_logits_raises_instead_of_ending_the_process(make_llama: A
             llama.sample(temp=0.0, idx=3)
 
 
-@pytest.mark.parametrize("how", ["attached", "draft_model", "draft_model, scores"])
-def test_n_ctx_that_the_library_rounds_up_ends_where_plain_decoding_does(
-    make_llama: Any, how: str
-) -> None:
-    made = {"n_ctx": 210, "logits_all": "scores" in how}
+def test_n_ctx_that_the_library_rounds_up_ends_where_plain_decoding_does(make_llama: Any) -> None:
     forever = {"max_tokens": None, "temperature": 0.0}
     plain = make_llama("llama", n_ctx=210).create_completion(PROSE, **forever, seed=1)
     assert plain["usage"]["total_tokens"] == 256
     draft = NgramDraft(drafter=FakeDrafter(lambda history, limit: [1] * limit), max_draft=16)
-    llama = make_llama("llama", **made, draft_model=None if how == "attached" else draft)
-    if how == "attached":
-        attach(llama, draft)
+    llama = make_llama("llama", n_ctx=210)
+    attach(llama, draft)
     for _ in range(2):
         result = llama.create_completion(PROSE, **forever, seed=1)
         assert result["choices"] == plain["choices"]
@@ -209,3 +205,120 @@ def test_tokens_sent_into_generate_are_compared_as_without_drafts(make_llama: An
         got = [next(loop), loop.send([token for _, token in expected[1:6]])]
         got += [next(loop) for _ in range(10)]
     assert got == [token for _, token in expected]
+
+
+@pytest.mark.parametrize("n_batch", [2, 64, 512])
+def test_an_abandoned_generator_leaves_verified_tokens_only(make_llama: Any, n_batch: int) -> None:
+    plain = make_llama("markov")
+    start = plain.create_completion(PROSE, **GREEDY)["choices"][0]["text"]
+    prompt = plain.tokenize((PROSE + start).encode())  # the text that follows repeats itself
+    expected = plain.create_completion(prompt, **GREEDY)["choices"][0]["text"]
+    llama = make_llama("markov", n_batch=n_batch)
+    attachment = attach(llama, **LOOP)
+    for count in range(1, 24):
+        taken = []
+        for token in llama.generate(prompt, temp=0.0):
+            taken.append(token)
+            if len(taken) == count:
+                break
+        assert llama.n_tokens <= len(prompt) + count
+        held = [int(token) for token in llama.input_ids[: llama.n_tokens]]
+        assert held == [*prompt, *taken][: llama.n_tokens]
+    assert attachment.draft.counters.drafted > 0
+    assert llama.create_completion(prompt, **GREEDY)["choices"][0]["text"] == expected
+
+
+def test_a_generator_that_outlives_its_llama_leaves_it_alone(make_llama: Any) -> None:
+    llama = make_llama("markov")
+    attachment = attach(llama, **LOOP)
+    loop = llama.generate(llama.tokenize(PROSE.encode()), temp=0.0)
+    for _ in loop:
+        if attachment._verified < llama.n_tokens:
+            break
+    llama.close()
+    llama._ctx.memory = None  # what it points to is freed; llama-cpp-python looks at None no more
+    loop.close()
+    assert attachment._verified < llama.n_tokens
+
+
+def ends(llama: Any) -> dict[str, dict[str, Any]]:
+    """Return requests that end in the middle of what repeats itself, by kind of end."""
+    greedy = {"prompt": PROSE, "temperature": 0.0}
+    text = llama.create_completion(PROSE, **GREEDY)["choices"][0]["text"]
+    return {
+        **{f"limit {n}": {**greedy, "max_tokens": n} for n in (1, 2, 20, 50, 57, 64, 71, 78)},
+        "stop": {**greedy, "max_tokens": 80, "stop": [text[30:36]]},
+        "stream": {**greedy, "max_tokens": 31, "stream": True},
+        "criterion": {**greedy, "max_tokens": 80, "stopping_criteria": until(40)},
+    }
+
+
+def until(count: int) -> Any:
+    from llama_cpp import StoppingCriteriaList
+
+    return StoppingCriteriaList([lambda ids, logits: len(ids) >= 190 + count])
+
+
+class Watch:
+    """Notes the tokens that a Llama's generators give, and the drafts that they verify."""
+
+    def __init__(self, llama: Any, draft: Any) -> None:
+        self.text: list[int] = []
+        self.accepted = 0
+        self._drafts: list[tuple[int, list[int]]] = []
+        generate = llama.generate
+        propose = draft._next_draft
+
+        def watched(tokens: Any, **kwargs: Any) -> Any:
+            self.text, self._drafts, size = list(tokens), [], len(tokens)
+            loop = generate(tokens, **kwargs)
+            try:
+                for token in loop:
+                    self.text.append(token)
+                    yield token
+            finally:
+                loop.close()
+                assert len(self.text) >= size
+                self.accepted += sum(self._right(*pair) for pair in self._drafts)
+
+        def noted(host: Any, ids: Any) -> Any:
+            tokens = propose(host, ids)
+            self._drafts.append((len(ids), tokens.tolist()))
+            return tokens
+
+        llama.generate, draft._next_draft = watched, noted
+
+    def _right(self, start: int, draft: list[int]) -> int:
+        pairs = zip(draft, self.text[start:], strict=False)
+        return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+
+@pytest.mark.parametrize("n_batch", [8, 64, 512])
+def test_the_end_of_an_answer_is_counted_and_learnt(make_llama: Any, n_batch: int) -> None:
+    requests = ends(make_llama("markov", n_batch=n_batch))
+    draft = NgramDraft(**LOOP)
+    llama = make_llama("markov", n_batch=n_batch)
+    attach(llama, draft)
+    watch = Watch(llama, draft)
+    for name, request in requests.items():
+        answer = llama.create_completion(**request)
+        if request.get("stream"):
+            list(answer)
+        assert draft.drafter.history(0).tolist() == watch.text, name
+        assert draft.counters.accepted == watch.accepted, name
+        assert draft.stats()["ngram-simple"].num_accepted_tokens == watch.accepted, name
+    assert watch.accepted > 60
+
+
+def test_a_chat_that_ends_at_its_end_token_is_counted(make_llama: Any) -> None:
+    draft = NgramDraft(policy="fixed")
+    llama = make_llama("embedded", n_ctx=1024, n_batch=1024)
+    attach(llama, draft)
+    watch = Watch(llama, draft)
+    code = "def area(width, height):\n    return width * height\n"
+    content = f"Repeat this code:\n\n```python\n{code}```"
+    for _ in range(3):
+        llama.create_chat_completion([{"role": "user", "content": content}], temperature=0.0)
+        assert draft.drafter.history(0).tolist() == watch.text
+        assert llama._model.token_eos() in watch.text[-1:] or len(watch.text) > 20
+    assert draft.counters.accepted == watch.accepted > 60

@@ -8,7 +8,6 @@ import threading
 import weakref
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ngramspec
@@ -21,32 +20,11 @@ PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
 LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}
 
 
-def array(*ids: int) -> np.ndarray:
-    return np.array(ids, dtype=np.intc)
-
-
-def test_arrays_without_owner_are_told_apart_by_content() -> None:
-    draft = NgramDraft(drafter=FakeDrafter(slots=3))
-    first, second = list(range(40)), list(range(100, 140))
-    for step in range(5):
-        draft(array(*first, *[1] * step))
-        draft(array(*second, *[2] * step))
-    slots = [slot for slot, _ in draft.drafter.follows]
-    assert slots == [0, 1] * 5
-    assert [told for _, told in draft.drafter.follows] == [-1, -1] + [0] * 8
-
-
-def test_the_stream_used_longest_ago_gives_way() -> None:
-    draft = NgramDraft(drafter=FakeDrafter(slots=2))
-    first, second, third = (array(*range(i, i + 20)) for i in (100, 200, 300))
-    for ids in (first, second, np.append(first, 1), third, np.append(first, [1, 2])):
-        draft(ids.astype(np.intc))
-    assert draft.drafter.follows == [(0, -1), (1, -1), (0, 0), (1, -1), (0, 0)]
-
-
 def test_more_streams_than_slots_reuse_the_oldest(make_llama: Any) -> None:
     draft = NgramDraft(**LOOP, slots=2)
     llamas = [make_llama("markov", draft_model=draft) for _ in range(3)]
+    for llama in llamas:
+        draft.bind(llama)
     texts = [
         llamas[i % 3].create_completion(PROSE, max_tokens=120, temperature=0.0) for i in range(6)
     ]
@@ -55,8 +33,21 @@ def test_more_streams_than_slots_reuse_the_oldest(make_llama: Any) -> None:
     assert draft.counters.accepted > 100
 
 
+def test_the_text_used_longest_ago_gives_way(make_llama: Any) -> None:
+    draft = NgramDraft(drafter=FakeDrafter(slots=2))
+    llamas = [make_llama("markov", draft_model=draft) for _ in range(3)]
+    for number, llama in enumerate(llamas):
+        draft.bind(llama)
+        llama.input_ids[:] = number
+        llama.n_tokens = 19
+    for number, length in ((0, 20), (1, 20), (0, 21), (2, 20), (0, 22)):
+        draft(llamas[number].input_ids[:length])
+    assert draft.drafter.follows == [(0, -1), (1, -1), (0, 0), (1, -1), (0, 0)]
+
+
 def test_load_state_replaces_the_buffer_and_nothing_breaks(make_llama: Any) -> None:
     plain, llama = make_llama("markov"), make_llama("markov", draft_model=NgramDraft(**LOOP))
+    llama.draft_model.bind(llama)
     texts = []
     for one in (plain, llama):
         one.create_completion(PROSE, max_tokens=30, temperature=0.0)
@@ -75,6 +66,8 @@ def test_several_llamas_share_one_pool(make_llama: Any) -> None:
     spec = {"spec": "ngram-mod", "pool": pool, "n_match": 4, "n_min": 4}
     first = make_llama("markov", draft_model=NgramDraft(**spec))
     second = make_llama("markov", draft_model=NgramDraft(**spec))
+    for llama in (first, second):
+        llama.draft_model.bind(llama)
     first.create_completion(PROSE, max_tokens=80, temperature=0.0)
     # The second one drafts at its first chance, from what the first one said.
     seen = []
@@ -91,6 +84,8 @@ def test_threads_with_a_llama_each_share_one_drafter(make_llama: Any) -> None:
     expected = [plain.create_completion(PROSE, **options)["choices"] for _ in range(3)][-1]
     draft = NgramDraft("ngram-mod,ngram-cache", n_match=3, n_min=1, slots=3)
     llamas = [make_llama("llama", draft_model=draft) for _ in range(4)]
+    for llama in llamas:
+        draft.bind(llama)
     results: list[Any] = [None] * 4
 
     def work(i: int) -> None:
@@ -106,25 +101,31 @@ def test_threads_with_a_llama_each_share_one_drafter(make_llama: Any) -> None:
     assert draft.counters.failures == 0
 
 
-def test_pickling_keeps_the_settings_and_leaves_pool_and_histories_behind() -> None:
+def test_pickling_keeps_the_settings_and_leaves_pool_and_histories_behind(make_llama: Any) -> None:
     draft = NgramDraft(
-        "ngram-mod", max_draft=20, slots=3, eog_ids=[8], n_match=3, n_min=1, policy="fixed",
-        pool=ngramspec.HashPool(capacity=1 << 12), n_batch=40,
+        "ngram-mod", max_draft=20, slots=3, n_match=3, n_min=1, policy="fixed",
+        pool=ngramspec.HashPool(capacity=1 << 12),
     )  # fmt: skip
-    ids = array(*[5, 6, 7, 4] * 9)
-    assert draft(ids).size == 20
+    llama = make_llama("markov", draft_model=draft)
+    draft.bind(llama)
+    llama.input_ids[:36] = [5, 6, 7, 9] * 9
+    llama.n_tokens = 35
+    assert draft(llama.input_ids[:36]).size == 20
     copy = pickle.loads(pickle.dumps(draft))
     assert (copy.max_draft, copy.drafter.slots, copy.counters.calls) == (20, 3, 0)
-    assert copy(array(1, 2, 3, 4)).size == 0
-    assert copy(ids).size == 20
+    copy.bind(llama)
+    assert copy(llama.input_ids[:4]).size == 0
+    assert copy(llama.input_ids[:36]).size == 20
     with pytest.raises(StateError, match="give its name"):
         pickle.dumps(NgramDraft(drafter=FakeDrafter()))
 
 
 def test_a_pickled_llama_brings_its_drafter(make_llama: Any) -> None:
     llama = make_llama("markov", draft_model=NgramDraft(**LOOP))
+    llama.draft_model.bind(llama)
     expected = llama.create_completion(PROSE, max_tokens=60, temperature=0.0)["choices"]
     copy = pickle.loads(pickle.dumps(llama))
+    copy.draft_model.bind(copy)
     assert copy.create_completion(PROSE, max_tokens=60, temperature=0.0)["choices"] == expected
     assert copy.draft_model.counters.accepted > 10
     copy.close()
@@ -137,6 +138,7 @@ def test_the_drafter_keeps_no_llama_alive(make_llama: Any) -> None:
     draft = NgramDraft(**LOOP)
     path = make_llama("markov").model_path
     llama = Llama(path, n_ctx=256, n_batch=256, verbose=False, draft_model=draft)
+    draft.bind(llama)
     llama.create_completion("abc", max_tokens=20)
     gone = weakref.ref(llama)
     del llama
@@ -157,6 +159,8 @@ def test_a_drafter_goes_with_its_last_reference(make_llama: Any, attached: bool)
         llama = Llama(path, n_ctx=256, n_batch=256, verbose=False, **given)
         if attached:
             attach(llama, draft)
+        else:
+            draft.bind(llama)
         llama.create_completion(PROSE, max_tokens=20)
         gone = weakref.ref(draft)
         del llama, draft, given

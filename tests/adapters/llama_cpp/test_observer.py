@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ngramspec import NgramDraft, SuccessorPool, attach, create_drafter
-from ngramspec.adapters.llama_cpp.observer import MOST_ROWS
+from ngramspec.adapters.llama_cpp.observer import MOST_ROWS, LastBatch
 
 TOP = 4
 PROMPT = (
@@ -104,6 +104,8 @@ def make(make_llama: Any, mode: str, spec: str = "recycle", **settings: Any) -> 
     llama = make_llama("embedded", **{"n_ctx": 512, **settings}, **model_of(draft, mode))
     if mode == "attach":
         attach(llama, draft)
+    else:
+        draft.bind(llama)
     draft.reference = Reference(llama)
     return llama, draft, pool, draft.reference
 
@@ -239,7 +241,7 @@ def go_back(llama: Any, prompt: list[int]) -> None:
 
 def fill(llama: Any, prompt: list[int]) -> None:
     """The host cuts the last drafts to the room that is left."""
-    llama.create_completion(prompt, max_tokens=None, temperature=0.0, logit_bias={2: -100.0})
+    some(llama.generate(prompt, temp=0.0), llama.n_ctx() - len(prompt))
 
 
 def say(llama: Any, prompt: list[int]) -> None:
@@ -292,7 +294,6 @@ def test_rows_are_paired_rightly_whatever_happens_between(
 def test_a_batch_of_another_text_shows_nothing(make_llama: Any) -> None:
     llama, draft, pool, _ = make(make_llama, "draft_model")
     prompt = tokens_of(llama)
-    draft.bind(llama)
     llama.eval(prompt)
     ids = llama.input_ids
     ids[len(prompt)] = 9  # as if it had been chosen
@@ -314,10 +315,9 @@ def test_long_prompts_in_several_batches_show_the_last_one(make_llama: Any) -> N
 
 
 def test_who_learns_nothing_from_logits_reads_none(make_llama: Any, monkeypatch: Any) -> None:
-    from ngramspec.adapters.llama_cpp.batch import LastBatch
-
     monkeypatch.setattr(LastBatch, "__init__", lambda *_: pytest.fail("it was read"))
     llama = make_llama("embedded", draft_model=NgramDraft("suffix"))
+    llama.draft_model.bind(llama)
     llama.create_completion(PROMPT, max_tokens=20, temperature=0.0)
     assert llama.draft_model.counters.failures == 0
 
@@ -327,11 +327,12 @@ def test_a_batch_that_is_gone_has_no_rows(make_llama: Any) -> None:
     some(llama.generate(tokens_of(llama), temp=0.0), 6)
     held, ids = pool.num_observed, llama.input_ids
     before = llama.n_tokens
-    assert draft._streams.bind(llama).last_batch().rows(0, 1) is not None
+    batch = LastBatch(llama)
+    assert batch.rows(0, 1) is not None
     llama._ctx.close()
-    assert draft._streams.bind(llama).last_batch().rows(0, 1) is None
+    assert batch.rows(0, 1) is None
     llama.close()
-    assert draft._streams.bind(llama).last_batch().tokens()[1].size == 0
+    assert batch.tokens()[1].size == 0
     ids[before] = 9
     NgramDraft.__call__(draft, ids[: before + 1])
     assert pool.num_observed == held

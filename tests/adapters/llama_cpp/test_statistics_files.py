@@ -61,6 +61,7 @@ def test_a_static_file_drafts_what_the_text_does_not_hold_yet(
     else:
         draft = NgramDraft("ngram-cache", **drafts)
         llama = make_llama("embedded", draft_model=draft)
+        draft.bind(llama)
     assert complete(llama) == plain
     assert draft.counters.accepted > 10
 
@@ -80,7 +81,9 @@ def test_a_file_of_another_tokenizer_is_refused(
     draft = NgramDraft("ngram-cache", params={"ngram-cache": {"static": path}})
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        text = complete(make_llama("embedded", draft_model=draft))
+        other = make_llama("embedded", draft_model=draft)
+        draft.bind(other)
+        text = complete(other)
     assert text == complete(llama)
     assert draft.counters.drafts == 0
     assert [r.message.count("another tokenizer") for r in caplog.records] == [1]

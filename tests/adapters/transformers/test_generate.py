@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import random
 from typing import Any
@@ -28,11 +29,15 @@ def greedy(model: Any, inputs: Any, **options: Any) -> Any:
 def drafted(model: Any, inputs: Any, drafter: Any = None, **options: Any) -> Any:
     """The same call with drafts, which must have been accepted now and then."""
     drafter = drafter or NgramSpeculator("suffix", policy="fixed")
-    made = greedy(
-        model, inputs, custom_generate=ngramspec_generate, drafter=drafter, **copy.copy(options)
-    )
+    options = {"custom_generate": ngramspec_generate, **options}
+    made = greedy(model, inputs, drafter=drafter, **copy.copy(options))
     assert sum(stats.num_accepted_tokens for stats in drafter.stats().values()) > 0
     return made
+
+
+def streaming(streamer: Any) -> Any:
+    """Return the function for generate() that a streamer hears."""
+    return functools.partial(ngramspec_generate, streamer=streamer)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -257,20 +262,28 @@ def test_streamers_hear_what_they_would(small: Any, few: Any) -> None:
     for inputs in (few, row(few, 0)):
         plain, ours = Listener(), Listener()
         greedy(small, inputs, eos_token_id=ENDS, streamer=plain)
-        drafted(small, inputs, eos_token_id=ENDS, streamer=ours)
+        drafted(small, inputs, eos_token_id=ENDS, custom_generate=streaming(ours))
         assert ours.heard == plain.heard
         assert ours.ended == 1
+
+
+def test_generate_keeps_its_own_streamer_from_us(small: Any, few: Any) -> None:
+    """If this fails, transformers passes it on: docs and the prompt that we put must change."""
+    own = Listener()
+    drafted(small, few, eos_token_id=ENDS, streamer=own)
+    assert own.heard == [few["input_ids"].tolist()]
+    assert own.ended == 0
 
 
 def test_text_streamers(model: Any, tokenizer: Any, batch: Any, capsys: Any) -> None:
     from transformers import TextStreamer
 
-    texts = []
-    for generate in (greedy, drafted):
-        generate(model, row(batch, 0), streamer=TextStreamer(tokenizer, skip_prompt=True))
-        texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1]
-    assert "def " in texts[0]
+    inputs = row(batch, 0)
+    greedy(model, inputs, streamer=TextStreamer(tokenizer, skip_prompt=True))
+    plain = capsys.readouterr().out
+    drafted(model, inputs, custom_generate=streaming(TextStreamer(tokenizer, skip_prompt=True)))
+    assert capsys.readouterr().out == plain
+    assert "def " in plain
 
 
 def test_the_returned_cache_is_that_of_the_text(small: Any, few: Any) -> None:

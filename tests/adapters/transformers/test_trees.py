@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -40,8 +41,7 @@ def with_trees(
         drafter = TreeDrafter(said(wanted, inputs), model.config.vocab_size, seed)
         result = model.generate(
             **inputs,
-            **{"tree": 4, **options},
-            custom_generate=ngramspec_generate,
+            **{"tree": 4, "custom_generate": ngramspec_generate, **options},
             drafter=Trees(drafter),
         )
         made.append(result)
@@ -169,7 +169,8 @@ def test_streamers_hear_what_they_would() -> None:
         options = {"max_new_tokens": 60, "do_sample": False}
         plain, ours = Listener(), Listener()
         wanted = model.generate(**inputs, **options, streamer=plain)
-        with_trees(model, inputs, wanted, [5], **options, streamer=ours)
+        streaming = functools.partial(ngramspec_generate, streamer=ours)
+        with_trees(model, inputs, wanted, [5], **options, custom_generate=streaming)
         assert ours.heard == plain.heard
 
 
