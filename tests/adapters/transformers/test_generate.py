@@ -267,14 +267,6 @@ def test_streamers_hear_what_they_would(small: Any, few: Any) -> None:
         assert ours.ended == 1
 
 
-def test_generate_keeps_its_own_streamer_from_us(small: Any, few: Any) -> None:
-    """If this fails, transformers passes it on: docs and the prompt that we put must change."""
-    own = Listener()
-    drafted(small, few, eos_token_id=ENDS, streamer=own)
-    assert own.heard == [few["input_ids"].tolist()]
-    assert own.ended == 0
-
-
 def test_text_streamers(model: Any, tokenizer: Any, batch: Any, capsys: Any) -> None:
     from transformers import TextStreamer
 
