@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,15 +36,12 @@ def ngramspec_generate(
     """Generate with drafts: `model.generate(..., custom_generate=ngramspec_generate, drafter=...)`.
 
     Greedy search and sampling for any batch size, with everything that generate() prepares: logits
-    processors and warpers, stopping criteria, generation_config, left-padding. Pass drafter,
-    verification, seeds, max_draft and tree to generate(); it supplies the rest, but for a streamer.
+    processors and warpers, stopping criteria, generation_config, left-padding, streamer. Pass
+    drafter, verification, seeds, max_draft and tree to generate(); it supplies the rest.
 
     Args:
-        model, input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus,
-            model_kwargs: From generate().
-        streamer: Hears the prompt and the text as it comes. generate() does not pass its own on to
-            a custom_generate function, and so that one hears the prompt alone: give
-            custom_generate=functools.partial(ngramspec_generate, streamer=streamer) instead.
+        model, input_ids, logits_processor, stopping_criteria, generation_config, streamer,
+            synced_gpus, model_kwargs: From generate().
         drafter: Drafter names as for create_drafter, for this call alone; an NgramSpeculator, which
             remembers texts and costs from call to call; or a Drafter, whose slots 0..rows - 1
             are used, by one call at a time.
@@ -93,10 +91,9 @@ def ngramspec_generate(
         max_draft = lender.max_draft
     check_int("max_draft", max_draft, 0, 1024)
     check_tree(tree)
+    streamer = streamer or _kept_streamer(sys._getframe(1))
     scores = Scores(logits_processor)
     numbers = _seeds(seeds, input_ids) if generation_config.do_sample else None
-    if streamer is not None:
-        streamer.put(input_ids.cpu())
     with lender.lend(input_ids.shape[0]) as lent:
         loop = Loop(model, input_ids, generation_config, model_kwargs, stopping_criteria, scores)
         loop.sample(numbers, verification)
@@ -115,3 +112,15 @@ def _seeds(seeds: Any, input_ids: Any) -> Any:
     if not np.issubdtype(given.dtype, np.integer) or given.shape not in ((), (rows,)):
         raise InputError(f"seeds must be one whole number or one per row ({rows}), got {seeds!r}")
     return given.astype(np.int64) + (0 if given.shape else np.arange(rows))
+
+
+def _kept_streamer(frame: Any) -> Any:
+    """Return the streamer that generate() was given, None for none.
+
+    generate() of transformers 5 puts the prompt into it, but does not pass it to a custom_generate
+    function: that gets only the keywords that _sample does not have.
+    """
+    home = frame.f_globals.get("__name__")
+    if home != "transformers.generation.utils" or frame.f_code.co_name != "generate":
+        return None
+    return frame.f_locals.get("streamer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -41,7 +40,8 @@ def with_trees(
         drafter = TreeDrafter(said(wanted, inputs), model.config.vocab_size, seed)
         result = model.generate(
             **inputs,
-            **{"tree": 4, "custom_generate": ngramspec_generate, **options},
+            **{"tree": 4, **options},
+            custom_generate=ngramspec_generate,
             drafter=Trees(drafter),
         )
         made.append(result)
@@ -169,8 +169,7 @@ def test_streamers_hear_what_they_would() -> None:
         options = {"max_new_tokens": 60, "do_sample": False}
         plain, ours = Listener(), Listener()
         wanted = model.generate(**inputs, **options, streamer=plain)
-        streaming = functools.partial(ngramspec_generate, streamer=ours)
-        with_trees(model, inputs, wanted, [5], **options, custom_generate=streaming)
+        with_trees(model, inputs, wanted, [5], **options, streamer=ours)
         assert ours.heard == plain.heard
 
 
