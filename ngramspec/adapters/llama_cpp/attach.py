@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.draft import DEFAULT_SPEC, NgramDraft
+from ngramspec.adapters.llama_cpp.draft import NgramDraft
 from ngramspec.adapters.llama_cpp.patches import (
     REASON,
     BatchWriter,
@@ -36,6 +36,7 @@ from ngramspec.adapters.llama_cpp.patches import (
 )
 from ngramspec.adapters.llama_cpp.statistics import files_among
 from ngramspec.adapters.llama_cpp.streams import Host, check_llama
+from ngramspec.drafters.names import DEFAULT_SPEC
 from ngramspec.errors import BackendError, InputError, StateError, VocabMismatchError
 from ngramspec.tokenizers import fingerprint_of_llama
 

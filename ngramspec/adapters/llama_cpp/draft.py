@@ -7,8 +7,8 @@ the request again at the cost of the changed suffix.
 
 What it must not propose, the host does not say: batch size, vocabulary, end tokens, whether the
 model can take tokens back. A wrong guess ends the process or changes the text. So it proposes to
-those Llamas only that `bind` or `attach` showed to it (see `streams`). Drafters that learn from
-logits are shown those of the last pass (see `observer`).
+those Llamas only that it knows (see `streams`). Drafters that learn from logits are shown those of
+the last pass (see `observer`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ngramspec.adapters.llama_cpp.statistics import stated_fingerprints
 from ngramspec.adapters.llama_cpp.streams import Host, Stream, StreamTable
 from ngramspec.arrays import TokenIds
 from ngramspec.drafters.config import MAX_CHOSEN, check_int
+from ngramspec.drafters.names import DEFAULT_POLICY, DEFAULT_SPEC
 from ngramspec.errors import InputError, NgramspecError, StateError
 
 if TYPE_CHECKING:
@@ -39,14 +40,10 @@ log = logging.getLogger(__name__)
 
 # With the token before it, one less than 64, where CPU flash attention changes kernels.
 MAX_DRAFT = 62
-DEFAULT_SPEC = "suffix"
 EMPTY = np.empty(0, dtype=np.intc)
 UNKNOWN = (
-    "NgramDraft proposes nothing: llama-cpp-python shows a draft_model token ids, not the Llama, "
-    "and without it no draft is known to be safe. Use ngramspec.Llama instead of llama_cpp.Llama, "
-    "or ngramspec.attach(llama). bind(llama) drafts within the limits of a draft_model: "
-    "llama-cpp-python computes the logits of the whole prompt, and raises 'could not broadcast "
-    "input array' on a text of more than n_batch tokens without logits_all=True"
+    "NgramDraft proposes nothing: these token ids are in the buffer of no llama_cpp.Llama, and for "
+    "any other caller no draft is known to be safe. Use ngramspec.attach(llama)"
 )
 BOUND = (
     "drafts through draft_model=: llama-cpp-python computes the logits of the whole prompt, and "
@@ -139,14 +136,13 @@ class NgramDraft(LlamaDraftModel):
         FormatError, VocabMismatchError, OSError: As create_drafter, for statistics files.
         InputError: An argument is out of range, unknown or contradicts another.
 
-    Give it to attach() or ngramspec.Llama. Any Llama may have it as its draft_model, but gets no
-    drafts before `bind(llama)`, and then those that this interface allows: none for a Llama whose
-    constructor did not get it, beyond the rows of `scores` (n_batch, or n_ctx with
-    logits_all=True), beside a logits processor or for a recurrent model; custom stopping criteria
-    may see unverified tokens, and the last draft of an answer is learnt with the next one. A
-    warning at the first call says what is missed. With it as its draft_model the host computes
-    logits at every position of a prompt, and raises ValueError on a text of more tokens than
-    `scores` has rows, whatever is drafted.
+    Give it to attach() or ngramspec.Llama. Any Llama may have it as its draft_model, and gets the
+    drafts that this interface allows: none for a Llama whose constructor did not get it, beyond the
+    rows of `scores` (n_batch, or n_ctx with logits_all=True), beside a logits processor or for a
+    recurrent model; custom stopping criteria may see unverified tokens, and the last draft of an
+    answer is learnt with the next one. The host then computes logits at every position of a prompt,
+    and raises ValueError on a text of more tokens than `scores` has rows, whatever is drafted. A
+    warning at the first call says so.
 
     Threads: safe; one lock around each call. Cost of a call: O(tokens) to compare, by memcmp.
     Pickling: spec, parameters and limits; histories, counters and a shared pool stay behind, so
@@ -159,7 +155,7 @@ class NgramDraft(LlamaDraftModel):
         *,
         max_draft: int = MAX_DRAFT,
         slots: int = 4,
-        policy: Any = "auto",
+        policy: Any = DEFAULT_POLICY,
         drafter: Any = None,
         pool: Any = None,
         **params: Any,
@@ -183,6 +179,8 @@ class NgramDraft(LlamaDraftModel):
     def bind(self, llama: Any) -> Host:
         """Learn batch size, vocabulary and end tokens of `llama`; keeps no reference to it.
 
+        The first call for a Llama does it, too.
+
         Args:
             llama: A llama_cpp.Llama, whose draft_model this object is or will be.
 
@@ -205,23 +203,24 @@ class NgramDraft(LlamaDraftModel):
 
         Returns:
             np.intc, shape (k,), 0 <= k <= min(max_draft, n_batch - 1). A new array; no token in it
-            ends the generation, and all are below n_vocab. Empty for a Llama that is not known.
+            ends the generation, and all are below n_vocab. Empty where no Llama owns the ids.
 
-        Cost: O(n) memory compare plus O(new tokens + k). Threads: safe.
+        Cost: O(n) memory compare plus O(new tokens + k); the first call for a Llama also looks at
+        all objects of the process, some 10 ms. Threads: safe.
         """
         with self._lock:
             self.clock.stop()
             started = time.perf_counter_ns()
             draft = EMPTY
             ids = np.ascontiguousarray(input_ids, dtype=np.intc)
-            host = self._streams.host_of(ids)
-            if not self._warned:
-                self._warn(host)
-            if host is not None and not host.refusal:
-                try:
+            try:
+                host = self._streams.host_of(ids)
+                if not self._warned:
+                    self._warn(host)
+                if host is not None and not host.refusal:
                     draft = self._next_draft(host, ids)
-                except NgramspecError as error:
-                    self._failed(error)
+            except NgramspecError as error:
+                self._failed(error)
             self.counters.count(draft.size)
             self.counters.seconds += (time.perf_counter_ns() - started) * 1e-9
             return draft.copy()

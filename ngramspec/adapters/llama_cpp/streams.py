@@ -1,13 +1,15 @@
 """The Llamas that a draft knows, and the slot of the drafter that follows the text of each.
 
 llama-cpp-python calls `draft_model(input_ids)` and nothing else: no model, no batch size, no end
-tokens. But `input_ids` is always a view of one buffer that the Llama owns, so a Llama that the
-draft was told of is recognised by it. Of any other no draft is known to be safe.
+tokens. But `input_ids` is always a view of one buffer that the Llama owns: that tells which one
+calls. For ids that no Llama owns no draft is known to be safe.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -140,6 +142,7 @@ class StreamTable:
         self._clock = 0
         self._hosts: list[Host] = []
         self._streams: dict[Host, Stream] = {}
+        self._foreign: Callable[[], Any] = lambda: None  # a buffer that no Llama owns
 
     def bind(self, llama: Any) -> Host:
         """Return the Host of `llama`, made on the first call."""
@@ -154,11 +157,22 @@ class StreamTable:
         return host
 
     def host_of(self, ids: TokenIds) -> Host | None:
-        """Return the host whose buffer `ids` is a view of."""
+        """Return the host whose buffer `ids` is a view of, None where there is none.
+
+        Raises:
+            BackendError: It is a Llama of a release that we do not know.
+        """
+        buffer = ids.base
         for host in self._hosts:
             llama = host.llama()
-            if llama is not None and llama.input_ids is ids.base:
+            if llama is not None and llama.input_ids is buffer:
                 return host
+        if buffer is None or self._foreign() is buffer:
+            return None
+        llama = owner_of(buffer)
+        if llama is not None:
+            return self.bind(llama)
+        self._foreign = weakref.ref(buffer)
         return None
 
     def stream_of(self, host: Host) -> Stream:
@@ -181,6 +195,18 @@ class StreamTable:
                 return slot
         oldest = min(self._streams.values(), key=lambda stream: stream.used)
         return self._streams.pop(oldest.host).slot
+
+
+def owner_of(buffer: Any) -> Any | None:
+    """Return the Llama whose token ids lie in a buffer, None if there is none.
+
+    Cost: a look at all objects that Python's collector knows, some 10 ms.
+    """
+    kind = getattr(sys.modules.get("llama_cpp"), "Llama", None)
+    if kind is None:
+        return None
+    llamas = (one for one in gc.get_objects() if issubclass(type(one), kind))
+    return next((one for one in llamas if one.__dict__.get("input_ids") is buffer), None)
 
 
 def check_llama(llama: Any) -> None:

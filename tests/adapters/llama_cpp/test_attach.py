@@ -40,7 +40,6 @@ def logit_rows(llama: Any) -> list[int]:
 def test_the_prompt_gets_one_row_of_logits_per_batch(make_llama: Any) -> None:
     draft = NgramDraft(**LOOP)
     plain = make_llama("markov", n_batch=64, logits_all=True, draft_model=NgramDraft(**LOOP))
-    plain.draft_model.bind(plain)
     llama = make_llama("markov", n_batch=64)
     attach(llama, draft)
     counts = []

@@ -23,12 +23,6 @@ def array(*ids: int) -> np.ndarray:
     return np.array(ids, dtype=np.intc)
 
 
-def bound(llama: Any) -> Any:
-    """Show a Llama to its draft model."""
-    llama.draft_model.bind(llama)
-    return llama
-
-
 def longest(history: np.ndarray, limit: int) -> np.ndarray:
     return np.full(limit, history[-1])
 
@@ -43,7 +37,7 @@ def test_importing_it_does_not_import_llama_cpp() -> None:
 
 def test_a_plain_llama_accepts_drafts_and_the_counters_tell(make_llama: Any) -> None:
     draft = NgramDraft(**LOOP)
-    llama = bound(make_llama("markov", draft_model=draft))
+    llama = make_llama("markov", draft_model=draft)
     llama.create_completion(PROSE, max_tokens=200, temperature=0.0)
     counters = draft.counters
     assert counters.accepted > 100
@@ -66,7 +60,6 @@ def test_the_history_is_exactly_what_the_host_holds(make_llama: Any) -> None:
         return proposed
 
     llama = make_llama("llama", draft_model=spy)
-    draft.bind(llama)
     llama.create_completion(PROSE, max_tokens=60, temperature=0.8, seed=1)
     assert len(calls) > 10
     before = drafter.stats()["ngram-simple"].begin_calls
@@ -79,14 +72,14 @@ def test_the_history_is_exactly_what_the_host_holds(make_llama: Any) -> None:
 def test_a_draft_always_fits_the_batch(make_llama: Any, n_batch: int) -> None:
     draft = NgramDraft(drafter=FakeDrafter(longest), max_draft=10_000)
     settings = {"n_batch": n_batch, "logits_all": True}
-    llama = bound(make_llama("llama", n_ctx=512, draft_model=draft, **settings))
+    llama = make_llama("llama", n_ctx=512, draft_model=draft, **settings)
     llama.create_completion(PROSE, max_tokens=12, temperature=0.8, seed=1)
     assert max(draft.drafter.limits) == n_batch - 1
 
 
 def test_tokens_sent_into_generate_leave_less_room(make_llama: Any) -> None:
     draft = NgramDraft(drafter=FakeDrafter(longest), max_draft=10_000)
-    llama = bound(make_llama("llama", n_batch=64, logits_all=True, draft_model=draft))
+    llama = make_llama("llama", n_batch=64, logits_all=True, draft_model=draft)
     loop = llama.generate(llama.tokenize(PROSE.encode()), temp=0.0)
     token = next(loop)
     loop.send([token] * 5)
@@ -96,7 +89,7 @@ def test_tokens_sent_into_generate_leave_less_room(make_llama: Any) -> None:
 
 def test_a_draft_never_passes_the_end_of_the_buffer(make_llama: Any) -> None:
     draft = NgramDraft(drafter=FakeDrafter(longest), max_draft=60)
-    llama = bound(make_llama("llama", n_ctx=256, logits_all=True, draft_model=draft))
+    llama = make_llama("llama", n_ctx=256, logits_all=True, draft_model=draft)
     prompt = llama.tokenize(PROSE.encode())[:157]
     result = llama.create_completion(prompt, max_tokens=256 - len(prompt), temperature=0.8, seed=1)
     assert result["usage"]["total_tokens"] == 256
@@ -104,7 +97,6 @@ def test_a_draft_never_passes_the_end_of_the_buffer(make_llama: Any) -> None:
     assert min(draft.drafter.limits) < 5
 
 
-@pytest.mark.parametrize("show", [False, True])
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -117,7 +109,7 @@ def test_a_draft_never_passes_the_end_of_the_buffer(make_llama: Any) -> None:
     ],
 )
 def test_whatever_the_llama_a_draft_model_cannot_harm_it(
-    make_llama: Any, name: str, settings: dict[str, Any], show: bool, caplog: Any
+    make_llama: Any, name: str, settings: dict[str, Any], caplog: Any
 ) -> None:
     def answers(llama: Any) -> list[Any]:
         options = {"max_tokens": 60, "temperature": 0.8, "seed": 3}
@@ -129,11 +121,9 @@ def test_whatever_the_llama_a_draft_model_cannot_harm_it(
     draft = NgramDraft(drafter=garbage(300), max_draft=16)
     llama = make_llama(name, **settings, draft_model=None if late else draft)
     llama.draft_model = draft
-    if show:
-        draft.bind(llama)
     assert answers(llama) == expected
     assert draft.counters.calls > 5
-    drafts = show and not late and name in ("llama", "chat")
+    drafts = not late and name in ("llama", "chat")
     assert (draft.counters.drafted > 0) is drafts
     assert len(caplog.records) == 1
     assert "ngramspec" in caplog.text or "no drafts" in caplog.text
@@ -142,29 +132,43 @@ def test_whatever_the_llama_a_draft_model_cannot_harm_it(
 def test_what_needs_attach_is_said_once_while_the_text_is_short(
     make_llama: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    draft = NgramDraft(**LOOP)
-    llama = make_llama("markov", n_batch=128, draft_model=draft)
-    for said in (
-        r"shows a draft_model token ids, not the Llama.*ngramspec\.Llama"
-        r".*logits of the whole prompt.*text of more than n_batch tokens",
-        r"logits of the whole prompt.*ValueError on a text of more than 128 tokens.*attach",
-    ):
-        for _ in range(2):
-            llama.create_completion("abc", max_tokens=20, temperature=0.0)
-        (line,) = caplog.messages
-        assert re.search(said, line)
-        caplog.clear()
-        llama.draft_model = draft = NgramDraft(**LOOP)
-        draft.bind(llama)
+    llama = make_llama("markov", n_batch=128, draft_model=NgramDraft(**LOOP))
+    for _ in range(2):
+        llama.create_completion("abc", max_tokens=20, temperature=0.0)
+    (line,) = caplog.messages
+    assert re.search(
+        r"logits of the whole prompt.*ValueError on a text of more than 128 tokens.*attach", line
+    )
     for prompt, limit in ((PROSE, 1), ("abc", 400)):  # the host's own limit
         with pytest.raises(ValueError, match="broadcast"):
             llama.create_completion(prompt, max_tokens=limit, temperature=0.0)
 
 
-def test_a_bound_llama_keeps_its_logprobs_and_is_known_behind_wrappers(make_llama: Any) -> None:
+def test_ids_of_nobody_get_no_draft_and_a_warning(
+    make_llama: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    draft, llama = NgramDraft(**LOOP), make_llama("markov")
+    for ids in (array(*[5, 6, 7, 8] * 6), np.zeros(50, dtype=np.intc)[:24]):
+        assert draft(ids).size == 0
+    assert re.search(r"in the buffer of no llama_cpp.Llama.*attach", caplog.text)
+    assert len(caplog.messages) == 1
+    llama.input_ids[:24] = [5, 6, 7, 8] * 6
+    assert draft(llama.input_ids[:24]).size == 0  # its constructor did not get a draft model
+
+
+def test_each_llama_is_found_by_its_ids_also_when_they_move(make_llama: Any) -> None:
+    draft = NgramDraft(**LOOP)
+    llamas = [make_llama("markov", draft_model=draft) for _ in range(3)]
+    llamas[1].input_ids = llamas[1].input_ids.copy()  # as attach() does to make it longer
+    for count, llama in enumerate(llamas, start=1):
+        llama.create_completion("abc", max_tokens=80, temperature=0.0)
+        assert draft.bind(llama).llama() is llama
+        assert draft.counters.accepted > 20 * count
+
+
+def test_a_llama_keeps_its_logprobs_and_is_known_behind_wrappers(make_llama: Any) -> None:
     draft = NgramDraft(**LOOP)
     llama = make_llama("markov", draft_model=lambda input_ids: draft(input_ids))
-    draft.bind(llama)
     options = {"max_tokens": 80, "temperature": 0.0, "logprobs": 1}
     expected = make_llama("markov", logits_all=True).create_completion("abc", **options)
     assert llama.create_completion("abc", **options)["choices"] == expected["choices"]
@@ -182,7 +186,7 @@ def test_a_logits_processor_sees_verified_tokens_only(make_llama: Any) -> None:
         return scores
 
     draft = NgramDraft(drafter=FakeDrafter(longest), max_draft=8)
-    llama = bound(make_llama("llama", draft_model=draft))
+    llama = make_llama("llama", draft_model=draft)
     options = {"max_tokens": 20, "temperature": 0.8, "seed": 2}
     llama.create_completion(PROSE, logits_processor=LogitsProcessorList([count]), **options)
     assert seen == list(range(seen[0], seen[0] + 20))
@@ -194,7 +198,7 @@ def test_a_logits_processor_sees_verified_tokens_only(make_llama: Any) -> None:
 @pytest.mark.parametrize("bad", [-1, -(2**31), 357, 2**31 - 1])
 def test_stale_ids_give_an_empty_draft(make_llama: Any, bad: int) -> None:
     draft = NgramDraft(drafter=FakeDrafter(longest), max_draft=8)
-    llama = bound(make_llama("llama", draft_model=draft))
+    llama = make_llama("llama", draft_model=draft)
     llama.create_completion(PROSE, max_tokens=20, temperature=0.0)
     assert llama.n_vocab() == 356
     view = llama.input_ids[:100]
@@ -211,7 +215,7 @@ def test_stale_ids_give_an_empty_draft(make_llama: Any, bad: int) -> None:
 
 def test_random_memory_instead_of_ids_never_raises(make_llama: Any) -> None:
     draft = NgramDraft("ngram-mod,ngram-cache", n_match=2, n_min=0)
-    llama = bound(make_llama("llama", draft_model=draft))
+    llama = make_llama("llama", draft_model=draft)
     rng = np.random.default_rng(0)
     for size in (0, 1, 2, 3, 50, 200, 512):
         llama.input_ids[:] = rng.integers(-(2**31), 2**31, size=512)
@@ -220,7 +224,7 @@ def test_random_memory_instead_of_ids_never_raises(make_llama: Any) -> None:
 
 def read_by_hand(make_llama: Any, draft: NgramDraft) -> Any:
     """Return a Llama as if it had read a text of 24 tokens."""
-    llama = bound(make_llama("llama", draft_model=draft))
+    llama = make_llama("llama", draft_model=draft)
     llama.input_ids[:24] = [5, 6, 7, 8] * 6
     llama.n_tokens = 23
     return llama
@@ -267,7 +271,7 @@ def test_a_failing_drafter_costs_drafts_and_nothing_else(
         raise NgramspecError("broken")
 
     draft = NgramDraft(drafter=FakeDrafter(fail))
-    llama = bound(make_llama("markov", draft_model=draft))
+    llama = make_llama("markov", draft_model=draft)
     llama.create_completion(PROSE, max_tokens=20, temperature=0.0)
     assert draft.counters.failures == draft.counters.calls == 19
     assert sum("broken" in record.message for record in caplog.records) == 1

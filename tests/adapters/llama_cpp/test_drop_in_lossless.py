@@ -87,7 +87,6 @@ def test_text_is_the_same_with_drafts(make_llama: Any, family: str, mode: str) -
         attach(llama, draft)
     else:
         llama = make_family(make_llama, family, draft_model=draft, n_batch=n_batch)
-        draft.bind(llama)
     assert run(llama, prompt) == expected
     assert draft.counters.accepted > 0
     assert draft.counters.failures == 0
@@ -106,7 +105,6 @@ def test_text_is_the_same_when_drafts_are_garbage(make_llama: Any, family: str, 
         attach(llama, draft)
     else:
         llama = make_family(make_llama, family, draft_model=draft, n_batch=n_batch)
-        draft.bind(llama)
     assert run(llama, prompt, SHORT) == expected
     assert draft.counters.drafted > 300
 
@@ -137,8 +135,6 @@ def test_chat_ends_where_it_ends_without_drafts(
     llama = make_llama(name, **settings, draft_model=draft if mode == "draft_model" else None)
     if mode == "attach":
         attach(llama, draft)
-    else:
-        draft.bind(llama)
     turns: list[dict[str, str]] = []
     reasons = set()
     text = "Repeat this text:\n\nThe files hold the names, and the names hold the files."
@@ -176,7 +172,6 @@ def test_end_tokens_in_drafts_never_reach_the_host(make_llama: Any) -> None:
         return proposed
 
     llama = make_llama("chat", draft_model=spy)
-    draft.bind(llama)
     llama.create_completion(PROSE, max_tokens=60, temperature=0.8, seed=3)
     assert seen
     assert not set(seen) & {EOS, IM_END}

@@ -23,8 +23,6 @@ LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, 
 def test_more_streams_than_slots_reuse_the_oldest(make_llama: Any) -> None:
     draft = NgramDraft(**LOOP, slots=2)
     llamas = [make_llama("markov", draft_model=draft) for _ in range(3)]
-    for llama in llamas:
-        draft.bind(llama)
     texts = [
         llamas[i % 3].create_completion(PROSE, max_tokens=120, temperature=0.0) for i in range(6)
     ]
@@ -37,7 +35,6 @@ def test_the_text_used_longest_ago_gives_way(make_llama: Any) -> None:
     draft = NgramDraft(drafter=FakeDrafter(slots=2))
     llamas = [make_llama("markov", draft_model=draft) for _ in range(3)]
     for number, llama in enumerate(llamas):
-        draft.bind(llama)
         llama.input_ids[:] = number
         llama.n_tokens = 19
     for number, length in ((0, 20), (1, 20), (0, 21), (2, 20), (0, 22)):
@@ -47,7 +44,6 @@ def test_the_text_used_longest_ago_gives_way(make_llama: Any) -> None:
 
 def test_load_state_replaces_the_buffer_and_nothing_breaks(make_llama: Any) -> None:
     plain, llama = make_llama("markov"), make_llama("markov", draft_model=NgramDraft(**LOOP))
-    llama.draft_model.bind(llama)
     texts = []
     for one in (plain, llama):
         one.create_completion(PROSE, max_tokens=30, temperature=0.0)
@@ -66,8 +62,6 @@ def test_several_llamas_share_one_pool(make_llama: Any) -> None:
     spec = {"spec": "ngram-mod", "pool": pool, "n_match": 4, "n_min": 4}
     first = make_llama("markov", draft_model=NgramDraft(**spec))
     second = make_llama("markov", draft_model=NgramDraft(**spec))
-    for llama in (first, second):
-        llama.draft_model.bind(llama)
     first.create_completion(PROSE, max_tokens=80, temperature=0.0)
     # The second one drafts at its first chance, from what the first one said.
     seen = []
@@ -84,8 +78,6 @@ def test_threads_with_a_llama_each_share_one_drafter(make_llama: Any) -> None:
     expected = [plain.create_completion(PROSE, **options)["choices"] for _ in range(3)][-1]
     draft = NgramDraft("ngram-mod,ngram-cache", n_match=3, n_min=1, slots=3)
     llamas = [make_llama("llama", draft_model=draft) for _ in range(4)]
-    for llama in llamas:
-        draft.bind(llama)
     results: list[Any] = [None] * 4
 
     def work(i: int) -> None:
@@ -107,13 +99,11 @@ def test_pickling_keeps_the_settings_and_leaves_pool_and_histories_behind(make_l
         pool=ngramspec.HashPool(capacity=1 << 12),
     )  # fmt: skip
     llama = make_llama("markov", draft_model=draft)
-    draft.bind(llama)
     llama.input_ids[:36] = [5, 6, 7, 9] * 9
     llama.n_tokens = 35
     assert draft(llama.input_ids[:36]).size == 20
     copy = pickle.loads(pickle.dumps(draft))
     assert (copy.max_draft, copy.drafter.slots, copy.counters.calls) == (20, 3, 0)
-    copy.bind(llama)
     assert copy(llama.input_ids[:4]).size == 0
     assert copy(llama.input_ids[:36]).size == 20
     with pytest.raises(StateError, match="give its name"):
@@ -122,10 +112,8 @@ def test_pickling_keeps_the_settings_and_leaves_pool_and_histories_behind(make_l
 
 def test_a_pickled_llama_brings_its_drafter(make_llama: Any) -> None:
     llama = make_llama("markov", draft_model=NgramDraft(**LOOP))
-    llama.draft_model.bind(llama)
     expected = llama.create_completion(PROSE, max_tokens=60, temperature=0.0)["choices"]
     copy = pickle.loads(pickle.dumps(llama))
-    copy.draft_model.bind(copy)
     assert copy.create_completion(PROSE, max_tokens=60, temperature=0.0)["choices"] == expected
     assert copy.draft_model.counters.accepted > 10
     copy.close()
@@ -138,7 +126,6 @@ def test_the_drafter_keeps_no_llama_alive(make_llama: Any) -> None:
     draft = NgramDraft(**LOOP)
     path = make_llama("markov").model_path
     llama = Llama(path, n_ctx=256, n_batch=256, verbose=False, draft_model=draft)
-    draft.bind(llama)
     llama.create_completion("abc", max_tokens=20)
     gone = weakref.ref(llama)
     del llama
@@ -159,8 +146,6 @@ def test_a_drafter_goes_with_its_last_reference(make_llama: Any, attached: bool)
         llama = Llama(path, n_ctx=256, n_batch=256, verbose=False, **given)
         if attached:
             attach(llama, draft)
-        else:
-            draft.bind(llama)
         llama.create_completion(PROSE, max_tokens=20)
         gone = weakref.ref(draft)
         del llama, draft, given

@@ -104,8 +104,6 @@ def make(make_llama: Any, mode: str, spec: str = "recycle", **settings: Any) -> 
     llama = make_llama("embedded", **{"n_ctx": 512, **settings}, **model_of(draft, mode))
     if mode == "attach":
         attach(llama, draft)
-    else:
-        draft.bind(llama)
     draft.reference = Reference(llama)
     return llama, draft, pool, draft.reference
 
@@ -317,7 +315,6 @@ def test_long_prompts_in_several_batches_show_the_last_one(make_llama: Any) -> N
 def test_who_learns_nothing_from_logits_reads_none(make_llama: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(LastBatch, "__init__", lambda *_: pytest.fail("it was read"))
     llama = make_llama("embedded", draft_model=NgramDraft("suffix"))
-    llama.draft_model.bind(llama)
     llama.create_completion(PROMPT, max_tokens=20, temperature=0.0)
     assert llama.draft_model.counters.failures == 0
 

@@ -61,7 +61,6 @@ def test_a_static_file_drafts_what_the_text_does_not_hold_yet(
     else:
         draft = NgramDraft("ngram-cache", **drafts)
         llama = make_llama("embedded", draft_model=draft)
-        draft.bind(llama)
     assert complete(llama) == plain
     assert draft.counters.accepted > 10
 
@@ -82,7 +81,6 @@ def test_a_file_of_another_tokenizer_is_refused(
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         other = make_llama("embedded", draft_model=draft)
-        draft.bind(other)
         text = complete(other)
     assert text == complete(llama)
     assert draft.counters.drafts == 0
