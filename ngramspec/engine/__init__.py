@@ -22,6 +22,7 @@ from ngramspec.engine.sampling import Sampling
 from ngramspec.engine.slot import SlotInfo
 from ngramspec.engine.sources.draft_model import DraftModel
 from ngramspec.engine.sources.mtp import MtpHeads
+from ngramspec.engine.sources.source import DraftSource
 from ngramspec.engine.target import Target
 from ngramspec.engine.thread import EngineThread
 from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
@@ -32,6 +33,7 @@ __all__ = [
     "DraftModel",
     "DraftModelInfo",
     "DraftPolicy",
+    "DraftSource",
     "Drafting",
     "Engine",
     "EngineStats",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.engine.decode import Sampler
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.reasoning import ReasoningSampler
@@ -30,7 +31,7 @@ from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.sources.prediction import PredictionSource
-from ngramspec.engine.sources.source import Chain, DraftSource, SlotwiseSource
+from ngramspec.engine.sources.source import Chain, DraftSource, NativeSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError
@@ -49,8 +50,8 @@ class Engine:
 
     Args:
         target: The model. Closed by its owner, after the engine.
-        drafter: Names of n-gram drafters, such as "suffix", your own object with begin, propose,
-            accept and end as Drafter has them, or None.
+        drafter: Names of n-gram drafters, such as "suffix", a native Drafter, a DraftSource of your
+            own, or None.
         slots: Requests that run at the same time, 1..target.num_sequences.
         params: Parameters by drafter name, as for create_drafter.
         draft_model: A source that is asked where it is worth its time, such as DraftModel.
@@ -113,7 +114,7 @@ class Engine:
         self._queue = Queue()
         named = drafter is None or isinstance(drafter, (str, list, tuple))
         self.drafters = Drafters(drafter if named else None, slots, params, kept_bytes, order)
-        self._own = None if named else SlotwiseSource(drafter, getattr(drafter, "name", "own"))
+        self._own = None if named else _own_source(drafter)
         self._prediction = PredictionSource(slots)
         self._draft_model = draft_model
         self._stats = EngineStats()
@@ -386,7 +387,7 @@ class Engine:
         unknown = DraftModelInfo(
             name=given.name, path="", nbytes=0, n_max=DEFAULT_MAX_DRAFT, n_min=0, p_min=0.0
         )
-        return getattr(given, "info", unknown)
+        return given.info or unknown
 
     def drafting(self) -> Drafting:
         """Return what drafts for requests that ask for nothing else, in which memory, or why not.
@@ -396,8 +397,7 @@ class Engine:
         found, own = self.drafters.shared_bytes(), self._own
         longest = self.drafters.max_draft
         if own is not None:
-            found[own.name] = int(getattr(own.drafter, "nbytes", 0))
-            longest = int(getattr(own.drafter, "max_draft", DEFAULT_MAX_DRAFT))
+            found[own.name], longest = own.nbytes, own.max_draft
         small = self.draft_model
         longest = max(longest, 0 if small is None else small.n_max)
         longest, notes = self._longest_draft(longest)
@@ -596,6 +596,16 @@ def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
         most = min(most, target.max_outputs)
     if most < slots:
         raise InputError(f"{slots} slots need batches of {slots} tokens, the target allows {most}")
+
+
+def _own_source(drafter: Any) -> DraftSource:
+    """Return the caller's drafter as a source."""
+    if isinstance(drafter, Drafter):
+        return NativeSource(drafter, DraftSource.name)
+    if not (isinstance(drafter, DraftSource) and isinstance(drafter.name, str)):
+        kind = type(drafter).__name__
+        raise InputError(f"drafter must be names, a Drafter or a named DraftSource, got {kind}")
+    return drafter
 
 
 def _check_shift(target: Target) -> None:

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ngramspec._native.engine.proposer import Proposer
 from ngramspec._native.engine.slot import Slot
@@ -19,14 +18,13 @@ from ngramspec.engine.request import NO_TOKENS
 from ngramspec.engine.room import Room
 from ngramspec.engine.sources.draft_counts import Duration
 from ngramspec.engine.sources.draft_model import count_right
-from ngramspec.engine.sources.source import Chain, DraftSource
+from ngramspec.engine.sources.source import Chain, Claims, DraftSource
 from ngramspec.errors import InputError
 
-Claims = npt.NDArray[np.float32]
 # Tokens drafted, and right ones, that a source without claims is assumed to start with.
 KNOWN, RIGHT = 2.0, 1.5
-MEMORY = 64.0  # weight of the past tokens of such a source, at most
 MOST_DRAFTED = 1024  # tokens that a source is asked for, as in arbiter.pyx
+MEMORY = 64.0  # weight of the past tokens of such a source, at most
 # What a source's price is multiplied by in each step without a call: it may have been a stall.
 FADE = 0.998
 FIRST_PRICE = 0.5  # of a token of a source whose calls were not timed yet, in passes over one
@@ -76,9 +74,9 @@ class Price:
 
     def of(self, source: DraftSource, policy: AutoPolicy) -> tuple[float, float]:
         """Return what a draft takes, and each of its tokens, in the unit of the policy's costs."""
-        stated = getattr(source, "price", None)
-        if policy.timed and stated is not None:
-            start, per_token = stated()
+        stated = source.price() if policy.timed else None
+        if stated is not None:
+            start, per_token = stated
             return float(start) * self.faded, float(per_token) * self.faded
         if policy.timed and self.per_token.seconds:
             return 0.0, self.per_token.seconds * self.faded
@@ -149,7 +147,7 @@ class Offers:
             had_right = had_right or right == known > 0
             self._policy.learn(slot.id, offer.source.name, offer.claims, right, known)
             self._remember(offer.source.name, right, min(known, right + 1))
-            if _has_own_passes(offer.source):
+            if offer.source.own_passes:
                 apart = offer.beside and slot.num_own > slot.num_own_right == 0
                 self._arbiter.learn(slot.id, offer.source.name, right, known, apart)
         streak = self._streaks.get(slot.id, 0)
@@ -172,7 +170,7 @@ class Offers:
         groups: dict[DraftSource, list[Slot]] = {}
         for slot in slots:
             for source in slot.sources:
-                if not _has_own_passes(source):
+                if not source.own_passes:
                     groups.setdefault(source, []).append(slot)
         found: dict[Slot, list[Offer]] = {}
         for source, members in groups.items():
@@ -219,7 +217,7 @@ class Offers:
         for slot, wish in wanted.items():
             draft = drafts.get(slot)
             if draft is None:  # paid for nothing, unless it is still reading the text
-                reading = source in slot.sources and _backlog(slot, source) > 0.0
+                reading = source in slot.sources and source.backlog(slot.id) > 0.0
                 self._arbiter.learn(slot.id, source.name, 0, 0 if reading else 1)
                 continue
             try:
@@ -234,7 +232,7 @@ class Offers:
         free = self._free_of(slot)
         sent = slot.draft.size
         room = proposer.limit(slot, source.name)
-        longest = min(getattr(source, "max_draft", MOST_DRAFTED), MOST_DRAFTED)
+        longest = min(source.max_draft, MOST_DRAFTED)
         asked = self._arbiter.ask(
             slot.id,
             source.name,
@@ -246,15 +244,15 @@ class Offers:
             proposer.batch_tokens() - sent,
             proposer.decoding,
             price.sharing,
-            hasattr(source, "extend"),
-            price.faded * _backlog(slot, source) if self._policy.timed else 0.0,
+            source.extends,
+            price.faded * source.backlog(slot.id) if self._policy.timed else 0.0,
             None if free is None else free.parents,
             proposer.width or 1,
-            hasattr(source, "bound"),
+            source.stops,
             slot.min_draft,
             max(self._room.left(slot.generation, slot.length), 1),
         )
-        if asked.tokens and hasattr(source, "bound"):
+        if asked.tokens and source.stops:
             source.bound(slot.id, partial(self._arbiter.pays, slot.id, source.name))
         before = NO_TOKENS
         if asked.after and free is not None:
@@ -329,12 +327,12 @@ class Offers:
 
     def _claims(self, slot: Slot, source: DraftSource, draft: TokenIds) -> Claims | None:
         """Return a source's confidence in its draft; if it is invalid, shut the source out."""
-        confidence = getattr(source, "confidence", None)
-        if confidence is None:
-            known, right = self._record.get(source.name, (KNOWN, RIGHT))
-            return np.full(draft.size, right / known, dtype=np.float32)
         try:
-            claims = np.ascontiguousarray(confidence(slot.id), dtype=np.float32)[: draft.size]
+            confidence = source.confidence(slot.id)
+            if confidence is None:
+                known, right = self._record.get(source.name, (KNOWN, RIGHT))
+                return np.full(draft.size, right / known, dtype=np.float32)
+            claims = np.ascontiguousarray(confidence, dtype=np.float32)[: draft.size]
             if claims.shape != draft.shape or not ((claims >= 0) & (claims <= 1)).all():
                 raise InputError(f"a draft of {draft.size} tokens needs {draft.size} probabilities")
         except Exception as error:
@@ -384,13 +382,4 @@ def _first_with(offers: Sequence[Offer], tokens: TokenIds) -> Offer:
 def _priced(slots: Sequence[Slot]) -> list[DraftSource]:
     """Return the sources of the slots that take time, each once."""
     found = dict.fromkeys(source for slot in slots for source in slot.sources)
-    return [source for source in found if _has_own_passes(source)]
-
-
-def _has_own_passes(source: DraftSource) -> bool:
-    return bool(getattr(source, "own_passes", False))
-
-
-def _backlog(slot: Slot, source: DraftSource) -> float:
-    """Return the seconds that a source needs to read what it has not read of the slot's text."""
-    return float(source.backlog(slot.id)) if hasattr(source, "backlog") else 0.0
+    return [source for source in found if source.own_passes]

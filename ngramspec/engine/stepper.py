@@ -23,9 +23,6 @@ from ngramspec.engine.room import Room
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
 from ngramspec.engine.slot_tasks import SlotTasks
-from ngramspec.engine.sources.draft_model import DraftModel
-from ngramspec.engine.sources.mtp import MtpHeads
-from ngramspec.engine.sources.prediction import PredictionSource
 from ngramspec.engine.sources.source import Chain, DraftSource
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, NgramspecError, StateError
@@ -235,11 +232,6 @@ class Stepper:
             self._adapters = request.adapters
         kept = self.sequences.begin(slot, request, kept)
         self.touch(slot)
-        for source in ticket.sources:
-            if isinstance(source, PredictionSource):
-                source.predict(slot.id, request.prediction_ids)
-            elif isinstance(source, (DraftModel, MtpHeads)):
-                source.enter(slot.id, wanted.namespace, wanted.p_min)
         timings, now = made.timings, time.perf_counter()
         deadline = 0.0 if request.timeout is None else now + request.timeout
         longest = self.sequences.longest_draft(wanted.max_draft)
@@ -247,6 +239,7 @@ class Stepper:
         slot.start(
             made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline, shortest
         )
+        self._chain.start(slot)
         self.request_ids[slot.id] = request.id
         timings.started, timings.num_cached = now, kept
         # An earlier cancel set the queue's flag, which makes the next step schedule as well.

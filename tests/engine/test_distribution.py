@@ -11,14 +11,14 @@ import pytest
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, FixedLength, Request, Sampling, Speculation
+from ngramspec.engine import DraftSource, Engine, FixedLength, Request, Sampling, Speculation
 
 SAMPLES = 20_000
 SAMPLING = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}
 SLOTS = 32
 
 
-class Popular:
+class Popular(DraftSource):
     """Drafts what was emitted in the same place before, wrong or right: pairs seen earlier."""
 
     name = "popular"
@@ -31,7 +31,7 @@ class Popular:
     def begin(self, slot: int, token_ids: Any) -> None:
         self._now[slot] = []
 
-    def propose(self, slot: int, limit: int) -> Any:
+    def draft(self, slot: int, limit: int) -> Any:
         guess = self._seen[int(self._rng.integers(len(self._seen)))]
         return np.array(guess[:limit], dtype=np.int32)
 

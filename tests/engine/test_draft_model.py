@@ -83,7 +83,7 @@ def test_drafts_end_where_another_token_does_not_pay(n_min: int, size: int) -> N
 def test_a_request_may_set_its_own_bound() -> None:
     drafts, _ = make(p_min=0.5)
     for wanted, size in ((0.9999, 0), (None, 3), (0.0, 3)):
-        drafts.enter(0, "", wanted)
+        drafts.start(0, Request(prompt_ids=int32([5]), speculation=Speculation(p_min=wanted)))
         drafts.begin(0, int32([5, 6]))
         assert drafts.propose([0], [9])[0].size == size
         drafts.end(0)

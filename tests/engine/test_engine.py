@@ -189,8 +189,8 @@ def test_speculation_may_be_off_or_shorter_for_one_request() -> None:
 class Short(Oracle):
     """Drafts 3 tokens at most."""
 
-    def propose(self, slot: int, max_tokens: int = 64) -> np.ndarray:
-        return super().propose(slot, min(max_tokens, 3))
+    def draft(self, slot: int, limit: int) -> np.ndarray:
+        return super().draft(slot, min(limit, 3))
 
 
 @pytest.mark.parametrize("policy", [FixedLength(16), None], ids=["fixed", "auto"])
@@ -218,8 +218,8 @@ class WrongAtFirst(Oracle):
 
     asked = 0
 
-    def propose(self, slot: int, limit: int) -> np.ndarray:
-        draft = super().propose(slot, limit)
+    def draft(self, slot: int, limit: int) -> np.ndarray:
+        draft = super().draft(slot, limit)
         self.asked += 1
         if self.asked <= 2:
             draft = 1 + draft % (self.target.vocab_size - 1)

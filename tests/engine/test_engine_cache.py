@@ -138,8 +138,8 @@ def test_a_copy_replaces_what_the_slot_held() -> None:
 class TwoRight(Oracle):
     """Two tokens of every draft are right."""
 
-    def propose(self, slot: int, limit: int) -> Any:
-        draft = super().propose(slot, limit)
+    def draft(self, slot: int, limit: int) -> Any:
+        draft = super().draft(slot, limit)
         draft[2:3] = 1 + draft[2:3] % 96
         self.drafts[slot] = draft.tolist()
         return draft

@@ -106,9 +106,9 @@ def test_right_drafts_save_most_steps(slots: int) -> None:
 
 def test_one_slot_with_wrong_drafts_does_not_slow_down_the_others() -> None:
     class Mixed(Oracle):
-        def propose(self, slot: int, limit: int) -> Any:
+        def draft(self, slot: int, limit: int) -> Any:
             self.right = float(slot != 0)
-            return super().propose(slot, limit)
+            return super().draft(slot, limit)
 
     stats, made, _ = run(lambda target: Mixed(target), 4, 4, 600)
     assert stats.num_steps <= 600

@@ -93,9 +93,9 @@ def test_a_small_draft_is_not_cut_for_large_ones() -> None:
 
 def test_sources_are_asked_for_no_more_than_a_decode_holds() -> None:
     class Noted(Oracle):
-        def propose(self, slot: int, limit: int) -> Any:
+        def draft(self, slot: int, limit: int) -> Any:
             self.check(limit <= 7, f"asked for {limit} tokens")
-            return super().propose(slot, limit)
+            return super().draft(slot, limit)
 
     target = FakeTarget(max_batch=8)
     oracle = Noted(target)

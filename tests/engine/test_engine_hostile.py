@@ -13,6 +13,7 @@ from helpers.fake_target import END, Failing, FakeTarget, Garbage, Oracle
 from ngramspec._native.engine.decode import Sampler
 from ngramspec.engine import (
     Chunk,
+    DraftSource,
     Engine,
     FixedLength,
     Generation,
@@ -20,7 +21,6 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.sources.source import SlotwiseSource
 from ngramspec.errors import BackendError, InputError
 
 pytestmark = pytest.mark.usefixtures("still")
@@ -28,21 +28,21 @@ pytestmark = pytest.mark.usefixtures("still")
 Submit = Callable[..., Generation]
 
 
-class Always:
+class Always(DraftSource):
     """A drafter that returns the same object every time."""
 
     name = "always"
 
-    def __init__(self, draft: Any) -> None:
-        self.draft = draft
+    def __init__(self, same: Any) -> None:
+        self.same = same
         self.proposals = 0
 
     def begin(self, slot: int, token_ids: np.ndarray) -> None:
         pass
 
-    def propose(self, slot: int, limit: int) -> Any:
+    def draft(self, slot: int, limit: int) -> Any:
         self.proposals += 1
-        return self.draft
+        return self.same
 
     def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
         pass
@@ -116,7 +116,7 @@ def test_a_source_that_raises_is_off_for_that_request_only(method: str) -> None:
     assert engine.source_failures() == {"failing": 2}
     assert (oracle.begun, engine.stats().num_drafts > 0) == {
         "begin": (0, False),
-        "propose": (2, False),
+        "draft": (2, False),
         "accept": (2, False),
         "end": (2, True),
     }[method]
@@ -126,10 +126,10 @@ def test_a_source_that_fails_for_one_slot_still_drafts_for_the_others() -> None:
     target = FakeTarget()
 
     class Picky(Oracle):
-        def propose(self, slot: int, limit: int) -> np.ndarray:
+        def draft(self, slot: int, limit: int) -> np.ndarray:
             if slot == 1:
                 raise ValueError("not slot 1")
-            return super().propose(slot, limit)
+            return super().draft(slot, limit)
 
     engine = Engine(target, Picky(target), slots=3)
     made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(3)])
@@ -139,7 +139,8 @@ def test_a_source_that_fails_for_one_slot_still_drafts_for_the_others() -> None:
 
 def test_a_failing_first_source_leaves_the_second_one_on() -> None:
     target = FakeTarget()
-    second = SlotwiseSource(Oracle(target), "second")
+    second = Oracle(target)
+    second.name = "second"
     engine = Engine(target, Always(None), draft_model=second)
     assert run(engine, [1]) == [target.expected([1], 30)]
     assert engine.stats().num_accepted_tokens > 15
@@ -357,13 +358,12 @@ def test_drafts_that_do_not_fit_the_cache_leave_idle_slots_alone() -> None:
     assert engine.stats().num_drafts > 0
 
 
-def test_a_drafter_may_have_any_name() -> None:
-    target = FakeTarget()
-    drafter = Always(int32([1, 2]))
-    drafter.name = 7  # type: ignore[assignment]
-    engine = Engine(target, drafter)
-    assert run(engine, [1, 2]) == [target.expected([1, 2], 30)]
-    assert engine.stats().num_drafts > 0
+def test_what_is_no_source_is_refused() -> None:
+    nameless = Always(int32([1, 2]))
+    nameless.name = 7  # type: ignore[assignment]
+    for drafter, kind in ((nameless, "Always"), (object(), "object"), (7, "int")):
+        with pytest.raises(InputError, match=f"a named DraftSource, got {kind}"):
+            Engine(FakeTarget(), drafter)
 
 
 def test_no_possible_token_fails_the_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,6 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.sources.source import SlotwiseSource
 from ngramspec.errors import BackendError, CapacityError
 
 SMALL = {
@@ -122,7 +121,8 @@ class Lossless(RuleBasedStateMachine):
         """Return a source that is asked where the first has no draft."""
         if kind == "oracle":
             self.oracles.append(Oracle(self.target, 0.8, 1))
-            return SlotwiseSource(self.oracles[-1], "second")
+            self.oracles[-1].name = "second"
+            return self.oracles[-1]
         period = self.target.period + (kind == "wrong model")
         size = {"vocab_size": 31, "sequences": self.slots, "context_size": 60, "max_batch": 9}
         return DraftModel(FakeTarget(period=period, **size), n_max=3) if kind else None

@@ -22,7 +22,7 @@ ANSWER = list(range(10, 40))
 
 def source(prediction: list[int], prompt: list[int] = PROMPT) -> PredictionSource:
     made = PredictionSource(2)
-    made.predict(1, int32(prediction))
+    made.start(1, Request(prompt_ids=int32(prompt), prediction_ids=int32(prediction)))
     made.begin(1, int32(prompt))
     return made
 
@@ -67,7 +67,8 @@ def test_a_slot_without_a_new_prediction_drafts_nothing() -> None:
 
 def test_slots_have_their_own_predictions() -> None:
     made = source(ANSWER)
-    made.predict(0, int32([7, 8, 9, 10]))
+    wanted = Request(prompt_ids=int32(PROMPT), prediction_ids=int32([7, 8, 9, 10]))
+    made.start(0, wanted)
     made.begin(0, int32(PROMPT))
     drafts = made.propose([0, 1], [3, 3])
     assert [draft.tolist() for draft in drafts] == [[7, 8, 9], ANSWER[:3]]

@@ -11,12 +11,12 @@ import pytest
 from helpers.backends import int32
 from ngramspec import create_drafter
 from ngramspec._native.engine.slot import Slot
-from ngramspec.engine.sources.source import Chain, SlotwiseSource
+from ngramspec.engine.sources.source import Chain, DraftSource, NativeSource
 
 VALID = np.array([0, *[1] * 9], dtype=np.uint8)  # ten tokens, 0 ends
 
 
-class Scripted:
+class Scripted(DraftSource):
     """A source whose drafts are given by slot; it notes all calls."""
 
     def __init__(self, name: str, drafts: dict[int, Any], fails: Sequence[str] = ()) -> None:
@@ -40,9 +40,6 @@ class Scripted:
 
     def end(self, slot: int) -> None:
         self.note("end", slot)
-
-    def stats(self) -> dict[str, Any]:
-        return {}
 
 
 def slots(*sources: Any, count: int = 2) -> list[Slot]:
@@ -196,7 +193,7 @@ def test_what_is_no_draft_shuts_the_source_out_for_its_slot(draft: Any) -> None:
 
 def test_native_drafters_are_asked_slot_by_slot() -> None:
     drafter = create_drafter("ngram-simple", slots=2, size_n=2, size_m=4)
-    source = SlotwiseSource(drafter)
+    source = NativeSource(drafter)
     for slot in (0, 1):
         source.begin(slot, int32([1, 2, 3 + slot, 1]))
         source.accept(slot, int32([2]), 0)
@@ -204,12 +201,11 @@ def test_native_drafters_are_asked_slot_by_slot() -> None:
     source.accept(0, int32([3, 1]), 2)
     source.end(0)
     assert (source.name, source.stats()["ngram-simple"].num_accepted_tokens) == ("ngram", 2)
-    assert SlotwiseSource(Scripted("own", {}), "own").stats() == {}
 
 
 def test_the_memory_of_a_text_that_was_much_longer_is_freed() -> None:
     drafter = create_drafter("suffix,ngram-cache", slots=2)
-    source, sizes = SlotwiseSource(drafter), []
+    source, sizes = NativeSource(drafter), []
     text = np.random.default_rng(0).integers(0, 5000, 60_000, dtype=np.int32)
     for length in (60_000, 10_000, 7000, 9000):  # the third is an eighth of the longest or less
         source.begin(0, text[:length])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
-from ngramspec.engine import Engine, FixedLength, Request
+from ngramspec.engine import Engine, FixedLength, Request, Speculation
 from ngramspec.engine.sources.spelling import Speller
 from ngramspec.engine.sources.translated_model import TranslatedDraftModel
 from ngramspec.engine.sources.translation import Translator
@@ -103,7 +103,8 @@ def test_cache_and_translation_follow_the_text(options: Any, data: st.DataObject
         elif action in ("begin", "enter"):
             drafts.end(slot)
             if action == "enter":
-                drafts.enter(slot, str(data.draw(st.integers(0, 3))), None)
+                wanted = Speculation(namespace=str(data.draw(st.integers(0, 3))))
+                drafts.start(slot, Request(prompt_ids=int32([1]), speculation=wanted))
             texts[slot] = texts[slot][: data.draw(st.integers(1, 30))] + data.draw(tokens)
             drafts.begin(slot, int32(texts[slot]))
         elif action == "end":

@@ -404,7 +404,8 @@ class Bench:
         if isinstance(self.small, MtpHeads):
             self.small.follow(mode.small)  # forgets the last run; without them no pass costs more
         elif small is not None:
-            small.enter(0, "of another run")  # what the last run left is dropped
+            others = dataclasses.replace(request.speculation, namespace="of another run")
+            small.start(0, dataclasses.replace(request, speculation=others))  # drops the last run's
         engine = Engine(
             self._target,
             mode.names or None,

@@ -1,122 +1,152 @@
-"""DraftSource: proposes drafts for slots; Chain: a slot's first source with a draft wins."""
+"""DraftSource: the base of sources; Chain: a slot's first source with a draft wins."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ngramspec._native.core.flags import leading_flagged
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.engine.slot import Slot
 from ngramspec.arrays import TokenIds
+from ngramspec.drafters.config import MAX_LENGTH
 from ngramspec.drafters.slot_pool import KEPT
-from ngramspec.engine.request import NO_TOKENS
+from ngramspec.engine.drafting import DraftModelInfo
+from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.errors import InputError, StateError
 from ngramspec.stats import SourceStats
 
 log = logging.getLogger(__name__)
 
+Claims: TypeAlias = npt.NDArray[np.float32]
+Pays: TypeAlias = Callable[[list[float]], bool]
 MUCH_LONGER = 8  # times as long as a new prompt: the memory of such a text is freed
 
 
-class DraftSource(Protocol):
-    """Proposes drafts for many slots. Called by the engine's thread."""
+class DraftSource:
+    """Proposes drafts for many slots: the base of what an engine asks. Its thread makes all calls.
 
-    name: str
+    A source of your own derives from it and overrides begin, draft (or propose), accept and end;
+    the rest has defaults. One that raises is switched off for the slot's request.
+
+    name: In the policy and in statistics.
+    native: The native drafter behind it, which the engine asks without Python where it can.
+    own_passes: Drafting takes time, such as passes of a model: it is asked only where its tokens
+        are expected to be worth it.
+    max_draft: Its longest draft, in tokens.
+    extends: It has `extend`.
+    stops: It ends its drafts as `bound` says.
+    info: Of a draft model, for monitoring.
+    """
+
+    name: str = "own"
+    native: Drafter | None = None
+    own_passes = False
+    max_draft: int = MAX_LENGTH
+    extends = stops = False
+    info: DraftModelInfo | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Return its memory, for monitoring."""
+        return 0
+
+    def start(self, slot: int, request: Request) -> None:
+        """Hear of a request that gets the slot, before its prompt is read."""
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
-        """Start a request whose prompt is token_ids (int32, not kept)."""
+        """Start a request whose prompt is token_ids (int32, not kept); the target has read it."""
+
+    def draft(self, slot: int, limit: int) -> TokenIds:
+        """Return a draft of at most `limit` tokens, empty for none."""
+        return NO_TOKENS
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
-        """Return one draft per slot, of at most limits[i] tokens, empty for none."""
+        """Return one draft per slot, of at most limits[i] tokens: by default, `draft` of each."""
+        return [self.draft(slot, limit) for slot, limit in zip(slots, limits, strict=True)]
+
+    def extend(
+        self, slots: Sequence[int], before: Sequence[TokenIds], limits: Sequence[int]
+    ) -> list[TokenIds]:
+        """Return drafts after before[i], which another source has drafted; needs `extends`."""
+        raise NotImplementedError
+
+    def confidence(self, slot: int) -> Claims | None:
+        """Return for each token of the last draft how likely it is right if those before it are.
+
+        float32; None = they count as equally likely, by how often its tokens were right.
+        """
+        return None
+
+    def bound(self, slot: int, pays: Pays) -> None:
+        """End the next draft where pays(claims so far) is false: no more is worth its time."""
+
+    def price(self) -> tuple[float, float] | None:
+        """Return the seconds that the drafts of a call take, and each token; None = time them."""
+        return None
+
+    def backlog(self, slot: int) -> float:
+        """Return the seconds that it takes to read what was not read of the slot's text."""
+        return 0.0
+
+    def shorten(self, slot: int, length: int) -> None:
+        """Hear that only the first `length` tokens of the last draft are sent."""
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
         """Take emitted tokens, of which the first num_accepted are the source's last draft."""
+
+    def shift(self, slot: int, first: int, count: int) -> None:
+        """Hear that the context has discarded `count` tokens from `first` on."""
 
     def end(self, slot: int) -> None:
         """End the slot's request."""
 
     def stats(self) -> dict[str, SourceStats]:
         """Return counts by drafter name."""
-
-    # Optional: shift(slot, first, count): the context has discarded `count` tokens from `first` on.
-    #   For sources that hold no more tokens than a context.
-    # Optional: shorten(slot, length): only the first `length` tokens of the last draft are sent.
-    #   For sources that count what they draft.
-    # Optional, for an AutoPolicy:
-    #   confidence(slot) -> float32, one per token of the last draft: how likely it is right if
-    #       those before it are; without it every token counts as equally likely.
-    #   own_passes: True when drafting takes time, such as passes of a model: it is asked only where
-    #       its tokens are expected to be worth it.
-    #   max_draft: its longest draft, in tokens.
-    #   price() -> (start, per_token): what the drafts of a call take in seconds, and each token of
-    #       them; without it the calls are timed.
-    #   backlog(slot) -> seconds: what it takes to read what was not read of the slot's text.
-    #   bound(slot, pays): it had better end its next draft for the slot where pays(claims), given
-    #       the claims of the tokens so far, is false: another token is not worth its time.
-    #   extend(slots, before, limits) -> drafts after before[i], which another source has drafted.
+        return {}
 
 
-class SlotwiseSource:
-    """A source that is asked slot by slot, such as a native Drafter or one of your own.
+class NativeSource(DraftSource):
+    """A native Drafter as a source.
 
     Args:
-        drafter: begin, propose, accept, end and stats as Drafter has them.
-        name: Its name in the policy and in statistics.
+        drafter: Made for the engine's slots.
+        name: Its name in the policy.
     """
 
-    def __init__(self, drafter: Any, name: str = "ngram") -> None:
-        self.drafter = drafter
-        self.name = str(name)  # a custom drafter's name may be of any type
-        self.begin: Callable[[int, TokenIds], None] = drafter.begin
-        self.accept: Callable[[int, TokenIds, int], None] = drafter.accept
-        self.end: Callable[[int], None] = drafter.end
-        self._propose = drafter.propose
-        for optional in (
-            "confidence",
-            "shorten",
-            "shift",
-            "own_passes",
-            "price",
-            "backlog",
-            "bound",
-            "max_draft",
-        ):
-            if hasattr(drafter, optional):
-                setattr(self, optional, getattr(drafter, optional))
-        # The engine asks a native drafter without Python where a slot has no other source.
-        self.native = drafter if isinstance(drafter, Drafter) else None
-        if self.native is not None:
-            self.begin = self._begin
+    native: Drafter
+
+    def __init__(self, drafter: Drafter, name: str = "ngram") -> None:
+        self.native, self.name, self.max_draft = drafter, name, drafter.max_draft
+        self.draft, self.confidence = drafter.propose, drafter.confidence  # type: ignore[method-assign]
+        self.accept, self.shorten = drafter.accept, drafter.shorten  # type: ignore[method-assign]
+        self.end, self.stats = drafter.end, drafter.stats  # type: ignore[method-assign]
         self._longest: dict[int, int] = {}  # text by slot since its memory was freed
 
-    def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
-        """Ask for each slot's draft in turn."""
-        propose = self._propose
-        return [propose(slot, limit) for slot, limit in zip(slots, limits, strict=True)]
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of histories and sources, without what they share."""
+        return self.native.nbytes
 
-    def forget(self, slot: int) -> None:
-        """Drop the text of an idle slot of a native drafter, and free its memory."""
-        with suppress(StateError):  # a source that was shut out may not have ended its request
-            self.drafter.end(slot)
-        self.drafter.forget(slot)
-        self._longest.pop(slot, None)
-
-    def _begin(self, slot: int, token_ids: TokenIds) -> None:
+    def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request; each would clear the memory of a much longer text, so that is freed."""
-        longest = max(self._longest.get(slot, 0), self.drafter.length(slot))
+        longest = max(self._longest.get(slot, 0), self.native.length(slot))
         self._longest[slot] = longest
         if longest > max(KEPT, MUCH_LONGER * len(token_ids)):
             self.forget(slot)
-        self.drafter.begin(slot, token_ids)
+        self.native.begin(slot, token_ids)
 
-    def stats(self) -> dict[str, SourceStats]:
-        """Return the drafter's counts, none when it keeps none."""
-        return self.drafter.stats() if hasattr(self.drafter, "stats") else {}
+    def forget(self, slot: int) -> None:
+        """Drop the text of an idle slot, and free its memory."""
+        with suppress(StateError):  # a source that was shut out may not have ended its request
+            self.native.end(slot)
+        self.native.forget(slot)
+        self._longest.pop(slot, None)
 
 
 class Chain:
@@ -130,6 +160,12 @@ class Chain:
     def __init__(self, valid: Any) -> None:
         self.valid = valid
         self.failures: dict[str, int] = {}  # calls that raised, by source name
+
+    def start(self, slot: Slot) -> None:
+        """Tell all sources of the slot which request it has got."""
+        request = slot.generation.request
+        for source in slot.sources:
+            self._guarded(slot, source, lambda s: s.start(slot.id, request))
 
     def begin(self, slot: Slot) -> None:
         """Start the slot's request on all of its sources; its prompt is read."""
@@ -163,7 +199,7 @@ class Chain:
 
     def send(self, slot: Slot, source: DraftSource, length: int) -> None:
         """Tell a source that counts its drafts how much of the last one is sent."""
-        self._guarded(slot, source, lambda s: getattr(s, "shorten", _ignore)(slot.id, length))
+        self._guarded(slot, source, lambda s: s.shorten(slot.id, length))
 
     def shorten(self, slot: Slot, length: int) -> None:
         """Tell the sources of a slot's draft that only its first `length` tokens are sent."""
@@ -191,9 +227,7 @@ class Chain:
     def shift(self, slot: Slot, first: int, count: int) -> None:
         """Tell the sources that follow the context that it has discarded tokens."""
         for source in slot.sources:
-            self._guarded(
-                slot, source, lambda s: getattr(s, "shift", _ignore)(slot.id, first, count)
-            )
+            self._guarded(slot, source, lambda s: s.shift(slot.id, first, count))
 
     def end(self, slot: Slot) -> None:
         """End the slot's request on all of its sources."""
@@ -243,8 +277,7 @@ class Chain:
         if not before:
             return source.propose(ids, limits)
         first = [before.get(slot, NO_TOKENS) for slot in slots]
-        drafts: list[TokenIds] = source.extend(ids, first, limits)  # type: ignore[attr-defined]
-        return drafts
+        return source.extend(ids, first, limits)
 
     def _ask_one(
         self,
@@ -293,9 +326,5 @@ class Chain:
 
 def most_of(source: DraftSource, slot: Slot, limit: int) -> int:
     """Return a source's longest draft for a slot, 0 where that is too short to be sent."""
-    most = min(limit, getattr(source, "max_draft", limit))
+    most = min(limit, source.max_draft)
     return most if most >= slot.min_draft else 0
-
-
-def _ignore(*call: int) -> None:
-    """Do nothing."""

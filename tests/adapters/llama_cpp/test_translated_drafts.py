@@ -350,7 +350,8 @@ def test_a_next_turn_reads_only_what_is_new(small: Any) -> None:
     (draft,) = drafts.propose([0], [4])
     assert text_of(model, draft) == "".join(WORDS[5:9])
     assert sum(sizes) < 40
-    drafts.enter(0, "another namespace", None)
+    wanted = Speculation(namespace="another namespace")
+    drafts.start(0, Request(prompt_ids=model.tokenize(text), speculation=wanted))
     sizes.clear()
     drafts.begin(0, model.tokenize(text))
     assert drafts.backlog(0) > 3 * first
