@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
 from ngramspec.adapters.llama_cpp.exact import check_exact, open_tested
@@ -44,7 +45,6 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.policy import DraftPolicy
 from ngramspec.errors import InputError, StateError
 from ngramspec.models import embedded_model
 from ngramspec.structured.json_schema import schema_grammar
@@ -102,7 +102,7 @@ class LLM:
             share a cache, as they do unless `exact` or `settings` says otherwise; "off" = 1.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
-        policy: "auto", "gate" or "fixed", see make_policy; or your own.
+        policy: "auto", "gate" or "fixed", see make_policy; or an AutoPolicy.
         max_draft: Longest draft in tokens, >= 1; None = 64. Must be None with a policy of your own,
             which sets the length itself.
         calibrate: Most seconds for measuring what passes cost, for "auto", where that is not known
@@ -159,7 +159,7 @@ class LLM:
         fit: bool | Limits = True,
         flash_attn: bool | Literal["auto"] = "auto",
         params: Mapping[str, Mapping[str, Any]] | None = None,
-        policy: str | DraftPolicy = "auto",
+        policy: str | AutoPolicy = "auto",
         max_draft: int | None = None,
         calibrate: float | None = None,
         exact: bool = False,

@@ -10,12 +10,10 @@ One step: schedule, propose, decode, verify, accept, emit.
 from __future__ import annotations
 
 from ngramspec._native.engine.figures import EngineStats, Histogram, Timings
-from ngramspec._native.engine.gate import Gate
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.drafting import Drafting, DraftModelInfo
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
-from ngramspec.engine.policy import DraftPolicy, FixedLength
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import Sampling
@@ -32,14 +30,11 @@ __all__ = [
     "Chunk",
     "DraftModel",
     "DraftModelInfo",
-    "DraftPolicy",
     "DraftSource",
     "Drafting",
     "Engine",
     "EngineStats",
     "EngineThread",
-    "FixedLength",
-    "Gate",
     "Generation",
     "Histogram",
     "MtpHeads",

@@ -19,10 +19,10 @@ from ngramspec._native.engine.transcript import Pieces, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES, WITH_TREES
 from ngramspec.engine.branches import AUTO, most_branches
-from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
+from ngramspec.engine.drafting import Drafting, DraftModelInfo, unpaid
 from ngramspec.engine.gains import seconds_saved
 from ngramspec.engine.generation import Generation
-from ngramspec.engine.policy import DraftPolicy, make_policy
+from ngramspec.engine.policy import make_policy
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import is_int
@@ -55,8 +55,8 @@ class Engine:
         slots: Requests that run at the same time, 1..target.num_sequences.
         params: Parameters by drafter name, as for create_drafter.
         draft_model: A source that is asked where it is worth its time, such as DraftModel.
-        policy: How long drafts may be: "auto", "gate" or "fixed", see make_policy; or your own.
-            None = "auto".
+        policy: How long drafts may be: "auto", "gate" or "fixed", see make_policy; or an
+            AutoPolicy. None = "auto".
         max_queue: Requests that may wait for a slot.
         exact: Refuse to run unless the target computes the same bits in any batch, and keep
             batches within the size up to which it does.
@@ -91,7 +91,7 @@ class Engine:
         slots: int = 1,
         params: Mapping[str, Mapping[str, Any]] | None = None,
         draft_model: DraftSource | None = None,
-        policy: str | DraftPolicy | None = None,
+        policy: str | AutoPolicy | None = None,
         max_queue: int = 1024,
         exact: bool = False,
         kept_bytes: int = KEPT_BYTES,
@@ -120,13 +120,13 @@ class Engine:
         self._stats = EngineStats()
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
         self._chain = Chain(_draftable(target.vocab_size, ends))
-        if policy is None or isinstance(policy, str):
+        if not isinstance(policy, AutoPolicy):
             name = "auto" if policy is None else policy
             policy = make_policy(name, DEFAULT_MAX_DRAFT, max_rollback=target.max_rollback)
         self._policy = policy
         self._branches, self._unbranched = most_branches(tree, target, policy)
         # Before it learns: a few passes on a busy machine tell little.
-        self._costs = self._policy.costs() if isinstance(self._policy, AutoPolicy) else None
+        self._costs = policy.costs() if policy.weighs else None
         self._ends, self._pieces = ends, dict[bool, Pieces]()
         self._pieces_of(False)
         self._stepper = Stepper(
@@ -373,8 +373,7 @@ class Engine:
 
         Empty unless the policy knows what passes cost in seconds.
         """
-        policy = self._policy
-        if not isinstance(policy, AutoPolicy) or not policy.timed:
+        if not (self._policy.weighs and self._policy.timed):
             return {}
         return seconds_saved(self._stats, self.source_stats())
 
@@ -408,13 +407,13 @@ class Engine:
             drafters=found,
             slot_bytes=self.drafters.slot_bytes(),
             draft_model=small,
-            policy=policy_name(self._policy),
+            policy=self._policy.name,
             longest=longest,
             branches=self._branches if self._has_trees else 1,
-            branch_bytes=int(getattr(self._target, "branch_bytes", 0)),
+            branch_bytes=self._target.branch_bytes,
             types=(*DRAFTER_NAMES, *self._second) if self._longest_draft(1)[0] else (),
             rollback=self._stepper.sequences.rollback,
-            state_bytes=int(getattr(self._target, "state_bytes", 0)),
+            state_bytes=self._target.state_bytes,
             notes=tuple(notes),
         )
 
@@ -446,8 +445,7 @@ class Engine:
             return 0, ["the model cannot take tokens back"]
         if self._capacity == 1:
             return 0, ["a batch holds a single token"]
-        allowed = longest_of(self._policy)
-        wanted = wanted if allowed is None else min(wanted, allowed)
+        wanted = min(wanted, self._policy.max_draft)
         room = min(self._capacity, self._target.max_outputs or self._capacity)
         most = min(wanted, room - 1, sequences.longest_draft(None) or wanted)
         if most < wanted and most == room - 1:

@@ -16,7 +16,6 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason, Generation
 from ngramspec.engine.offers import Offers
-from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.request import Adapters
 from ngramspec.engine.room import Room
@@ -59,7 +58,7 @@ class Stepper:
         slots: Sequence[Slot],
         queue: Queue,
         chain: Chain,
-        policy: DraftPolicy,
+        policy: AutoPolicy,
         stats: EngineStats,
         min_draft: int = 0,
         shifts: bool = False,
@@ -77,7 +76,7 @@ class Stepper:
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self._plan = Plan(slots, capacity, target.max_outputs, chain.shorten)
         self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind, max_branches)
-        self._offers = Offers(chain, policy, self._room) if isinstance(policy, AutoPolicy) else None
+        self._offers = Offers(chain, policy, self._room) if policy.weighs else None
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
@@ -323,7 +322,7 @@ class Stepper:
             self.sequences.unsettled.clear()
         if not plan.advance(stats, seconds):
             self._policy.observe(len(batch), seconds - aside)
-            if aside and isinstance(self._policy, AutoPolicy):
+            if aside:
                 self._policy.spend(aside)
             return True
         for slot in plan.members:
@@ -366,7 +365,7 @@ class Stepper:
         if slot.num_accepted < slot.num_drafted:
             started = time.perf_counter()
             self.sequences.reject(slot)
-            if slot.num_branches > 1 and isinstance(self._policy, AutoPolicy):
+            if slot.num_branches > 1:
                 seconds = time.perf_counter() - started
                 self._policy.observe_branches(slot.num_branches, seconds)
         if not slot.taught or slot.priced:

@@ -11,7 +11,14 @@ import pytest
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import DraftSource, Engine, FixedLength, Request, Sampling, Speculation
+from ngramspec.engine import (
+    AutoPolicy,
+    DraftSource,
+    Engine,
+    Request,
+    Sampling,
+    Speculation,
+)
 
 SAMPLES = 20_000
 SAMPLING = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}
@@ -54,7 +61,7 @@ def sample(model_path: Callable[[str], str]) -> Iterator[Callable[[Any, int], An
         prompt = model.tokenize("abcab")
 
         def texts(drafter: Any, first_seed: int) -> Any:
-            engine = Engine(target, drafter, slots=SLOTS, policy=FixedLength(4))
+            engine = Engine(target, drafter, slots=SLOTS, policy=AutoPolicy(fixed=4))
             asked = [
                 Request(
                     prompt_ids=prompt,

@@ -1,4 +1,4 @@
-"""Gate: what drafts cost where they are never right, counted in decodes and tokens."""
+"""A gate: what drafts cost where they are never right, counted in decodes and tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage, Oracle
-from ngramspec.engine import Chunk, Engine, EngineStats, Gate, Generation, Request
+from ngramspec.engine import (
+    AutoPolicy,
+    Chunk,
+    Engine,
+    EngineStats,
+    Generation,
+    Request,
+)
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -37,7 +44,7 @@ def run(
     )
     params = {"ngram-simple": {"size_n": 2}, "ngram-mod": {"n_match": 2, "n_min": 1}}
     made_drafter = drafter(target) if drafter else None
-    engine = Engine(target, made_drafter, slots=slots, params=params, policy=Gate())
+    engine = Engine(target, made_drafter, slots=slots, params=params, policy=AutoPolicy(gate=True))
     begun = [0] * count
 
     def note(chunk: Chunk) -> None:

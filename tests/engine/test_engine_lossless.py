@@ -26,10 +26,7 @@ from ngramspec.engine import (
     AutoPolicy,
     Chunk,
     DraftModel,
-    DraftPolicy,
     Engine,
-    FixedLength,
-    Gate,
     Request,
     Sampling,
     Speculation,
@@ -56,10 +53,17 @@ MEMORIES: dict[str, dict[str, Any]] = {
 SEEDS = st.integers(0, (1 << 32) - 1)  # what follows is chosen by it: shorter runs of rules
 
 
-def policies() -> list[DraftPolicy | None]:
+def policies() -> list[AutoPolicy | None]:
     """Return what an engine may be given, made anew: they learn."""
-    own: list[DraftPolicy | None] = [AutoPolicy(), AutoPolicy(9, PROFILES["h100-8b"])]
-    return [None, Gate(7), FixedLength(1), FixedLength(5), FixedLength(64), *own]
+    own: list[AutoPolicy | None] = [AutoPolicy(), AutoPolicy(9, PROFILES["h100-8b"])]
+    return [
+        None,
+        AutoPolicy(7, gate=True),
+        AutoPolicy(fixed=1),
+        AutoPolicy(fixed=5),
+        AutoPolicy(fixed=64),
+        *own,
+    ]
 
 
 class Lossless(RuleBasedStateMachine):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
-from ngramspec.engine import Engine, FixedLength, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, Request, Speculation
 from ngramspec.engine.sources.spelling import Speller
 from ngramspec.engine.sources.translated_model import TranslatedDraftModel
 from ngramspec.engine.sources.translation import Translator
@@ -137,7 +137,7 @@ def test_texts_of_an_engine_stay_with_contexts_that_shift() -> None:
                 None,
                 slots=2,
                 draft_model=small,
-                policy=FixedLength(4),
+                policy=AutoPolicy(fixed=4),
                 context_shift=shifts,
             )
             prompts = [int32([12, 13, 14]), int32([62, 20, 21, 22])]

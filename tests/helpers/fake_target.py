@@ -84,6 +84,7 @@ class FakeTarget:
         self.forks = forks
         self.max_branches = max_branches
         self.no_branches = "" if max_branches > 1 else "this target knows none"
+        self.branch_bytes = self.state_bytes = 0
         self.num_adapters = 2
         self.adapters: Adapters = ()
         self.computed_with: list[Adapters] = [()] * sequences

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 from helpers.fake_target import FakeTarget
 from ngramspec import DynamicFile
-from ngramspec.engine import AutoPolicy, DraftSource, Engine, Gate, Request, Speculation
+from ngramspec.engine import AutoPolicy, DraftSource, Engine, Request, Speculation
 from ngramspec.errors import FormatError
 from ngramspec.recordings.record import Head
 from ngramspec.recordings.writer import RecordFile
@@ -41,7 +41,9 @@ def request(length: int = 20, **fields: Any) -> Request:
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
     params = {"ngram-cache": {"dynamic": DynamicFile(tmp_path / "learned.ngc")}}
-    return Engine(FakeTarget(), "ngram-mod,ngram-cache", slots=2, policy=Gate(), params=params)
+    return Engine(
+        FakeTarget(), "ngram-mod,ngram-cache", slots=2, policy=AutoPolicy(gate=True), params=params
+    )
 
 
 @pytest.fixture

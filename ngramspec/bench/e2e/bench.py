@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.arrays import TokenIds
 from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
 from ngramspec.bench.e2e.tasks import Task
@@ -341,7 +340,7 @@ class Bench:
             mode: make_policy(mode.policy or policy, max_draft, costs, target.max_rollback)
             for mode in modes
         }
-        choosing = [m for m in modes if m.drafts and isinstance(self._policies[m], AutoPolicy)]
+        choosing = [m for m in modes if m.drafts and self._policies[m].weighs]
         if not choosing and isinstance(tree, int) and tree > 1:
             raise InputError(
                 f"drafts cannot have {tree} branches: only the policy auto chooses branches"

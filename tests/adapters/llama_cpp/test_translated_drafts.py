@@ -30,7 +30,14 @@ from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.drafting import drafting_line
-from ngramspec.engine import DraftModel, Engine, FixedLength, Request, Sampling, Speculation
+from ngramspec.engine import (
+    AutoPolicy,
+    DraftModel,
+    Engine,
+    Request,
+    Sampling,
+    Speculation,
+)
 from ngramspec.engine.sources.translated_model import TranslatedDraftModel
 from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.llm import LLM
@@ -114,7 +121,7 @@ def run(paths: Paths) -> Run:
                 options.get("drafter"),
                 slots=slots,
                 draft_model=small,
-                policy=options.get("policy", FixedLength(n_max)),
+                policy=options.get("policy", AutoPolicy(fixed=n_max)),
                 context_shift=options.get("shift", False),
                 exact=exact,
             )
