@@ -31,7 +31,7 @@ from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.sources.prediction import PredictionSource
-from ngramspec.engine.sources.source import Chain, DraftSource, NativeSource
+from ngramspec.engine.sources.source import DraftSource, NativeSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError
@@ -119,7 +119,6 @@ class Engine:
         self._draft_model = draft_model
         self._stats = EngineStats()
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
-        self._chain = Chain(_draftable(target.vocab_size, ends))
         if not isinstance(policy, AutoPolicy):
             name = "auto" if policy is None else policy
             policy = make_policy(name, DEFAULT_MAX_DRAFT, max_rollback=target.max_rollback)
@@ -134,7 +133,7 @@ class Engine:
             self._capacity,
             self._slots,
             self._queue,
-            self._chain,
+            _draftable(target.vocab_size, ends),
             self._policy,
             self._stats,
             min_draft,
@@ -467,7 +466,7 @@ class Engine:
 
     def source_failures(self) -> dict[str, int]:
         """Return how often each source raised."""
-        return dict(self._chain.failures)
+        return dict(self._stepper.speculator.failures)
 
     def stats_lines(self, *, verbose: bool = False) -> list[str]:
         """Return a line for every source that was asked; verbose: llama-server's own."""

@@ -76,7 +76,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     def tick(target: FakeTarget) -> None:
         seconds = lambda: target.now  # noqa: E731
         monkeypatch.setattr("ngramspec.engine.stepper.time", SimpleNamespace(perf_counter=seconds))
-        monkeypatch.setattr("ngramspec.engine.offers.perf_counter", seconds)
+        monkeypatch.setattr("ngramspec.engine.speculator.perf_counter", seconds)
         monkeypatch.setattr(
             "ngramspec.engine.sources.draft_model.perf_counter_ns", lambda: int(1e9 * target.now)
         )

@@ -118,7 +118,7 @@ def test_claims_of_a_native_drafter_are_corrected_before_a_model_is_asked(
         target.now += 0.1 * costs.cost(1)
 
     monkeypatch.setattr(model, "decode", decode_slowly)
-    monkeypatch.setattr("ngramspec.engine.offers.perf_counter", lambda: target.now)
+    monkeypatch.setattr("ngramspec.engine.speculator.perf_counter", lambda: target.now)
     nanoseconds = "ngramspec.engine.sources.draft_model.perf_counter_ns"
     monkeypatch.setattr(nanoseconds, lambda: int(1e9 * target.now))
     drafts, policy = DraftModel(model, n_max=6, p_min=0.0), AutoPolicy(costs=costs)

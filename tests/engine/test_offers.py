@@ -1,4 +1,4 @@
-"""Offers: an AutoPolicy chooses among sources that are not native, and learns from all of them."""
+"""Speculator: an AutoPolicy chooses among sources that are not native and learns from all."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def calls_of(
     monkeypatch.setattr(model, "next_token", lambda t: says(t) % 96 + 1 if wrong[0] else says(t))
     clock = SimpleNamespace(perf_counter=lambda: target.now)
     monkeypatch.setattr("ngramspec.engine.stepper.time", clock)
-    monkeypatch.setattr("ngramspec.engine.offers.perf_counter", clock.perf_counter)
+    monkeypatch.setattr("ngramspec.engine.speculator.perf_counter", clock.perf_counter)
     monkeypatch.setattr(draft_model, "perf_counter_ns", lambda: int(1e9 * target.now))
     drafts = DraftModel(model, n_max=6, p_min=0.0)
     policy = AutoPolicy(costs=costs)

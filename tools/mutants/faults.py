@@ -472,7 +472,7 @@ FAULTS = (
     Fault("session: slots share cells that a shift moves", PACKAGE + "engine/sequences.py",
           "None if shifts and target.shares_copies else target.min_copy", "target.min_copy", SHIFT),
     Fault("session: a draft model does not follow a shift", PACKAGE + "engine/stepper.py",
-          "self._chain.shift(slot, first, count)", "pass", SHIFT),
+          "self.speculator.shift(slot, first, count)", "pass", SHIFT),
     Fault("session: a slot is saved before its cache has settled", PACKAGE + "engine/saving.py",
           "if slot in self._sequences.unsettled:", "if slot is None:", SAVING),
     Fault("session: another key's slot is saved", PACKAGE + "engine/saving.py",

@@ -83,6 +83,7 @@ class DraftModel(DraftSource):
 
     name = "draft-simple"
     own_passes = extends = stops = True
+    info: DraftModelInfo
 
     def __init__(
         self,

@@ -152,6 +152,7 @@ class MtpHeads(DraftSource):
 
     name = "draft-mtp"
     own_passes = stops = True
+    info: DraftModelInfo
 
     def __init__(
         self,
