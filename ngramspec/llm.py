@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.fit import Limits, trained_context
 from ngramspec.adapters.llama_cpp.loading import Loading
@@ -43,7 +44,6 @@ from ngramspec.engine import (
     Speculation,
 )
 from ngramspec.engine.branches import AUTO
-from ngramspec.engine.policy import DraftPolicy
 from ngramspec.errors import InputError, StateError
 from ngramspec.runtime import DraftSettings, ModelSettings, Runtime, Settings, open_runtime
 from ngramspec.structured.json_schema import schema_grammar
@@ -100,8 +100,8 @@ class LLM:
             share a cache, as they do unless `exact` or `settings` says otherwise; "off" = 1.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
-        policy: "auto", "gate" or "fixed", see make_policy; or your own.
-        max_draft: Longest draft in tokens, >= 1; None = 64. Must be None with a policy of your own,
+        policy: "auto", "gate" or "fixed", see make_policy; or an AutoPolicy.
+        max_draft: Longest draft in tokens, >= 1; None = 64. Must be None with an AutoPolicy,
             which sets the length itself.
         calibrate: Most seconds for measuring what passes cost, for "auto", where that is not known
             of this model in this setting; what was measured is kept. None = 2, 0 = do not measure.
@@ -157,7 +157,7 @@ class LLM:
         fit: bool | Limits = True,
         flash_attn: bool | Literal["auto"] = "auto",
         params: Mapping[str, Mapping[str, Any]] | None = None,
-        policy: str | DraftPolicy = DEFAULT_POLICY,
+        policy: str | AutoPolicy = DEFAULT_POLICY,
         max_draft: int | None = None,
         calibrate: float | None = None,
         exact: bool = False,

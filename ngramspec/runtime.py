@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.contexts import NoContextError
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup, set_up_drafts
@@ -36,7 +37,6 @@ from ngramspec.drafters.statistics import Saves, open_shared
 from ngramspec.engine import Engine
 from ngramspec.engine.branches import AUTO as AUTO_TREE
 from ngramspec.engine.branches import OFF
-from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.sources.drafters import KEPT_BYTES
 from ngramspec.engine.sources.source import DraftSource
 from ngramspec.engine.target import Target
@@ -83,7 +83,7 @@ class DraftSettings:
     drafter: Names of n-gram drafters, comma-separated or in a sequence; None = none.
     order: Which of them is asked first, as for create_drafter.
     params: Their parameters. Files are opened once, and must be of the model's tokenizer.
-    policy: A name, see make_policy, or a policy of one's own.
+    policy: A name, see make_policy, or an AutoPolicy.
     max_draft: Longest draft in tokens, for a policy named.
     min_draft: Shorter drafts are not sent.
     tree: Most branches of a draft, as for Engine.
@@ -95,7 +95,7 @@ class DraftSettings:
     drafter: str | Iterable[str] | None = DEFAULT_SPEC
     order: str = DEFAULT_ORDER
     params: Params = field(default_factory=dict)
-    policy: str | DraftPolicy = DEFAULT_POLICY
+    policy: str | AutoPolicy = DEFAULT_POLICY
     max_draft: int = DEFAULT_MAX_DRAFT
     min_draft: int = 0
     tree: int | str = AUTO_TREE
@@ -341,7 +341,7 @@ def make_engine(
     )
 
 
-def _policy(drafts: DraftSettings, setup: DraftSetup) -> DraftPolicy:
+def _policy(drafts: DraftSettings, setup: DraftSetup) -> AutoPolicy:
     """Return the policy, which knows the target if it is named."""
     if isinstance(drafts.policy, str):
         return setup.policy(drafts.policy, drafts.max_draft)

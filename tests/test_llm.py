@@ -27,7 +27,7 @@ from ngramspec.chat.reasoning import REASONING_FORMATS
 from ngramspec.chat.reasoning.format import ReasoningFormat
 from ngramspec.chat.tools import tools_of
 from ngramspec.engine import Generation, Request, Sampling, Speculation
-from ngramspec.engine.policy import FixedLength
+from ngramspec.engine.policy import AutoPolicy
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 
 CODE = "def area(width, height):\n    return width * height\n"
@@ -649,8 +649,8 @@ def test_a_stream_keeps_what_it_needs() -> None:
         ({"exact": True, "flash_attn": False}, "needs flash attention: leave out flash_attn"),
         ({"exact": True, "settings": {"type_k": "q8_0"}}, "the same type for cached keys"),
         ({"exact": True, "settings": {"kv_unified": True}}, "leave out kv_unified"),
-        ({"policy": FixedLength(8), "max_draft": 8}, "not for a policy of your own"),
-        ({"policy": FixedLength(8), "calibrate": 1.0}, "not for a policy of your own"),
+        ({"policy": AutoPolicy(fixed=8), "max_draft": 8}, "not for a policy of your own"),
+        ({"policy": AutoPolicy(fixed=8), "calibrate": 1.0}, "not for a policy of your own"),
     ],
 )
 def test_what_would_be_ignored_is_refused(given: dict[str, Any], reason: str) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec import AutoPolicy
 from packed_passes import Passes, Timing
 from replay_modes import SOURCE, Mode
 from replay_texts import Text, Tokens
@@ -172,7 +171,7 @@ class Replay:
     def _propose(self, drafter: Any, policy: Any) -> None:
         """Draft for all rows, up to one token before the end of each text."""
         room = np.minimum(self._ends - self._lengths - 1, self._max_draft)
-        if not isinstance(policy, AutoPolicy):
+        if not policy.weighs:
             most = [policy.limit(row, SOURCE) for row in range(len(room))]
             room = np.minimum(room, most)
         limits = room.astype(np.int32)
@@ -222,7 +221,7 @@ class Replay:
         drafter.follow_batch(self._slots, self._table, self._lengths, self._follows)
         if self._follows.min() < 0:
             raise RuntimeError("the drafter lost a text")  # its figures would mean nothing
-        if not isinstance(policy, AutoPolicy):
+        if not policy.weighs:
             for row, (drafted, kept) in enumerate(
                 zip(self._counts.tolist(), right.tolist(), strict=True)
             ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ngramspec import AutoPolicy, create_drafter
+from ngramspec import create_drafter
 from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError
 
@@ -58,11 +58,10 @@ class Mode:
         return make_policy("auto" if kind == "tree" else kind, self.longest(max_draft))
 
     def make_drafter(self, slots: int, policy: Any) -> Any:
-        """Return a fresh drafter, None without drafts; an AutoPolicy cuts its drafts itself."""
+        """Return a fresh drafter, None without drafts; a policy that weighs cuts its drafts."""
         if not self.names:
             return None
-        auto = policy if isinstance(policy, AutoPolicy) else None
-        return create_drafter(self.names, slots=slots, policy=auto)
+        return create_drafter(self.names, slots=slots, policy=policy if policy.weighs else None)
 
 
 def parse_mode(text: str) -> Mode:

@@ -22,7 +22,7 @@ from ngramspec import (
     read_lookup_cache,
     write_lookup_cache,
 )
-from ngramspec._native.policy.arbiter import Arbiter
+from ngramspec._native.policy.arbiter import Arbiter, FreeDraft, Terms
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.costs import PROFILES
@@ -94,7 +94,8 @@ def test_whether_to_ask_a_source_that_takes_time(benchmark: Any, length: int) ->
     arbiter = Arbiter(AutoPolicy(costs=PROFILES["h100-8b"]))
     arbiter.price("model", 0.1, 0.2)
     claims = np.full(length, 0.95, dtype=np.float32)
-    benchmark(arbiter.ask, 0, "model", 8, 64, "suffix", claims, length // 2)
+    free = FreeDraft("suffix", claims, np.zeros(length // 2, np.int32))
+    benchmark(arbiter.ask, 0, "model", free, Terms(64, 8))
 
 
 def tree_of(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,8 +113,8 @@ def test_whether_to_ask_for_a_branch_beside_a_tree(benchmark: Any, length: int) 
     arbiter = Arbiter(AutoPolicy(costs=PROFILES["h100-8b"]))
     arbiter.price("model", 0.1, 0.2)
     claims, parents = tree_of(length)
-    place = (length, 1, 1, 1, True, 0.0, parents, 32)
-    benchmark(arbiter.ask, 0, "model", 8, 128, "suffix", claims, *place)
+    free = FreeDraft("suffix", claims, np.zeros(length, np.int32), parents)
+    benchmark(arbiter.ask, 0, "model", free, Terms(128, 8, branches=32))
 
 
 @pytest.mark.parametrize("length", [8, 64])
@@ -123,8 +124,8 @@ def test_what_to_send_of_a_tree_and_of_8_tokens_of_a_model(benchmark: Any, lengt
     claims, parents = tree_of(length)
     tokens = np.arange(length, dtype=np.int32)
     draft, claimed = np.arange(100, 108, dtype=np.int32), np.full(8, 0.9, np.float32)
-    free = ("suffix", claims, parents, tokens)
-    benchmark(arbiter.mix, "model", claimed, draft, False, *free, 128, 1, 1, 32)
+    free = FreeDraft("suffix", claims, tokens, parents)
+    benchmark(arbiter.mix, "model", claimed, draft, False, free, Terms(128, branches=32))
 
 
 @pytest.mark.parametrize("size", [1_000, 16_000])

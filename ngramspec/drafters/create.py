@@ -41,7 +41,7 @@ def create_drafter(
     max_history: int = 1 << 20,
     order: str = DEFAULT_ORDER,
     params: Mapping[str, Mapping[str, Any]] | None = None,
-    policy: AutoPolicy | None = None,
+    policy: str | AutoPolicy | None = None,
     threads: int | None = None,
     **shared: Any,
 ) -> Drafter:
@@ -55,7 +55,7 @@ def create_drafter(
             older half is dropped; of a longer prompt, the newest 3/4 * max_history are kept.
         order: "priority" tries the drafters in llama.cpp's order, "given" in the caller's.
         policy: AutoPolicy that shortens drafts to what pays, and learns from what is accepted;
-            None = drafts as long as the drafters make them.
+            "auto" = a new one, "fixed" or None = drafts as long as the drafters make them.
         threads: Most threads that a batch of rows uses, 1..64; None = by the cores there are.
         params: Parameters for one member of a chain, by its name.
         **shared: Parameters for every member that has them, such as size_n=12 or pool=pool.
@@ -90,8 +90,10 @@ def create_drafter(
     names = parse_names(spec, order)
     check_int("slots", slots, 1, MAX_SLOTS)
     check_int("max_history", max_history, 1024, 1 << 28)
-    if not isinstance(policy, (AutoPolicy, type(None))):
-        raise InputError(f"policy must be an AutoPolicy or None, got {type(policy).__name__}")
+    if policy in ("auto", "fixed"):
+        policy = AutoPolicy() if policy == "auto" else None
+    elif not isinstance(policy, (AutoPolicy, type(None))):
+        raise InputError(f"policy must be 'auto', 'fixed' or an AutoPolicy, got {policy!r:.80}")
     per_name = _parameters(names, shared, params or {})
     sources = [_SOURCES[name](slots, CONFIGS[name](**per_name[name])) for name in names]
     return Drafter(sources, slots, max_history, policy, threads)

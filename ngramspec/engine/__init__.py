@@ -10,18 +10,17 @@ One step: schedule, propose, decode, verify, accept, emit.
 from __future__ import annotations
 
 from ngramspec._native.engine.figures import EngineStats, Histogram, Timings
-from ngramspec._native.engine.gate import Gate
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.drafting import Drafting, DraftModelInfo
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
-from ngramspec.engine.policy import DraftPolicy, FixedLength
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import Sampling
 from ngramspec.engine.slot import SlotInfo
 from ngramspec.engine.sources.draft_model import DraftModel
 from ngramspec.engine.sources.mtp import MtpHeads
+from ngramspec.engine.sources.source import DraftSource
 from ngramspec.engine.target import Target
 from ngramspec.engine.thread import EngineThread
 from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
@@ -31,13 +30,11 @@ __all__ = [
     "Chunk",
     "DraftModel",
     "DraftModelInfo",
-    "DraftPolicy",
+    "DraftSource",
     "Drafting",
     "Engine",
     "EngineStats",
     "EngineThread",
-    "FixedLength",
-    "Gate",
     "Generation",
     "Histogram",
     "MtpHeads",

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ngramspec._native.engine.gate import Gate
-from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import CostTable
-from ngramspec.engine.policy import DraftPolicy, FixedLength
 
 MOST_LOOKED_AT = 64  # longest draft whose worth is looked at
 
@@ -53,7 +50,7 @@ class Drafting:
         caches and index; 0 for those that look at the slot's own text only.
     slot_bytes: Of the histories and indexes of all slots; they grow with the texts.
     draft_model: Asked where it is worth its time; None: there is none.
-    policy: How long drafts are: "auto", "gate", "fixed" or the name of a class.
+    policy: How long drafts are: "auto", "gate" or "fixed".
     longest: Tokens of the longest draft that can be sent, 0 if none can.
     branches: Most branches of a draft; 1 = none but the draft itself.
     branch_bytes: What they take at most, in all slots.
@@ -98,21 +95,6 @@ class Drafting:
             "state_bytes": self.state_bytes,
             "notes": list(self.notes),
         }
-
-
-def policy_name(policy: DraftPolicy) -> str:
-    """Return what make_policy calls a policy, or the name of its class."""
-    names = {AutoPolicy: "auto", Gate: "gate", FixedLength: "fixed"}
-    found = (name for kind, name in names.items() if isinstance(policy, kind))
-    return next(found, type(policy).__name__)
-
-
-def longest_of(policy: DraftPolicy) -> int | None:
-    """Return the longest draft that a policy lets through, None if it does not say."""
-    if isinstance(policy, AutoPolicy):
-        return policy.limit(0, "")
-    known = getattr(policy, "max_draft", None)
-    return known if isinstance(known, int) else None
 
 
 def best_pass(costs: CostTable, longest: int) -> tuple[int, float]:

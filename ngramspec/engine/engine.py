@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.engine.decode import Sampler
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.reasoning import ReasoningSampler
@@ -24,10 +25,10 @@ from ngramspec.drafters.names import (
     WITH_TREES,
 )
 from ngramspec.engine.branches import AUTO, most_branches
-from ngramspec.engine.drafting import Drafting, DraftModelInfo, longest_of, policy_name, unpaid
+from ngramspec.engine.drafting import Drafting, DraftModelInfo, unpaid
 from ngramspec.engine.gains import seconds_saved
 from ngramspec.engine.generation import Generation
-from ngramspec.engine.policy import DraftPolicy, make_policy
+from ngramspec.engine.policy import make_policy
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import is_int
@@ -36,7 +37,7 @@ from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.sources.prediction import PredictionSource
-from ngramspec.engine.sources.source import Chain, DraftSource, SlotwiseSource
+from ngramspec.engine.sources.source import DraftSource, NativeSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError
@@ -55,13 +56,13 @@ class Engine:
 
     Args:
         target: The model. Closed by its owner, after the engine.
-        drafter: Names of n-gram drafters, such as "suffix", your own object with begin, propose,
-            accept and end as Drafter has them, or None.
+        drafter: Names of n-gram drafters, such as "suffix", a native Drafter, a DraftSource of your
+            own, or None.
         slots: Requests that run at the same time, 1..target.num_sequences.
         params: Parameters by drafter name, as for create_drafter.
         draft_model: A source that is asked where it is worth its time, such as DraftModel.
-        policy: How long drafts may be: "auto", "gate" or "fixed", see make_policy; or your own.
-            None = "auto".
+        policy: How long drafts may be: "auto", "gate" or "fixed", see make_policy; or an
+            AutoPolicy. None = "auto".
         max_queue: Requests that may wait for a slot.
         exact: Refuse to run unless the target computes the same bits in any batch, and keep
             batches within the size up to which it does.
@@ -96,7 +97,7 @@ class Engine:
         slots: int = 1,
         params: Mapping[str, Mapping[str, Any]] | None = None,
         draft_model: DraftSource | None = None,
-        policy: str | DraftPolicy | None = None,
+        policy: str | AutoPolicy | None = None,
         max_queue: int = 1024,
         exact: bool = False,
         kept_bytes: int = KEPT_BYTES,
@@ -119,19 +120,18 @@ class Engine:
         self._queue = Queue()
         named = drafter is None or isinstance(drafter, (str, list, tuple))
         self.drafters = Drafters(drafter if named else None, slots, params, kept_bytes, order)
-        self._own = None if named else SlotwiseSource(drafter, getattr(drafter, "name", "own"))
+        self._own = None if named else _own_source(drafter)
         self._prediction = PredictionSource(slots)
         self._draft_model = draft_model
         self._stats = EngineStats()
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
-        self._chain = Chain(_draftable(target.vocab_size, ends))
-        if policy is None or isinstance(policy, str):
+        if not isinstance(policy, AutoPolicy):
             name = "auto" if policy is None else policy
             policy = make_policy(name, DEFAULT_MAX_DRAFT, max_rollback=target.max_rollback)
         self._policy = policy
         self._branches, self._unbranched = most_branches(tree, target, policy)
         # Before it learns: a few passes on a busy machine tell little.
-        self._costs = self._policy.costs() if isinstance(self._policy, AutoPolicy) else None
+        self._costs = policy.costs() if policy.weighs else None
         self._ends, self._pieces = ends, dict[bool, Pieces]()
         self._pieces_of(False)
         self._stepper = Stepper(
@@ -139,7 +139,7 @@ class Engine:
             self._capacity,
             self._slots,
             self._queue,
-            self._chain,
+            _draftable(target.vocab_size, ends),
             self._policy,
             self._stats,
             min_draft,
@@ -378,8 +378,7 @@ class Engine:
 
         Empty unless the policy knows what passes cost in seconds.
         """
-        policy = self._policy
-        if not isinstance(policy, AutoPolicy) or not policy.timed:
+        if not (self._policy.weighs and self._policy.timed):
             return {}
         return seconds_saved(self._stats, self.source_stats())
 
@@ -392,7 +391,7 @@ class Engine:
         unknown = DraftModelInfo(
             name=given.name, path="", nbytes=0, n_max=DEFAULT_MAX_DRAFT, n_min=0, p_min=0.0
         )
-        return getattr(given, "info", unknown)
+        return given.info or unknown
 
     def drafting(self) -> Drafting:
         """Return what drafts for requests that ask for nothing else, in which memory, or why not.
@@ -402,8 +401,7 @@ class Engine:
         found, own = self.drafters.shared_bytes(), self._own
         longest = self.drafters.max_draft
         if own is not None:
-            found[own.name] = int(getattr(own.drafter, "nbytes", 0))
-            longest = int(getattr(own.drafter, "max_draft", DEFAULT_MAX_DRAFT))
+            found[own.name], longest = own.nbytes, own.max_draft
         small = self.draft_model
         longest = max(longest, 0 if small is None else small.n_max)
         longest, notes = self._longest_draft(longest)
@@ -414,13 +412,13 @@ class Engine:
             drafters=found,
             slot_bytes=self.drafters.slot_bytes(),
             draft_model=small,
-            policy=policy_name(self._policy),
+            policy=self._policy.name,
             longest=longest,
             branches=self._branches if self._has_trees else 1,
-            branch_bytes=int(getattr(self._target, "branch_bytes", 0)),
+            branch_bytes=self._target.branch_bytes,
             types=(*DRAFTER_NAMES, *self._second) if self._longest_draft(1)[0] else (),
             rollback=self._stepper.sequences.rollback,
-            state_bytes=int(getattr(self._target, "state_bytes", 0)),
+            state_bytes=self._target.state_bytes,
             notes=tuple(notes),
         )
 
@@ -452,8 +450,7 @@ class Engine:
             return 0, ["the model cannot take tokens back"]
         if self._capacity == 1:
             return 0, ["a batch holds a single token"]
-        allowed = longest_of(self._policy)
-        wanted = wanted if allowed is None else min(wanted, allowed)
+        wanted = min(wanted, self._policy.max_draft)
         room = min(self._capacity, self._target.max_outputs or self._capacity)
         most = min(wanted, room - 1, sequences.longest_draft(None) or wanted)
         if most < wanted and most == room - 1:
@@ -475,7 +472,7 @@ class Engine:
 
     def source_failures(self) -> dict[str, int]:
         """Return how often each source raised."""
-        return dict(self._chain.failures)
+        return dict(self._stepper.speculator.failures)
 
     def stats_lines(self, *, verbose: bool = False) -> list[str]:
         """Return a line for every source that was asked; verbose: llama-server's own."""
@@ -602,6 +599,16 @@ def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
         most = min(most, target.max_outputs)
     if most < slots:
         raise InputError(f"{slots} slots need batches of {slots} tokens, the target allows {most}")
+
+
+def _own_source(drafter: Any) -> DraftSource:
+    """Return the caller's drafter as a source."""
+    if isinstance(drafter, Drafter):
+        return NativeSource(drafter, DraftSource.name)
+    if not (isinstance(drafter, DraftSource) and isinstance(drafter.name, str)):
+        kind = type(drafter).__name__
+        raise InputError(f"drafter must be names, a Drafter or a named DraftSource, got {kind}")
+    return drafter
 
 
 def _check_shift(target: Target) -> None:

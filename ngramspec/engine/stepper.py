@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.figures import EngineStats
@@ -15,18 +18,13 @@ from ngramspec._native.engine.verifier import Verifier
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason, Generation
-from ngramspec.engine.offers import Offers
-from ngramspec.engine.policy import DraftPolicy
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.request import Adapters
 from ngramspec.engine.room import Room
 from ngramspec.engine.schedule import choose_slot
 from ngramspec.engine.sequences import MOST_AGAIN, Sequences
 from ngramspec.engine.slot_tasks import SlotTasks
-from ngramspec.engine.sources.draft_model import DraftModel
-from ngramspec.engine.sources.mtp import MtpHeads
-from ngramspec.engine.sources.prediction import PredictionSource
-from ngramspec.engine.sources.source import Chain, DraftSource
+from ngramspec.engine.speculator import Speculator
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, NgramspecError, StateError
 
@@ -46,7 +44,7 @@ class Stepper:
         capacity: Most tokens in one decode.
         slots: The engine's slots.
         queue: Requests that wait for one.
-        chain: Asks the draft sources that are not native.
+        valid: uint8 per token of the vocabulary: 1 where a draft may hold it.
         policy: How long drafts may be.
         stats: Counters.
         min_draft: Shorter drafts are not sent, unless the request says otherwise.
@@ -61,8 +59,8 @@ class Stepper:
         capacity: int,
         slots: Sequence[Slot],
         queue: Queue,
-        chain: Chain,
-        policy: DraftPolicy,
+        valid: npt.NDArray[np.uint8],
+        policy: AutoPolicy,
         stats: EngineStats,
         min_draft: int = 0,
         shifts: bool = False,
@@ -71,16 +69,16 @@ class Stepper:
     ) -> None:
         self._target, self._min_draft = target, min_draft
         self._slots, self._queue = slots, queue
-        self._chain, self._policy, self._stats = chain, policy, stats
+        self._policy, self._stats = policy, stats
         self._batch = Batch(capacity)
         self._rows = Rows(target.vocab_size)
         self.sequences = Sequences(target, slots, stats, shifts, exact)
         self._room = Room(target, slots, self.sequences)
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
-        self._plan = Plan(slots, capacity, target.max_outputs, chain.shorten)
-        self._proposer = Proposer(self._plan, policy, chain.valid, stats, most_behind, max_branches)
-        self._offers = Offers(chain, policy, self._room) if isinstance(policy, AutoPolicy) else None
+        self.speculator = Speculator(valid, policy, self._room)
+        self._plan = Plan(slots, capacity, target.max_outputs, self.speculator.shorten)
+        self._proposer = Proposer(self._plan, policy, valid, stats, most_behind, max_branches)
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
@@ -235,11 +233,6 @@ class Stepper:
             self._adapters = request.adapters
         kept = self.sequences.begin(slot, request, kept)
         self.touch(slot)
-        for source in ticket.sources:
-            if isinstance(source, PredictionSource):
-                source.predict(slot.id, request.prediction_ids)
-            elif isinstance(source, (DraftModel, MtpHeads)):
-                source.enter(slot.id, wanted.namespace, wanted.p_min)
         timings, now = made.timings, time.perf_counter()
         deadline = 0.0 if request.timeout is None else now + request.timeout
         longest = self.sequences.longest_draft(wanted.max_draft)
@@ -247,6 +240,7 @@ class Stepper:
         slot.start(
             made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline, shortest
         )
+        self.speculator.start(slot)
         self.request_ids[slot.id] = request.id
         timings.started, timings.num_cached = now, kept
         # An earlier cancel set the queue's flag, which makes the next step schedule as well.
@@ -254,9 +248,6 @@ class Stepper:
         self._stats.num_cached_tokens += kept
         self._stats.queue_time.observe(now - timings.submitted)
         self._emission.progress(slot)
-        self._policy.begin(slot.id)
-        if self._offers is not None:
-            self._offers.begin(slot.id)
 
     def _fail(
         self, slot: Slot, made: Generation, on_chunk: OnChunk | None, error: Exception
@@ -288,7 +279,7 @@ class Stepper:
                 continue
             try:
                 first, count = self.sequences.shift(slot, made.request)
-                self._chain.shift(slot, first, count)
+                self.speculator.shift(slot, first, count)
             except Exception as error:
                 self._fail(slot, made, slot.on_chunk, error)
                 continue
@@ -305,10 +296,7 @@ class Stepper:
         others = self._proposer.propose()
         if others or self._proposer.priced:
             started = time.perf_counter()
-            if self._offers is None:
-                self._chain.propose(others, self._proposer.limit)
-            else:
-                self._offers.propose(others, self._proposer)
+            self.speculator.propose(others, self._proposer)
             self._stats.draft_seconds += time.perf_counter() - started
 
     def _decode(self) -> bool:
@@ -330,7 +318,7 @@ class Stepper:
             self.sequences.unsettled.clear()
         if not plan.advance(stats, seconds):
             self._policy.observe(len(batch), seconds - aside)
-            if aside and isinstance(self._policy, AutoPolicy):
+            if aside:
                 self._policy.spend(aside)
             return True
         for slot in plan.members:
@@ -369,23 +357,15 @@ class Stepper:
     def _finish(self, slot: Slot) -> None:
         """Do the part of a verified slot's step that is not native."""
         if slot.begun:
-            self._chain.begin(slot)
+            self.speculator.begin(slot)
         if slot.num_accepted < slot.num_drafted:
             started = time.perf_counter()
             self.sequences.reject(slot)
-            if slot.num_branches > 1 and isinstance(self._policy, AutoPolicy):
+            if slot.num_branches > 1:
                 seconds = time.perf_counter() - started
                 self._policy.observe_branches(slot.num_branches, seconds)
         if not slot.taught or slot.priced:
-            credits: Mapping[DraftSource, int] = {}
-            if slot.draft_source is not None:
-                credits = {slot.draft_source: slot.num_credited}
-            if self._offers is not None:
-                credits = self._offers.learn(slot, credits)
-            untaught = [
-                one for one in slot.sources if not (slot.taught and one is slot.native_source)
-            ]
-            self._chain.accept(slot, untaught, slot.emitted, credits)
+            self.speculator.commit(slot)
         self._emission.emit(slot)
         slot.forget_draft()
         if slot.generation is not None and slot.length >= slot.size:
@@ -401,7 +381,7 @@ class Stepper:
     def _release(self, slot: Slot) -> None:
         """Free the slot; its tokens stay in the cache for the next request."""
         if slot.decoding:
-            self._chain.end(slot)
+            self.speculator.end(slot)
         self._stats.longest = max(self._stats.longest, slot.length)
         self._room.learn(slot.generation)
         self.sequences.preempted.drop(slot)

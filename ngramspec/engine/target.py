@@ -38,6 +38,8 @@ class Target(Protocol):
     contiguous: bool  # sequences share a pass only if their ids are consecutive
     max_branches: int  # of a tree of drafted tokens; 1 = only drafts without branches
     no_branches: str  # why max_branches is 1
+    branch_bytes: int  # what branches take at most, in all sequences, for monitoring
+    state_bytes: int  # of a state that tokens are taken back with, as measured; 0 = none is needed
     exact_batch: (
         int  # tokens per decode up to which logits have the same bits in any batch; 0: none
     )

@@ -14,14 +14,14 @@ from helpers.fake_target import FakeTarget, Oracle
 from ngramspec.cli.serve import run
 from ngramspec.cli.serve.run import report
 from ngramspec.costs import CostTable
-from ngramspec.engine import Engine, FixedLength, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, Request, Speculation
 
 
 def test_passes_without_a_draft_count_as_they_do_for_one_request(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = FakeTarget()
-    engine = Engine(target, Oracle(target), slots=2, policy=FixedLength(4))
+    engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=4))
     report(engine)
     assert "mean accepted length =  0.00\n" in capsys.readouterr().err
     wanted = (Speculation(), Speculation(enabled=False))

@@ -15,7 +15,7 @@ from helpers.machines import SETTINGS
 from ngramspec import create_drafter
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.costs import CostTable
-from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate, Generation, Request, Sampling
+from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Sampling
 from ngramspec.errors import CapacityError, InputError
 
 FLAT = CostTable(((1, 1.0), (64, 1.05)))  # further tokens cost next to nothing
@@ -173,8 +173,13 @@ def test_tokens_of_any_branch_are_marked_as_drafted(still: None) -> None:
         ("off", {}, 1, ""),
         (1, {}, 1, ""),
         (3, {}, 3, ""),
-        ("auto", {"policy": FixedLength(8)}, 1, ""),
-        ("auto", {"policy": Gate(8), "max_branches": 1}, 1, "this target knows none"),
+        ("auto", {"policy": AutoPolicy(fixed=8)}, 1, ""),
+        (
+            "auto",
+            {"policy": AutoPolicy(8, gate=True), "max_branches": 1},
+            1,
+            "this target knows none",
+        ),
         ("auto", {"max_branches": 1}, 1, "this target knows none"),
         ("auto", {"max_branches": 2}, 2, ""),
         (1, {"max_branches": 1}, 1, ""),
@@ -199,7 +204,11 @@ def test_what_drafts_says_how_many_branches(
         ("on", {}, "tree must be .* got 'on'"),
         (True, {}, "tree must be .* got True"),
         (5, {}, "a draft may have at most 4 branches, got 5"),
-        (2, {"policy": Gate(8)}, "drafts cannot have 2 branches: only the policy auto chooses"),
+        (
+            2,
+            {"policy": AutoPolicy(8, gate=True)},
+            "drafts cannot have 2 branches: only the policy auto chooses",
+        ),
         (2, {"max_branches": 1}, "drafts cannot have 2 branches: this target knows none"),
     ],
 )

@@ -21,9 +21,9 @@ from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import (
+    AutoPolicy,
     DraftModel,
     Engine,
-    FixedLength,
     Generation,
     Request,
     Sampling,
@@ -100,7 +100,7 @@ def test_texts_are_those_of_plain_decoding_in_contexts_that_shift(seed: int) -> 
         drafter,
         slots=slots,
         params=params,
-        policy=chance.choice([None, FixedLength(5), FixedLength(64)]),
+        policy=chance.choice([None, AutoPolicy(fixed=5), AutoPolicy(fixed=64)]),
         context_shift=True,
     )
     asked = [
@@ -196,7 +196,7 @@ def test_a_draft_model_follows_the_context(small: int, no_shift: str) -> None:
         None,
         slots=2,
         draft_model=DraftModel(own, 3),
-        policy=FixedLength(3),
+        policy=AutoPolicy(fixed=3),
         context_shift=True,
     )
     for made in engine.generate([request(5, 300, 1, num_keep=3), request(9, 200, 2)]):
@@ -235,7 +235,7 @@ def texts(
 ) -> list[Generation]:
     with open_exact(model, found, slots, context_size) as target:
         options = {"exact": True, "context_shift": True}
-        policy = FixedLength(12)
+        policy = AutoPolicy(fixed=12)
         return Engine(target, drafter, slots=slots, policy=policy, **options).generate(asked)
 
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec.costs import CostTable
-from ngramspec.engine import AutoPolicy, DraftModel, Engine, FixedLength, Request, Speculation
+from ngramspec.engine import AutoPolicy, DraftModel, Engine, Request, Speculation
 from ngramspec.engine.policy import make_policy
 from ngramspec.errors import CapacityError
 
@@ -21,7 +21,7 @@ FLAT = CostTable(((1, 1.0), (64, 1.02)))  # so that long drafts pay
 POLICIES: dict[str, Callable[[], Any]] = {
     "auto": lambda: AutoPolicy(16, FLAT),
     "gate": lambda: make_policy("gate", 16),
-    "fixed": lambda: FixedLength(16),
+    "fixed": lambda: AutoPolicy(fixed=16),
 }
 # What cuts drafts: options of the target, then fields of the requests.
 LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -11,14 +11,21 @@ import pytest
 
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, FixedLength, Request, Sampling, Speculation
+from ngramspec.engine import (
+    AutoPolicy,
+    DraftSource,
+    Engine,
+    Request,
+    Sampling,
+    Speculation,
+)
 
 SAMPLES = 20_000
 SAMPLING = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}
 SLOTS = 32
 
 
-class Popular:
+class Popular(DraftSource):
     """Drafts what was emitted in the same place before, wrong or right: pairs seen earlier."""
 
     name = "popular"
@@ -31,7 +38,7 @@ class Popular:
     def begin(self, slot: int, token_ids: Any) -> None:
         self._now[slot] = []
 
-    def propose(self, slot: int, limit: int) -> Any:
+    def draft(self, slot: int, limit: int) -> Any:
         guess = self._seen[int(self._rng.integers(len(self._seen)))]
         return np.array(guess[:limit], dtype=np.int32)
 
@@ -54,7 +61,7 @@ def sample(model_path: Callable[[str], str]) -> Iterator[Callable[[Any, int], An
         prompt = model.tokenize("abcab")
 
         def texts(drafter: Any, first_seed: int) -> Any:
-            engine = Engine(target, drafter, slots=SLOTS, policy=FixedLength(4))
+            engine = Engine(target, drafter, slots=SLOTS, policy=AutoPolicy(fixed=4))
             asked = [
                 Request(
                     prompt_ids=prompt,

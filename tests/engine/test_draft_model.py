@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import END, FakeTarget
 from helpers.machines import SETTINGS
-from ngramspec.engine import DraftModel, Engine, FixedLength, Request, Speculation
+from ngramspec.engine import AutoPolicy, DraftModel, Engine, Request, Speculation
 from ngramspec.engine.sources.draft_counts import Duration
 from ngramspec.engine.sources.draft_model import vocabulary_difference
 from ngramspec.errors import BackendError, CapacityError, InputError
@@ -83,11 +83,11 @@ def test_drafts_end_where_another_token_does_not_pay(n_min: int, size: int) -> N
 def test_a_request_may_set_its_own_bound() -> None:
     drafts, _ = make(p_min=0.5)
     for wanted, size in ((0.9999, 0), (None, 3), (0.0, 3)):
-        drafts.enter(0, "", wanted)
+        drafts.start(0, Request(prompt_ids=int32([5]), speculation=Speculation(p_min=wanted)))
         drafts.begin(0, int32([5, 6]))
         assert drafts.propose([0], [9])[0].size == size
         drafts.end(0)
-    engine = Engine(FakeTarget(), None, draft_model=make()[0], policy=FixedLength(3))
+    engine = Engine(FakeTarget(), None, draft_model=make()[0], policy=AutoPolicy(fixed=3))
     sizes = []
     for p_min in (0.9999, 0.5):
         wanted = Speculation(p_min=p_min)
@@ -204,7 +204,9 @@ def test_a_failed_decode_leaves_text_and_cache_in_step(decode: int, error: Any) 
 
 def test_more_slots_than_a_decode_holds_are_drafted_for_one_by_one() -> None:
     target, model = FakeTarget(), FakeTarget(max_batch=2)
-    engine = Engine(target, None, slots=4, draft_model=DraftModel(model), policy=FixedLength(3))
+    engine = Engine(
+        target, None, slots=4, draft_model=DraftModel(model), policy=AutoPolicy(fixed=3)
+    )
     made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(4)])
     assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(4)]
     assert engine.stats().num_draft_tokens == engine.stats().num_accepted_tokens > 40
@@ -360,7 +362,7 @@ def test_a_stall_moves_a_price_little_and_a_slow_start_not_at_all() -> None:
 def test_an_equal_model_is_always_right() -> None:
     target = FakeTarget(period=0)
     drafts = DraftModel(FakeTarget(period=0), n_max=4)
-    engine = Engine(target, None, slots=3, draft_model=drafts, policy=FixedLength(64))
+    engine = Engine(target, None, slots=3, draft_model=drafts, policy=AutoPolicy(fixed=64))
     made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=41) for i in range(3)])
     assert [one.token_ids for one in made] == [target.expected([i + 1], 41) for i in range(3)]
     stats = engine.source_stats()["draft-simple"]
@@ -388,7 +390,7 @@ def test_it_drafts_only_where_no_other_source_does() -> None:
 @pytest.mark.parametrize(("least", "asked"), [(3, True), (4, False)])
 def test_it_is_not_asked_for_drafts_that_are_too_short_to_be_sent(least: int, asked: bool) -> None:
     drafts, _ = make(n_max=3)
-    policy = FixedLength(8)
+    policy = AutoPolicy(fixed=8)
     engine = Engine(FakeTarget(), None, draft_model=drafts, policy=policy, min_draft=least)
     engine.generate([Request(prompt_ids=int32([3]), max_tokens=40)])
     assert (engine.source_stats()["draft-simple"].propose_calls > 0) == asked
@@ -453,7 +455,7 @@ def test_a_smaller_vocabulary_changes_no_text() -> None:
         texts = []
         for small in (None, DraftModel(FakeTarget(vocab_size=other), 4, 0, 0.0)):
             target = FakeTarget(vocab_size=own)
-            engine = Engine(target, None, slots=2, draft_model=small, policy=FixedLength(4))
+            engine = Engine(target, None, slots=2, draft_model=small, policy=AutoPolicy(fixed=4))
             asked = [Request(prompt_ids=prompt, max_tokens=60) for prompt in prompts]
             texts.append([made.token_ids for made in engine.generate(asked)])
         assert texts[0] == texts[1]

@@ -63,9 +63,7 @@ class Known(FakeTarget):
 class Unbound(DraftModel):
     """A draft model as long as it was asked for."""
 
-    @property
-    def bound(self) -> Any:  # type: ignore[override]
-        raise AttributeError("it drafts all that it is asked for")
+    stops = False
 
 
 Clock = Callable[[FakeTarget], None]
@@ -78,7 +76,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     def tick(target: FakeTarget) -> None:
         seconds = lambda: target.now  # noqa: E731
         monkeypatch.setattr("ngramspec.engine.stepper.time", SimpleNamespace(perf_counter=seconds))
-        monkeypatch.setattr("ngramspec.engine.offers.perf_counter", seconds)
+        monkeypatch.setattr("ngramspec.engine.speculator.perf_counter", seconds)
         monkeypatch.setattr(
             "ngramspec.engine.sources.draft_model.perf_counter_ns", lambda: int(1e9 * target.now)
         )

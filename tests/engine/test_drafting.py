@@ -9,7 +9,7 @@ from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.drafters import create_drafter
-from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate
+from ngramspec.engine import AutoPolicy, Engine
 from ngramspec.engine.drafting import best_pass, unpaid
 
 
@@ -35,8 +35,8 @@ def test_pools_and_caches_are_counted_for_their_drafters() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "name", "longest"),
-    [(AutoPolicy(9), "auto", 9), (AutoPolicy(9, fixed=4), "auto", 4), (Gate(7), "gate", 7),
-     (FixedLength(5), "fixed", 5), (None, "auto", 48)],
+    [(AutoPolicy(9), "auto", 9), (AutoPolicy(9, fixed=4), "fixed", 4),
+     (AutoPolicy(7, gate=True), "gate", 7), (None, "auto", 48)],
 )  # fmt: skip
 def test_the_policy_bounds_the_longest_draft(policy: object, name: str, longest: int) -> None:
     made = Engine(FakeTarget(), "ngram-simple", policy=policy).drafting()  # type: ignore[arg-type]

@@ -11,7 +11,15 @@ import pytest
 from helpers.backends import int32
 from helpers.engine_checks import Job, check_chunks
 from helpers.fake_target import END, FakeTarget, Garbage, Oracle
-from ngramspec.engine import Chunk, Engine, FixedLength, Gate, Generation, Request, Speculation
+from ngramspec._native.policy.gate import PROBE
+from ngramspec.engine import (
+    AutoPolicy,
+    Chunk,
+    Engine,
+    Generation,
+    Request,
+    Speculation,
+)
 from ngramspec.errors import InputError
 
 
@@ -49,7 +57,7 @@ def test_no_tokens_take_one_step() -> None:
 def test_a_full_context_ends_a_request(drafter: str | None) -> None:
     target = FakeTarget(context_size=40)
     drafters = {None: None, "oracle": Oracle(target), "garbage": Garbage(97)}
-    engine = Engine(target, drafters[drafter], policy=FixedLength(64))
+    engine = Engine(target, drafters[drafter], policy=AutoPolicy(fixed=64))
     for prompt in ([3], [3] * 38, [3] * 39):
         made, _ = run(engine, request(*prompt))
         assert made.token_ids == target.expected(prompt, 99)
@@ -74,7 +82,7 @@ def test_a_stop_text_cuts_the_text_wherever_drafts_end(right: float) -> None:
     for place in range(0, 30, 3):
         stop = f" {full[place]} {full[place + 1]}"[:-1]
         expected = target.outcome([4], 40, [stop])
-        engine = Engine(target, Oracle(target, right, place), policy=FixedLength(6))
+        engine = Engine(target, Oracle(target, right, place), policy=AutoPolicy(fixed=6))
         made, _ = run(engine, request(4, max_tokens=40, stop=("never", stop)))
         assert (made.token_ids, made.text, made.finish_reason) == expected
         assert (made.stop_text, stop in made.text) == (stop, False)
@@ -83,7 +91,7 @@ def test_a_stop_text_cuts_the_text_wherever_drafts_end(right: float) -> None:
 def test_accepted_tokens_and_spans_are_those_of_the_draft() -> None:
     target = FakeTarget()
     made, chunks = run(
-        Engine(target, Oracle(target), policy=FixedLength(3)), request(8, max_tokens=9)
+        Engine(target, Oracle(target), policy=AutoPolicy(fixed=3)), request(8, max_tokens=9)
     )
     assert [chunk.num_accepted for chunk in chunks] == [0, 3, 3]
     assert made.accepted == [False, True, True, True, False, True, True, True, False]
@@ -173,7 +181,7 @@ def test_waiting_for_a_slot_does_not_count_as_time() -> None:
 
 def test_speculation_may_be_off_or_shorter_for_one_request() -> None:
     target = FakeTarget()
-    engine = Engine(target, Oracle(target), policy=FixedLength(16))
+    engine = Engine(target, Oracle(target), policy=AutoPolicy(fixed=16))
     for speculation, longest in (
         (Speculation(enabled=False), 0),
         (Speculation(max_draft=0), 0),
@@ -189,11 +197,11 @@ def test_speculation_may_be_off_or_shorter_for_one_request() -> None:
 class Short(Oracle):
     """Drafts 3 tokens at most."""
 
-    def propose(self, slot: int, max_tokens: int = 64) -> np.ndarray:
-        return super().propose(slot, min(max_tokens, 3))
+    def draft(self, slot: int, limit: int) -> np.ndarray:
+        return super().draft(slot, min(limit, 3))
 
 
-@pytest.mark.parametrize("policy", [FixedLength(16), None], ids=["fixed", "auto"])
+@pytest.mark.parametrize("policy", [AutoPolicy(fixed=16), None], ids=["fixed", "auto"])
 @pytest.mark.parametrize("drafter", ["own", "ngram-simple"])
 def test_drafts_may_have_a_least_length(policy: Any, drafter: str) -> None:
     def num_drafts(least: int, wanted: int | None) -> int:
@@ -218,8 +226,8 @@ class WrongAtFirst(Oracle):
 
     asked = 0
 
-    def propose(self, slot: int, limit: int) -> np.ndarray:
-        draft = super().propose(slot, limit)
+    def draft(self, slot: int, limit: int) -> np.ndarray:
+        draft = super().draft(slot, limit)
         self.asked += 1
         if self.asked <= 2:
             draft = 1 + draft % (self.target.vocab_size - 1)
@@ -231,7 +239,10 @@ def test_a_gate_goes_on_to_ask_for_drafts_of_the_least_length() -> None:
     """It learns from what is sent, so it must not stay below what is sent at all."""
     target = FakeTarget()
     source: Any = WrongAtFirst(target)
-    made, _ = run(Engine(target, source, policy=Gate(), min_draft=16), request(7, max_tokens=220))
+    made, _ = run(
+        Engine(target, source, policy=AutoPolicy(gate=True), min_draft=16),
+        request(7, max_tokens=220),
+    )
     assert made.token_ids == target.expected([7], 220)
     assert made.timings.num_accepted_tokens > 100
 
@@ -254,7 +265,7 @@ def test_drafters_are_named_or_listed(drafter: Any) -> None:
 
 def test_exact_engines_keep_batches_inside_the_setting() -> None:
     target = FakeTarget(exact_batch=6, max_batch=64)
-    engine = Engine(target, Oracle(target), slots=3, exact=True, policy=FixedLength(64))
+    engine = Engine(target, Oracle(target), slots=3, exact=True, policy=AutoPolicy(fixed=64))
     asked = [request(*range(1, 30 + i), max_tokens=40) for i in range(5)]
     made = engine.generate(asked)
     assert [one.token_ids for one in made] == [
@@ -274,56 +285,27 @@ def test_seeds_that_are_not_given_are_told() -> None:
     assert all(0 <= seed < 1 << 32 for seed in seeds)
 
 
-def test_policies_of_your_own_hear_of_every_draft_and_decode() -> None:
-    class Noted(Gate):
-        def __init__(self) -> None:
-            super().__init__(4)
-            self.heard: list[tuple[Any, ...]] = []
+@pytest.mark.parametrize("drafter", ["own", "ngram-simple"])
+def test_a_gate_hears_of_every_draft(drafter: str) -> None:
+    target, policy = FakeTarget(period=7), AutoPolicy(gate=True)
+    source: Any = Oracle(target) if drafter == "own" else drafter
+    name = "oracle" if drafter == "own" else "ngram"
+    for _ in range(40):  # drafts that are never right
+        policy.limit(0, name)
+        policy.record(0, name, 8, 0)
+    policy.begin(0)
+    assert policy.limit(0, name) == PROBE
+    run(Engine(target, source, policy=policy), request(7, max_tokens=200))
+    assert policy.limit(0, name) == 64
 
-        def begin(self, slot: int) -> None:
-            self.heard.append(("begin", slot))
-            super().begin(slot)
 
-        def record(self, slot: int, source: str, drafted: int, accepted: int) -> None:
-            self.heard.append((slot, source, drafted, accepted))
-            super().record(slot, source, drafted, accepted)
-
-        def observe(self, num_tokens: int, seconds: float) -> None:
-            assert 0 < seconds < 60
-            self.heard.append(("tokens", num_tokens))
-
-    target, policy = FakeTarget(), Noted()
+def test_a_policy_hears_of_every_decode_without_prompt_tokens() -> None:
+    target, policy = FakeTarget(), AutoPolicy(fixed=4)
     engine = Engine(target, Oracle(target), policy=policy)
-    run(engine, request(7, max_tokens=11))
-    decode = [("tokens", 5), (0, "oracle", 4, 4)]  # a decode that holds prompt tokens is no sample
-    assert policy.heard == [("begin", 0), *decode, *decode]
     run(engine, request(8, max_tokens=1))
-    assert policy.heard[5:] == [("begin", 0)]
-
-
-def test_policies_of_your_own_hear_of_native_drafters_too() -> None:
-    class Noted(FixedLength):
-        def __init__(self) -> None:
-            super().__init__(4)
-            self.heard: list[tuple[Any, ...]] = []
-
-        def limit(self, slot: int, source: str) -> int:
-            self.heard.append((slot, source))
-            return super().limit(slot, source)
-
-        def record(self, slot: int, source: str, drafted: int, accepted: int) -> None:
-            self.heard.append((slot, source, drafted, accepted))
-
-    policy = Noted()
-    engine = Engine(FakeTarget(), "ngram-simple", policy=policy)
-    made, _ = run(engine, request(7, max_tokens=120))
-    drafts = [heard for heard in policy.heard if len(heard) == 4]
-    assert len(drafts) == made.timings.num_drafts > 10
-    assert {one[:2] for one in policy.heard} == {(0, "ngram")}
-    assert sum(one[2] for one in drafts) == made.timings.num_draft_tokens
-    assert max(one[2] for one in drafts) == 4
-    asked = [heard for heard in policy.heard if len(heard) == 2]
-    assert len(asked) == made.timings.num_steps - 1
+    assert not policy.timed
+    run(engine, request(7, max_tokens=11))
+    assert (policy.timed, max(target.batches)) == (True, 5)
 
 
 def test_a_new_engine_finds_its_target_empty() -> None:
@@ -346,7 +328,7 @@ def test_the_engine_tells_its_size() -> None:
 @pytest.mark.parametrize("max_outputs", [3, 4, 9])
 def test_drafts_are_no_longer_than_there_are_rows_of_logits(max_outputs: int) -> None:
     target = FakeTarget(max_batch=64, max_outputs=max_outputs, period=0)
-    engine = Engine(target, Oracle(target), slots=3, policy=FixedLength(64))
+    engine = Engine(target, Oracle(target), slots=3, policy=AutoPolicy(fixed=64))
     requests = [Request(prompt_ids=int32([i, *range(1, 30)]), max_tokens=40) for i in (1, 2, 3)]
     for made, asked in zip(engine.generate(requests), requests, strict=True):
         assert made.token_ids == target.expected(asked.prompt_ids.tolist(), 40)

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage, Oracle
-from ngramspec.engine import Engine, FixedLength, Generation, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Speculation
 
 LONG = [1 + i % 90 for i in range(60)]
 
@@ -138,8 +138,8 @@ def test_a_copy_replaces_what_the_slot_held() -> None:
 class TwoRight(Oracle):
     """Two tokens of every draft are right."""
 
-    def propose(self, slot: int, limit: int) -> Any:
-        draft = super().propose(slot, limit)
+    def draft(self, slot: int, limit: int) -> Any:
+        draft = super().draft(slot, limit)
         draft[2:3] = 1 + draft[2:3] % 96
         self.drafts[slot] = draft.tolist()
         return draft
@@ -148,7 +148,7 @@ class TwoRight(Oracle):
 def test_checkpoints_read_accepted_tokens_again_with_the_next_ones() -> None:
     target = FakeTarget(max_rollback=0, can_save=True, period=5, context_size=1000)
     oracle = TwoRight(target)
-    engine = Engine(target, oracle, policy=FixedLength(4))
+    engine = Engine(target, oracle, policy=AutoPolicy(fixed=4))
     made = run(engine, [3, 4], 500)
     # One new token, two accepted ones and the next; then too many for a draft behind them.
     assert target.batches[:9] == [2, 1 + 4, 4 + 4, 7 + 4, 10, 1 + 4, 4 + 4, 7 + 4, 10]
@@ -160,14 +160,14 @@ def test_checkpoints_read_accepted_tokens_again_with_the_next_ones() -> None:
 
 def test_right_drafts_need_no_checkpoint() -> None:
     target = FakeTarget(max_rollback=0, can_save=True)
-    engine = Engine(target, Oracle(target), policy=FixedLength(4))
+    engine = Engine(target, Oracle(target), policy=AutoPolicy(fixed=4))
     run(engine, [3, 4], 31)
     assert target.batches == [2, 5, 5, 5, 5, 5, 5]
 
 
 def test_drafts_are_no_longer_than_the_target_can_take_back() -> None:
     target = FakeTarget(max_rollback=3)
-    engine = Engine(target, Garbage(97, broken=False), policy=FixedLength(30))
+    engine = Engine(target, Garbage(97, broken=False), policy=AutoPolicy(fixed=30))
     run(engine, [3, 4], 30)
     assert max(target.batches) == 4
     assert engine.stats().num_rollback_failures == 0
@@ -176,7 +176,7 @@ def test_drafts_are_no_longer_than_the_target_can_take_back() -> None:
 @pytest.mark.parametrize("memory", [{}, {"max_rollback": 0, "can_save": True}])
 def test_refused_rollbacks_are_read_again_in_parts(memory: dict[str, Any]) -> None:
     target = FakeTarget(refusal=1.0, max_batch=16, **memory)
-    engine = Engine(target, Oracle(target, 0.5), policy=FixedLength(4))
+    engine = Engine(target, Oracle(target, 0.5), policy=AutoPolicy(fixed=4))
     made = run(engine, LONG, 30)
     failures = engine.stats().num_rollback_failures
     assert failures > 3

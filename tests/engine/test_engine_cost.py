@@ -1,4 +1,4 @@
-"""Gate: what drafts cost where they are never right, counted in decodes and tokens."""
+"""A gate: what drafts cost where they are never right, counted in decodes and tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage, Oracle
-from ngramspec.engine import Chunk, Engine, EngineStats, Gate, Generation, Request
+from ngramspec.engine import (
+    AutoPolicy,
+    Chunk,
+    Engine,
+    EngineStats,
+    Generation,
+    Request,
+)
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -37,7 +44,7 @@ def run(
     )
     params = {"ngram-simple": {"size_n": 2}, "ngram-mod": {"n_match": 2, "n_min": 1}}
     made_drafter = drafter(target) if drafter else None
-    engine = Engine(target, made_drafter, slots=slots, params=params, policy=Gate())
+    engine = Engine(target, made_drafter, slots=slots, params=params, policy=AutoPolicy(gate=True))
     begun = [0] * count
 
     def note(chunk: Chunk) -> None:
@@ -106,9 +113,9 @@ def test_right_drafts_save_most_steps(slots: int) -> None:
 
 def test_one_slot_with_wrong_drafts_does_not_slow_down_the_others() -> None:
     class Mixed(Oracle):
-        def propose(self, slot: int, limit: int) -> Any:
+        def draft(self, slot: int, limit: int) -> Any:
             self.right = float(slot != 0)
-            return super().propose(slot, limit)
+            return super().draft(slot, limit)
 
     stats, made, _ = run(lambda target: Mixed(target), 4, 4, 600)
     assert stats.num_steps <= 600

@@ -11,7 +11,7 @@ import pytest
 from helpers.backends import int32
 from helpers.fake_target import END, FakeTarget
 from ngramspec import HashPool, NgramCache, SuffixPool, create_drafter
-from ngramspec.engine import AutoPolicy, Engine, FixedLength, Gate, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, Request, Speculation
 from ngramspec.engine.sources import pools as module
 from ngramspec.engine.sources.drafters import MAX_KINDS, OWNED, Drafters
 from ngramspec.engine.sources.pools import NAMESPACE_CAPACITY
@@ -279,7 +279,7 @@ def test_counts_of_all_chains_add_up() -> None:
     assert stats.accepted_per_position == tuple(engine.stats().accepted_per_position)
 
 
-@pytest.mark.parametrize("policy", [FixedLength(8), Gate(), AutoPolicy(), AutoPolicy(fixed=8)])
+@pytest.mark.parametrize("policy", [AutoPolicy(fixed=8), AutoPolicy(gate=True), AutoPolicy()])
 def test_what_was_never_sent_does_not_count_as_drafted(policy: Any) -> None:
     """A copy of the prompt runs into an end token, which no draft may hold."""
     target = FakeTarget(period=7)

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage, Oracle
-from ngramspec.engine import Engine, FixedLength, Generation, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Speculation
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -51,7 +51,7 @@ def test_prompts_are_read_in_the_order_of_their_arrival() -> None:
 
 def test_long_drafts_leave_three_quarters_to_prompts() -> None:
     target = FakeTarget(max_batch=64, context_size=2000)
-    engine = Engine(target, Oracle(target), slots=2, policy=FixedLength(64))
+    engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=64))
     first = submit(engine, [1], 400)
     engine.step()
     engine.step()
@@ -68,7 +68,7 @@ def test_long_drafts_leave_three_quarters_to_prompts() -> None:
 
 def test_drafts_shrink_fairly_when_slots_compete() -> None:
     target = FakeTarget(max_batch=34, context_size=2000, sequences=8)
-    engine = Engine(target, Oracle(target), slots=4, policy=FixedLength(64))
+    engine = Engine(target, Oracle(target), slots=4, policy=AutoPolicy(fixed=64))
     made = [submit(engine, [i + 1], 200) for i in range(4)]
     for _ in range(4):
         engine.step()
@@ -83,7 +83,7 @@ def test_drafts_shrink_fairly_when_slots_compete() -> None:
 
 def test_a_small_draft_is_not_cut_for_large_ones() -> None:
     target = FakeTarget(max_batch=32, context_size=2000)
-    engine = Engine(target, Oracle(target), slots=2, policy=FixedLength(64))
+    engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=64))
     small = submit(engine, [1], 100, speculation=Speculation(max_draft=2))
     large = submit(engine, [2], 100)
     for _ in range(3):
@@ -93,13 +93,13 @@ def test_a_small_draft_is_not_cut_for_large_ones() -> None:
 
 def test_sources_are_asked_for_no_more_than_a_decode_holds() -> None:
     class Noted(Oracle):
-        def propose(self, slot: int, limit: int) -> Any:
+        def draft(self, slot: int, limit: int) -> Any:
             self.check(limit <= 7, f"asked for {limit} tokens")
-            return super().propose(slot, limit)
+            return super().draft(slot, limit)
 
     target = FakeTarget(max_batch=8)
     oracle = Noted(target)
-    engine = Engine(target, oracle, policy=FixedLength(64))
+    engine = Engine(target, oracle, policy=AutoPolicy(fixed=64))
     made = submit(engine, [1], 30)
     finish(engine)
     assert made.token_ids == target.expected([1], 30)
@@ -108,7 +108,7 @@ def test_sources_are_asked_for_no_more_than_a_decode_holds() -> None:
 
 def test_a_draft_without_room_is_no_draft() -> None:
     target = FakeTarget(max_batch=4)
-    engine = Engine(target, Oracle(target), slots=4, policy=FixedLength(8))
+    engine = Engine(target, Oracle(target), slots=4, policy=AutoPolicy(fixed=8))
     made = [submit(engine, [i + 1], 20) for i in range(4)]
     finish(engine)
     assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(4)]
@@ -147,7 +147,7 @@ def test_a_pinned_request_gets_its_slot_before_later_ones() -> None:
 def test_a_slot_that_reads_its_text_again_holds_nobody_up_and_goes_on(slots: int) -> None:
     """Every rollback is refused: the text of the slot with drafts is read again and again."""
     target = FakeTarget(max_batch=slots + 10, refusal=1.0, context_size=400, sequences=slots)
-    engine = Engine(target, Oracle(target, 0.0), slots=slots, policy=FixedLength(3))
+    engine = Engine(target, Oracle(target, 0.0), slots=slots, policy=AutoPolicy(fixed=3))
     off = Speculation(enabled=False)
     slow = submit(engine, [9] * 60, 5, slot=slots - 1)
     others = [submit(engine, [1 + i], 150, speculation=off, slot=i) for i in range(slots - 1)]
@@ -164,7 +164,7 @@ def test_a_slot_that_reads_its_text_again_holds_nobody_up_and_goes_on(slots: int
 @pytest.mark.parametrize("capacity", [8, 9, 12])
 def test_eight_slots_fit_the_smallest_batches(capacity: int) -> None:
     target = FakeTarget(max_batch=capacity, sequences=8)
-    engine = Engine(target, Garbage(97, broken=False), slots=8, policy=FixedLength(8))
+    engine = Engine(target, Garbage(97, broken=False), slots=8, policy=AutoPolicy(fixed=8))
     made = [submit(engine, [i + 1] * (i + 1), 25) for i in range(20)]
     finish(engine)
     assert [one.token_ids for one in made] == [

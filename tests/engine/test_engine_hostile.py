@@ -12,15 +12,15 @@ from helpers.backends import int32
 from helpers.fake_target import END, Failing, FakeTarget, Garbage, Oracle
 from ngramspec._native.engine.decode import Sampler
 from ngramspec.engine import (
+    AutoPolicy,
     Chunk,
+    DraftSource,
     Engine,
-    FixedLength,
     Generation,
     Request,
     Sampling,
     Speculation,
 )
-from ngramspec.engine.sources.source import SlotwiseSource
 from ngramspec.errors import BackendError, InputError
 
 pytestmark = pytest.mark.usefixtures("still")
@@ -28,21 +28,21 @@ pytestmark = pytest.mark.usefixtures("still")
 Submit = Callable[..., Generation]
 
 
-class Always:
+class Always(DraftSource):
     """A drafter that returns the same object every time."""
 
     name = "always"
 
-    def __init__(self, draft: Any) -> None:
-        self.draft = draft
+    def __init__(self, same: Any) -> None:
+        self.same = same
         self.proposals = 0
 
     def begin(self, slot: int, token_ids: np.ndarray) -> None:
         pass
 
-    def propose(self, slot: int, limit: int) -> Any:
+    def draft(self, slot: int, limit: int) -> Any:
         self.proposals += 1
-        return self.draft
+        return self.same
 
     def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
         pass
@@ -83,7 +83,7 @@ def test_what_is_no_draft_switches_the_source_off_for_the_request(name: str) -> 
 @pytest.mark.parametrize("kind", [list, tuple, int32])
 def test_drafts_may_be_lists_or_arrays(kind: Any) -> None:
     target = FakeTarget(period=1)  # one token over and over
-    engine = Engine(target, Always(kind([8, 8, 8])), policy=FixedLength(3))
+    engine = Engine(target, Always(kind([8, 8, 8])), policy=AutoPolicy(fixed=3))
     assert run(engine, [1]) == [[8] * 30]
     assert engine.stats().num_accepted_tokens >= 20
     assert engine.source_failures() == {}
@@ -92,7 +92,7 @@ def test_drafts_may_be_lists_or_arrays(kind: Any) -> None:
 @pytest.mark.parametrize("bad", [END, 97, 2**31 - 1])
 def test_drafts_are_cut_before_end_tokens_and_unknown_ids(bad: int) -> None:
     target = FakeTarget(period=1)
-    engine = Engine(target, Always(int32([8, bad, 8])), policy=FixedLength(3))
+    engine = Engine(target, Always(int32([8, bad, 8])), policy=AutoPolicy(fixed=3))
     assert run(engine, [1]) == [[8] * 30]
     assert max(target.batches) == 2  # the token before the draft and one of the draft
     assert engine.source_failures() == {}
@@ -101,7 +101,9 @@ def test_drafts_are_cut_before_end_tokens_and_unknown_ids(bad: int) -> None:
 def test_drafts_of_one_buffer_do_not_change_while_they_are_verified() -> None:
     target = FakeTarget(period=3)
     for seed in range(10):
-        engine = Engine(target, Garbage(97, seed, broken=False), slots=4, policy=FixedLength(4))
+        engine = Engine(
+            target, Garbage(97, seed, broken=False), slots=4, policy=AutoPolicy(fixed=4)
+        )
         prompts = [[1 + i, seed + 1] for i in range(4)]
         assert run(engine, *prompts) == [target.expected(prompt, 30) for prompt in prompts]
         assert engine.source_failures() == {}
@@ -116,7 +118,7 @@ def test_a_source_that_raises_is_off_for_that_request_only(method: str) -> None:
     assert engine.source_failures() == {"failing": 2}
     assert (oracle.begun, engine.stats().num_drafts > 0) == {
         "begin": (0, False),
-        "propose": (2, False),
+        "draft": (2, False),
         "accept": (2, False),
         "end": (2, True),
     }[method]
@@ -126,10 +128,10 @@ def test_a_source_that_fails_for_one_slot_still_drafts_for_the_others() -> None:
     target = FakeTarget()
 
     class Picky(Oracle):
-        def propose(self, slot: int, limit: int) -> np.ndarray:
+        def draft(self, slot: int, limit: int) -> np.ndarray:
             if slot == 1:
                 raise ValueError("not slot 1")
-            return super().propose(slot, limit)
+            return super().draft(slot, limit)
 
     engine = Engine(target, Picky(target), slots=3)
     made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(3)])
@@ -139,7 +141,8 @@ def test_a_source_that_fails_for_one_slot_still_drafts_for_the_others() -> None:
 
 def test_a_failing_first_source_leaves_the_second_one_on() -> None:
     target = FakeTarget()
-    second = SlotwiseSource(Oracle(target), "second")
+    second = Oracle(target)
+    second.name = "second"
     engine = Engine(target, Always(None), draft_model=second)
     assert run(engine, [1]) == [target.expected([1], 30)]
     assert engine.stats().num_accepted_tokens > 15
@@ -232,7 +235,7 @@ class Fragile(FakeTarget):
 def test_what_fails_for_one_sequence_ends_its_request_only(method: str, times: int) -> None:
     stateful = {"max_rollback": 0, "can_save": True, "min_copy": None}
     target = Fragile(method, 0, **(stateful if method in ("save", "restore") else {"min_copy": 1}))
-    engine = Engine(target, Garbage(97, broken=False), slots=3, policy=FixedLength(4))
+    engine = Engine(target, Garbage(97, broken=False), slots=3, policy=AutoPolicy(fixed=4))
     target.times = times
     ended = []
     for number in range(5):
@@ -304,7 +307,7 @@ def test_numbers_that_no_engine_holds_are_refused_when_submitted(fields: dict[st
 
 def test_a_failed_decode_ends_the_requests_of_its_batch() -> None:
     target = FakeTarget(sequences=3)
-    engine = Engine(target, Oracle(target), slots=2, policy=FixedLength(2))
+    engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=2))
     made = [engine.submit(Request(prompt_ids=int32([i + 1]), max_tokens=20)) for i in range(3)]
     for _ in range(3):
         engine.step()
@@ -335,7 +338,7 @@ def test_drafts_that_do_not_fit_the_cache_cost_no_request() -> None:
     requests = [Request(prompt_ids=int32([i + 1]), max_tokens=(22, 10)[i]) for i in range(2)]
     for drafter in (None, Garbage(97, broken=False)):
         target = FakeTarget(cells=24)
-        engine = Engine(target, drafter, slots=2, policy=FixedLength(8))
+        engine = Engine(target, drafter, slots=2, policy=AutoPolicy(fixed=8))
         made = engine.generate(requests)
         assert [one.token_ids for one in made] == [
             target.expected([1], 22),
@@ -347,7 +350,7 @@ def test_drafts_that_do_not_fit_the_cache_cost_no_request() -> None:
 
 def test_drafts_that_do_not_fit_the_cache_leave_idle_slots_alone() -> None:
     target = FakeTarget(cells=50, end_every=31)
-    engine = Engine(target, Garbage(97, broken=False), slots=2, policy=FixedLength(40))
+    engine = Engine(target, Garbage(97, broken=False), slots=2, policy=AutoPolicy(fixed=40))
     prompt = next(p for p in range(1, 97) if len(target.expected([p] * 10, 60)) in range(10, 25))
     off = Speculation(enabled=False)
     first = Request(prompt_ids=int32([1, 2, 3]), max_tokens=9, slot=0, speculation=off)
@@ -357,13 +360,12 @@ def test_drafts_that_do_not_fit_the_cache_leave_idle_slots_alone() -> None:
     assert engine.stats().num_drafts > 0
 
 
-def test_a_drafter_may_have_any_name() -> None:
-    target = FakeTarget()
-    drafter = Always(int32([1, 2]))
-    drafter.name = 7  # type: ignore[assignment]
-    engine = Engine(target, drafter)
-    assert run(engine, [1, 2]) == [target.expected([1, 2], 30)]
-    assert engine.stats().num_drafts > 0
+def test_what_is_no_source_is_refused() -> None:
+    nameless = Always(int32([1, 2]))
+    nameless.name = 7  # type: ignore[assignment]
+    for drafter, kind in ((nameless, "Always"), (object(), "object"), (7, "int")):
+        with pytest.raises(InputError, match=f"a named DraftSource, got {kind}"):
+            Engine(FakeTarget(), drafter)
 
 
 def test_no_possible_token_fails_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,7 +399,7 @@ def test_a_grammar_may_end_in_the_middle_of_a_draft(
         tokens = expected.token_ids
         assert (expected.text, expected.finish_reason) == (text, "stop")
         drafter = Always(int32(tokens[1:] + [tokens[0]] * extra))
-        engine = Engine(target, drafter, policy=FixedLength(64))
+        engine = Engine(target, drafter, policy=AutoPolicy(fixed=64))
         made = engine.generate([Request(**asked)])[0]
         assert (made.token_ids, made.text, made.finish_reason) == (tokens, text, "stop")
         assert sum(made.accepted) == len(tokens) - 1 > 1

@@ -26,15 +26,11 @@ from ngramspec.engine import (
     AutoPolicy,
     Chunk,
     DraftModel,
-    DraftPolicy,
     Engine,
-    FixedLength,
-    Gate,
     Request,
     Sampling,
     Speculation,
 )
-from ngramspec.engine.sources.source import SlotwiseSource
 from ngramspec.errors import BackendError, CapacityError
 
 SMALL = {
@@ -57,10 +53,17 @@ MEMORIES: dict[str, dict[str, Any]] = {
 SEEDS = st.integers(0, (1 << 32) - 1)  # what follows is chosen by it: shorter runs of rules
 
 
-def policies() -> list[DraftPolicy | None]:
+def policies() -> list[AutoPolicy | None]:
     """Return what an engine may be given, made anew: they learn."""
-    own: list[DraftPolicy | None] = [AutoPolicy(), AutoPolicy(9, PROFILES["h100-8b"])]
-    return [None, Gate(7), FixedLength(1), FixedLength(5), FixedLength(64), *own]
+    own: list[AutoPolicy | None] = [AutoPolicy(), AutoPolicy(9, PROFILES["h100-8b"])]
+    return [
+        None,
+        AutoPolicy(7, gate=True),
+        AutoPolicy(fixed=1),
+        AutoPolicy(fixed=5),
+        AutoPolicy(fixed=64),
+        *own,
+    ]
 
 
 class Lossless(RuleBasedStateMachine):
@@ -122,7 +125,8 @@ class Lossless(RuleBasedStateMachine):
         """Return a source that is asked where the first has no draft."""
         if kind == "oracle":
             self.oracles.append(Oracle(self.target, 0.8, 1))
-            return SlotwiseSource(self.oracles[-1], "second")
+            self.oracles[-1].name = "second"
+            return self.oracles[-1]
         period = self.target.period + (kind == "wrong model")
         size = {"vocab_size": 31, "sequences": self.slots, "context_size": 60, "max_batch": 9}
         return DraftModel(FakeTarget(period=period, **size), n_max=3) if kind else None

@@ -18,7 +18,14 @@ from engine.workload import Garbage, requests
 from ngramspec import embedded_model
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget
-from ngramspec.engine import Chunk, Engine, FixedLength, Generation, Request, Speculation
+from ngramspec.engine import (
+    AutoPolicy,
+    Chunk,
+    Engine,
+    Generation,
+    Request,
+    Speculation,
+)
 
 NUM_PROMPTS = 64
 CONTEXT = 512
@@ -107,7 +114,7 @@ def run(
         witness = Witness(target)
         own = Garbage(model.vocab_size) if drafter == "garbage" else drafter
         params = PARAMS if drafter and "ngram-mod" in drafter else None
-        engine = Engine(witness, own, slots=slots, params=params, policy=FixedLength(24))
+        engine = Engine(witness, own, slots=slots, params=params, policy=AutoPolicy(fixed=24))
         waiting = [Trial(witness, one) for one in requests(model, numbers, Speculation())]
         trials = list(waiting)
 

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Oracle
 from helpers.machines import SETTINGS
-from ngramspec.engine import Engine, EngineStats, FixedLength, Histogram, Request, Timings
+from ngramspec.engine import (
+    AutoPolicy,
+    Engine,
+    EngineStats,
+    Histogram,
+    Request,
+    Timings,
+)
 
 
 def test_values_on_a_bound_belong_to_its_bucket() -> None:
@@ -78,7 +85,7 @@ def test_timings_are_never_negative() -> None:
 
 def test_the_engine_counts_what_it_did() -> None:
     target = FakeTarget(max_batch=16)
-    engine = Engine(target, Oracle(target), slots=2, policy=FixedLength(4))
+    engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=4))
     made = engine.generate([Request(prompt_ids=int32([9] * 20), max_tokens=11, slot=0)])[0]
     stats = engine.stats()
     assert (stats.num_requests, stats.finished) == (1, {"length": 1})
@@ -103,7 +110,7 @@ def test_the_engine_counts_what_it_did() -> None:
 
 def test_slots_tell_what_they_do() -> None:
     target = FakeTarget(max_batch=8)
-    engine = Engine(target, Oracle(target), slots=2, policy=FixedLength(3))
+    engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=3))
     idle = engine.slots()
     assert [(s.id, s.state, s.request_id, s.num_tokens) for s in idle] == [
         (0, "idle", "", 0),

@@ -10,7 +10,7 @@ import pytest
 from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.costs import CostTable
-from ngramspec.engine import AutoPolicy, Engine, EngineStats, FixedLength, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, EngineStats, Request, Speculation
 from ngramspec.engine.gains import seconds_saved
 from ngramspec.stats import SourceStats
 
@@ -157,7 +157,7 @@ def test_nothing_is_saved_before_the_first_draft() -> None:
 def test_an_engine_tells_if_its_policy_knows_times() -> None:
     request = Request(prompt_ids=np.arange(1, 30, dtype=np.int32), max_tokens=200)
     timed = AutoPolicy(62, CostTable(((1, 0.01), (63, 0.011))))
-    for policy, known in ((timed, True), (FixedLength(4), False)):
+    for policy, known in ((timed, True), (AutoPolicy(fixed=4), False)):
         engine = Engine(FakeTarget(), "suffix", policy=policy)
         engine.generate([request])
         assert ("suffix" in engine.seconds_saved()) == known

@@ -13,7 +13,7 @@ from helpers.exact_settings import find_once
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.engine import Engine, FixedLength, Generation, Speculation
+from ngramspec.engine import AutoPolicy, Engine, Generation, Speculation
 
 NUM_PROMPTS = 200
 CONTEXT = 512
@@ -83,7 +83,7 @@ def test_texts_are_equal_with_any_drafts_and_any_neighbours(
     named = isinstance(drafter, str)
     params = {key: SHORT[key] for key in name.split(",") if key in SHORT} if named else None
     with open_exact(model, found, slots, CONTEXT) as target:
-        policy = FixedLength(30) if run % 2 else None
+        policy = AutoPolicy(fixed=30) if run % 2 else None
         engine = Engine(target, drafter, slots=slots, params=params, policy=policy, exact=True)
         finished = run_with_arrivals(engine, requests(model, numbers, Speculation()), rng)
         drafted = engine.stats().num_draft_tokens

@@ -16,7 +16,7 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
 from ngramspec.costs import PROFILES, CostTable
-from ngramspec.engine import AutoPolicy, DraftModel, Engine, Request, Sampling
+from ngramspec.engine import AutoPolicy, DraftModel, DraftSource, Engine, Request, Sampling
 from ngramspec.errors import InputError
 
 Timed = Callable[..., FakeTarget]
@@ -37,20 +37,20 @@ class Learner(FakeTarget):
         return said if chance.random() < self.right else 1 + said % (self.vocab_size - 1)
 
 
-class Own:
+class Own(DraftSource):
     """A drafter of the user's that knows what a target says."""
 
     def __init__(self, target: FakeTarget, claim: float) -> None:
         self.target, self.tokens = target, dict[int, list[int]]()
         self.calls = 0
-        self.confidence = lambda slot: np.full(4, claim, np.float32)
+        self.confidence = lambda slot: np.full(4, claim, np.float32)  # type: ignore[method-assign]
 
     def begin(self, slot: int, token_ids: Any) -> None:
         self.tokens[slot] = token_ids.tolist()
 
-    def propose(self, slot: int, limit: int) -> list[int]:
+    def draft(self, slot: int, limit: int) -> np.ndarray:
         self.calls += 1
-        return self.target.expected(self.tokens[slot], min(limit, 4))
+        return int32(self.target.expected(self.tokens[slot], min(limit, 4)))
 
     def accept(self, slot: int, token_ids: Any, num_accepted: int) -> None:
         self.tokens[slot] += token_ids.tolist()
@@ -118,7 +118,7 @@ def test_claims_of_a_native_drafter_are_corrected_before_a_model_is_asked(
         target.now += 0.1 * costs.cost(1)
 
     monkeypatch.setattr(model, "decode", decode_slowly)
-    monkeypatch.setattr("ngramspec.engine.offers.perf_counter", lambda: target.now)
+    monkeypatch.setattr("ngramspec.engine.speculator.perf_counter", lambda: target.now)
     nanoseconds = "ngramspec.engine.sources.draft_model.perf_counter_ns"
     monkeypatch.setattr(nanoseconds, lambda: int(1e9 * target.now))
     drafts, policy = DraftModel(model, n_max=6, p_min=0.0), AutoPolicy(costs=costs)
@@ -175,8 +175,8 @@ def test_three_sources_say_what_plain_decoding_says(timed: Timed) -> None:
     """A prediction that is wrong, a drafter that takes time beside it, then a draft model."""
     target = timed("h100-8b", period=0)
     own = Own(target, 0.9)
-    own.own_passes = True  # type: ignore[attr-defined]
-    own.price = lambda: (0.0, 0.001)  # type: ignore[attr-defined]
+    own.own_passes = True
+    own.price = lambda: (0.0, 0.001)  # type: ignore[method-assign]
     engine = Engine(
         target,
         own,

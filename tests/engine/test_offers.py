@@ -1,4 +1,4 @@
-"""Offers: an AutoPolicy chooses among sources that are not native, and learns from all of them."""
+"""Speculator: an AutoPolicy chooses among sources that are not native and learns from all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec.costs import PROFILES, CostTable
-from ngramspec.engine import AutoPolicy, DraftModel, Engine, Generation, Request
+from ngramspec.engine import AutoPolicy, DraftModel, DraftSource, Engine, Generation, Request
 from ngramspec.engine.sources import draft_model
 
 Timed = Callable[..., FakeTarget]
@@ -21,7 +21,7 @@ LENGTH = 120
 PROMPT = int32([3, 5, 7])
 
 
-class Own:
+class Own(DraftSource):
     """A drafter of the user's: right or wrong, with or without a claim."""
 
     def __init__(
@@ -31,14 +31,14 @@ class Own:
         self.most = most
         self.shortened: list[int] = []
         if claim is not None:
-            self.confidence = lambda slot: claim
+            self.confidence = lambda slot: claim  # type: ignore[method-assign]
 
     def begin(self, slot: int, token_ids: Any) -> None:
         self.tokens[slot] = token_ids.tolist()
 
-    def propose(self, slot: int, limit: int) -> list[int]:
+    def draft(self, slot: int, limit: int) -> np.ndarray:
         draft = self.target.expected(self.tokens[slot], min(limit, self.most))
-        return draft if self.right else [token % 96 + 1 for token in draft]
+        return int32(draft if self.right else [token % 96 + 1 for token in draft])
 
     def accept(self, slot: int, token_ids: Any, num_accepted: int) -> None:
         self.tokens[slot] += token_ids.tolist()
@@ -125,14 +125,14 @@ class Dear(Own):
 
     def __init__(self, target: FakeTarget, start: float, right: bool = True) -> None:
         super().__init__(target, right)
-        self.start, self.calls = start, 0
+        self.seconds, self.calls = start, 0
 
     def price(self) -> tuple[float, float]:
-        return self.start, 0.0
+        return self.seconds, 0.0
 
-    def propose(self, slot: int, limit: int) -> list[int]:
+    def draft(self, slot: int, limit: int) -> np.ndarray:
         self.calls += 1
-        return super().propose(slot, limit)
+        return super().draft(slot, limit)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def calls_of(
     monkeypatch.setattr(model, "next_token", lambda t: says(t) % 96 + 1 if wrong[0] else says(t))
     clock = SimpleNamespace(perf_counter=lambda: target.now)
     monkeypatch.setattr("ngramspec.engine.stepper.time", clock)
-    monkeypatch.setattr("ngramspec.engine.offers.perf_counter", clock.perf_counter)
+    monkeypatch.setattr("ngramspec.engine.speculator.perf_counter", clock.perf_counter)
     monkeypatch.setattr(draft_model, "perf_counter_ns", lambda: int(1e9 * target.now))
     drafts = DraftModel(model, n_max=6, p_min=0.0)
     policy = AutoPolicy(costs=costs)

@@ -1,4 +1,4 @@
-"""Gate grows drafts that are right, shrinks wrong ones, rests where they fail, and wakes up."""
+"""A gate grows drafts that are right, shrinks wrong ones, rests where they fail, and wakes up."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
-from ngramspec._native.engine.gate import FIRST_PAUSE, MAX_PAUSE, PROBE, START
-from ngramspec.engine import AutoPolicy, FixedLength, Gate
+from ngramspec import create_drafter
+from ngramspec._native.policy.gate import FIRST_PAUSE, MAX_PAUSE, PROBE, START
+from ngramspec.engine import AutoPolicy
 from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError
 
 
-def run(gate: Gate, right: list[float], slot: int = 0, source: str = "a") -> list[int]:
+def run(gate: AutoPolicy, right: list[float], slot: int = 0, source: str = "a") -> list[int]:
     """Return the limits of steps whose drafts are as long as allowed and right to a share."""
     limits = []
     for share in right:
@@ -22,9 +23,9 @@ def run(gate: Gate, right: list[float], slot: int = 0, source: str = "a") -> lis
     return limits
 
 
-def tired(most: int = 64) -> Gate:
+def tired(most: int = 64) -> AutoPolicy:
     """Return a gate whose source "a" was not right lately; slot 0 begins anew."""
-    gate = Gate(most)
+    gate = AutoPolicy(most, gate=True)
     for slot in range(1, 9):
         run(gate, [0.0], slot=slot)
     gate.begin(0)
@@ -39,38 +40,41 @@ def rests(limits: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("slot", [-1, 1 << 16, 1 << 33, 2**61, 2**63 - 1])
 def test_slots_that_no_drafter_has_are_refused(slot: int) -> None:
-    gate = Gate()
+    gate = AutoPolicy(gate=True)
     gate.limit(3, "a")
     for call in (
         lambda: gate.limit(slot, "a"),
         lambda: gate.record(slot, "a", 1, 1),
         lambda: gate.begin(slot),
     ):
-        with pytest.raises(InputError, match=r"slot must be in 0\.\.65535"):
+        with pytest.raises(InputError, match=r"slot must be (>= 0|in 0\.\.65535)"):
             call()
     assert gate.limit((1 << 16) - 1, "a") == 64
 
 
 @pytest.mark.parametrize(
-    ("name", "max_rollback", "kind"),
+    ("name", "max_rollback", "fitting"),
     [
-        ("auto", None, AutoPolicy),
-        ("auto", 0, Gate),  # a rejected draft costs more than its pass there
-        ("auto", 4, Gate),
-        ("gate", None, Gate),
-        ("fixed", 4, FixedLength),
+        ("auto", None, "auto"),
+        ("auto", 0, "gate"),  # a rejected draft costs more than its pass there
+        ("auto", 4, "gate"),
+        ("gate", None, "gate"),
+        ("fixed", 4, "fixed"),
     ],
 )
-def test_policies_by_name_suit_the_target(name: str, max_rollback: int | None, kind: type) -> None:
-    assert type(make_policy(name, 8, max_rollback=max_rollback)) is kind
+def test_policies_by_name_suit_the_target(
+    name: str, max_rollback: int | None, fitting: str
+) -> None:
+    policy = make_policy(name, 8, max_rollback=max_rollback)
+    assert (policy.name, policy.max_draft, policy.weighs) == (fitting, 8, fitting == "auto")
 
 
 def test_right_drafts_double_the_limit_up_to_the_longest() -> None:
-    assert run(Gate(64), [1.0] * 6) == [64] * 6
+    assert run(AutoPolicy(64, gate=True), [1.0] * 6) == [64] * 6
     gate = tired()
     assert run(gate, [1.0] * 5) == [8, 16, 32, 64, 64]
     assert run(tired(20), [1.0] * 4) == [8, 16, 20, 20]
-    assert run(Gate(5), [1.0] * 3) == [5, 5, 5]
+    assert run(AutoPolicy(5, gate=True), [1.0] * 3) == [5, 5, 5]
 
 
 def test_short_right_drafts_raise_the_limit_too() -> None:
@@ -81,7 +85,7 @@ def test_short_right_drafts_raise_the_limit_too() -> None:
 
 
 def test_a_wrong_draft_lowers_the_limit_to_what_was_right_and_a_little() -> None:
-    gate = Gate(64)
+    gate = AutoPolicy(64, gate=True)
     run(gate, [1.0] * 4)
     gate.record(0, "a", 64, 40)
     assert gate.limit(0, "a") == 61
@@ -92,7 +96,7 @@ def test_a_wrong_draft_lowers_the_limit_to_what_was_right_and_a_little() -> None
 
 
 def test_drafts_that_are_never_right_are_rarer_and_rarer() -> None:
-    limits = run(Gate(64), [0.0] * 3000)
+    limits = run(AutoPolicy(64, gate=True), [0.0] * 3000)
     assert limits[0] == 64
     assert rests(limits)[:6] == [FIRST_PAUSE * 2**i for i in range(6)]
     assert max(rests(limits)) == MAX_PAUSE
@@ -103,7 +107,7 @@ def test_drafts_that_are_never_right_are_rarer_and_rarer() -> None:
 
 
 def test_a_right_probe_wakes_a_source_up() -> None:
-    gate = Gate(64)
+    gate = AutoPolicy(64, gate=True)
     run(gate, [0.0] * 600)
     while not (limit := gate.limit(0, "a")):
         pass
@@ -115,7 +119,7 @@ def test_a_right_probe_wakes_a_source_up() -> None:
 
 def test_the_probe_decides_whether_a_source_goes_on() -> None:
     for right, goes_on in ((3, True), (2, True), (1, False), (0, False)):
-        gate = Gate(64)
+        gate = AutoPolicy(64, gate=True)
         run(gate, [0.0] * 2)
         while not (limit := gate.limit(0, "a")):
             pass
@@ -124,7 +128,7 @@ def test_the_probe_decides_whether_a_source_goes_on() -> None:
 
 
 def test_a_rest_ends_where_the_source_has_nothing_to_say() -> None:
-    gate = Gate(64)
+    gate = AutoPolicy(64, gate=True)
     limits = run(gate, [0.0] * 2)
     rest = 0
     while gate.limit(0, "a") == 0:
@@ -134,12 +138,12 @@ def test_a_rest_ends_where_the_source_has_nothing_to_say() -> None:
 
 
 def test_mostly_right_drafts_never_rest() -> None:
-    assert 0 not in run(Gate(64), [0.75] * 200)
-    assert 0 in run(Gate(64), [0.4] * 20)
+    assert 0 not in run(AutoPolicy(64, gate=True), [0.75] * 200)
+    assert 0 in run(AutoPolicy(64, gate=True), [0.4] * 20)
 
 
 def test_slots_and_sources_are_told_apart() -> None:
-    gate = Gate(64)
+    gate = AutoPolicy(64, gate=True)
     run(gate, [0.0] * 3)
     assert gate.limit(0, "a") == 0
     assert gate.limit(0, "b") == 64
@@ -150,7 +154,7 @@ def test_slots_and_sources_are_told_apart() -> None:
 
 
 def test_a_new_request_begins_with_what_the_source_did_lately() -> None:
-    gate = Gate(64)
+    gate = AutoPolicy(64, gate=True)
     run(gate, [1.0] * 5)
     gate.begin(0)
     assert gate.limit(0, "a") == 64
@@ -169,7 +173,7 @@ def test_a_new_request_begins_with_what_the_source_did_lately() -> None:
 
 
 def test_begin_forgets_that_slot_only() -> None:
-    gate = Gate(64)
+    gate = AutoPolicy(64, gate=True)
     run(gate, [0.0] * 3, slot=0)
     run(gate, [0.0] * 3, slot=1)
     gate.begin(0)
@@ -178,7 +182,7 @@ def test_begin_forgets_that_slot_only() -> None:
 
 @pytest.mark.parametrize("drafted", [0, -1])
 def test_empty_drafts_teach_nothing(drafted: int) -> None:
-    gate = Gate(64)
+    gate = AutoPolicy(64, gate=True)
     gate.limit(0, "a")
     for _ in range(9):
         gate.record(0, "a", drafted, 0)
@@ -192,15 +196,25 @@ def test_empty_drafts_teach_nothing(drafted: int) -> None:
 )
 @settings(SETTINGS, max_examples=10 * SETTINGS.max_examples)
 def test_limits_stay_within_bounds(most: int, shares: list[float]) -> None:
-    limits = run(Gate(most), shares)
+    limits = run(AutoPolicy(most, gate=True), shares)
     assert all(0 <= limit <= most for limit in limits)
     assert not limits or limits[0] == most
     assert max(rests(limits), default=0) <= MAX_PAUSE
 
 
 def test_a_fixed_length_is_fixed() -> None:
-    policy = FixedLength(7)
+    policy = AutoPolicy(fixed=7)
     policy.begin(0)
     policy.record(0, "a", 7, 0)
     policy.observe(9, 0.1)
     assert [policy.limit(slot, "a") for slot in range(3)] == [7, 7, 7]
+
+
+def test_long_drafts_are_for_policies_that_do_not_weigh() -> None:
+    assert make_policy("auto", 1 << 20).max_draft == 1024
+    assert make_policy("fixed", 4096).limit(0, "a") == 4096
+    assert make_policy("gate", 1 << 20).max_draft == 65535
+    with pytest.raises(InputError, match="both fixed and gate"):
+        AutoPolicy(fixed=3, gate=True)
+    with pytest.raises(InputError, match="a policy with gate is for engines"):
+        create_drafter("suffix", policy=AutoPolicy(gate=True))

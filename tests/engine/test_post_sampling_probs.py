@@ -20,8 +20,8 @@ from ngramspec._native.engine.slot import Slot
 from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import (
+    AutoPolicy,
     Engine,
-    FixedLength,
     Generation,
     ReasoningBudget,
     Request,
@@ -77,7 +77,7 @@ def told(model: LlamaModel, found: Any, drafter: Any) -> list[Generation]:
     params = {"ngram-simple": {"size_n": 3, "size_m": 20}, "ngram-mod": {"n_match": 4, "n_min": 1}}
     with open_exact(model, found, slots, CONTEXT) as target:
         named = params if isinstance(drafter, str) else None
-        policy = FixedLength(12) if drafter else None
+        policy = AutoPolicy(fixed=12) if drafter else None
         engine = Engine(target, drafter, slots=slots, params=named, policy=policy, exact=True)
         return engine.generate(asked)
 

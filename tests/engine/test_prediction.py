@@ -11,7 +11,7 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage
 from helpers.machines import SETTINGS
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
-from ngramspec.engine import Engine, FixedLength, Generation, Request
+from ngramspec.engine import AutoPolicy, Engine, Generation, Request
 from ngramspec.engine.sources.prediction import MATCH, PredictionSource
 
 pytestmark = pytest.mark.usefixtures("still")
@@ -22,7 +22,7 @@ ANSWER = list(range(10, 40))
 
 def source(prediction: list[int], prompt: list[int] = PROMPT) -> PredictionSource:
     made = PredictionSource(2)
-    made.predict(1, int32(prediction))
+    made.start(1, Request(prompt_ids=int32(prompt), prediction_ids=int32(prediction)))
     made.begin(1, int32(prompt))
     return made
 
@@ -67,7 +67,8 @@ def test_a_slot_without_a_new_prediction_drafts_nothing() -> None:
 
 def test_slots_have_their_own_predictions() -> None:
     made = source(ANSWER)
-    made.predict(0, int32([7, 8, 9, 10]))
+    wanted = Request(prompt_ids=int32(PROMPT), prediction_ids=int32([7, 8, 9, 10]))
+    made.start(0, wanted)
     made.begin(0, int32(PROMPT))
     drafts = made.propose([0, 1], [3, 3])
     assert [draft.tolist() for draft in drafts] == [[7, 8, 9], ANSWER[:3]]
@@ -91,7 +92,7 @@ def test_a_right_prediction_makes_the_answer_take_few_steps() -> None:
     target = FakeTarget(period=0, context_size=900, max_batch=128)
     prompt = [5, 6, 7]
     expected = target.expected(prompt, 500)
-    engine = Engine(target, None, policy=FixedLength(DEFAULT_MAX_DRAFT))
+    engine = Engine(target, None, policy=AutoPolicy(fixed=DEFAULT_MAX_DRAFT))
     made = answer(engine, prompt, expected, 500)
     assert made.token_ids == expected
     assert engine.stats().num_steps <= 2 + 500 // DEFAULT_MAX_DRAFT
@@ -103,7 +104,7 @@ def test_a_right_prediction_makes_the_answer_take_few_steps() -> None:
 def test_the_prediction_comes_before_other_sources() -> None:
     target = FakeTarget(period=0, context_size=900, max_batch=128)
     expected = target.expected([5, 6, 7], 200)
-    engine = Engine(target, Garbage(97, broken=False), policy=FixedLength(8))
+    engine = Engine(target, Garbage(97, broken=False), policy=AutoPolicy(fixed=8))
     made = answer(engine, [5, 6, 7], expected, 200)
     assert made.timings.num_prediction_accepted >= 170
     assert made.timings.num_draft_tokens <= 200
@@ -134,7 +135,7 @@ def test_a_wrong_prediction_costs_little() -> None:
 
 def test_an_answer_that_repeats_itself_is_no_prediction() -> None:
     target = FakeTarget(period=7, context_size=900, max_batch=128)
-    engine = Engine(target, None, policy=FixedLength(DEFAULT_MAX_DRAFT))
+    engine = Engine(target, None, policy=AutoPolicy(fixed=DEFAULT_MAX_DRAFT))
     made = answer(engine, [5, 6, 7], [90, 91, 92, 93, 94], 200)
     assert made.token_ids == target.expected([5, 6, 7], 200)
     assert made.timings.num_prediction_accepted == 0
@@ -150,7 +151,7 @@ def test_right_tokens_behind_a_stop_text_are_none_of_the_answer() -> None:
         prediction_ids=int32(expected),
         stop=(stop,),
     )
-    engine = Engine(target, None, policy=FixedLength(DEFAULT_MAX_DRAFT))
+    engine = Engine(target, None, policy=AutoPolicy(fixed=DEFAULT_MAX_DRAFT))
     (made,) = engine.generate([request])
     timings = made.timings
     assert made.finish_reason == "stop"

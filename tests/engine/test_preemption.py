@@ -20,7 +20,7 @@ from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable
-from ngramspec.engine import AutoPolicy, Engine, FixedLength, Generation, Request, Sampling
+from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Sampling
 from ngramspec.engine import preempted as preempted_module
 from ngramspec.engine.sources.draft_model import DraftModel
 from ngramspec.errors import BackendError, CapacityError
@@ -54,7 +54,7 @@ def drafts_of(kind: str, target: FakeTarget, slots: int) -> dict[str, Any]:
         small = FakeTarget(sequences=slots, period=target.period, context_size=SIZE)
         return {"drafter": "suffix", "draft_model": DraftModel(small, n_max=4), "policy": policy}
     if kind == "oracle":
-        return {"drafter": Oracle(target, 0.7), "policy": FixedLength(8)}
+        return {"drafter": Oracle(target, 0.7), "policy": AutoPolicy(fixed=8)}
     return {"drafter": "suffix" if kind == "branches" else None, "policy": policy}
 
 

@@ -19,7 +19,14 @@ from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.transcript import Pieces
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, FixedLength, ReasoningBudget, Request, Sampling, Speculation
+from ngramspec.engine import (
+    AutoPolicy,
+    Engine,
+    ReasoningBudget,
+    Request,
+    Sampling,
+    Speculation,
+)
 from ngramspec.errors import InputError
 from ngramspec.models import embedded_model
 
@@ -182,7 +189,7 @@ def test_drafts_change_nothing(
         end_ids=int32(end),
         begun=begun,
     )
-    engine = Engine(target, drafter, slots=2, policy=FixedLength(7))
+    engine = Engine(target, drafter, slots=2, policy=AutoPolicy(fixed=7))
     asked = [
         Request(prompt_ids=int32(prompt), max_tokens=80, reasoning_budget=budget, logprobs=0),
         Request(prompt_ids=int32(prompt), max_tokens=80),

@@ -16,9 +16,9 @@ from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import (
+    AutoPolicy,
     Engine,
     EngineThread,
-    FixedLength,
     Request,
     Sampling,
     SavedSlot,
@@ -325,13 +325,13 @@ def test_a_restored_slot_drafts_as_before(model: LlamaModel, name: str, unified:
         )
 
     with LlamaTarget(model, **settings) as target:
-        engine = Engine(target, name, slots=2, policy=FixedLength(8))
+        engine = Engine(target, name, slots=2, policy=AutoPolicy(fixed=8))
         first = engine.generate([chats(model)])[0]
         saved = done(engine, engine.save_slot(0))
         assert saved.history.tolist() == [*first.request.prompt_ids.tolist(), *first.token_ids]
         before = figures(engine.generate([turn(first)])[0])
     with LlamaTarget(model, **settings) as target:
-        engine = Engine(target, name, slots=2, policy=FixedLength(8))
+        engine = Engine(target, name, slots=2, policy=AutoPolicy(fixed=8))
         engine.generate([chats(model, 5)])  # something else is there
         assert done(engine, engine.restore_slot(0, saved)) == saved.tokens.size
         after = figures(engine.generate([turn(first)])[0])

@@ -12,7 +12,7 @@ from engine.workload import prompt
 from ngramspec import embedded_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, FixedLength, Request, Sampling, Speculation
+from ngramspec.engine import AutoPolicy, Engine, Request, Sampling, Speculation
 
 # Keys longer than what two questions share by themselves: a draft needs an answer seen before.
 MOD = {"n_match": 12, "n_min": 2, "n_max": 32, "capacity": 1 << 16}
@@ -45,7 +45,7 @@ def accepted(model: Any, second_namespace: str, pool: Path | None = None) -> tup
     """Return accepted tokens of the first and of a second user who asks the same."""
     params = {"ngram-mod": {**MOD, **({"pool": pool} if pool else {})}}
     with LlamaTarget(model, slots=2, context_size=512, threads=1) as target:
-        engine = Engine(target, "ngram-mod", slots=2, params=params, policy=FixedLength(32))
+        engine = Engine(target, "ngram-mod", slots=2, params=params, policy=AutoPolicy(fixed=32))
         first = [ask(model, target, engine, n, "") for n in DOCUMENTS]
         second = [ask(model, target, engine, n, second_namespace) for n in DOCUMENTS]
         engine.close()

@@ -1,8 +1,9 @@
-"""Chain: the first source with a draft wins, all of them learn, broken ones are shut out."""
+"""Speculator: the first source with a draft wins, all of them learn, broken ones are shut out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import pytest
 from helpers.backends import int32
 from ngramspec import create_drafter
 from ngramspec._native.engine.slot import Slot
-from ngramspec.engine.sources.source import Chain, SlotwiseSource
+from ngramspec.engine import AutoPolicy
+from ngramspec.engine.sources.source import DraftSource, NativeSource
+from ngramspec.engine.speculator import Speculator
 
 VALID = np.array([0, *[1] * 9], dtype=np.uint8)  # ten tokens, 0 ends
 
 
-class Scripted:
+class Scripted(DraftSource):
     """A source whose drafts are given by slot; it notes all calls."""
 
     def __init__(self, name: str, drafts: dict[int, Any], fails: Sequence[str] = ()) -> None:
@@ -41,9 +44,6 @@ class Scripted:
     def end(self, slot: int) -> None:
         self.note("end", slot)
 
-    def stats(self) -> dict[str, Any]:
-        return {}
-
 
 def slots(*sources: Any, count: int = 2) -> list[Slot]:
     made = [Slot(i, 20, 8) for i in range(count)]
@@ -53,12 +53,24 @@ def slots(*sources: Any, count: int = 2) -> list[Slot]:
     return made
 
 
+def asker() -> Speculator:
+    nothing: Any = None  # only a policy that weighs drafts asks how much room there is
+    return Speculator(VALID, AutoPolicy(fixed=64), nothing)
+
+
+def propose(
+    slots: list[Slot], limit: Callable[[Slot, str], int], speculator: Speculator | None = None
+) -> None:
+    proposer: Any = SimpleNamespace(limit=limit, priced=[])
+    (speculator or asker()).propose(slots, proposer)
+
+
 def test_sources_are_asked_in_order_until_one_has_a_draft() -> None:
     first = Scripted("first", {1: int32([3, 4])})
     second = Scripted("second", {0: int32([5]), 1: int32([6])})
     third = Scripted("third", {0: int32([7]), 1: int32([7])})
     made = slots(first, second, third)
-    Chain(VALID).propose(made, lambda slot, source: 4)
+    propose(made, lambda slot, source: 4)
     assert [(s.draft.tolist(), s.draft_source) for s in made] == [([5], second), ([3, 4], first)]
     assert first.calls == [("propose", [0, 1], [4, 4])]
     assert second.calls == [("propose", [0], [4])]
@@ -69,7 +81,7 @@ def test_each_slot_asks_its_own_sources() -> None:
     first, second = Scripted("first", {0: int32([1])}), Scripted("second", {1: int32([2])})
     made = slots(count=3)
     made[0].sources, made[1].sources = (first, second), (second,)
-    Chain(VALID).propose(made, lambda slot, source: 4)
+    propose(made, lambda slot, source: 4)
     assert [s.draft.tolist() for s in made] == [[1], [2], []]
     assert second.calls == [("propose", [1], [4])]
 
@@ -78,7 +90,7 @@ def test_a_limit_of_nothing_means_not_asked() -> None:
     first, second = Scripted("first", {1: int32([1])}), Scripted("second", {0: int32([2])})
     made = slots(first, second)
     limits = {(0, "first"): 0, (1, "first"): 3, (0, "second"): -2, (1, "second"): 9}
-    Chain(VALID).propose(made, lambda slot, source: limits[slot.id, source])
+    propose(made, lambda slot, source: limits[slot.id, source])
     assert [s.draft.tolist() for s in made] == [[], [1]]
     assert (first.calls, second.calls) == ([("propose", [1], [3])], [])
 
@@ -92,24 +104,24 @@ def test_drafts_are_cut_to_the_limit_and_before_invalid_tokens(
 ) -> None:
     source = Scripted("one", {0: int32(draft)})
     made = slots(source, count=1)
-    chain = Chain(VALID)
-    chain.propose(made, lambda slot, source: 2)
+    speculator = asker()
+    propose(made, lambda slot, source: 2, speculator)
     assert made[0].draft.tolist() == cut
     assert made[0].draft_source is (source if cut else None)
-    assert chain.failures == {}
+    assert speculator.failures == {}
 
 
 def test_a_draft_that_is_cut_to_nothing_leaves_the_turn_to_the_next_source() -> None:
     first, second = Scripted("first", {0: int32([0, 1])}), Scripted("second", {0: int32([2])})
     made = slots(first, second, count=1)
-    Chain(VALID).propose(made, lambda slot, source: 4)
+    propose(made, lambda slot, source: 4)
     assert (made[0].draft.tolist(), made[0].draft_source) == ([2], second)
 
 
 def test_drafts_are_copies() -> None:
     memory = int32([1, 2, 3])
     made = slots(Scripted("one", {0: memory, 1: memory}))
-    Chain(VALID).propose(made, lambda slot, source: 4)
+    propose(made, lambda slot, source: 4)
     memory[:] = 9
     assert [s.draft.tolist() for s in made] == [[1, 2, 3]] * 2
 
@@ -117,11 +129,11 @@ def test_drafts_are_copies() -> None:
 def test_all_sources_learn_and_the_owner_is_told_what_was_right() -> None:
     first, second = Scripted("first", {}), Scripted("second", {0: int32([5, 6, 7])})
     made = slots(first, second, count=1)
-    chain = Chain(VALID)
-    chain.begin(made[0])
-    chain.propose(made, lambda slot, source: 4)
-    chain.accept(made[0], made[0].sources, int32([5, 6, 9]), {second: 2})
-    chain.end(made[0])
+    speculator = asker()
+    speculator.begin(made[0])
+    propose(made, lambda slot, source: 4, speculator)
+    speculator.accept(made[0], made[0].sources, int32([5, 6, 9]), {second: 2})
+    speculator.end(made[0])
     assert first.calls[0] == second.calls[0] == ("begin", 0, [4, 5])
     assert first.calls[2:] == [("accept", 0, [5, 6, 9], 0), ("end", 0)]
     assert second.calls[2:] == [("accept", 0, [5, 6, 9], 2), ("end", 0)]
@@ -132,23 +144,23 @@ def test_all_sources_learn_and_the_owner_is_told_what_was_right() -> None:
 def test_a_source_that_raises_is_off_for_its_slot(method: str) -> None:
     bad, good = Scripted("bad", {}, [method]), Scripted("good", {})
     made = slots(bad, good)
-    chain = Chain(VALID)
+    speculator = asker()
     for slot in made[:1]:
-        chain.begin(slot)
-        chain.accept(slot, slot.sources, int32([1]), {})
+        speculator.begin(slot)
+        speculator.accept(slot, slot.sources, int32([1]), {})
         assert slot.sources == ((good,) if method != "end" else (bad, good))
-        chain.end(slot)
+        speculator.end(slot)
     assert made[1].sources == (bad, good)
     assert [call[0] for call in good.calls] == ["begin", "accept", "end"]
-    assert chain.failures == {"bad": 1}
+    assert speculator.failures == {"bad": 1}
 
 
 def test_a_failing_owner_loses_its_draft() -> None:
     bad = Scripted("bad", {0: int32([1])}, ["accept"])
     made = slots(bad, count=1)
-    chain = Chain(VALID)
-    chain.propose(made, lambda slot, source: 4)
-    chain.accept(made[0], made[0].sources, int32([1, 2]), {bad: 1})
+    speculator = asker()
+    propose(made, lambda slot, source: 4, speculator)
+    speculator.accept(made[0], made[0].sources, int32([1, 2]), {bad: 1})
     assert (made[0].sources, made[0].draft.size, made[0].draft_source) == ((), 0, None)
 
 
@@ -162,12 +174,12 @@ def test_a_batch_that_fails_is_asked_again_slot_by_slot() -> None:
 
     source = Picky("picky", {})
     made = slots(source, count=3)
-    chain = Chain(VALID)
-    chain.propose(made, lambda slot, source: 3)
+    speculator = asker()
+    propose(made, lambda slot, source: 3, speculator)
     assert source.calls[1:] == [("propose", [i], [3]) for i in range(3)]
     assert [s.draft.tolist() for s in made] == [[2], [], [2]]
     assert [len(s.sources) for s in made] == [1, 0, 1]
-    assert chain.failures == {"picky": 1}
+    assert speculator.failures == {"picky": 1}
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -177,26 +189,26 @@ def test_a_wrong_number_of_drafts_is_no_answer(count: int) -> None:
             return [int32([7])] * count
 
     made = slots(Careless("careless", {}))
-    chain = Chain(VALID)
-    chain.propose(made, lambda slot, source: 4)
+    speculator = asker()
+    propose(made, lambda slot, source: 4, speculator)
     assert all(s.draft.tolist() == ([7] if count else []) for s in made)
-    assert chain.failures == ({} if count else {"careless": 2})
+    assert speculator.failures == ({} if count else {"careless": 2})
 
 
 @pytest.mark.parametrize("draft", [None, 3, "ab", np.array([1, 2]), int32([[1]]), [-1], {1}])
 def test_what_is_no_draft_shuts_the_source_out_for_its_slot(draft: Any) -> None:
     source = Scripted("bad", {0: draft, 1: int32([2])})
     made = slots(source)
-    chain = Chain(VALID)
-    chain.propose(made, lambda slot, source: 4)
+    speculator = asker()
+    propose(made, lambda slot, source: 4, speculator)
     assert [s.draft.tolist() for s in made] == [[], [2]]
     assert [len(s.sources) for s in made] == [0, 1]
-    assert chain.failures == {"bad": 1}
+    assert speculator.failures == {"bad": 1}
 
 
 def test_native_drafters_are_asked_slot_by_slot() -> None:
     drafter = create_drafter("ngram-simple", slots=2, size_n=2, size_m=4)
-    source = SlotwiseSource(drafter)
+    source = NativeSource(drafter)
     for slot in (0, 1):
         source.begin(slot, int32([1, 2, 3 + slot, 1]))
         source.accept(slot, int32([2]), 0)
@@ -204,12 +216,11 @@ def test_native_drafters_are_asked_slot_by_slot() -> None:
     source.accept(0, int32([3, 1]), 2)
     source.end(0)
     assert (source.name, source.stats()["ngram-simple"].num_accepted_tokens) == ("ngram", 2)
-    assert SlotwiseSource(Scripted("own", {}), "own").stats() == {}
 
 
 def test_the_memory_of_a_text_that_was_much_longer_is_freed() -> None:
     drafter = create_drafter("suffix,ngram-cache", slots=2)
-    source, sizes = SlotwiseSource(drafter), []
+    source, sizes = NativeSource(drafter), []
     text = np.random.default_rng(0).integers(0, 5000, 60_000, dtype=np.int32)
     for length in (60_000, 10_000, 7000, 9000):  # the third is an eighth of the longest or less
         source.begin(0, text[:length])

@@ -20,7 +20,14 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import examples
 from ngramspec import NgramCache, SuffixPool
-from ngramspec.engine import DraftModel, Engine, FixedLength, Generation, Request, Speculation
+from ngramspec.engine import (
+    AutoPolicy,
+    DraftModel,
+    Engine,
+    Generation,
+    Request,
+    Speculation,
+)
 from ngramspec.engine.queue import Queue, Ticket
 from ngramspec.engine.sources import drafters as drafters_module
 from ngramspec.engine.sources import pools as pools_module
@@ -341,7 +348,7 @@ def test_another_namespace_does_not_find_the_prompt_in_the_draft_model() -> None
         return decode(batch, rows)
 
     small.decode = counted  # type: ignore[method-assign]
-    engine = Engine(FakeTarget(), None, draft_model=DraftModel(small), policy=FixedLength(4))
+    engine = Engine(FakeTarget(), None, draft_model=DraftModel(small), policy=AutoPolicy(fixed=4))
 
     def tokens_read(namespace: str, **more: Any) -> int:
         read.clear()

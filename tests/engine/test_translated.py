@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
-from ngramspec.engine import Engine, FixedLength, Request
+from ngramspec.engine import AutoPolicy, Engine, Request, Speculation
 from ngramspec.engine.sources.spelling import Speller
 from ngramspec.engine.sources.translated_model import TranslatedDraftModel
 from ngramspec.engine.sources.translation import Translator
@@ -103,7 +103,8 @@ def test_cache_and_translation_follow_the_text(options: Any, data: st.DataObject
         elif action in ("begin", "enter"):
             drafts.end(slot)
             if action == "enter":
-                drafts.enter(slot, str(data.draw(st.integers(0, 3))), None)
+                wanted = Speculation(namespace=str(data.draw(st.integers(0, 3))))
+                drafts.start(slot, Request(prompt_ids=int32([1]), speculation=wanted))
             texts[slot] = texts[slot][: data.draw(st.integers(1, 30))] + data.draw(tokens)
             drafts.begin(slot, int32(texts[slot]))
         elif action == "end":
@@ -136,7 +137,7 @@ def test_texts_of_an_engine_stay_with_contexts_that_shift() -> None:
                 None,
                 slots=2,
                 draft_model=small,
-                policy=FixedLength(4),
+                policy=AutoPolicy(fixed=4),
                 context_shift=shifts,
             )
             prompts = [int32([12, 13, 14]), int32([62, 20, 21, 22])]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.engine import Request, Sampling, Speculation
+from ngramspec.engine import DraftSource, Request, Sampling, Speculation
 
 NAMES = ["total", "count_words", "first_line", "merge", "clean", "scale", "flatten", "lookup"]
 BODIES = [
@@ -61,7 +61,7 @@ def requests(
     return made
 
 
-class Garbage:
+class Garbage(DraftSource):
     """A drafter that proposes anything: end tokens, ids beyond the vocabulary, random lengths."""
 
     name = "garbage"
@@ -73,7 +73,7 @@ class Garbage:
     def begin(self, slot: int, token_ids: Any) -> None:
         pass
 
-    def propose(self, slot: int, limit: int) -> Any:
+    def draft(self, slot: int, limit: int) -> Any:
         size = int(self._rng.integers(0, limit + 1))
         return self._rng.integers(0, self._high, size=size).astype(np.int32)
 
@@ -84,7 +84,7 @@ class Garbage:
         pass
 
 
-class Oracle:
+class Oracle(DraftSource):
     """A drafter that knows the right texts, up to a random place of each draft.
 
     texts: Emitted tokens by prompt, as a run without drafts gave them.
@@ -100,7 +100,7 @@ class Oracle:
     def begin(self, slot: int, token_ids: Any) -> None:
         self._left[slot] = list(self._texts.get(token_ids.tobytes(), ()))
 
-    def propose(self, slot: int, limit: int) -> Any:
+    def draft(self, slot: int, limit: int) -> Any:
         right = self._left[slot][: self._rng.randrange(limit + 1)]
         wrong = [self._rng.randrange(3, 90) for _ in range(self._rng.randrange(3))]
         return np.array((right + wrong)[:limit], dtype=np.int32)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import codecs
 import random
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
 
 from ngramspec._native.engine.decode import Batch, GreedySampler, Rows, Sampler
 from ngramspec.costs import CostTable
-from ngramspec.engine import Sampling
+from ngramspec.engine import DraftSource, Sampling
 from ngramspec.engine.request import Adapters
 from ngramspec.errors import BackendError, CapacityError
 
@@ -83,6 +84,7 @@ class FakeTarget:
         self.forks = forks
         self.max_branches = max_branches
         self.no_branches = "" if max_branches > 1 else "this target knows none"
+        self.branch_bytes = self.state_bytes = 0
         self.num_adapters = 2
         self.adapters: Adapters = ()
         self.computed_with: list[Adapters] = [()] * sequences
@@ -309,7 +311,7 @@ class FakeTarget:
         return tokens, pieces.decode("utf-8", "replace"), "length" if full else "stop"
 
 
-class Oracle:
+class Oracle(DraftSource):
     """A drafter that knows the target: right with a chance, else wrong from a random place on.
 
     It notes in `complaints` what an engine must not do to a drafter.
@@ -329,7 +331,7 @@ class Oracle:
         self.texts[slot], self.drafts[slot] = token_ids.tolist(), []
         self.begun += 1
 
-    def propose(self, slot: int, limit: int) -> np.ndarray:
+    def draft(self, slot: int, limit: int) -> np.ndarray:
         self.check(slot in self.texts, "propose before begin")
         self.check(limit > 0, "propose without room")
         draft = self.target.expected(self.texts[slot], limit)
@@ -358,7 +360,7 @@ class Oracle:
             self.complaints.append(complaint)
 
 
-class Garbage:
+class Garbage(DraftSource):
     """A drafter whose drafts are wrong, and now and then not even drafts."""
 
     name = "garbage"
@@ -370,7 +372,7 @@ class Garbage:
     def begin(self, slot: int, token_ids: np.ndarray) -> None:
         pass
 
-    def propose(self, slot: int, limit: int) -> Any:
+    def draft(self, slot: int, limit: int) -> Any:
         self.scribble()
         if not self.broken or self.chance.random() < 0.8:
             return self.buffer[:limit]
@@ -392,11 +394,11 @@ class Garbage:
         self.buffer[:] = [self.chance.randrange(self.vocab_size) for _ in self.buffer]
 
 
-class Failing:
+class Failing(DraftSource):
     """A drafter that raises now and then, otherwise another one."""
 
     name = "failing"
-    METHODS = ("begin", "propose", "accept", "end")
+    METHODS = ("begin", "draft", "accept", "end")
 
     def __init__(
         self, inner: Any, rate: float = 0.05, seed: int = 0, only: Sequence[str] = METHODS
@@ -405,14 +407,13 @@ class Failing:
         self.chance = random.Random(seed)
         self.raised = 0
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in self.METHODS:
-            raise AttributeError(name)
+    def call(self, name: str, *arguments: Any) -> Any:
+        if name in self.only and self.chance.random() < self.rate:
+            self.raised += 1
+            raise ZeroDivisionError(name)
+        return getattr(self.inner, name)(*arguments)
 
-        def call(*arguments: Any) -> Any:
-            if name in self.only and self.chance.random() < self.rate:
-                self.raised += 1
-                raise ZeroDivisionError(name)
-            return getattr(self.inner, name)(*arguments)
-
-        return call
+    begin = partialmethod(call, "begin")  # type: ignore[assignment]
+    draft = partialmethod(call, "draft")  # type: ignore[assignment]
+    accept = partialmethod(call, "accept")  # type: ignore[assignment]
+    end = partialmethod(call, "end")  # type: ignore[assignment]

@@ -22,7 +22,7 @@ from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_dr
 from ngramspec.adapters.llama_cpp.exact import find_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import DraftPolicy, Engine, EngineThread, Gate, Sampling
+from ngramspec.engine import AutoPolicy, Engine, EngineThread, Sampling
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.http.run import HttpServer, bind, url_of
@@ -162,13 +162,13 @@ def running_engine(
     max_queue: int = 64,
     exact: bool = True,
     context_size: int = 2048,
-    policy: DraftPolicy | None = None,
+    policy: AutoPolicy | None = None,
     draft_model: DraftModelSettings | None = None,
     context_shift: bool = False,
 ) -> Iterator[Engine]:
     """Run an engine on one thread in the block.
 
-    policy: None = Gate(), which knows no costs, so what is drafted does not depend on the machine.
+    policy: None = a gate, which weighs no costs, so drafts do not depend on the machine.
     """
     target = LlamaTarget(
         model,
@@ -189,7 +189,7 @@ def running_engine(
             draft_model=small,
             slots=slots,
             params=params,
-            policy=policy or Gate(),
+            policy=policy or AutoPolicy(gate=True),
             max_queue=max_queue,
             exact=exact,
             context_shift=context_shift,

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 from helpers.fake_target import FakeTarget
 from ngramspec import DynamicFile
-from ngramspec.engine import AutoPolicy, Engine, Gate, Request, Speculation
+from ngramspec.engine import AutoPolicy, DraftSource, Engine, Request, Speculation
 from ngramspec.errors import FormatError
 from ngramspec.recordings.record import Head
 from ngramspec.recordings.writer import RecordFile
@@ -41,7 +41,9 @@ def request(length: int = 20, **fields: Any) -> Request:
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
     params = {"ngram-cache": {"dynamic": DynamicFile(tmp_path / "learned.ngc")}}
-    return Engine(FakeTarget(), "ngram-mod,ngram-cache", slots=2, policy=Gate(), params=params)
+    return Engine(
+        FakeTarget(), "ngram-mod,ngram-cache", slots=2, policy=AutoPolicy(gate=True), params=params
+    )
 
 
 @pytest.fixture
@@ -137,19 +139,11 @@ def test_what_sources_have_saved_is_told_where_passes_are_timed() -> None:
 
 
 def test_a_failing_source_is_counted(registry: CollectorRegistry) -> None:
-    class Broken:
+    class Broken(DraftSource):
         name = "broken"
 
-        def begin(self, slot: int, token_ids: Any) -> None:
-            pass
-
-        def propose(self, slot: int, max_tokens: int) -> Any:
+        def draft(self, slot: int, limit: int) -> Any:
             raise RuntimeError("out of ideas")
-
-        def accept(self, slot: int, token_ids: Any, num_accepted: int) -> None:
-            pass
-
-        end = begin
 
     engine = Engine(FakeTarget(), Broken(), slots=1)
     engine.generate([request(max_tokens=5)])

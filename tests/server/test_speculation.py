@@ -13,7 +13,7 @@ from helpers.serving import CODE, REPEAT, Serving
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.drafters.names import DRAFTER_NAMES
-from ngramspec.engine import FixedLength
+from ngramspec.engine import AutoPolicy
 from ngramspec.server.errors import ApiError
 from ngramspec.server.request.speculation import speculation_of
 
@@ -48,7 +48,7 @@ def test_none_in_a_request_ends_the_drafts_of_a_draft_model_too(
     start: Callable[..., Serving], model: LlamaModel
 ) -> None:
     small = DraftModelSettings(path=model.path)
-    alone = start(slots=1, drafter=None, exact=False, draft_model=small, policy=FixedLength(4))
+    alone = start(slots=1, drafter=None, exact=False, draft_model=small, policy=AutoPolicy(fixed=4))
 
     def drafted(**more: Any) -> int:
         made = alone.chat(max_tokens=40, extra=more).model_extra["timings"]
@@ -62,7 +62,9 @@ def test_a_draft_model_is_told_and_may_be_named(
     start: Callable[..., Serving], model: LlamaModel, server: Serving
 ) -> None:
     small = DraftModelSettings(path=model.path)
-    alone = start(slots=1, drafter="suffix", exact=False, draft_model=small, policy=FixedLength(4))
+    alone = start(
+        slots=1, drafter="suffix", exact=False, draft_model=small, policy=AutoPolicy(fixed=4)
+    )
     props = alone.client.get("/props").json()
     settings = props["default_generation_settings"]["params"]
     assert settings["speculative.types"] == "suffix,draft-simple"

@@ -15,7 +15,7 @@ from helpers.serving import Serving, wait_until
 from ngramspec import HashPool, NgramCache
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, FixedLength
+from ngramspec.engine import AutoPolicy, Engine
 from ngramspec.engine.sources.drafters import MAX_KINDS
 from ngramspec.errors import InputError
 from ngramspec.server import ServedModel, ServerSettings, create_app
@@ -47,7 +47,7 @@ def server_of(start: Start, slots: int = 1, **settings: Any) -> Serving:
         "drafter": "ngram-mod,ngram-cache,suffix",
         # Small enough for a short text, and no length that is learned from what drafts brought.
         "params": {"ngram-mod": {"n_match": 4, "n_min": 1, "n_max": 16}},
-        "policy": FixedLength(16),
+        "policy": AutoPolicy(fixed=16),
         "expose_slots": None,
         "slots": slots,
     }

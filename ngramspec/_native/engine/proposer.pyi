@@ -7,13 +7,14 @@ from typing_extensions import Self
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.plan import Plan
 from ngramspec._native.engine.slot import Slot
+from ngramspec._native.policy.auto import AutoPolicy
 
 @final
 class Proposer:
     def __new__(
         cls,
         plan: Plan,
-        policy: object,
+        policy: AutoPolicy,
         valid: npt.NDArray[np.uint8],
         stats: EngineStats,
         most_behind: int = -1,

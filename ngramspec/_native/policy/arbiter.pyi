@@ -13,6 +13,25 @@ class Asked(NamedTuple):
     trial: bool
     beside: bool = False
 
+class FreeDraft(NamedTuple):
+    source: str
+    confidence: npt.NDArray[np.float32]
+    tokens: npt.NDArray[np.int32]
+    parents: npt.NDArray[np.int32] | None = None
+
+class Terms(NamedTuple):
+    room: int
+    most: int = 1024
+    batch_tokens: int = 1
+    decoding: int = 1
+    branches: int = 1
+    shortest: int = 0
+    left: int = 1
+    sharing: int = 1
+    extends: bool = True
+    stops: bool = False
+    backlog: float = 0.0
+
 @final
 class Priced:
     def __new__(cls, name: str) -> Self: ...
@@ -25,49 +44,18 @@ class Arbiter:
     def price(self, source: str, start: float, per_token: float) -> None: ...
     def begin(self, slot: int) -> None: ...
     def expected(self, slot: int, source: str, tokens: int) -> npt.NDArray[np.float32]: ...
-    def ask(
-        self,
-        slot: int,
-        source: str,
-        most: int,
-        room: int,
-        free: str,
-        confidence: npt.NDArray[np.float32],
-        chosen: int,
-        batch_tokens: int = 1,
-        decoding: int = 1,
-        sharing: int = 1,
-        extends: bool = True,
-        backlog: float = 0.0,
-        parents: npt.NDArray[np.int32] | None = None,
-        branches: int = 1,
-        stops: bool = False,
-        shortest: int = 0,
-        left: int = 1,
-    ) -> Asked: ...
+    def ask(self, slot: int, source: str, free: FreeDraft, terms: Terms) -> Asked: ...
     def pays(self, slot: int, source: str, claims: list[float]) -> bool: ...
     def mix(
         self,
         source: str,
-        claimed: npt.NDArray[np.float32],
+        confidence: npt.NDArray[np.float32],
         draft: npt.NDArray[np.int32],
         after: bool,
-        free: str,
-        confidence: npt.NDArray[np.float32],
-        parents: npt.NDArray[np.int32] | None,
-        tokens: npt.NDArray[np.int32],
-        room: int,
-        batch_tokens: int = 1,
-        decoding: int = 1,
-        branches: int = 1,
+        free: FreeDraft,
+        terms: Terms,
     ) -> Mixed: ...
-    def path(
-        self,
-        free: str,
-        confidence: npt.NDArray[np.float32],
-        parents: npt.NDArray[np.int32],
-        chosen: int,
-    ) -> npt.NDArray[np.int32]: ...
+    def path(self, free: FreeDraft) -> npt.NDArray[np.int32]: ...
     def learn(
         self, slot: int, source: str, num_right: int, num_known: int, apart: bool = False
     ) -> None: ...

@@ -10,8 +10,18 @@ from ngramspec.costs import CostTable
 @final
 class AutoPolicy:
     def __new__(
-        cls, max_draft: int = 64, costs: CostTable | None = None, fixed: int | None = None
+        cls,
+        max_draft: int = 64,
+        costs: CostTable | None = None,
+        fixed: int | None = None,
+        gate: bool = False,
     ) -> Self: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def max_draft(self) -> int: ...
+    @property
+    def weighs(self) -> bool: ...
     @property
     def rate(self) -> float: ...
     @property

@@ -1,4 +1,4 @@
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,26 +14,14 @@ class Mixed(NamedTuple):
 @final
 class Mixer:
     def __new__(cls, policy: AutoPolicy) -> Self: ...
-    def path(
-        self,
-        free: str,
-        confidence: npt.NDArray[np.float32],
-        parents: npt.NDArray[np.int32],
-        chosen: int,
-    ) -> npt.NDArray[np.int32]: ...
+    def path(self, free: Any) -> npt.NDArray[np.int32]: ...
     def mix(
         self,
         source: str,
-        claimed: npt.NDArray[np.float32],
+        confidence: npt.NDArray[np.float32],
         draft: npt.NDArray[np.int32],
         after: bool,
         apart: float,
-        free: str,
-        confidence: npt.NDArray[np.float32],
-        parents: npt.NDArray[np.int32] | None,
-        tokens: npt.NDArray[np.int32],
-        room: int,
-        batch_tokens: int,
-        decoding: int,
-        branches: int,
+        free: Any,
+        terms: Any,
     ) -> Mixed: ...

@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.mtp import SecondSettings, open_second
 from ngramspec.adapters.llama_cpp.saved_costs import known_costs
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable
-from ngramspec.engine.policy import DraftPolicy, make_policy
+from ngramspec.engine.policy import make_policy
 from ngramspec.engine.sources.draft_model import DraftModel
 from ngramspec.engine.sources.mtp import MtpHeads
 from ngramspec.errors import BackendError, FormatError, InputError
@@ -31,7 +32,7 @@ class DraftSetup:
     refusal: Exception | None = None
     max_rollback: int | None = None
 
-    def policy(self, name: str, max_draft: int) -> DraftPolicy:
+    def policy(self, name: str, max_draft: int) -> AutoPolicy:
         """Return a policy for the target.
 
         Args:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
 from ngramspec.arrays import TokenIds
 from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
@@ -341,7 +340,7 @@ class Bench:
         self._modes = modes
         self._exact = target.exact_batch > 0
         self._policies = {mode: setup.policy(mode.policy or policy, max_draft) for mode in modes}
-        choosing = [m for m in modes if m.drafts and isinstance(self._policies[m], AutoPolicy)]
+        choosing = [m for m in modes if m.drafts and self._policies[m].weighs]
         if not choosing and isinstance(tree, int) and tree > 1:
             raise InputError(
                 f"drafts cannot have {tree} branches: only the policy auto chooses branches"
@@ -425,7 +424,8 @@ class Bench:
         if isinstance(self.small, MtpHeads):
             self.small.follow(mode.small)  # forgets the last run; without them no pass costs more
         elif small is not None:
-            small.enter(0, "of another run")  # what the last run left is dropped
+            others = dataclasses.replace(request.speculation, namespace="of another run")
+            small.start(0, dataclasses.replace(request, speculation=others))  # drops the last run's
         drafts = DraftSettings(
             drafter=mode.names,
             params=mode.params,

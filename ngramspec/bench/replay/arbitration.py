@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec._native.drafter.drafter import Drafter
-from ngramspec._native.policy.arbiter import Arbiter, Asked
+from ngramspec._native.policy.arbiter import Arbiter, Asked, FreeDraft, Terms
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec._native.policy.mixtures import Mixed
 from ngramspec._native.suffix.pool import SuffixPool
@@ -228,7 +228,8 @@ class _Walk:
             ours = right_prefix(draft[:room], output, done)
             most = min(room, DEFAULT_MAX_DRAFT)
             chosen = self._policy.choose(0, AUTO, claims, most, streak=streak) if len(draft) else 0
-            asked = self._ask(claims, chosen, ours, known[done], room)
+            free = FreeDraft(AUTO, claims, draft[:chosen])
+            asked = self._ask(free, ours, known[done], room)
             own, right, drafted, theirs = chosen, min(ours, chosen), chosen, 0
             if asked.tokens and not asked.trial:
                 if asked.after and right == chosen:
@@ -263,17 +264,17 @@ class _Walk:
             done += right + 1
         drafter.end(0)
 
-    def _ask(self, claims: np.ndarray, chosen: int, ours: int, theirs: int, room: int) -> Asked:
+    def _ask(self, free: FreeDraft, ours: int, theirs: int, room: int) -> Asked:
         """Return what to ask of the other source."""
-        source, most = self._source, min(self._source.tokens, room)
+        source, most, chosen = self._source, min(self._source.tokens, room), len(free.tokens)
         if self._choice is None or most <= 0:
             return NOTHING
         if self._choice == "policy":
-            return self._arbiter.ask(0, source.name, source.tokens, room, AUTO, claims, chosen)
-        free = (min(ours, chosen) + 1) / self._costs[chosen]
+            return self._arbiter.ask(0, source.name, free, Terms(room, source.tokens))
+        alone = (min(ours, chosen) + 1) / self._costs[chosen]
         right = min(theirs - 1, most)  # with hindsight no wrong token is drafted
         paid = (right + 1) / (self._costs[right] + source.cost(right))
-        return Asked(0, right, False) if right and paid > free else NOTHING
+        return Asked(0, right, False) if right and paid > alone else NOTHING
 
 
 class _TreeWalk(_Walk):
@@ -300,7 +301,7 @@ class _TreeWalk(_Walk):
             text = output[done:]
             room = min(len(text), DEFAULT_MAX_DRAFT)
             tokens, parents, _ = drafter.propose_tree(0, room, self._branches, self._branches)
-            own, asked = len(tokens), self._wish(parents, room)
+            own, asked = len(tokens), self._wish(tokens, parents, room)
             theirs, kept, after = NONE, own, NONE
             if asked.tokens:
                 after = self._before(tokens, asked.after)
@@ -340,34 +341,35 @@ class _TreeWalk(_Walk):
             done += len(path) + 1
         drafter.end(0)
 
-    def _wish(self, parents: Tokens, room: int) -> Asked:
+    def _wish(self, tokens: Tokens, parents: Tokens, room: int) -> Asked:
         """Return what to ask of the other source."""
-        most, sent = min(self._source.tokens, room), len(parents)
-        branched = bool((parents != np.arange(-1, sent - 1)).any())
+        branched = bool((parents != np.arange(-1, len(parents) - 1)).any())
         if self._choice is None or (branched and self._choice == "either"):
             return NOTHING
-        mixes = self._choice == "policy"
-        claims = self._drafter.offered(0)
-        place = (1, 1, 1, True, 0.0)
-        links = self._drafter.offered_parents(0) if mixes else None
-        branches = self._branches if mixes else 1
-        name = self._source.name
-        return self._arbiter.ask(0, name, most, room, "", claims, sent, *place, links, branches)
+        terms = self._terms(room)._replace(most=min(self._source.tokens, room))
+        return self._arbiter.ask(0, self._source.name, self._free(tokens), terms)
+
+    def _free(self, tokens: Tokens) -> FreeDraft:
+        """Return our draft, of which these tokens are sent."""
+        links = self._drafter.offered_parents(0) if self._choice == "policy" else None
+        return FreeDraft("", self._drafter.offered(0), tokens, links)
+
+    def _terms(self, room: int) -> Terms:
+        return Terms(room, branches=self._branches if self._choice == "policy" else 1)
 
     def _before(self, tokens: Tokens, after: int) -> Tokens:
         """Return the tokens of our draft that come before the source's."""
-        links = self._drafter.offered_parents(0)
-        if links is None or not after:
+        free = self._free(tokens)._replace(parents=self._drafter.offered_parents(0))
+        if free.parents is None or not after:
             return tokens[:after]
-        return tokens[self._arbiter.path("", self._drafter.offered(0), links, len(tokens))]
+        return tokens[self._arbiter.path(free)]
 
     def _mix(self, theirs: Tokens, after: bool, tokens: Tokens, room: int) -> Mixed:
         """Return what is sent of both drafts."""
-        name, claims = self._source.name, self._drafter.offered(0)
+        name = self._source.name
         likely = self._arbiter.expected(0, name, theirs.size)
-        branches = self._branches if self._choice == "policy" else 1
-        free = ("", claims, self._drafter.offered_parents(0), tokens)
-        return self._arbiter.mix(name, likely, theirs, after, *free, room, 1, 1, branches)
+        free = self._free(tokens)._replace(parents=self._drafter.offered_parents(0))
+        return self._arbiter.mix(name, likely, theirs, after, free, self._terms(room))
 
 
 def _right_path(tokens: Tokens, parents: Tokens, text: Tokens) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -14,8 +14,9 @@ import numpy.typing as npt
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.drafting import DraftModelInfo
-from ngramspec.engine.request import NO_TOKENS
+from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
+from ngramspec.engine.sources.source import DraftSource, Pays
 from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
 from ngramspec.stats import SourceStats
@@ -28,9 +29,6 @@ FEW = 8
 PIECE = 256
 # How much larger one vocabulary of a family may be, and the first token that is compared.
 MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
-
-
-Pays = Callable[[list[float]], bool]
 
 
 class _Sequence:
@@ -65,7 +63,7 @@ class _Sequence:
         self.pays: Pays | None = None
 
 
-class DraftModel:
+class DraftModel(DraftSource):
     """A draft source that runs a model of the same vocabulary, greedily, for all slots at once.
 
     Args:
@@ -84,7 +82,8 @@ class DraftModel:
     """
 
     name = "draft-simple"
-    own_passes = True
+    own_passes = extends = stops = True
+    info: DraftModelInfo
 
     def __init__(
         self,
@@ -115,24 +114,20 @@ class DraftModel:
             p_min=p_min,
         )
         self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
+        self.max_draft = n_max
         self._batch = Batch(target.max_batch)
         self._rows = Rows(target.vocab_size)
         sizes = [target.context_size] * target.num_sequences
         self._sequences = [_Sequence(size, p_min) for size in sizes]
         self._counts, self._times = DraftCounts(n_max), DraftTimes()
 
-    @property
-    def max_draft(self) -> int:
-        """Return its longest draft, in tokens."""
-        return self._n_max
-
-    def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
-        """Set the next request's namespace and p_min; text of another namespace is dropped."""
-        seq = self._sequences[slot]
-        seq.p_min = self._p_min if p_min is None else p_min
-        if seq.namespace != namespace:
-            seq.namespace = namespace
+    def start(self, slot: int, request: Request) -> None:
+        """Take the request's namespace and p_min; text of another namespace is dropped."""
+        seq, wanted = self._sequences[slot], request.speculation
+        seq.p_min = self._p_min if wanted.p_min is None else wanted.p_min
+        if seq.namespace != wanted.namespace:
             self._cut(slot, 0)
+            seq.namespace = wanted.namespace
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request; the model reads the prompt at the first proposal."""

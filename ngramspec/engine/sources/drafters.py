@@ -17,7 +17,7 @@ from ngramspec.drafters.config import CONFIGS
 from ngramspec.drafters.names import DEFAULT_ORDER, DRAFTER_NAMES, nearest, parse_names
 from ngramspec.engine.request import Speculation
 from ngramspec.engine.sources.pools import Pools
-from ngramspec.engine.sources.source import SlotwiseSource
+from ngramspec.engine.sources.source import NativeSource
 from ngramspec.errors import InputError, QuotaError
 from ngramspec.formats.dynamic_file import DynamicFile
 from ngramspec.stats import SourceStats
@@ -34,7 +34,7 @@ OWNED = ("pool", "capacity", "top", "check_bits", "max_occupancy", "static", "dy
 class _Kind:
     """A chain, who it was made for, and how many requests wait or run with it."""
 
-    source: SlotwiseSource
+    source: NativeSource
     tenant: str
     namespace: str
     nbytes: int = 0  # as last measured
@@ -91,7 +91,7 @@ class Drafters:
         if self.types:
             self.get(Speculation())
 
-    def get(self, wanted: Speculation, tenant: str = "") -> SlotwiseSource | None:
+    def get(self, wanted: Speculation, tenant: str = "") -> NativeSource | None:
         """Return the chain for a request's settings, None when it wants no n-gram drafts.
 
         Raises:
@@ -103,7 +103,7 @@ class Drafters:
         self.release(key)
         return source
 
-    def hold(self, wanted: Speculation, tenant: str = "") -> tuple[SlotwiseSource | None, Any]:
+    def hold(self, wanted: Speculation, tenant: str = "") -> tuple[NativeSource | None, Any]:
         """Return the chain as `get` does, and the key for `release` when the request ends.
 
         Raises:
@@ -173,7 +173,7 @@ class Drafters:
         """Return the native drafters of all chains of a namespace."""
         with self._lock:
             kinds = [kind for kind in self._kinds.values() if kind.namespace == namespace]
-        return [kind.source.native for kind in kinds if kind.source.native is not None]
+        return [kind.source.native for kind in kinds]
 
     def forget(self, slot: int, owner: str) -> None:
         """Drop what chains hold of a slot's texts, of all namespaces that begin with `owner`."""
@@ -207,12 +207,12 @@ class Drafters:
 
     def slot_bytes(self) -> int:
         """Return the memory of the histories and indexes of the default drafters now."""
-        return int(self._kinds[self._default].source.drafter.nbytes) if self.types else 0
+        return self._kinds[self._default].source.nbytes if self.types else 0
 
     @property
     def max_draft(self) -> int:
         """Return the longest draft of the default drafters, 0 without them."""
-        return int(self._kinds[self._default].source.drafter.max_draft) if self.types else 0
+        return self._kinds[self._default].source.max_draft if self.types else 0
 
     def _given(self, name: str, key: str) -> Any:
         return self._params.get(name, {}).get(key)
@@ -247,7 +247,7 @@ class Drafters:
         except BaseException:
             self._forget_pools()
             raise
-        return _Kind(SlotwiseSource(made), tenant, namespace, made.nbytes)
+        return _Kind(NativeSource(made), tenant, namespace, made.nbytes)
 
     def _count_released(self) -> bool:
         """Count the requests that ended; True when one of their chains has grown."""
@@ -261,7 +261,7 @@ class Drafters:
         grown = False
         for key in ended:
             kind = self._kinds[key]
-            before, kind.nbytes = kind.nbytes, kind.source.drafter.nbytes
+            before, kind.nbytes = kind.nbytes, kind.source.nbytes
             grown = grown or kind.nbytes > before
         return grown
 

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.drafting import DraftModelInfo
-from ngramspec.engine.request import NO_TOKENS
+from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
-from ngramspec.engine.sources.draft_model import Pays, count_right, likeliest
+from ngramspec.engine.sources.draft_model import count_right, likeliest
+from ngramspec.engine.sources.source import DraftSource, Pays
 from ngramspec.errors import InputError
 from ngramspec.stats import SourceStats
 
@@ -125,7 +126,7 @@ class Text:
         return sum(int(tokens.size) for tokens, _ in self.unread)
 
 
-class MtpHeads:
+class MtpHeads(DraftSource):
     """A draft source that runs the target's own MTP heads, greedily, for all slots at once.
 
     It follows what the target's cache holds: the target tells of each decode (`decoded`), and of
@@ -150,7 +151,8 @@ class MtpHeads:
     """
 
     name = "draft-mtp"
-    own_passes = True
+    own_passes = stops = True
+    info: DraftModelInfo
 
     def __init__(
         self,
@@ -195,16 +197,11 @@ class MtpHeads:
 
     def follow(self, wanted: bool) -> None:
         """Follow the target, or rest: then no decode costs more, and nothing is drafted."""
-        self._follows = wanted
+        self.max_draft = self._n_max if wanted else 0
         if wanted:
             for slot in range(len(self._texts)):
                 self._forget(slot, 0)
         self._heads.listen(self if wanted else None)
-
-    @property
-    def max_draft(self) -> int:
-        """Return the longest draft, in tokens; 0 while the heads rest."""
-        return self._n_max if self._follows else 0
 
     # What the target tells.
 
@@ -294,9 +291,10 @@ class MtpHeads:
         """Count the tokens that the context has discarded; the target has told which they are."""
         self._texts[slot].said -= count
 
-    def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
-        """Set the next request's p_min; what the heads hold follows the target's cache."""
-        self._texts[slot].p_min = self._p_min if p_min is None else p_min
+    def start(self, slot: int, request: Request) -> None:
+        """Take the request's p_min; what the heads hold follows the target's cache."""
+        wanted = request.speculation.p_min
+        self._texts[slot].p_min = self._p_min if wanted is None else wanted
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request: the target has read its prompt."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,15 @@ import numpy as np
 from ngramspec.arrays import TokenIds
 from ngramspec.drafters import create_drafter
 from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
-from ngramspec.engine.request import NO_TOKENS
+from ngramspec.engine.request import NO_TOKENS, Request
+from ngramspec.engine.sources.source import DraftSource
 from ngramspec.stats import SourceStats
 
 MATCH = 3  # tokens that must agree to find the place in the prediction
 BORDER = np.array([0x3FFFFFFF], dtype=np.int32)  # no token: drafts are cut before it
 
 
-class PredictionSource:
+class PredictionSource(DraftSource):
     """A static source of one request: its predicted output.
 
     The prediction stands, in a history of its own, between two copies of the prompt's last tokens.
@@ -39,9 +39,9 @@ class PredictionSource:
         self._lengths: dict[int, int] = {}  # of what each slot's answer is looked for in
         self._newest: dict[int, TokenIds] = {}  # the last tokens of each slot's text
 
-    def predict(self, slot: int, prediction_ids: TokenIds) -> None:
-        """Set the prediction of the request that begins next on the slot."""
-        self._predictions[slot] = prediction_ids
+    def start(self, slot: int, request: Request) -> None:
+        """Take the prediction of the request that begins next on the slot."""
+        self._predictions[slot] = request.prediction_ids
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start the request."""
@@ -51,10 +51,9 @@ class PredictionSource:
         self._lengths[slot], self._newest[slot] = len(known), start
         self._drafter.begin(slot, np.concatenate([known, start]))
 
-    def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
+    def draft(self, slot: int, limit: int) -> TokenIds:
         """Draft what follows in the prediction."""
-        propose = self._drafter.propose
-        return [propose(slot, limit) for slot, limit in zip(slots, limits, strict=True)]
+        return self._drafter.propose(slot, limit)
 
     def confidence(self, slot: int) -> Any:
         """Return how likely the tokens of the last draft are right, float32."""

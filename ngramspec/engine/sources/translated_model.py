@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.request import NO_TOKENS
+from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.engine.sources.draft_counts import LATEST, followed
 from ngramspec.engine.sources.draft_model import DraftModel, count_right
 from ngramspec.engine.sources.spelling import MOST_CONTEXT
@@ -90,13 +90,13 @@ class TranslatedDraftModel(DraftModel):
         self._most_ends = min(MOST_ENDS, max(target.max_batch // target.num_sequences - 1, 0))
         self._begun_share = 1.0  # of the looks at a begun word, those that found a longer one
 
-    def enter(self, slot: int, namespace: str, p_min: float | None = None) -> None:
-        """Set the next request's namespace and p_min; text of another namespace is dropped."""
-        if self._sequences[slot].namespace != namespace:
+    def start(self, slot: int, request: Request) -> None:
+        """Take the request's namespace and p_min; text of another namespace is dropped."""
+        if self._sequences[slot].namespace != request.speculation.namespace:
             text = self._texts[slot]
             text.translation.clear()
             text.length = text.known = text.changed = 0
-        super().enter(slot, namespace, p_min)
+        super().start(slot, request)
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request; its prompt is translated and read at the first proposal."""

@@ -24,7 +24,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.mtp import MtpSettings, open_mtp
 from ngramspec.adapters.llama_cpp.placement import Placement
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, FixedLength, Request
+from ngramspec.engine import AutoPolicy, Engine, Request
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.models import embedded_model
 
@@ -80,7 +80,7 @@ def test_an_assistant_sees_what_the_targets_cache_holds_of_its_own_slot(
     heads = open_mtp(MtpSettings(path=files[1]), target, stack)
     letters = mtp_models.letters_after
     prompts = [text(*letters(0, 9)), text(mtp_models.MARK, *letters(0, 8)), text(*letters(4, 30))]
-    engine = Engine(target, None, slots=3, draft_model=heads, policy=FixedLength(3))
+    engine = Engine(target, None, slots=3, draft_model=heads, policy=AutoPolicy(fixed=3))
     requests = [Request(prompt_ids=one, max_tokens=150) for one in prompts]
     plain, marked, other = engine.generate(requests)
     for request, answer in zip(requests, (plain, marked, other), strict=True):
@@ -100,7 +100,7 @@ def test_an_assistant_follows_requests_that_fill_the_cache(
 ) -> None:
     target = opened(stack, files[0], slots=4, context_size=256, cells=256)
     heads = open_mtp(MtpSettings(path=files[1]), target, stack)
-    engine = Engine(target, None, slots=4, draft_model=heads, policy=FixedLength(3))
+    engine = Engine(target, None, slots=4, draft_model=heads, policy=AutoPolicy(fixed=3))
     requests = [
         Request(prompt_ids=text(*mtp_models.letters_after(n, 40)), max_tokens=150) for n in range(8)
     ]
@@ -261,7 +261,7 @@ def test_an_assistant_of_four_layers_drafts(
         mtp_models.gemma4_assistant(files[1], windows=windows)
         target = opened(stack, files[0])
         heads = open_mtp(MtpSettings(path=files[1]), target, stack)
-        engine = Engine(target, None, draft_model=heads, policy=FixedLength(3))
+        engine = Engine(target, None, draft_model=heads, policy=AutoPolicy(fixed=3))
         request = Request(prompt_ids=text(*mtp_models.letters_after(0, 9)), max_tokens=40)
         (answer,) = engine.generate([request])
         assert list(answer.token_ids) == mtp_models.letters_after(9, 40)

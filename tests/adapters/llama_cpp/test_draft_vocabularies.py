@@ -13,7 +13,7 @@ from helpers.gguf_models import FIRST_LETTER, SPACE, llama
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
-from ngramspec.engine import Engine, FixedLength, Request, Sampling
+from ngramspec.engine import AutoPolicy, Engine, Request, Sampling
 
 Texts = list[list[int]]
 
@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> Callable[[int, int | None], tuple[Texts, int, dict[st
             if other is not None:
                 settings = DraftModelSettings(path=path(other), n_max=4, p_min=0.0)
                 small = open_draft_model(settings, target, stack)
-            policy = FixedLength(4)
+            policy = AutoPolicy(fixed=4)
             engine = Engine(target, None, slots=2, draft_model=small, policy=policy)
             ends = [[FIRST_LETTER], [own - 1, SPACE]]  # the second has the target's last token
             asked = [

@@ -20,7 +20,7 @@ from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.mtp import MtpSettings, open_mtp
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable
-from ngramspec.engine import AutoPolicy, Engine, FixedLength, MtpHeads, Request, Speculation
+from ngramspec.engine import AutoPolicy, Engine, MtpHeads, Request, Speculation
 from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.models import embedded_model
 
@@ -38,7 +38,7 @@ class Opened:
 
     def engine(self, drafter: Any = None, **options: Any) -> Engine:
         """Return an engine that drafts with the heads, three tokens unless told otherwise."""
-        given = {"policy": FixedLength(3), "slots": self.target.num_sequences, **options}
+        given = {"policy": AutoPolicy(fixed=3), "slots": self.target.num_sequences, **options}
         return Engine(self.target, drafter, draft_model=self.heads, **given)
 
 

@@ -30,7 +30,14 @@ from ngramspec.adapters.llama_cpp.exact import open_exact
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.drafting import drafting_line
-from ngramspec.engine import DraftModel, Engine, FixedLength, Request, Sampling, Speculation
+from ngramspec.engine import (
+    AutoPolicy,
+    DraftModel,
+    Engine,
+    Request,
+    Sampling,
+    Speculation,
+)
 from ngramspec.engine.sources.translated_model import TranslatedDraftModel
 from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.llm import LLM
@@ -114,7 +121,7 @@ def run(paths: Paths) -> Run:
                 options.get("drafter"),
                 slots=slots,
                 draft_model=small,
-                policy=options.get("policy", FixedLength(n_max)),
+                policy=options.get("policy", AutoPolicy(fixed=n_max)),
                 context_shift=options.get("shift", False),
                 exact=exact,
             )
@@ -350,7 +357,8 @@ def test_a_next_turn_reads_only_what_is_new(small: Any) -> None:
     (draft,) = drafts.propose([0], [4])
     assert text_of(model, draft) == "".join(WORDS[5:9])
     assert sum(sizes) < 40
-    drafts.enter(0, "another namespace", None)
+    wanted = Speculation(namespace="another namespace")
+    drafts.start(0, Request(prompt_ids=model.tokenize(text), speculation=wanted))
     sizes.clear()
     drafts.begin(0, model.tokenize(text))
     assert drafts.backlog(0) > 3 * first

@@ -236,7 +236,11 @@ def test_propose_batch_checks_what_shares_the_pass(
         (None, {}, "spec must be names of drafters, got None"),
         (b"suffix", {}, "spec must be names of drafters, got b'suffix'"),
         (["suffix", 5], {}, "spec must be names of drafters, got ['suffix', 5]"),
-        ("suffix", {"policy": "auto"}, "policy must be an AutoPolicy or None, got str"),
+        (
+            "suffix",
+            {"policy": "gate"},
+            "policy must be 'auto', 'fixed' or an AutoPolicy, got 'gate'",
+        ),
         ("suffix", {"params": "x"}, "params must be a mapping by drafter, got str"),
         ("suffix", {"params": {"suffix": 5}}, "params of suffix must be a mapping, got int"),
         ("suffix", {"params": {"suffix": {5: 5}}}, "unknown parameter 5 for suffix"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from helpers.machines import SETTINGS
-from ngramspec._native.policy.arbiter import Arbiter
+from ngramspec._native.policy.arbiter import Arbiter, Asked, FreeDraft, Terms
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.errors import InputError
@@ -102,11 +102,12 @@ class Pair(RuleBasedStateMachine):
     ) -> None:
         claims, parents = free
         chosen = min(chosen, len(claims))
-        place = (chosen, *batch, sharing, extends, backlog)
         links = None if parents is None else np.array(parents, np.int32)
-        ways = (*place, links, branches, stops, shortest, left)
-        found = self.native.ask(slot, source, most, room, "free", floats(claims), *ways)
-        ways = (*place, parents, branches, stops, shortest, left)
+        draft = FreeDraft("free", floats(claims), np.arange(chosen, dtype=np.int32), links)
+        ends = (branches, shortest, left)
+        terms = Terms(room, most, *batch, *ends, sharing, extends, stops, backlog)
+        found = self.native.ask(slot, source, draft, terms)
+        ways = (chosen, *batch, sharing, extends, backlog, parents, branches, stops, shortest, left)
         wanted = self.twin.ask(slot, source, most, room, "free", claims, *ways)
         assert found == wanted
         assert self.native.pays(slot, source, drafted) == self.twin.pays(slot, source, drafted)
@@ -157,8 +158,14 @@ TestPair = Pair.TestCase
 TestPair.settings = SETTINGS
 
 
-def asked(made: Arbiter, claims: np.ndarray = NONE, chosen: int = 0) -> tuple[int, int, bool]:
-    return made.ask(0, "model", 4, 64, "free", claims, chosen)[:3]
+def ask(made: Arbiter, claims: np.ndarray = NONE, most: int = 4, **terms: Any) -> Asked:
+    """Ask beside a free draft, all of which would be sent."""
+    draft = FreeDraft("free", claims, np.arange(len(claims), dtype=np.int32))
+    return made.ask(0, "model", draft, Terms(64, most, **terms))
+
+
+def asked(made: Arbiter, claims: np.ndarray = NONE) -> tuple[int, int, bool]:
+    return ask(made, claims)[:3]
 
 
 def arbiter_of(table: CostTable, start: float = 0.05, per_token: float = 0.05) -> Arbiter:
@@ -179,8 +186,8 @@ def test_it_goes_on_where_a_free_draft_ends() -> None:
     made = arbiter_of(LINE)
     for _ in range(9):
         made.learn(0, "model", 4, 4)
-    assert asked(made, floats([0.99, 0.99]), 2) == (2, 4, False)
-    assert asked(made, floats([0.1, 0.1]), 2)[0] == 0, "a free draft that is wrong hides it"
+    assert asked(made, floats([0.99, 0.99])) == (2, 4, False)
+    assert asked(made, floats([0.1, 0.1]))[0] == 0, "a free draft that is wrong hides it"
 
 
 def test_a_source_that_is_wrong_rests_but_for_trials() -> None:
@@ -230,8 +237,8 @@ def test_slots_that_share_a_draft_share_its_price() -> None:
     made = arbiter_of(LINE, start=0.8, per_token=0.01)
     for _ in range(9):
         made.learn(0, "model", 3, 4)
-    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 8, 8, 1).tokens == 0
-    assert made.ask(0, "model", 4, 64, "free", NONE, 0, 8, 8, 8).tokens > 1
+    assert ask(made, batch_tokens=8, decoding=8).tokens == 0
+    assert ask(made, batch_tokens=8, decoding=8, sharing=8).tokens > 1
 
 
 def test_drafting_that_made_the_text_slow_does_not_look_cheap_for_that() -> None:
@@ -247,16 +254,15 @@ def test_reading_the_text_is_paid_by_many_drafts_and_trials() -> None:
     made = arbiter_of(LINE)
     for _ in range(9):
         made.learn(0, "model", 4, 4)
-    place = (0, "model", 4, 64, "free", NONE, 0)
-    assert made.ask(*place, backlog=20.0, left=150).tokens == 4
-    assert made.ask(*place, backlog=20.0, left=15).tokens == 0
-    assert made.ask(*place, backlog=200.0, left=150).tokens == 0
-    assert made.ask(*place, backlog=200.0, left=1500).tokens == 4
+    assert ask(made, backlog=20.0, left=150).tokens == 4
+    assert ask(made, backlog=20.0, left=15).tokens == 0
+    assert ask(made, backlog=200.0, left=150).tokens == 0
+    assert ask(made, backlog=200.0, left=1500).tokens == 4
     for _ in range(50):
         made.learn(0, "model", 0, 1)
     trials = []
     for step in range(400):
-        if made.ask(*place, backlog=20.0, left=150).trial:
+        if ask(made, backlog=20.0, left=150).trial:
             made.learn(0, "model", 0, 1)
             trials.append(step)
     assert 2 <= len(trials) <= 8
@@ -280,14 +286,13 @@ def test_a_draft_that_may_stop_goes_on_while_its_tokens_pay() -> None:
     made = arbiter_of(LINE, per_token=0.2)
     for _ in range(9):
         made.learn(0, "model", 1, 2)
-    place = (0, "model", 16, 64, "free", NONE, 0)
-    assert made.ask(*place).tokens < 5
+    assert ask(made, most=16).tokens < 5
     assert made.pays(0, "model", [0.001])
-    assert made.ask(*place, stops=True).tokens == 16
+    assert ask(made, most=16, stops=True).tokens == 16
     assert made.pays(0, "model", [0.99] * 15)
     assert not made.pays(0, "model", [0.99, 0.99, 0.2])
     made.price("model", 0.05, 0.6)
-    made.ask(*place, stops=True)
+    ask(made, most=16, stops=True)
     assert not made.pays(0, "model", [0.5])
 
 
@@ -295,15 +300,14 @@ def test_a_draft_that_would_not_be_sent_is_not_asked_for() -> None:
     made = arbiter_of(LINE, per_token=0.3)
     for _ in range(9):
         made.learn(0, "model", 1, 2)
-    place = (0, "model", 4, 64, "free")
-    assert 1 <= made.ask(*place, NONE, 0).tokens < 4
-    assert made.ask(*place, NONE, 0, shortest=9).tokens == 0
+    assert 1 <= ask(made).tokens < 4
+    assert ask(made, shortest=9).tokens == 0
     for _ in range(99):
         made.learn(0, "model", 4, 4)
-    assert made.ask(*place, NONE, 0, shortest=4).tokens == 4
-    assert made.ask(*place, NONE, 0, shortest=5).tokens == 0
-    assert made.ask(*place, floats([0.99, 0.99]), 2, shortest=6)[:2] == (2, 4)
-    made.ask(*place, NONE, 0, stops=True, shortest=3)
+    assert ask(made, shortest=4).tokens == 4
+    assert ask(made, shortest=5).tokens == 0
+    assert ask(made, floats([0.99, 0.99]), shortest=6)[:2] == (2, 4)
+    ask(made, stops=True, shortest=3)
     assert made.pays(0, "model", [0.001, 0.001])
     assert not made.pays(0, "model", [0.001, 0.001, 0.001])
 
@@ -319,13 +323,16 @@ def test_a_draft_that_would_not_be_sent_is_not_asked_for() -> None:
         (lambda a: a.expected(0, "model", -1), r"tokens must be in 0\.\.1024"),
         (lambda a: a.learn(0, "model", 2, 1), "0 <= num_right <= num_known"),
         (lambda a: a.learn(0, "other", 0, 1), "has no price yet"),
-        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 1), r"chosen must be in 0\.\.0"),
-        (lambda a: a.ask(0, "model", 2000, 4, "f", NONE, 0), r"most in 0\.\.1024"),
-        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 0), "1 <= decoding <= batch_tokens"),
-        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1 << 31), "batch_tokens <= 1073741824"),
-        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 1, 0), "sharing >= 1"),
-        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, 1, 1, 1, True, -1.0), "backlog >= 0"),
-        (lambda a: a.ask(0, "model", 4, 4, "f", NONE, 0, left=0), "left >= 1"),
+        (
+            lambda a: a.ask(0, "model", FreeDraft("f", NONE, np.arange(1)), Terms(4)),
+            "at most 0 tokens, as are claimed",
+        ),
+        (lambda a: ask(a, most=2000), r"most in 0\.\.1024"),
+        (lambda a: ask(a, batch_tokens=0), "1 <= decoding <= batch_tokens"),
+        (lambda a: ask(a, batch_tokens=1 << 31), "batch_tokens <= 1073741824"),
+        (lambda a: ask(a, sharing=0), "sharing >= 1"),
+        (lambda a: ask(a, backlog=-1.0), "backlog >= 0"),
+        (lambda a: ask(a, left=0), "left >= 1"),
     ],
 )
 def test_errors(call: Any, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngramspec._native.policy.arbiter import Arbiter
+from ngramspec._native.policy.arbiter import Arbiter, FreeDraft, Terms
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec._native.policy.mixtures import Mixed
 from ngramspec.costs import PROFILES, CostTable
@@ -92,13 +92,8 @@ def test_any_two_drafts_give_the_twins_choice(
         floats(*both.q),
         ints(*both.draft),
         both.start >= 0,
-        "free",
-        floats(*both.p),
-        ints(*both.parents),
-        ints(*both.tokens),
-        room,
-        *batch,
-        branches,
+        FreeDraft("free", floats(*both.p), ints(*both.tokens), ints(*both.parents)),
+        Terms(room, 64, *batch, branches),
     )
     base, decoding = batch
     rate = max(slow.speed, decoding / slow.costs.at(base))
@@ -128,63 +123,63 @@ def apart_of(times: int) -> float:
 
 
 def mixed(table: CostTable, *given: Any, branches: int = 4, room: int = 64) -> Mixed:
-    return arbiter_of(table).mix("model", *given, room, 1, 1, branches)
+    return arbiter_of(table).mix("model", *given, Terms(room, branches=branches))
 
 
-SPLIT = ("free", floats(0.5, 0.9), None, ints(7, 8))
+SPLIT = FreeDraft("free", floats(0.5, 0.9), ints(7, 8))
 
 
 def test_a_branch_stands_beside_a_free_draft_that_says_otherwise() -> None:
-    made = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, *SPLIT)
+    made = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, SPLIT)
     assert made.tokens.tolist() == [7, 8, 1, 2]
     assert made.parents.tolist() == [-1, 0, -1, 2]
     assert made.kept == 2
 
 
 def test_it_takes_the_place_of_the_free_draft_where_there_can_be_but_one() -> None:
-    made = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, *SPLIT, branches=1)
+    made = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, SPLIT, branches=1)
     assert (made.tokens.tolist(), made.kept) == ([1, 2], 0)
-    made = mixed(FLAT, floats(0.2, 0.9), ints(1, 2), False, *SPLIT, branches=1)
+    made = mixed(FLAT, floats(0.2, 0.9), ints(1, 2), False, SPLIT, branches=1)
     assert (made.tokens.tolist(), made.kept) == ([7, 8], 2)
 
 
 def test_tokens_that_both_have_are_sent_once_and_are_the_free_drafts() -> None:
-    made = mixed(FLAT, floats(0.8, 0.9, 0.9), ints(7, 8, 9), False, *SPLIT)
+    made = mixed(FLAT, floats(0.8, 0.9, 0.9), ints(7, 8, 9), False, SPLIT)
     assert made.tokens.tolist() == [7, 8, 9]
     assert (made.parents.tolist(), made.kept) == ([-1, 0, 1], 2)
-    made = mixed(FLAT, floats(0.8, 0.5), ints(7, 3), False, *SPLIT)
+    made = mixed(FLAT, floats(0.8, 0.5), ints(7, 3), False, SPLIT)
     assert (made.parents.tolist(), made.kept) == ([-1, 0, 0], 2)
 
 
 def test_a_draft_goes_on_where_the_likeliest_path_ends() -> None:
-    tree = ("free", floats(0.3, 0.6, 0.9), ints(-1, -1, 1), ints(5, 6, 7))
-    made = mixed(FLAT, floats(0.9, 0.9), ints(1, 2), True, *tree)
+    tree = FreeDraft("free", floats(0.3, 0.6, 0.9), ints(5, 6, 7), ints(-1, -1, 1))
+    made = mixed(FLAT, floats(0.9, 0.9), ints(1, 2), True, tree)
     assert made.tokens.tolist() == [5, 6, 7, 1, 2]
     assert (made.parents.tolist(), made.kept) == ([-1, -1, 1, 2, 3], 3)
-    assert arbiter_of(FLAT).path("free", tree[1], tree[2], 3).tolist() == [1, 2]
-    assert arbiter_of(FLAT).path("free", tree[1], tree[2], 1).tolist() == [0]
-    assert arbiter_of(FLAT).path("free", tree[1], tree[2], 0).size == 0
+    assert arbiter_of(FLAT).path(tree).tolist() == [1, 2]
+    assert arbiter_of(FLAT).path(tree._replace(tokens=ints(5))).tolist() == [0]
+    assert arbiter_of(FLAT).path(tree._replace(tokens=ints())).size == 0
 
 
 def test_what_does_not_pay_is_not_sent() -> None:
-    made = mixed(DEAR, floats(0.3, 0.9), ints(1, 2), False, "free", floats(0.9), None, ints(7))
+    surer, less_sure = (FreeDraft("free", floats(p), ints(7)) for p in (0.9, 0.7))
+    made = mixed(DEAR, floats(0.3, 0.9), ints(1, 2), False, surer)
     assert (made.tokens.tolist(), made.kept) == ([7], 1)
-    made = mixed(DEAR, floats(0.99), ints(1), False, "free", floats(0.7), None, ints(7))
+    made = mixed(DEAR, floats(0.99), ints(1), False, less_sure)
     assert (made.tokens.tolist(), made.kept) == ([1], 0)
 
 
 def test_a_source_that_finds_the_same_tokens_hard_is_no_branch_for_long() -> None:
     native = arbiter_of(FLAT)
-    claims = (floats(0.5, 0.9), 2)
     for _ in range(9):
         native.learn(0, "model", 4, 4)
-    place = {"batch_tokens": 1, "decoding": 1, "branches": 4, "extends": False}
-    assert native.ask(0, "model", 4, 64, "free", *claims, **place).beside
+    terms = Terms(64, 4, branches=4, extends=False)
+    assert native.ask(0, "model", SPLIT, terms).beside
     for _ in range(60):
         native.learn(0, "model", 4, 4)
         native.learn(0, "model", 0, 1, True)
         native.learn(0, "model", 4, 4)
-    assert not native.ask(0, "model", 4, 64, "free", *claims, **place).beside
+    assert not native.ask(0, "model", SPLIT, terms).beside
 
 
 @pytest.mark.parametrize(
@@ -194,6 +189,7 @@ def test_a_source_that_finds_the_same_tokens_hard_is_no_branch_for_long() -> Non
         ({"tokens": ints(1, 2, 3)}, r"expected 1\.\.2 tokens of a free draft"),
         ({"draft": ints(1)}, "as it claims, got 2, 1 and 2"),
         ({"confidence": floats(0.5, 1.5)}, "confidence"),
+        ({"claimed": floats(0.5, 1.5)}, "confidence"),
         ({"parents": ints(0, 0)}, "parents"),
         ({"batch_tokens": 0}, "1 <= decoding <= batch_tokens"),
         ({"batch_tokens": 1 << 31}, "batch_tokens <= 1073741824"),
@@ -201,19 +197,22 @@ def test_a_source_that_finds_the_same_tokens_hard_is_no_branch_for_long() -> Non
     ],
 )
 def test_errors(change: dict[str, Any], message: str) -> None:
-    arguments = {
+    known: dict[str, Any] = {
         "source": "model",
         "claimed": floats(0.5, 0.5),
         "draft": ints(1, 2),
-        "after": False,
-        "free": "free",
         "confidence": floats(0.5, 0.5),
         "parents": None,
         "tokens": ints(7, 8),
-        "room": 9,
+        "batch_tokens": 1,
     }
-    arbiter_of(LINE).mix(**arguments)  # type: ignore[arg-type]
+
+    def mix(source: str, claimed: Any, draft: Any, batch_tokens: int, **free: Any) -> None:
+        terms = Terms(9, batch_tokens=batch_tokens)
+        arbiter_of(LINE).mix(source, claimed, draft, False, FreeDraft("free", **free), terms)
+
+    mix(**known)
     with pytest.raises(InputError, match=message):
-        arbiter_of(LINE).mix(**{**arguments, **change})
-    with pytest.raises(InputError, match=r"chosen must be in 0\.\.2, got 3"):
-        arbiter_of(LINE).path("free", floats(0.5, 0.5), ints(-1, 0), 3)
+        mix(**{**known, **change})
+    with pytest.raises(InputError, match="at most 2 tokens, got 3"):
+        arbiter_of(LINE).path(FreeDraft("free", floats(0.5, 0.5), ints(1, 2, 3), ints(-1, 0)))

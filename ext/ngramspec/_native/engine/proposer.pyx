@@ -10,7 +10,6 @@ from ngramspec._native.drafter.driver cimport SlotC, driver_keep, driver_shorten
 from ngramspec._native.drafter.offer cimport AskC, offer_draft
 from ngramspec._native.engine.decode cimport SamplerC
 from ngramspec._native.engine.figures cimport EngineStats
-from ngramspec._native.engine.gate cimport Gate, policy_limit
 from ngramspec._native.engine.plan cimport Plan
 from ngramspec._native.engine.slot cimport Slot
 from ngramspec._native.engine.tree cimport MOST_BRANCHES
@@ -27,13 +26,13 @@ cdef class Proposer:
 
     Args:
         plan: The step's plan.
-        policy: A DraftPolicy.
+        policy: How long drafts may be.
         valid: uint8, one per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
             before the first token that is not valid.
         stats: Counters.
         most_behind: A slot that has more pending tokens gets no draft, -1 = no limit.
-        max_branches: Most branches of a draft, 1..31; 1 = drafts without branches. An AutoPolicy chooses which
-            are sent; others get drafts without branches.
+        max_branches: Most branches of a draft, 1..31; 1 = drafts without branches. A policy that weighs chooses
+            which are sent; others get drafts without branches.
 
     Raises:
         InputError: max_branches is out of its bounds.
@@ -41,9 +40,9 @@ cdef class Proposer:
     """
 
     cdef Plan plan
-    cdef object policy
-    cdef AutoPolicy auto          # the policy, if it is one
-    cdef OfferC* offers   # one per slot, of an AutoPolicy
+    cdef AutoPolicy policy
+    cdef AutoPolicy judge         # the policy, if it weighs drafts
+    cdef OfferC* offers   # one per slot, for the judge
     cdef const uint8_t[::1] valid
     cdef Py_ssize_t most_behind
     cdef readonly Py_ssize_t width           # most branches of a tree, and most tokens at one depth; 0 = no trees
@@ -51,14 +50,14 @@ cdef class Proposer:
     cdef readonly list priced                # slots that have their native draft, and sources that take time
     cdef EngineStats stats
 
-    def __cinit__(self, Plan plan not None, policy, const uint8_t[::1] valid not None, EngineStats stats not None,
-                  Py_ssize_t most_behind=-1, Py_ssize_t max_branches=1):
+    def __cinit__(self, Plan plan not None, AutoPolicy policy not None, const uint8_t[::1] valid not None,
+                  EngineStats stats not None, Py_ssize_t most_behind=-1, Py_ssize_t max_branches=1):
         if not 1 <= max_branches <= MOST_BRANCHES:
             raise InputError(f"max_branches must be in 1..{MOST_BRANCHES}, got {max_branches}")
         self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
         self.most_behind = most_behind
-        self.auto = policy if isinstance(policy, AutoPolicy) else None
-        self.width = max_branches if max_branches > 1 and self.auto is not None else 0
+        self.judge = policy if policy._weighs() else None
+        self.width = max_branches if max_branches > 1 and self.judge is not None else 0
         self.offers = <OfferC*>calloc(<size_t>len(plan.slots) + 1, sizeof(OfferC))
         if self.offers == NULL:
             raise MemoryError("no memory for drafts")
@@ -80,7 +79,7 @@ cdef class Proposer:
         cdef list asked = []
         cdef int64_t started = 0
         self.priced = []
-        if self.auto is not None:
+        if self.judge is not None:
             self.count_tokens()
         for slot in self.plan.work:
             if not (slot.decoding and slot.count == slot.length - slot.num_past):
@@ -93,7 +92,7 @@ cdef class Proposer:
                 continue
             if started == 0:
                 started = ngs_now_ns()
-            if slot.native is None or (slot.priced and self.auto is None):
+            if slot.native is None or (slot.priced and self.judge is None):
                 others.append(slot)
                 continue
             if slot.priced:
@@ -112,8 +111,8 @@ cdef class Proposer:
 
     cdef Py_ssize_t longest(self, Slot slot, str source, Py_ssize_t room) except -1:
         """The policy's limit; as it learns from what is sent, not too short for the request to have it sent."""
-        cdef Py_ssize_t limit = policy_limit(self.policy, slot.id, source)
-        if 0 < limit < slot.min_draft and type(self.policy) is Gate:
+        cdef Py_ssize_t limit = self.policy.longest(slot.id, source)
+        if 0 < limit < slot.min_draft and self.policy._gate is not None:
             limit = slot.min_draft
         return min(limit, room)
 
@@ -134,15 +133,15 @@ cdef class Proposer:
         """Let a slot's source draft; return whether there is a draft to choose from."""
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
         cdef Py_ssize_t limit = self.longest(slot, slot.native_name, room)
-        cdef AskC ask = AskC(limit, room if self.auto is not None else limit, &self.valid[0], self.valid.shape[0],
+        cdef AskC ask = AskC(limit, room if self.judge is not None else limit, &self.valid[0], self.valid.shape[0],
                              self.bare, self.decoding, self.width, self.width)
         cdef SlotC* s
         if limit <= 0:
             return False
         with slot.native._lock:
             s = &slot.native.d.slots[slot.id]
-            slot.native.judge_by(self.auto)
-            if not s.active or not offer_draft(&slot.native.d, self.auto, slot.id, &ask, offer):
+            slot.native.judge_by(self.judge)
+            if not s.active or not offer_draft(&slot.native.d, self.judge, slot.id, &ask, offer):
                 return False
             return self.fit(slot, s, offer)
 
@@ -164,15 +163,15 @@ cdef class Proposer:
         cdef Py_ssize_t i = 0, capacity = self.capacity
         cdef Drafter drafter
         cdef Slot slot
-        if self.auto is not None:
-            self.auto.reserve(len(asked))
+        if self.judge is not None:
+            self.judge.reserve(len(asked))
         for drafter in drafters:
             drafter._lock.acquire()
-        if self.auto is not None:
+        if self.judge is not None:
             for slot in asked:
                 self.describe(slot, &self.offers[i])
                 i += 1
-            self.auto.choose_all(self.offers, i, self.bare, self.decoding, capacity)
+            self.judge.choose_all(self.offers, i, self.bare, self.decoding, capacity)
         i = 0
         for slot in asked:
             driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen if self.offers[i].chosen >= slot.min_draft else 0)
@@ -220,5 +219,5 @@ cdef class Proposer:
             self.bare += slot.count
             self.decoding += slot.decoding
         self.decoding = max(self.decoding, <Py_ssize_t>1)
-        self.auto.teaches = self.bare == self.decoding
+        self.judge.teaches = self.bare == self.decoding
         return 0

@@ -120,12 +120,13 @@ cdef class Slot:
 
     @sources.setter
     def sources(self, sources):
+        cdef Drafter drafter
         self._sources = tuple(sources)
         self.native = self.native_name = self.native_source = self.learner = None
-        unpaid = [source for source in self._sources if not getattr(source, "own_passes", False)]
+        unpaid = [source for source in self._sources if not source.own_passes]
         for source in self._sources:
-            drafter = getattr(source, "native", None)
-            if not isinstance(drafter, Drafter):
+            drafter = source.native
+            if drafter is None:
                 continue
             if len(unpaid) == 1 and unpaid[0] is source:
                 self.native, self.native_name, self.native_source = drafter, source.name, source

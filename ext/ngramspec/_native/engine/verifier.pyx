@@ -11,7 +11,6 @@ from ngramspec._native.drafter.commit cimport commit_tokens
 from ngramspec._native.drafter.driver cimport SlotC, draft_right
 from ngramspec._native.engine.decode cimport MUCH_TO_READ, CandidateC, Rows, SamplerC
 from ngramspec._native.engine.figures cimport EngineStats, Timings
-from ngramspec._native.engine.gate cimport policy_record
 from ngramspec._native.engine.observation cimport slot_observe
 from ngramspec._native.engine.plan cimport Plan
 from ngramspec._native.engine.slot cimport Slot
@@ -48,7 +47,7 @@ cdef class Verifier:
     Args:
         plan: The step's plan.
         rows: Where the target's logits are after the decode.
-        policy: A DraftPolicy; learns what came of drafts.
+        policy: Learns what came of drafts.
         stats: Counters.
 
     Raises:
@@ -57,17 +56,15 @@ cdef class Verifier:
 
     cdef Plan plan
     cdef Rows rows
-    cdef object policy
-    cdef AutoPolicy auto  # the policy, if it is one
+    cdef AutoPolicy policy
     cdef EngineStats stats
     cdef CheckC* checks
     cdef object clock
     cdef double plain      # a running mean of what passes without drafts take, in what they cost by the policy's first table
     cdef double num_plain  # passes in it
 
-    def __cinit__(self, Plan plan not None, Rows rows not None, policy, EngineStats stats not None):
+    def __cinit__(self, Plan plan not None, Rows rows not None, AutoPolicy policy not None, EngineStats stats not None):
         self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
-        self.auto = policy if isinstance(policy, AutoPolicy) else None
         self.clock = time.perf_counter
         self.checks = <CheckC*>calloc(<size_t>len(plan.slots) + 1, sizeof(CheckC))
         if self.checks == NULL:
@@ -104,7 +101,7 @@ cdef class Verifier:
         n = self.choose()
         if n:
             now = self.clock()
-            if self.auto is not None:
+            if self.policy._weighs():
                 self.note_step(n)
             for slot in self.plan.work:
                 slot.num_drafted = slot.num_credited = 0
@@ -116,7 +113,7 @@ cdef class Verifier:
                     else:
                         slot.forget_draft()
             drafted = self.stats.num_draft_tokens - drafted
-            if self.auto is not None:
+            if self.policy._weighs():
                 self.note_saved(n, drafted, self.stats.num_accepted_tokens - accepted)
         self.stats.verify_seconds += 1e-9 * <double>(ngs_now_ns() - started)
         return left
@@ -174,11 +171,11 @@ cdef class Verifier:
         if slot.native is not None and slot.decoding and not slot.begun:
             slot.taught = teach(slot)
         if drafted and slot.draft_source is not None:
-            policy_record(self.policy, slot.id, slot.draft_source.name, drafted, accepted)
+            self.policy.note_sent(slot.id, slot.draft_source.name, drafted, accepted)
         return 0
 
     cdef int note_step(self, Py_ssize_t n) except -1:
-        """Report to an AutoPolicy how many tokens the pass emitted, unless it read prompts too."""
+        """Report to the policy how many tokens the pass emitted, unless it read prompts too."""
         cdef Py_ssize_t emitted = 0, tokens = 0, i
         cdef Slot slot
         for slot in self.plan.work:
@@ -187,7 +184,7 @@ cdef class Verifier:
             tokens += 1 + slot.num_guessed
         for i in range(n):
             emitted += self.checks[i].made if self.checks[i].made >= 0 else -1 - self.checks[i].made
-        self.auto.add_step(emitted, tokens, 0.0)
+        self.policy.add_step(emitted, tokens, 0.0)
         return 0
 
     cdef int add(self, Slot slot, Py_ssize_t guessed) except -1:
@@ -210,7 +207,7 @@ cdef class Verifier:
         drafts takes is the mean of the latest ones. The policy's costs would not do: they are too low for sizes that it has
         seen a few times on a busy machine.
         """
-        cdef PassCosts costs = self.auto._costs
+        cdef PassCosts costs = self.policy._costs
         cdef Py_ssize_t without = self.plan.tokens - drafted
         cdef double expected = costs.at(self.plan.tokens), seconds = self.plan.seconds, alone
         cdef double each_accepted, each_drafted

@@ -33,7 +33,7 @@ cdef struct AskedC:
 # The free draft of a slot, and the pass that it would go into.
 cdef struct FreeC:
     const double* p      # of the likeliest path, n probabilities: token i is right if those before it are
-    const double* later  # what is left of it is worth where the text ends before token i
+    const double* later  # what its tokens from i on are worth to the next pass, if this one emits those before
     const double* levels  # how probable it is that a token sent at depth i - 1 is right, 0 < i <= deepest
     Py_ssize_t deepest
     const double* reached  # how probable it is that each sent token is right

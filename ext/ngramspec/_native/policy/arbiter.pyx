@@ -57,6 +57,51 @@ class Asked(NamedTuple):
     beside: bool = False
 
 
+class FreeDraft(NamedTuple):
+    """The best free draft of a slot; no tokens = none would be sent.
+
+    source: Its name in the policy, "" = its claims are not corrected.
+    confidence: float32, shape (n,): what it claims of its tokens, perhaps of more than would be sent.
+    tokens: int32, shape (m,), m <= n: those that would be sent.
+    parents: int32, shape (n,), as in AutoPolicy.choose_tree, of a tree whose first tokens are `tokens`; None = a chain.
+    """
+
+    source: str
+    confidence: np.ndarray
+    tokens: np.ndarray
+    parents: object = None
+
+
+class Terms(NamedTuple):
+    """What may be asked of a source for a slot, and the pass that the draft goes into.
+
+    room: Most tokens that the slot may draft.
+    most: Most tokens that the source drafts, 0..1024.
+    batch_tokens, decoding: As in AutoPolicy.choose; without drafts of the slot.
+    branches: Most branches of a draft.
+    shortest: Fewest tokens that are sent, those of the free draft included.
+    left: Tokens that are likely to be emitted before the text ends, >= 1.
+    sharing: Slots that the source probably drafts for at once, >= 1.
+    extends: It can draft after the free draft, too.
+    stops: It asks `pays` after each token: it may draft as long as that says so.
+    backlog: What it takes the source to read what it has not read of the slot's text, >= 0, in the unit of the
+        prices. That serves later drafts, too, so a part counts for this one, also on trial: `left` says how many
+        there may be.
+    """
+
+    room: int
+    most: int = MOST_DRAFTED
+    batch_tokens: int = 1
+    decoding: int = 1
+    branches: int = 1
+    shortest: int = 0
+    left: int = 1
+    sharing: int = 1
+    extends: bool = True
+    stops: bool = False
+    backlog: float = 0.0
+
+
 cdef Py_ssize_t depth_of(Py_ssize_t i) noexcept nogil:
     return i if i < 2 else 2 if i < 4 else 3 if i < 8 else 4
 
@@ -220,32 +265,14 @@ cdef class Arbiter:
             view[i] = <float>p[depth_of(i)]
         return made
 
-    def ask(self, Py_ssize_t slot, str source not None, Py_ssize_t most, Py_ssize_t room, str free not None, confidence,
-            Py_ssize_t chosen, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t sharing=1, bint extends=True,
-            double backlog=0.0, parents=None, Py_ssize_t branches=1, bint stops=False, Py_ssize_t shortest=0,
-            Py_ssize_t left=1):
+    def ask(self, Py_ssize_t slot, str source not None, free, terms):
         """Return what to ask of a source for a slot in the next pass, an Asked.
 
         Args:
             slot: The slot.
             source: A source with a price.
-            most: Most tokens that it drafts, 0..1024.
-            room: Most tokens that the slot may draft.
-            free: Name of the source of the best free draft.
-            confidence: float32, shape (n,): what that claims of its tokens; empty = there is none.
-            chosen: How many of them would be sent without this source, 0..n.
-            batch_tokens, decoding: As in AutoPolicy.choose.
-            sharing: Slots that the source probably drafts for at once, >= 1.
-            extends: Whether it can draft after the free draft, too.
-            backlog: What it takes the source to read what it has not read of the slot's text, >= 0, in the unit
-                of the prices. That serves later drafts, too, so a part counts for this one, also on trial: `left`
-                says how many there may be.
-            parents: Where the free draft is a tree: int32, shape (n,), as in AutoPolicy.choose_tree, its first tokens
-                those that would be sent.
-            branches: Most branches of a draft.
-            stops: The source asks `pays` after each token: it may draft as long as that says so.
-            shortest: Fewest tokens that are sent, those of the free draft included.
-            left: Tokens that are likely to be emitted before the text ends, >= 1.
+            free: FreeDraft.
+            terms: Terms.
 
         Raises:
             InputError: The source has no price, or an argument is out of its bounds.
@@ -254,16 +281,20 @@ cdef class Arbiter:
         """
         cdef Priced priced = self.source(source)
         cdef LaneC* lane = priced.of(slot)
-        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
-        cdef const int32_t[::1] links = None if parents is None else parents_view(parents, claims.shape[0])
+        cdef const float[::1] claims = probabilities_view(free.confidence, "confidence")
+        cdef const int32_t[::1] links = None if free.parents is None else parents_view(free.parents, claims.shape[0])
+        cdef Py_ssize_t chosen = len(free.tokens), most = terms.most, room = terms.room, shortest = terms.shortest
+        cdef Py_ssize_t batch_tokens = terms.batch_tokens, decoding = terms.decoding
+        cdef Py_ssize_t sharing = terms.sharing, left = terms.left
+        cdef double backlog = terms.backlog
         cdef double[NUM_DEPTHS] p
         cdef AskedC asked
         cdef FreeC given
         cdef double took, read = backlog / self.policy._costs.pace
         cdef Py_ssize_t i
         if not (0 <= chosen <= claims.shape[0] and 0 <= most <= MOST_DRAFTED):
-            raise InputError(f"chosen must be in 0..{claims.shape[0]} and most in 0..{MOST_DRAFTED}, got {chosen} "
-                             f"and {most}")
+            raise InputError(f"expected at most {claims.shape[0]} tokens, as are claimed, and most in "
+                             f"0..{MOST_DRAFTED}, got {chosen} and {most}")
         check_batch(batch_tokens, decoding)
         if sharing < 1 or left < 1 or not backlog >= 0.0:
             raise InputError(f"expected sharing >= 1, left >= 1 and backlog >= 0, got {sharing}, {left} and {backlog}")
@@ -271,13 +302,13 @@ cdef class Arbiter:
         lane.shortest = 0
         if min(most, room) <= 0 or (self.policy._fixed >= 0 and links is not None):
             return Asked(0, 0, False)
-        self.value(&given, free, claims, links, chosen, room, batch_tokens, decoding)
-        given.extends = extends and given.sent
-        given.stands = given.sent and given.branches < branches
+        self.value(&given, free.source, claims, links, chosen, room, batch_tokens, decoding)
+        given.extends = terms.extends and given.sent
+        given.stands = given.sent and given.branches < <Py_ssize_t>terms.branches
         given.shortest = shortest
         priced.expect(lane, p)
         asked = self.best(priced, p, &given, most, sharing, read / drafts_of(p, most, left))
-        if asked.tokens and stops:
+        if asked.tokens and terms.stops:
             most = max(min(most, room - (given.sent if asked.after else 0)), asked.tokens)
             lane.least = self.least_of(priced, &given, &asked, most, sharing)
             lane.shortest = shortest - (given.sent if asked.after or asked.beside else 0)
@@ -323,20 +354,16 @@ cdef class Arbiter:
             right *= calibration_apply(calibration, i, claims[i])
         return n < lane.shortest or right >= lane.least
 
-    def mix(self, str source not None, claimed, draft, bint after, str free not None, confidence, parents, tokens,
-            Py_ssize_t room, Py_ssize_t batch_tokens=1, Py_ssize_t decoding=1, Py_ssize_t branches=1):
+    def mix(self, str source not None, confidence, draft, bint after, free, terms):
         """Return what to send of a free draft and of one that was asked for, a Mixed.
 
         Args:
             source: It has a price, and its draft is known now.
-            claimed: float32, shape (k,): what it claims of its tokens.
+            confidence: float32, shape (k,): what it claims of its tokens.
             draft: int32, shape (k,), k >= 1.
             after: It goes on after the likeliest path of the free draft (`path`); else it begins as that does.
-            free: Name of the source of the free draft.
-            confidence: float32, shape (m,), m >= n: what that claims of its tokens.
-            parents: Of these, as in `ask`; None = it is a chain.
-            tokens: int32, shape (n,), n >= 1: the free draft as it would be sent.
-            room, batch_tokens, decoding, branches: As in `ask`.
+            free: FreeDraft of at least one token.
+            terms: Terms; of these room, batch_tokens, decoding and branches count.
 
         Raises:
             InputError: The source has no price, or an argument is out of its bounds.
@@ -344,22 +371,20 @@ cdef class Arbiter:
         Cost: O(m^2 + n * k), a few microseconds for 64 and 8 tokens.
         """
         cdef double apart = self.source(source).apart()
-        return self.mixer.mix(source, claimed, draft, after, 1.0 if after else apart, free, confidence, parents, tokens,
-                              room, batch_tokens, decoding, branches)
+        return self.mixer.mix(source, confidence, draft, after, 1.0 if after else apart, free, terms)
 
-    def path(self, str free not None, confidence, parents, Py_ssize_t chosen):
-        """Return the likeliest path among the first `chosen` tokens of a tree: their indexes, a new int32 array.
+    def path(self, free):
+        """Return the likeliest path among the tokens of a free draft that is a tree: their indexes, a new int32 array.
 
         Args:
-            free, confidence, parents: As in `ask`, `parents` not None.
-            chosen: 0..n.
+            free: FreeDraft with parents.
 
         Raises:
-            InputError: An argument is out of its bounds, or not such an array.
+            InputError: It is not as described.
 
         Cost: O(n).
         """
-        return self.mixer.path(free, confidence, parents, chosen)
+        return self.mixer.path(free)
 
     def learn(self, Py_ssize_t slot, str source not None, Py_ssize_t num_right, Py_ssize_t num_known, bint apart=False):
         """Learn what came of a draft that was asked for, sent or not.
@@ -559,10 +584,10 @@ cdef class Arbiter:
 
 
 cdef inline double later_of(const FreeC* given, Py_ssize_t i) noexcept nogil:
-    """Return what is left of the free draft is worth where the text ends before its token i."""
+    """Return what the free draft's tokens from i on are worth to the next pass, if this one emits those before them."""
     return given.later[i] if i < given.n else 0.0
 
 
 cdef inline double more_of(const FreeC* given, Py_ssize_t i) noexcept nogil:
-    """Return the same where token i is emitted, too, if it is the free draft's."""
+    """Return what those after token i are worth to it, if this pass emits a right token i, too."""
     return given.p[i] * given.later[i + 1] if i + 1 < given.n else 0.0

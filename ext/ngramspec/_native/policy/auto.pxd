@@ -1,6 +1,7 @@
 # AutoPolicy: draft lengths from what tokens are worth and what passes cost.
 from ngramspec._native.policy.chooser cimport Chooser, OfferC
 from ngramspec._native.policy.costs cimport Calibrations, PassCosts
+from ngramspec._native.policy.gate cimport Gate
 
 # What the slots of a pass emitted, and the tokens of the pass.
 cdef struct EmittedC:
@@ -22,7 +23,8 @@ cdef int check_batch(Py_ssize_t batch_tokens, Py_ssize_t decoding) except -1
 
 cdef class AutoPolicy:
     cdef Py_ssize_t _max_draft
-    cdef Py_ssize_t _fixed           # -1 = none
+    cdef Py_ssize_t _fixed           # tokens of every draft, if there are enough; -1 = it weighs them
+    cdef Gate _gate                  # says how many of them are asked for, None = all
     cdef PassCosts _costs            # add() learns what a pass took
     cdef Chooser _chooser
     cdef RateC _lately               # the text that is said now
@@ -33,6 +35,9 @@ cdef class AutoPolicy:
     cdef Py_ssize_t _steps
     cdef EmittedC emitted            # by all drafters with this policy, since one of them last drafted
     cdef Calibrations calibrations
+    cdef bint _weighs(self) noexcept nogil
+    cdef Py_ssize_t longest(self, Py_ssize_t slot, str source) except -1
+    cdef int note_sent(self, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1
     cdef void choose_one(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil
     cdef int reserve(self, Py_ssize_t n) except -1
     cdef void choose_all(self, OfferC* offers, Py_ssize_t n, Py_ssize_t batch_tokens, Py_ssize_t decoding,

@@ -9,6 +9,7 @@ from ngramspec._native.policy.chooser cimport Chooser, OfferC, OfferList, PassC,
 from ngramspec._native.policy.costs cimport (
     MOST_TOKENS, CalibrationC, Calibrations, PassCosts, calibration_apply, calibration_learn,
 )
+from ngramspec._native.policy.gate cimport Gate
 from ngramspec._native.policy.trees cimport TreeC
 
 import numpy as np
@@ -25,12 +26,13 @@ cdef double STAKE = 2.0          # passes that trying unknown sizes may lose
 cdef double PAID_BACK = 0.005    # part of a lost pass that is forgiven per pass
 cdef enum:
     MOST_ROWS = 1 << 30          # and tokens of a pass
+    MOST_FIXED = 65535           # longest draft of any drafter
     PROBE_EVERY = 8              # one step in PROBE_EVERY has no drafts while the cost of such a pass is unknown
 
 
 @cython.final
 cdef class AutoPolicy:
-    """AutoPolicy(max_draft=64, costs=None, fixed=None): chooses the draft length that saves most time, step by step.
+    """AutoPolicy(max_draft=64, costs=None, fixed=None, gate=False): chooses the draft length that saves most time.
 
     The cost of a pass depends on its batch size. A drafted token that is right saves the time it
     would take to emit it without a draft. Both are learnt: costs of batch sizes from observed times, the
@@ -43,27 +45,52 @@ cdef class AutoPolicy:
     Threads: calls keep the GIL; one thread at a time.
 
     Args:
-        max_draft: Longest draft in tokens, 0..1024; 0 = none.
+        max_draft: Longest draft in tokens, 0..1024, or 0..65535 where drafts are not weighed; 0 = none.
         costs: CostTable to begin with, in any unit; None = each further token costs a tenth of a pass.
         fixed: Always draft this number of tokens, if there are enough; None = choose.
+        gate: Weigh no costs: ask for more while drafts are right, for none for a while where they are not. For
+            engines, which call `limit` and `record`.
+
+    Attributes:
+        weighs: Whether it weighs what tokens cost and save: neither fixed nor gate. In an engine one that does not
+            sends what the first source with a draft has, and asks no other.
 
     Raises:
         InputError: An argument is out of its bounds.
         MemoryError: No room.
     """
 
-    def __cinit__(self, Py_ssize_t max_draft=64, costs=None, fixed=None):
-        if not 0 <= max_draft <= MOST_TOKENS:
-            raise InputError(f"max_draft must be in 0..{MOST_TOKENS}, got {max_draft}")
+    def __cinit__(self, Py_ssize_t max_draft=64, costs=None, fixed=None, bint gate=False):
+        cdef Py_ssize_t most = MOST_FIXED if gate or fixed is not None else MOST_TOKENS
+        if not 0 <= max_draft <= most:
+            raise InputError(f"max_draft must be in 0..{most}, got {max_draft}")
         if fixed is not None and not 0 <= fixed <= max_draft:
             raise InputError(f"fixed must be in 0..{max_draft} (max_draft), got {fixed}")
+        if fixed is not None and gate:
+            raise InputError("a policy cannot have both fixed and gate: its drafts would be of two lengths")
         self._max_draft = max_draft
-        self._fixed = -1 if fixed is None else fixed
+        self._fixed = max_draft if gate else -1 if fixed is None else fixed
+        self._gate = Gate(max_draft) if gate else None
         self.teaches = True
         self._costs = PassCosts(costs)
         self._lately = self._usual = RateC(1.0, 1.0)
         self.calibrations = Calibrations()
-        self._chooser = Chooser(max_draft, self._costs)
+        self._chooser = Chooser(min(max_draft, <Py_ssize_t>MOST_TOKENS), self._costs)
+
+    @property
+    def name(self):
+        """Return what options call it: "auto", "gate" or "fixed"."""
+        return "gate" if self._gate is not None else "auto" if self._weighs() else "fixed"
+
+    @property
+    def max_draft(self):
+        """Return the longest draft, in tokens."""
+        return self._max_draft if self._weighs() else self._fixed
+
+    @property
+    def weighs(self):
+        """Return whether it weighs what tokens cost and save; else it takes the first draft there is."""
+        return self._weighs()
 
     @property
     def rate(self):
@@ -71,13 +98,15 @@ cdef class AutoPolicy:
         return self.speed() / self._costs.pace
 
     def begin(self, Py_ssize_t slot):
-        """Do nothing: what is learnt belongs to the sources and stays valid for the slot's next request."""
+        """Forget what a gate learnt about the slot; all else belongs to the sources and stays valid."""
         check_slot(slot)
+        if self._gate is not None:
+            self._gate.begin(slot)
 
     def limit(self, Py_ssize_t slot, str source not None):
-        """Return the longest draft to ask for: max_draft, or `fixed`."""
+        """Return the longest draft to ask for: max_draft, `fixed`, or what a gate lets through; once per step."""
         check_slot(slot)
-        return self._max_draft if self._fixed < 0 else self._fixed
+        return self.longest(slot, source)
 
     def choose(self, Py_ssize_t slot, str source not None, confidence, Py_ssize_t room, Py_ssize_t batch_tokens=1,
                Py_ssize_t decoding=1, streak=None):
@@ -295,8 +324,9 @@ cdef class AutoPolicy:
         self._usual.passes += seconds
 
     def record(self, Py_ssize_t slot, str source not None, Py_ssize_t drafted, Py_ssize_t accepted):
-        """Do nothing: `learn` covers it."""
+        """Learn how many tokens of a draft that was sent were right, for a gate; else `learn` covers it."""
         check_slot(slot)
+        self.note_sent(slot, source, drafted, accepted)
 
     @property
     def timed(self):
@@ -314,6 +344,19 @@ cdef class AutoPolicy:
     def costs(self):
         """Return the costs as known now, a CostTable; in seconds once a time was observed."""
         return self._costs.table()
+
+    cdef bint _weighs(self) noexcept nogil:
+        return self._fixed < 0
+
+    cdef Py_ssize_t longest(self, Py_ssize_t slot, str source) except -1:
+        """Return what `limit` does; the slot is known to be one."""
+        if self._gate is not None:
+            return self._gate.ask(slot, source)
+        return self._max_draft if self._weighs() else self._fixed
+
+    cdef int note_sent(self, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1:
+        """Do what `record` does; the slot is known to be one."""
+        return 0 if self._gate is None else self._gate.learn(slot, source, drafted, accepted)
 
     cdef const float* least_of(self, Py_ssize_t batch_tokens, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil:
         """Return for growing trees what Chooser.least_of does; NULL: they are not cut."""

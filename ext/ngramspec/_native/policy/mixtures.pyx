@@ -63,20 +63,21 @@ cdef class Mixer:
         release(self.gains)
         release(self.at)
 
-    def path(self, str free not None, confidence, parents, Py_ssize_t chosen):
+    def path(self, free):
         """Return the likeliest path; see Arbiter.path."""
         cdef TreeValues trees = self.policy._chooser.trees
-        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
-        cdef const int32_t[::1] links = parents_view(parents, claims.shape[0])
-        cdef Py_ssize_t i, length
+        cdef const float[::1] claims = probabilities_view(free.confidence, "confidence")
+        cdef const int32_t[::1] links = parents_view(free.parents, claims.shape[0])
+        cdef Py_ssize_t i, length, chosen = len(free.tokens)
         cdef int32_t[::1] view
         cdef TreeC tree
         if not 0 <= chosen <= min(claims.shape[0], self.policy._chooser.max_draft):
-            raise InputError(f"chosen must be in 0..{min(claims.shape[0], self.policy._chooser.max_draft)}, got {chosen}")
+            raise InputError(f"a free draft must have at most {min(claims.shape[0], self.policy._chooser.max_draft)} tokens, "
+                             f"got {chosen}")
         if chosen == 0:
             return np.empty(0, np.int32)
         tree = TreeC(NULL, <int32_t*>&links[0], <float*>&claims[0])
-        trees.reach(&tree, self.policy.calibrations.of(free), chosen)
+        trees.reach(&tree, self.policy.calibrations.of(free.source), chosen)
         length = trees.find_path(&tree, chosen)
         made = np.empty(length, np.int32)
         view = made
@@ -84,13 +85,14 @@ cdef class Mixer:
             view[i] = trees.numbers[i]
         return made
 
-    def mix(self, str source not None, claimed, draft, bint after, double apart, str free not None, confidence, parents,
-            tokens, Py_ssize_t room, Py_ssize_t batch_tokens, Py_ssize_t decoding, Py_ssize_t branches):
+    def mix(self, str source not None, confidence, draft, bint after, double apart, free, terms):
         """Return what to send; see Arbiter.mix."""
         cdef Chooser chooser = self.policy._chooser
-        cdef const float[::1] claims = probabilities_view(confidence, "confidence")
-        cdef const float[::1] likely = probabilities_view(claimed, "claimed")
-        cdef const int32_t[::1] links = None if parents is None else parents_view(parents, claims.shape[0])
+        cdef const float[::1] claims = probabilities_view(free.confidence, "confidence")
+        cdef const float[::1] likely = probabilities_view(confidence, "confidence")
+        cdef const int32_t[::1] links = None if free.parents is None else parents_view(free.parents, claims.shape[0])
+        cdef Py_ssize_t batch_tokens = terms.batch_tokens, decoding = terms.decoding
+        cdef Py_ssize_t room = terms.room, branches = terms.branches
         cdef Py_ssize_t i, own, m = min(claims.shape[0], chooser.max_draft)
         cdef TokensC given, other
         cdef token_t[::1] made_tokens
@@ -100,7 +102,7 @@ cdef class Mixer:
         cdef OtherC paid
         cdef MixC best
         check_batch(batch_tokens, decoding)
-        tokens_view(tokens, "tokens", &given)
+        tokens_view(free.tokens, "tokens", &given)
         try:
             tokens_view(draft, "draft", &other)
             try:
@@ -116,7 +118,7 @@ cdef class Mixer:
                         self.links[i] = <int32_t>(i - 1)
                 step = PassC(batch_tokens, decoding, max(self.policy.speed(),
                                                          <double>decoding / self.policy._costs.at(batch_tokens)))
-                chooser.trees.reach(&tree, self.policy.calibrations.of(free), m)
+                chooser.trees.reach(&tree, self.policy.calibrations.of(free.source), m)
                 paid = OtherC(other.data, &likely[0], self.policy.calibrations.of(source), self.gains, self.at,
                               other.len, -1)
                 if after:

@@ -1,5 +1,4 @@
-# Gate: the engine's default draft-length policy.
-from ngramspec._native.core.types cimport int64_t
+# Gate: draft lengths by what was right lately; a part of AutoPolicy.
 
 # What one source did for one slot.
 cdef struct LaneC:
@@ -19,9 +18,6 @@ cdef class Gate:
     cdef Py_ssize_t _max_draft
     cdef dict _sources      # name -> _Lanes
     cdef _Lanes lanes_of(self, str source)
-    cdef Py_ssize_t ask(self, _Lanes lanes, Py_ssize_t slot) except -1
-    cdef int learn(self, _Lanes lanes, Py_ssize_t slot, Py_ssize_t drafted, Py_ssize_t accepted) except -1
-
-# Call any policy: a Gate natively, others in Python.
-cdef Py_ssize_t policy_limit(object policy, Py_ssize_t slot, str source) except -1
-cdef int policy_record(object policy, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1
+    cdef int begin(self, Py_ssize_t slot) except -1
+    cdef Py_ssize_t ask(self, Py_ssize_t slot, str source) except -1
+    cdef int learn(self, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1

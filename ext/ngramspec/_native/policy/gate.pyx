@@ -45,8 +45,9 @@ cdef class _Lanes:
         return &self.lanes[slot]
 
 
+@cython.final
 cdef class Gate:
-    """Gate(max_draft=64): grow drafts while they are right, shrink them when not, rest when they fail.
+    """Gate(max_draft): grow drafts while they are right, shrink them when not, rest when they fail.
 
     After a right draft the limit doubles, after a wrong one it falls to slightly more than what was
     right. When the running share of accepted tokens falls below ENOUGH the source rests for some
@@ -55,40 +56,17 @@ cdef class Gate:
     source did recently on all slots: at max_draft if it was mostly right, short otherwise.
 
     Args:
-        max_draft: Longest draft in tokens, >= 1.
-
-    Raises:
-        InputError: max_draft < 1.
+        max_draft: Longest draft in tokens.
     """
 
-    def __cinit__(self, *_, **__):
-        self._sources = {}
+    def __cinit__(self, Py_ssize_t max_draft):
+        self._max_draft, self._sources = max_draft, {}
 
-    def __init__(self, Py_ssize_t max_draft=64):
-        if max_draft < 1:
-            raise InputError(f"max_draft must be >= 1, got {max_draft}")
-        self._max_draft = max_draft
-
-    @property
-    def max_draft(self):
-        """Return the longest draft, in tokens."""
-        return self._max_draft
-
-    def begin(self, Py_ssize_t slot):
+    cdef int begin(self, Py_ssize_t slot) except -1:
         """Forget what was learnt about the slot."""
         for lanes in self._sources.values():
             (<_Lanes>lanes).of(slot).begun = False
-
-    def limit(self, Py_ssize_t slot, str source not None):
-        """Return the longest draft to ask for now, 0 while the source rests."""
-        return self.ask(self.lanes_of(source), slot)
-
-    def record(self, Py_ssize_t slot, str source not None, Py_ssize_t drafted, Py_ssize_t accepted):
-        """Learn from a verified draft."""
-        self.learn(self.lanes_of(source), slot, drafted, accepted)
-
-    def observe(self, Py_ssize_t num_tokens, double seconds):
-        """Do nothing: this policy does not weigh costs."""
+        return 0
 
     cdef _Lanes lanes_of(self, str source):
         lanes = self._sources.get(source)
@@ -96,7 +74,9 @@ cdef class Gate:
             lanes = self._sources[source] = _Lanes()
         return lanes
 
-    cdef Py_ssize_t ask(self, _Lanes lanes, Py_ssize_t slot) except -1:
+    cdef Py_ssize_t ask(self, Py_ssize_t slot, str source) except -1:
+        """Return the longest draft to ask for now, 0 while the source rests."""
+        cdef _Lanes lanes = self.lanes_of(source)
         cdef LaneC* lane = lanes.of(slot)
         if not lane.begun:
             lane.begun = True
@@ -112,7 +92,9 @@ cdef class Gate:
             return 0
         return lane.limit
 
-    cdef int learn(self, _Lanes lanes, Py_ssize_t slot, Py_ssize_t drafted, Py_ssize_t accepted) except -1:
+    cdef int learn(self, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1:
+        """Learn from a verified draft."""
+        cdef _Lanes lanes = self.lanes_of(source)
         cdef LaneC* lane = lanes.of(slot)
         cdef double share
         if not lane.begun or drafted <= 0:
@@ -132,21 +114,3 @@ cdef class Gate:
             lane.limit = min(<Py_ssize_t>_PROBE, self._max_draft)
             lane.rate = ENOUGH  # the probe decides
         return 0
-
-
-cdef Py_ssize_t policy_limit(object policy, Py_ssize_t slot, str source) except -1:
-    cdef Gate gate
-    if type(policy) is Gate:
-        gate = policy
-        return gate.ask(gate.lanes_of(source), slot)
-    return max(0, policy.limit(slot, source))
-
-
-cdef int policy_record(object policy, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1:
-    cdef Gate gate
-    if type(policy) is Gate:
-        gate = policy
-        gate.learn(gate.lanes_of(source), slot, drafted, accepted)
-    else:
-        policy.record(slot, source, drafted, accepted)
-    return 0
