@@ -23,9 +23,9 @@ class SourceStats:
     begin_calls: int  # requests begun
     propose_calls: int  # times it was asked for a draft
     accept_calls: int  # verified drafts with tokens of it
-    num_drafts: int  # drafts with tokens of it
+    num_drafts: int  # the same number; a draft counts once, when it was verified
     num_accepted_drafts: int  # those with at least one accepted token of it
-    num_draft_tokens: int  # tokens in its drafts, after cutting to max_tokens
+    num_draft_tokens: int  # tokens of these drafts that are its own
     num_accepted_tokens: int
     accepted_per_position: tuple[
         int, ...

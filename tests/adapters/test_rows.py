@@ -322,6 +322,8 @@ def test_drafts_end_before_ids_that_the_model_does_not_have(drafter: Drafter) ->
     made = drafts.draft(ids, np.array([8], np.int32), np.array([1], np.int32), 4)
     assert made == [[3]]
     assert drafts.num_tokens == 2
+    ids[0, 8:10] = [3, 9]
+    drafts.draft(ids, np.array([10], np.int32), np.array([2], np.int32), 4)
     assert drafter.stats()["ngram-simple"].num_draft_tokens == 1
 
 

@@ -173,7 +173,7 @@ FAULTS = (
     Fault("a stem's token is looked for at its start", NATIVE + "drafter/driver.pyx",
           "_in_stem(d, s, place[parent] if parent >= 0 else -1, s.draft[i])", "_in_stem(d, s, -1, s.draft[i])", RECYCLE),
     Fault("right tokens of a stem count twice", NATIVE + "drafter/driver.pyx",
-          "_count_accepted(&d.counts[s.owner], copied, num_accepted)", "_count_accepted(&d.counts[s.owner], 0, num_accepted)", RECYCLE),
+          "s.draft_len - num_copied, copied, num_accepted)", "s.draft_len - num_copied, 0, num_accepted)", RECYCLE),
     Fault("a row of the newest token is taken for evaluated", PACKAGE + "adapters/llama_cpp/observer.py",
           "ids.size - 1 - first)", "ids.size - first)", OBSERVER),
     Fault("rows of another draft are taken for the last one's", PACKAGE + "adapters/llama_cpp/observer.py",

@@ -12,30 +12,23 @@ CLAMP = 4.0  # a later call is clamped to within this factor of the mean, as pas
 class DraftCounts:
     """Counts of one source, for all slots.
 
-    begins, calls, accepts: Calls of these functions.
-    drafts, drafted: Drafts that are sent, and their tokens.
+    begins, calls: Requests, and times it was asked.
+    drafts, drafted: Drafts that were verified, and their tokens.
     ns: Spent in drafting.
     """
 
     def __init__(self, n_max: int) -> None:
-        self.begins = self.calls = self.accepts = 0
+        self.begins = self.calls = 0
         self.drafts = self.drafted = 0
         self.ns = 0
         self._positions = [0] * n_max
 
-    def sent(self, length: int) -> None:
-        """Count a draft; `length` >= 1."""
+    def judged(self, length: int, num_accepted: int) -> None:
+        """Count a draft of which `length` tokens were verified, the first `num_accepted` right."""
+        if not length:
+            return
         self.drafts += 1
         self.drafted += length
-
-    def shortened(self, before: int, length: int) -> None:
-        """Count only `length` of the `before` tokens of a draft that was counted."""
-        self.drafted -= before - length
-        self.drafts -= length == 0
-
-    def judged(self, num_accepted: int) -> None:
-        """Count a draft that was verified: its first `num_accepted` tokens were right."""
-        self.accepts += 1
         for position in range(num_accepted):
             self._positions[position] += 1
 
@@ -48,7 +41,7 @@ class DraftCounts:
             name=name,
             begin_calls=self.begins,
             propose_calls=self.calls,
-            accept_calls=self.accepts,
+            accept_calls=self.drafts,
             num_drafts=self.drafts,
             num_accepted_drafts=self._positions[0],
             num_draft_tokens=self.drafted,

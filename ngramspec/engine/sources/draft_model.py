@@ -199,9 +199,7 @@ class DraftModel(DraftSource):
     def shorten(self, slot: int, length: int) -> None:
         """Count only the first `length` tokens of the last draft, those that are verified."""
         seq = self._sequences[slot]
-        if seq.sent > length:
-            self._counts.shortened(seq.sent, length)
-            seq.sent = length
+        seq.sent = min(seq.sent, length)
 
     def confidence(self, slot: int) -> npt.NDArray[np.float32]:
         """Return the draft model's probability of each token of the last draft."""
@@ -212,8 +210,7 @@ class DraftModel(DraftSource):
         seq = self._sequences[slot]
         seq.foreign = seq.foreign or bool((token_ids >= self._target.vocab_size).any())
         right = count_right(self._guessed(seq, seq.length), token_ids)
-        if seq.sent:
-            self._counts.judged(min(num_accepted, right - seq.ahead))
+        self._counts.judged(seq.sent, min(num_accepted, right - seq.ahead))
         self._rewrite(slot, seq.length, token_ids)
 
     def shift(self, slot: int, first: int, count: int) -> None:
@@ -244,11 +241,6 @@ class DraftModel(DraftSource):
     def _backlog(self, unread: int) -> float:
         """Return the seconds that `unread` tokens take to read, 0.0 if they are few."""
         return unread * self._times.read.seconds if unread > FEW else 0.0
-
-    def _sent(self, slot: int, length: int) -> None:
-        """Count a draft."""
-        self._counts.sent(length)
-        self._sequences[slot].sent = length
 
     def _follow(self, slot: int, before: TokenIds) -> None:
         """Make the slot's text end with tokens that another source has drafted."""
@@ -423,11 +415,11 @@ class DraftModel(DraftSource):
         return rows
 
     def _finished(self, slot: int, most: int) -> TokenIds:
-        """Count the slot's draft and return it."""
+        """Return the slot's draft."""
         seq = self._sequences[slot]
         if len(seq.draft) < max(1, self._n_min):
             return NO_TOKENS
-        self._sent(slot, len(seq.draft))
+        seq.sent = len(seq.draft)
         return np.array(seq.draft, dtype=np.int32)
 
 

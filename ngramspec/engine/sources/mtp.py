@@ -343,9 +343,7 @@ class MtpHeads(DraftSource):
     def shorten(self, slot: int, length: int) -> None:
         """Count only the first `length` tokens of the last draft, those that are verified."""
         text = self._texts[slot]
-        if text.sent > length:
-            self._counts.shortened(text.sent, length)
-            text.sent = length
+        text.sent = min(text.sent, length)
 
     def price(self) -> tuple[float, float]:
         """Return what a draft takes beside its tokens, and each token, in seconds."""
@@ -354,9 +352,8 @@ class MtpHeads(DraftSource):
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
         """Take the emitted tokens; the target has told what its cache holds of them."""
         text = self._texts[slot]
-        if text.sent:
-            right = count_right(np.array(text.draft, dtype=np.int32), token_ids)
-            self._counts.judged(min(num_accepted, right))
+        right = count_right(np.array(text.draft, dtype=np.int32), token_ids)
+        self._counts.judged(text.sent, min(num_accepted, right))
         if token_ids.size:
             text.newest = int(token_ids[-1])
             text.said += int(token_ids.size)
@@ -598,5 +595,4 @@ class MtpHeads(DraftSource):
         if len(text.draft) < max(1, self._n_min):
             return NO_TOKENS
         text.sent = len(text.draft)
-        self._counts.sent(text.sent)
         return np.array(text.draft, dtype=np.int32)

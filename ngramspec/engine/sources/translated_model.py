@@ -128,10 +128,9 @@ class TranslatedDraftModel(DraftModel):
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
         """Take emitted tokens; they are translated at the next proposal."""
         text, seq = self._texts[slot], self._sequences[slot]
-        if seq.sent:
-            guessed = np.concatenate([text.before, text.draft])
-            right = count_right(guessed, token_ids) - text.before.size
-            self._counts.judged(min(num_accepted, right))
+        guessed = np.concatenate([text.before, text.draft])
+        right = count_right(guessed, token_ids) - text.before.size
+        self._counts.judged(seq.sent, min(num_accepted, right))
         room = min(int(token_ids.size), text.ids.size - text.length)
         text.ids[text.length : text.length + room] = token_ids[:room]
         text.length += room
@@ -303,7 +302,7 @@ class TranslatedDraftModel(DraftModel):
         return self._translator.back(self._context(slot), text.partial, ids, claims)
 
     def _finished(self, slot: int, most: int) -> TokenIds:
-        """Count the slot's draft and return it in the target's tokens."""
+        """Return the slot's draft in the target's tokens."""
         if not self._sequences[slot].draft:
             return NO_TOKENS
         made, chances = self._drafted_text(slot)
@@ -312,5 +311,5 @@ class TranslatedDraftModel(DraftModel):
             return NO_TOKENS
         text = self._texts[slot]
         text.draft, text.claims = np.array(made, dtype=np.int32), chances
-        self._sent(slot, len(made))
+        self._sequences[slot].sent = len(made)
         return text.draft

@@ -264,7 +264,7 @@ def test_vllms_count_takes_our_drafts() -> None:
             stats.observe_draft(verified, len(engine.texts["r1"]) - before - 1)
     own = proposer.drafts.drafter.stats()["suffix"]
     assert stats.num_accepted_tokens == own.num_accepted_tokens > 10
-    assert stats.num_draft_tokens == own.num_draft_tokens - len(engine.drafts["r1"])
+    assert stats.num_draft_tokens == own.num_draft_tokens
 
 
 def test_the_table_is_read_in_place() -> None:

@@ -64,8 +64,17 @@ def drafter() -> Any:
 
 def test_d3_a_cut_draft_counts_by_its_cut_length(drafter: Any) -> None:
     assert drafter.propose(0, 5).size == 5
+    drafter.accept(0, int32([9]), 0)
     stats = drafter.stats()["ngram-simple"]
     assert (stats.num_drafts, stats.num_draft_tokens) == (1, 5)
+
+
+def test_a_draft_that_is_never_verified_does_not_count(drafter: Any) -> None:
+    for _ in range(3):
+        drafter.propose(0, 5)
+    drafter.end(0)
+    stats = drafter.stats()["ngram-simple"]
+    assert (stats.propose_calls, stats.num_drafts, stats.num_draft_tokens) == (3, 0, 0)
 
 
 def test_d1_the_drafts_owner_counts_what_was_accepted(drafter: Any) -> None:
@@ -91,16 +100,16 @@ def test_reset_stats_sets_every_count_to_zero(drafter: Any) -> None:
     assert drafter.stats()["ngram-simple"].propose_calls == 0
 
 
-def test_a_draft_that_was_pending_at_a_reset_does_not_count(drafter: Any) -> None:
+def test_a_draft_that_was_pending_at_a_reset_counts_when_it_is_verified(drafter: Any) -> None:
     draft = drafter.propose(0, 5)
     drafter.reset_stats()
     drafter.shorten(0, 3)
     drafter.accept(0, draft[:2], 2)
     stats = drafter.stats()["ngram-simple"]
-    assert (stats.num_drafts, stats.num_draft_tokens) == (0, 0)
-    assert (stats.accept_calls, stats.num_accepted_drafts, stats.num_accepted_tokens) == (0, 0, 0)
+    assert (stats.num_drafts, stats.num_draft_tokens) == (1, 3)
+    assert (stats.accept_calls, stats.num_accepted_drafts, stats.num_accepted_tokens) == (1, 1, 2)
     draft = drafter.propose(0, 4)
     drafter.accept(0, draft[:3], 3)
     stats = drafter.stats()["ngram-simple"]
-    assert (stats.num_drafts, stats.num_draft_tokens) == (1, 4)
-    assert (stats.accept_calls, stats.num_accepted_drafts, stats.num_accepted_tokens) == (1, 1, 3)
+    assert (stats.num_drafts, stats.num_draft_tokens) == (2, 7)
+    assert (stats.accept_calls, stats.num_accepted_drafts, stats.num_accepted_tokens) == (2, 2, 5)

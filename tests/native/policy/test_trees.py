@@ -209,6 +209,7 @@ def test_a_drafter_sends_what_the_policy_chooses(table: CostTable) -> None:
     assert claims_made.tolist() == claims[chosen].tolist()
     place = {-1: -1, **{int(token): i for i, token in enumerate(chosen)}}
     assert links_made.tolist() == [place[int(parents[token])] for token in chosen]
+    drafter.accept(0, [9], 0)
     assert drafter.check() == ""
     stats = drafter.stats()["suffix"]
     assert stats.num_draft_tokens == len(made)

@@ -109,16 +109,17 @@ def test_what_grows_is_what_the_reference_grows(
         expected = nodes(*grown, source.claims)
         tree, made_claims = propose(drafter, 64, width)
         made = nodes(*tree, made_claims)
-        own = drafter.stats()["recycle"].num_draft_tokens > counts.drafted["recycle"]
+        before = drafter.stats()["recycle"].num_draft_tokens
+        right = right_path(tree, emitted)
+        drafter.accept(0, emitted, right)
+        own = drafter.stats()["recycle"].num_draft_tokens > before
         if own:  # some token at the end may not pay
             assert made.items() <= expected.items()
             assert len(made) >= 0.8 * len(expected)
             grafted += 1
         else:  # the other's own draft was better, or nothing grew on it
             assert made.items() <= nodes(*stem, claims).items() | expected.items()
-        right = right_path(tree, emitted)
         counts.add(tree, stem, emitted[:right])
-        drafter.accept(0, emitted, right)
         for side in (alone, reference):
             side.accept(0, emitted, 0)
         assert drafter.check() == ""
@@ -159,14 +160,17 @@ def test_it_adds_branches_and_a_longer_end() -> None:
     assert recycle.accepted_per_position == (0, 1)
 
 
-def test_a_draft_that_was_pending_at_a_reset_counts_for_neither_source() -> None:
+def test_a_draft_counts_by_what_was_verified_of_it() -> None:
     drafter, _, _ = grown()
     drafter.reset_stats()
     drafter.shorten(0, 9)
     drafter.accept(0, [2, 9], 1)
-    for stats in drafter.stats().values():
-        assert (stats.num_drafts, stats.num_draft_tokens) == (0, 0)
-        assert (stats.accept_calls, stats.num_accepted_tokens) == (0, 0)
+    simple, recycle = drafter.stats().values()
+    assert simple.num_draft_tokens + recycle.num_draft_tokens == 9
+    for stats, right in ((simple, 1), (recycle, 0)):
+        verified = int(stats.num_draft_tokens > 0)
+        assert (stats.num_drafts, stats.accept_calls) == (verified, verified)
+        assert stats.num_accepted_tokens == right
 
 
 def test_a_chain_goes_on_where_the_other_ends() -> None:
@@ -183,6 +187,7 @@ def test_a_chain_goes_on_where_the_other_ends() -> None:
         assert drafter.check() == ""
     drafter.begin(0, [10, 11, 12, 13, 10])
     assert drafter.propose(0, 9).tolist() == list(range(11, 20))
+    drafter.accept(0, [11], 1)
     assert drafter.stats()["recycle"].num_drafts > 0
 
 

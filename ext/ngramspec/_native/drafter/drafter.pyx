@@ -355,15 +355,12 @@ cdef class Drafter:
             free(counts)
 
     def reset_stats(self):
-        """Set all counters of all sources to 0; drafts that are pending now will not count.
+        """Set all counters of all sources to 0.
 
-        Cost: O(max_draft) per source and O(slots). Threads: safe.
+        Cost: O(max_draft) per source. Threads: safe.
         """
-        cdef Py_ssize_t i
         with self._lock:
             counts_clear(self.d.counts, self.d.num_sources, self.d.max_draft)
-            for i in range(self.d.num_slots):
-                self.d.slots[i].counted = False
 
     def begin(self, Py_ssize_t slot, token_ids):
         """Start a request on a slot.

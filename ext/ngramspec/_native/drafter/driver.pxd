@@ -34,8 +34,6 @@ cdef struct SlotC:
     Py_ssize_t owner      # source of the pending draft
     Py_ssize_t stem       # earlier source from whose draft a later one grew its own, -1 = none did
     Py_ssize_t stem_len   # tokens of that draft
-    Py_ssize_t num_copied  # tokens of the pending draft that are the stem's; they count as that source's
-    bint counted          # the pending draft is in the counts: it was made since they were cleared
     Py_ssize_t joined_from  # length of the history before the newest tokens joined, which sources have yet to see
     bint timed            # this call for them is timed
     Py_ssize_t joined     # while a batch is followed: how many those are ...

@@ -273,21 +273,13 @@ cdef Py_ssize_t _count_copied(const DriverC* d, const SlotC* s) noexcept nogil:
     return copied
 
 
-cdef void _count_drafted(DriverC* d, const SlotC* s, int64_t sign) noexcept nogil:
-    """Add the pending draft to what was drafted, or take it out: copied tokens are the stem's."""
-    cdef Py_ssize_t own = s.draft_len - s.num_copied
-    if not s.counted:
-        return
-    d.counts[s.owner].num_drafts += sign * (own > 0)
-    d.counts[s.owner].num_draft_tokens += sign * own
-    if s.num_copied:
-        d.counts[s.stem].num_drafts += sign
-        d.counts[s.stem].num_draft_tokens += sign * s.num_copied
-
-
-cdef void _count_accepted(SourceCountsC* c, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
-    """Count a verified draft whose tokens first..stop - 1 were the source's and right."""
+cdef void _count_verified(SourceCountsC* c, Py_ssize_t drafted, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
+    """Count the part of a verified draft that is a source's, if there is one: first..stop - 1 are its right tokens."""
     cdef Py_ssize_t i
+    if not drafted:
+        return
+    c.num_drafts += 1
+    c.num_draft_tokens += drafted
     c.accept_calls += 1
     c.num_accepted_drafts += stop > first
     for i in range(first, stop):
@@ -380,9 +372,6 @@ cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t
     s.confidence = s.claims + source * d.max_draft
     s.parents = s.links + source * d.max_draft
     s.draft_len = length
-    s.num_copied = _count_copied(d, s)
-    s.counted = True
-    _count_drafted(d, s, 1)
 
 
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil:
@@ -407,18 +396,16 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
     cdef SlotC* s = &d.slots[slot]
     cdef SourceC* c = &d.sources[s.owner]
     cdef Py_ssize_t right = draft_right(s, tokens, n)
-    cdef Py_ssize_t copied = 0, at = -1
+    cdef Py_ssize_t num_copied = _count_copied(d, s), copied = 0, at = -1
     d.counts[s.owner].num_feedbacks += 1
-    if s.num_copied:
+    if num_copied:  # these are the stem's
         while copied < num_accepted:
             at = _in_stem(d, s, at, tokens[copied])
             if at == OUTSIDE:
                 break
             copied += 1
-        if s.counted:
-            _count_accepted(&d.counts[s.stem], 0, copied)
-    if s.counted and s.num_copied < s.draft_len:
-        _count_accepted(&d.counts[s.owner], copied, num_accepted)
+        _count_verified(&d.counts[s.stem], num_copied, 0, copied)
+    _count_verified(&d.counts[s.owner], s.draft_len - num_copied, copied, num_accepted)
     c.feedback(c.state, slot, &s.history, right, right < n and _goes_on(s, tokens, n, right))
     s.draft_len = 0
 
@@ -486,17 +473,13 @@ cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py
 
 
 cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
-    """Keep the first tokens of the pending draft; the others count as never drafted."""
+    """Keep the first tokens of the pending draft."""
     cdef SlotC* s = &d.slots[slot]
-    if s.draft_len > length:
-        _count_drafted(d, s, -1)
-        s.draft_len = length
-        s.num_copied = _count_copied(d, s)
-        _count_drafted(d, s, 1)
+    s.draft_len = min(s.draft_len, length)
 
 
 cdef Py_ssize_t driver_keep(DriverC* d, Py_ssize_t slot, int32_t* place) noexcept nogil:
-    """What is dropped counts as never drafted, and nothing is learnt of it."""
+    """Nothing is learnt of what is dropped."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t kept = 0
     if s.branched:

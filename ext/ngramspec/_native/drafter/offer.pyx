@@ -75,13 +75,15 @@ cdef void _describe(const DriverC* d, const SlotC* s, Py_ssize_t source, Py_ssiz
         c.tree = TreeC(s.rows + source * d.max_draft, s.links + source * d.max_draft, s.claims + source * d.max_draft)
     c.n = s.made[source]
     c.room = room
+    c.chosen = -1
     c.streak = s.streak
     c.calibration = d.calibrations[source]
 
 
 cdef Py_ssize_t offer_best(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil:
-    """Make the draft that is worth most pending and describe it; return its length."""
+    """Make the draft that is worth most pending and describe it; return its length. Of several it is solved, too."""
     cdef SlotC* s = &d.slots[slot]
+    cdef OfferC one
     cdef double net, top = 0.0
     cdef Py_ssize_t i, source = -1, n = 0
     best.n = best.room = best.chosen = 0
@@ -92,13 +94,12 @@ cdef Py_ssize_t offer_best(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const 
     for i in range(d.num_sources):
         if s.made[i] <= 0:
             continue
-        _describe(d, s, i, ask.room, best)
-        net = judge.net_of(best, ask.batch_tokens, ask.decoding) if n > 1 else 0.0
+        _describe(d, s, i, ask.room, &one)
+        net = judge.net_of(&one, ask.batch_tokens, ask.decoding) if n > 1 else 0.0
         if source < 0 or net > top:
-            source, top = i, max(net, 0.0)
+            source, top, best[0] = i, max(net, 0.0), one
     if source < 0:
         return 0
-    _describe(d, s, source, ask.room, best)
     driver_take(d, slot, source, s.made[source])
     return s.draft_len
 

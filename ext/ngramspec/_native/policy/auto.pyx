@@ -372,7 +372,8 @@ cdef class AutoPolicy:
                    self._usual.emitted / self._usual.passes) / self._costs.at(1)
 
     cdef void choose_one(self, OfferC* c, Py_ssize_t batch_tokens, Py_ssize_t decoding) noexcept nogil:
-        self.solve(c, batch_tokens, decoding)
+        if c.chosen < 0:  # else it was compared with other sources' drafts
+            self.solve(c, batch_tokens, decoding)
         if self.explores():
             self.explore(c, batch_tokens, c.room)
 

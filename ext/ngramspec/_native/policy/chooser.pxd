@@ -10,7 +10,7 @@ cdef struct OfferC:
     Py_ssize_t room                    # most tokens that the slot may draft
     Py_ssize_t streak                  # its newest tokens in a row that drafts had right; -1 = its draft may cost anything
     const CalibrationC* calibration    # of its source; NULL = claims are taken as they are
-    Py_ssize_t chosen                  # set: tokens to send
+    Py_ssize_t chosen                  # set: tokens to send; -1 = not solved yet
     double gain                        # set: tokens gained over no draft, before costs
     double first                       # many: calibrated probability of the first token, -1 = nothing can be sent
     Py_ssize_t turn                    # many: entry i is the index of the i-th candidate to choose

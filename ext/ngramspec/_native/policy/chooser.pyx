@@ -304,6 +304,7 @@ cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[
         if streak < 0:
             raise InputError(f"streak must be >= 0 or None, got {streak}")
         c.streak = streak
+    c.chosen = -1
     c.n = claims.shape[0]
     c.p = &claims[0] if c.n else NULL
     c.tree = TreeC(NULL, NULL, NULL)
