@@ -12,6 +12,7 @@ import pytest
 from helpers.backends import int32
 from ngramspec import create_drafter
 from ngramspec._native.engine.slot import Slot
+from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy
 from ngramspec.engine.sources.source import DraftSource, NativeSource
 from ngramspec.engine.speculator import Speculator
@@ -116,6 +117,21 @@ def test_a_draft_that_is_cut_to_nothing_leaves_the_turn_to_the_next_source() -> 
     made = slots(first, second, count=1)
     propose(made, lambda slot, source: 4)
     assert (made[0].draft.tolist(), made[0].draft_source) == ([2], second)
+
+
+def test_of_sources_with_the_same_tokens_the_first_one_has_drafted() -> None:
+    """Whatever the other slots ask."""
+    first, second = (
+        Scripted("first", {1: int32([3])}),
+        Scripted("second", {i: int32([3]) for i in (0, 1)}),
+    )
+    made = slots(count=2)
+    made[0].sources, made[1].sources = (second,), (first, second)
+    place = {"batch_tokens": lambda: 2, "decoding": 2, "capacity": 20, "width": 0, "priced": []}
+    proposer: Any = SimpleNamespace(limit=lambda slot, source: 4, **place)
+    policy, nothing = AutoPolicy(costs=CostTable(((1, 1.0), (64, 1.001)))), None
+    Speculator(VALID, policy, nothing).propose(made, proposer)  # type: ignore[arg-type]
+    assert [slot.draft_source for slot in made] == [second, first]
 
 
 def test_drafts_are_copies() -> None:
