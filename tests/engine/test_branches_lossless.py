@@ -12,7 +12,7 @@ from ngramspec import LLM, embedded_model
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.slot import Slot
 from ngramspec.costs import CostTable
-from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Sampling, offers
+from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Sampling, speculator
 from ngramspec.engine.sequences import Sequences
 
 FLAT = CostTable(((1, 1.0), (63, 1.1)))  # so that trees pay
@@ -136,7 +136,7 @@ def test_a_model_beside_a_tree_says_what_plain_decoding_says(
     drafted, hangs on no thread.
     """
     plain, same, total = engines["plain"], 0, 0
-    monkeypatch.setattr(offers, "FIRST_PRICE", 0.01)
+    monkeypatch.setattr(speculator, "FIRST_PRICE", 0.01)
     given: dict[str, Any] = {"slots": 2, "tree": 4}
     small = str(embedded_model())
     with LLM(draft_model=small, context_size=512, calibrate=0, **given) as llm:

@@ -142,8 +142,9 @@ def drafts_of(folder: Path, lines: str, *arguments: str) -> tuple[str, Any, Any]
     path = folder / "Modelfile"
     path.write_text(f"FROM {embedded_model()}\n{lines}")
     options = options_of("--modelfile", str(path), *arguments)
-    choice, small = take_drafts(options, options["parallel"])
-    return choice.label, small and small.path, small and small.name
+    drafts = take_drafts(options, options["parallel"])
+    small: Any = drafts.second
+    return ",".join(drafts.drafter or ()), small and small.path, small and small.name
 
 
 def test_a_pulled_model_drafts(
@@ -155,7 +156,7 @@ def test_a_pulled_model_drafts(
     assert drafts_of(tmp_path, "DRAFT tinycode:latest") == ("suffix", *small)
     for lines in ("DRAFT tinycode\nDRAFT ngram-mod", "DRAFT tinycode,ngram-mod"):
         assert drafts_of(tmp_path, lines) == ("ngram-mod", *small)
-    assert drafts_of(tmp_path, "DRAFT none,tinycode") == ("none", *small)
+    assert drafts_of(tmp_path, "DRAFT none,tinycode") == ("", *small)
     assert drafts_of(tmp_path, "DRAFT tinycode\nPARAMETER draft_num_predict 0")[1] is None
     # What the command line gives is stronger.
     assert drafts_of(tmp_path, "DRAFT ngram-mod", "-md", "tinycode") == ("ngram-mod", *small)

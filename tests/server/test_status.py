@@ -156,7 +156,7 @@ def test_tasks_of_slots_are_numbers_as_in_llama_server(
     server = start(slots=1)
     seen: list[int] = []
     for _ in range(3):
-        body = {"prompt": "x", "ignore_eos": True, "temperature": 1.2, "stream": True}
+        body = {"prompt": "x", "ignore_eos": True, "stream": True, "speculative": False}
         with server.client.stream("POST", "/completion", json=body) as stream:
             next(stream.iter_lines())
             (slot,) = server.client.get("/slots").json()
