@@ -95,8 +95,8 @@ def _serve(
         sockets = bind(settings.hosts, settings.port, reuse_port=options["reuse_port"])
         for sock in sockets:
             stack.enter_context(sock)
-        wanted = runtime_settings(options, drafts)
-        path = Path(wanted.model.file)
+        opening = runtime_settings(options, drafts)
+        path = Path(opening.model.file)
         name, *aliases = model_names(options, path)
         recorder = open_recorder(
             options,
@@ -109,7 +109,7 @@ def _serve(
         with contextlib.suppress(OSError):  # whatever it is, loading says it better
             names = names_of(options["recipe"])
             tell(loading_line(path, *names[:1]))
-        runtime = open_served(options, wanted)
+        runtime = open_served(options, opening)
         model, target, engine = runtime.model, runtime.target, runtime.engine
         stack.enter_context(runtime.models)
         stack.callback(shutdown.part, "freeing the model", FREE_SECONDS)
