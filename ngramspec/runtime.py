@@ -11,8 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.contexts import NoContextError
@@ -43,9 +42,6 @@ from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
 from ngramspec.models import embedded_model
 from ngramspec.tokenizers import fingerprint_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 Params = Mapping[str, Mapping[str, Any]]  # of drafters, by their names
@@ -132,7 +128,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A loaded model with its engine; a context manager that frees it.
+    """A loaded model with its engine; `close` frees it.
 
     placement: Where the weights lie.
     exact_setting: In which the target is exact, in words; "" = it is not asked to be.
@@ -160,17 +156,6 @@ class Runtime:
             self.saves.close()
         finally:
             self.models.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_runtime(

@@ -236,28 +236,28 @@ class Speculator:
             for slot in members:
                 self._shut_out(slot, source, error)
             return
-        wanted: dict[Slot, Wish] = {}
+        wishes: dict[Slot, Wish] = {}
         for slot in members:
             try:
-                wish = self._wanted(slot, source, proposer, price)
+                wish = self._wish(slot, source, proposer, price)
             except Exception as error:
                 self._shut_out(slot, source, error)
                 continue
             if wish.asked.tokens:
-                wanted[slot] = wish
-        if not wanted:
+                wishes[slot] = wish
+        if not wishes:
             price.fade()
             return
-        before = {slot: wish.before for slot, wish in wanted.items() if wish.before.size}
-        limits = [wish.asked.tokens for wish in wanted.values()]
+        before = {slot: wish.before for slot, wish in wishes.items() if wish.before.size}
+        limits = [wish.asked.tokens for wish in wishes.values()]
         started = perf_counter()
-        drafts = dict(self._ask(source, [*wanted], limits, before))
+        drafts = dict(self._ask(source, [*wishes], limits, before))
         longest = max((draft.size for draft in drafts.values()), default=0)
         seconds = perf_counter() - started
-        price.time(seconds, longest, len(wanted))
+        price.time(seconds, longest, len(wishes))
         if self._policy.timed:
             self._policy.spend(seconds)
-        for slot, wish in wanted.items():
+        for slot, wish in wishes.items():
             draft = drafts.get(slot)
             try:
                 if draft is not None:
@@ -358,7 +358,7 @@ class Speculator:
         kept = min(1.0, MEMORY / (before[0] + known))
         self._record[source] = kept * (before[0] + known), kept * (before[1] + right)
 
-    def _wanted(self, slot: Slot, source: DraftSource, proposer: Proposer, price: Price) -> Wish:
+    def _wish(self, slot: Slot, source: DraftSource, proposer: Proposer, price: Price) -> Wish:
         """Return what to ask of a source for a slot."""
         if slot.added_source is not None:  # two sources have drafted already
             return NO_WISH
@@ -425,8 +425,8 @@ class Speculator:
         lengths = self._policy.choose_many(
             chains, proposer.capacity, batch_tokens, decoding, streaks
         )
-        for slot, chosen, wanted in zip(slots, best, lengths, strict=True):
-            length = wanted if wanted >= slot.min_draft else 0
+        for slot, chosen, most in zip(slots, best, lengths, strict=True):
+            length = most if most >= slot.min_draft else 0
             tokens = chosen.draft[:length]
             offers = self._made[slot.id]
             owner = next(o for o in offers if np.array_equal(o.draft[:length], tokens))

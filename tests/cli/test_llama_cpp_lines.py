@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 
     def run(options: Any, drafts: DraftSettings) -> None:
         settings = serve_run.runtime_settings(options, drafts)
-        with serve_run.open_served(options, settings) as runtime:
+        with contextlib.closing(serve_run.open_served(options, settings)) as runtime:
             prompt = runtime.model.tokenize_prompt(PROMPT)
             (made,) = runtime.engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
             assert made.error is None

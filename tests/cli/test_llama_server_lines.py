@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -133,7 +134,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         settings = serve_run.make_settings(options, drafts)
         defaults = serve_run.served_defaults(options)
         opened = serve_run.runtime_settings(options, drafts)
-        with serve_run.open_served(options, opened) as runtime:
+        with contextlib.closing(serve_run.open_served(options, opened)) as runtime:
             request = Request(
                 prompt_ids=runtime.model.tokenize_prompt("import os"),
                 max_tokens=options["predict"] % 33,

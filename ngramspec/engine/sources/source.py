@@ -68,8 +68,8 @@ class DraftSource:
     def extend(
         self, slots: Sequence[int], before: Sequence[TokenIds], limits: Sequence[int]
     ) -> list[TokenIds]:
-        """Return drafts after before[i], which another source has drafted; needs `extends`."""
-        raise NotImplementedError
+        """Return drafts after before[i], which another source has drafted; asked with `extends`."""
+        return [NO_TOKENS] * len(slots)
 
     def confidence(self, slot: int) -> Claims | None:
         """Return for each token of the last draft how likely it is right if those before it are.
