@@ -275,6 +275,17 @@ def test_escape_closes_a_side_and_leaves_the_answer_alone(server: Server, pages:
     stop.wait_for(state="hidden")
 
 
+# No chat can be read before the test says so.
+BUSY_DISK = """() => new Promise(resolve => {
+    indexedDB.open('ngramspec').onsuccess = ({target}) => {
+        const store = target.result.transaction('chats', 'readwrite').objectStore('chats');
+        const wait = () => window.ready || (store.get('').onsuccess = wait);
+        wait();
+        resolve();
+    };
+})"""
+
+
 def test_a_chat_is_uncovered_when_it_is_chosen(server: Server, pages: Pages) -> None:
     page = pages.open(server.url, **PHONE)
     answers_with(page, "fine")
@@ -288,6 +299,27 @@ def test_a_chat_is_uncovered_when_it_is_chosen(server: Server, pages: Pages) -> 
         choice.click()
         page.locator("#scrim").wait_for(state="hidden")
         expect(chats).to_have_attribute("aria-expanded", "false")
+
+
+def test_a_chat_that_is_read_slowly_leaves_what_was_opened_since(
+    server: Server, pages: Pages
+) -> None:
+    page = pages.open(server.url, **PHONE)
+    answers_with(page, "fine")
+    send(page, "hello")
+    finished(page)
+    chats = page.get_by_role("button", name="Chats", exact=True)
+    chats.click()
+    page.get_by_role("button", name="New chat").click()
+    expect(page.locator(".message")).to_have_count(0)
+    page.evaluate(BUSY_DISK)
+    chats.click()
+    page.get_by_role("link", name="hello").click()
+    page.locator("#scrim").wait_for(state="hidden")
+    chats.click()
+    page.evaluate("() => window.ready = true")
+    expect(page.locator(".message")).to_have_count(2)
+    expect(chats).to_have_attribute("aria-expanded", "true")
 
 
 def test_paper_shows_the_chat_alone(server: Server, pages: Pages) -> None:

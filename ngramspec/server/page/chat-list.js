@@ -12,7 +12,7 @@ let listed = ""; // what the list shows, so that it is made anew only for someth
 
 /** Show the list and open the chat that the address names. */
 export async function startChats() {
-  $("new-chat").addEventListener("click", () => (begin(), $("prompt").focus()));
+  $("new-chat").addEventListener("click", begin);
   $("export").addEventListener("click", async () => save(await store.everything(), "chats"));
   $("import").addEventListener("click", () => $("import-file").click());
   $("import-file").addEventListener("change", takeFile);
@@ -26,10 +26,11 @@ export async function startChats() {
   await follow();
 }
 
-/** Open an empty chat. */
+/** Open an empty chat to write in. */
 export function begin() {
-  name("");
-  openOne(newChat());
+  close();
+  openEmpty();
+  $("prompt").focus();
 }
 
 async function follow() {
@@ -38,7 +39,7 @@ async function follow() {
   const chat = id && (open.get(id) ?? (await store.load(id)));
   if (id !== location.hash.slice(1)) return; // another chat was chosen while this one was read
   if (chat) openOne(chat);
-  else begin();
+  else openEmpty();
 }
 
 /** Take over what a page in another tab has changed, unless an answer comes in here for it. */
@@ -51,7 +52,7 @@ async function changed({ id, gone = false }) {
       abandon(one.id);
       open.delete(one.id);
     }
-    if (hit.includes(current)) return begin();
+    if (hit.includes(current)) return openEmpty();
   } else if (!isRunning(id)) {
     revive(id);
     if (id !== current?.id) open.delete(id);
@@ -68,12 +69,16 @@ async function takeOver(id) {
   if (chat && id === openChat().id && !isRunning(id) && !writing && chat.messages.at(-1)?.ended !== "") openOne(chat);
 }
 
+function openEmpty() {
+  name("");
+  openOne(newChat());
+}
+
 function openOne(chat) {
   for (const [id] of open) if (!isRunning(id)) open.delete(id);
   open.set(chat.id, chat);
   show(chat);
   showContext();
-  close();
   list();
 }
 
@@ -137,7 +142,7 @@ async function remove(id, title) {
   abandon(id);
   open.delete(id);
   await store.remove(id);
-  if (openChat().id === id) begin();
+  if (openChat().id === id) openEmpty();
   else list();
 }
 
@@ -148,7 +153,7 @@ async function removeAll() {
   open.clear();
   await store.clear();
   $("settings").close();
-  begin();
+  openEmpty();
 }
 
 function save(chats, name) {

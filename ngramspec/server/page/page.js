@@ -40,7 +40,6 @@ function keys(event) {
   if (event.key.toLowerCase() === "o" && event.shiftKey && (event.ctrlKey || event.metaKey) && free) {
     event.preventDefault();
     begin();
-    $("prompt").focus();
   }
 }
 
