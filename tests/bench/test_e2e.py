@@ -17,7 +17,6 @@ from helpers.backends import int32
 from helpers.cli import assert_one_error
 from helpers.fake_target import FakeTarget
 from helpers.ollama_stores import tinycode
-from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
 from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, parse_mode
 from ngramspec.bench.e2e.bench import Run as OneRun
 from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
@@ -27,6 +26,7 @@ from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine import DraftModel, Engine, Sampling
 from ngramspec.errors import BackendError, InputError
 from ngramspec.models import embedded_model
+from ngramspec.runtime import DraftSetup
 
 PROMPT = "Repeat this code:\n\n```python\ndef push(job):\n    jobs.append(job)\n```"
 QUICK = ("--repeats", "2", "-n", "24")

@@ -9,12 +9,12 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
-from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
 from ngramspec.bench.e2e.bench import Bench, Mode
 from ngramspec.bench.e2e.bench import Run as OneRun
 from ngramspec.bench.tune.candidates import Candidate
 from ngramspec.bench.tune.measured import measure
 from ngramspec.recordings import RecordedRequest
+from ngramspec.runtime import DraftSetup
 
 
 def test_no_way_of_drafting_is_always_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
 from ngramspec.arrays import TokenIds
 from ngramspec.bench.e2e.rounds import first_difference, run_in_turns
 from ngramspec.bench.e2e.tasks import Task
@@ -25,7 +24,7 @@ from ngramspec.engine.policy import make_policy
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
 from ngramspec.formats.slot_file import SavedSlot
-from ngramspec.runtime import NO_DRAFTS, DraftSettings, make_engine
+from ngramspec.runtime import NO_DRAFTS, DraftSettings, DraftSetup, make_engine
 
 if TYPE_CHECKING:
     from ngramspec.adapters.llama_cpp.model import LlamaModel

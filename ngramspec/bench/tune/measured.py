@@ -25,8 +25,8 @@ from ngramspec.errors import InputError
 from ngramspec.recordings import RecordedRequest
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup
     from ngramspec.engine.target import Target
+    from ngramspec.runtime import DraftSetup
 
 ROUNDS = 3
 WARM_UP = 16  # tokens

@@ -180,8 +180,8 @@ def open_bench(
     Raises:
         As tokenize_tasks, open_idle and set_up_drafts.
     """
-    from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
     from ngramspec.bench.e2e.bench import Bench, tokenize_tasks
+    from ngramspec.runtime import set_up_drafts
 
     policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
     tree = values["spec_tree"] = tree_of(values["spec_tree"], policies)

@@ -243,9 +243,9 @@ def _try_file(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded])
 
 
 def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
-    from ngramspec.adapters.llama_cpp.draft_setup import set_up_drafts
     from ngramspec.bench.tune.measured import measure, num_answers
     from ngramspec.engine.branches import OFF
+    from ngramspec.runtime import set_up_drafts
 
     trial = found.trial
     files: dict[str, dict[str, Any]] = {}

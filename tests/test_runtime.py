@@ -16,7 +16,6 @@ pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 
 from ngramspec.adapters.llama_cpp import saved_costs
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.draft_setup import DraftSetup, set_up_drafts
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.mtp import MtpSettings
@@ -26,6 +25,7 @@ from ngramspec.engine import MtpHeads
 from ngramspec.engine.calibration import Calibration
 from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.models import embedded_model
+from ngramspec.runtime import DraftSetup, set_up_drafts
 
 MEASURED = Calibration({1: (0.001,), 8: (0.002,)}, 0, True)
 
