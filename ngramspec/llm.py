@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.fit import Limits, trained_context
+from ngramspec.adapters.llama_cpp.fit import Limits
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.mtp import SecondSettings
 from ngramspec.adapters.llama_cpp.placement import Placement
@@ -45,7 +45,15 @@ from ngramspec.engine import (
 )
 from ngramspec.engine.branches import AUTO
 from ngramspec.errors import InputError, StateError
-from ngramspec.runtime import DraftSettings, ModelSettings, Runtime, Settings, open_runtime
+from ngramspec.runtime import (
+    DraftSettings,
+    ModelSettings,
+    Runtime,
+    Settings,
+    Tell,
+    open_runtime,
+    within_trained,
+)
 from ngramspec.structured.json_schema import schema_grammar
 
 if TYPE_CHECKING:
@@ -191,18 +199,12 @@ class LLM:
             second=draft_model,
         )
         fields = dict(settings or {})
-        asked = CONTEXT_SIZE if context_size is None else context_size
-        trained = trained_context(opened.file, opened.loading)
-        stretched = fields.get("rope", Rope()) != Rope()  # such a context can be longer
-        size = fields.get("context_size", asked if stretched else min(asked, trained))
-        shared = fields.get("kv_unified")
+        size, shared = fields.get("context_size"), fields.get("kv_unified")
+        if size is None:
+            asked = CONTEXT_SIZE if context_size is None else context_size
+            tell: Tell = (lambda _: None) if context_size is None else log.warning
+            size = within_trained(opened, asked, fields.get("rope", Rope()), tell)
         layout = lay_out(slots, slots * size, size, shared=shared, drafts=drafts.any, exact=exact)
-        if context_size is not None and asked > size:
-            log.warning(
-                "%s %d is cut to the %d tokens that the model was trained with; RoPE scaling "
-                "allows more",
-                *(opened.limits.words.context, asked, trained),
-            )
         own: dict[str, Any] = {
             "slots": slots,
             **layout._asdict(),
@@ -211,7 +213,7 @@ class LLM:
             "flash_attn": flash_attn,
             **fields,
         }
-        runtime = open_runtime(
+        self._open(
             Settings(
                 model=opened,
                 context=ContextSettings(**own),
@@ -221,6 +223,16 @@ class LLM:
                 context_shift=context_shift,
             )
         )
+
+    @classmethod
+    def open(cls, settings: Settings, testing: Callable[[], object] = lambda: None) -> Self:
+        """Open an LLM from settings of all its parts; arguments and errors as for open_runtime."""
+        llm = super().__new__(cls)
+        llm._open(settings, testing)
+        return llm
+
+    def _open(self, settings: Settings, testing: Callable[[], object] = lambda: None) -> None:
+        runtime = open_runtime(settings, testing=testing)
         self.model, self.target, self.engine = runtime.model, runtime.target, runtime.engine
         self._use = _Use()
         # Also runs on garbage collection and at exit: no step may touch freed memory.

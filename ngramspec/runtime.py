@@ -17,11 +17,12 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.adapters.llama_cpp.contexts import NoContextError
 from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
 from ngramspec.adapters.llama_cpp.exact import check_exact, open_tested
-from ngramspec.adapters.llama_cpp.fit import Fitted, Limits, fit, possible
+from ngramspec.adapters.llama_cpp.fit import Fitted, Limits, fit, possible, trained_context
 from ngramspec.adapters.llama_cpp.loading import Loading
 from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings, open_second
 from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
+from ngramspec.adapters.llama_cpp.rope import Rope
 from ngramspec.adapters.llama_cpp.saved_costs import known_costs
 from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
 from ngramspec.adapters.llama_cpp.target import LlamaTarget
@@ -234,6 +235,32 @@ def settle(
     if exact:
         check_exact(context, _placed(model, exact), model.limits.words.exact)
     return context
+
+
+def within_trained(model: ModelSettings, size: int, rope: Rope, tell: Tell = log.warning) -> int:
+    """Return the tokens of a context: what was asked for, cut to what the model was trained with.
+
+    Args:
+        model: The model.
+        size: Tokens asked for; 0 = the trained context, as far as memory allows.
+        rope: Where it stretches the context, nothing is cut.
+        tell: Gets a line about a cut.
+
+    Raises:
+        FormatError, OSError: The model cannot be read.
+
+    Cost: reads the model's header.
+    """
+    if size == 0 or rope != Rope():
+        return size
+    trained = trained_context(model.file, model.loading)
+    if size <= trained:
+        return size
+    tell(
+        f"{model.limits.words.context} {size} is cut to the {trained} tokens that the model was "
+        "trained with; RoPE scaling allows more"
+    )
+    return trained
 
 
 def load_model(

@@ -57,11 +57,6 @@ Examples:
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
 MODEL, PROMPT, SAMPLING, OUTPUT = "Model", "Prompt", "Sampling", "Output"
-# Settings of the context that are given to the LLM besides its own.
-OF_CONTEXT = (
-    *("type_k", "type_v", "n_batch", "n_ubatch", "threads_batch", "offload_kqv", "op_offload"),
-    *("rope", "thread_plans"),
-)
 SHARE = NumberRange(0, 1)
 ROUNDS = 3  # of --compare, each with drafts and without
 
@@ -185,34 +180,20 @@ def _system_of(values: Mapping[str, Any]) -> str | None:
 
 def _open_llm(values: Mapping[str, Any], drafts: DraftSettings) -> LLM:
     from ngramspec.llm import LLM
+    from ngramspec.runtime import Settings, within_trained
 
     prepare_process(values)
-    own, context = model_settings(values), context_settings(values)
+    model, context = model_settings(values), context_settings(values)
+    size = within_trained(model, context.context_size, context.rope)
+    settings = Settings(
+        model=model,
+        context=dataclasses.replace(context, context_size=size),
+        drafts=drafts,
+        exact=values["exact"],
+        max_queue=1,
+    )
     with contextlib.ExitStack() as testing:
-        if values["exact"]:
-            looking(testing)
-        return LLM(
-            own.path,
-            drafts.drafter,
-            slots=1,
-            context_size=values["ctx_size"],
-            params=drafts.params,
-            policy=drafts.policy,
-            max_draft=drafts.max_draft,
-            calibrate=drafts.calibrate,
-            order=drafts.order,
-            min_draft=drafts.min_draft,
-            draft_model=drafts.second,
-            placement=own.placement,
-            loading=own.loading,
-            adapters=own.adapters,
-            fit=own.limits,
-            tree=drafts.tree,
-            exact=values["exact"],
-            threads=context.threads,
-            flash_attn=context.flash_attn,
-            settings={name: getattr(context, name) for name in OF_CONTEXT},
-        )
+        return LLM.open(settings, lambda: looking(testing))
 
 
 def _tell_notes(llm: LLM) -> None:
