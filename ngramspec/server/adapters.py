@@ -56,21 +56,21 @@ class ServedAdapters:
         with self._lock:
             return self._applied
 
-    def apply(self, wanted: Any) -> None:
+    def apply(self, entries: Any) -> None:
         """Set what requests use that say nothing; as `chosen`."""
-        found = self.chosen(wanted, "the body")
+        adapters = self.chosen(entries, "the body")
         with self._lock:
-            self._applied = found
+            self._applied = adapters
 
-    def chosen(self, wanted: Any, field: str = "lora") -> Adapters:
+    def chosen(self, entries: Any, field: str = "lora") -> Adapters:
         """Return the adapters of a list of objects with id and scale; those left out are off.
 
         Raises:
             ApiError: It is no such list, or there is no such adapter.
         """
-        if not isinstance(wanted, list) or len(wanted) > MAX_ENTRIES:
+        if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
             raise bad_request(f"{field} must be a list of objects with id and scale", "lora")
-        return _applied(dict(self._entry(one, field) for one in wanted))
+        return _applied(dict(self._entry(one, field) for one in entries))
 
     def _entry(self, entry: Any, field: str) -> tuple[int, float]:
         if not isinstance(entry, dict):

@@ -88,8 +88,8 @@ def create_app(served: ServedModel, settings: ServerSettings | None = None) -> S
         if queue is not None:
             await asyncio.to_thread(queue.close)
 
-    made = [route for make in MADE_ROUTES for route in make(service)]
-    app = Application(routes=[*ROUTES, *made], lifespan=lifespan)
+    service_routes = [route for make in MADE_ROUTES for route in make(service)]
+    app = Application(routes=[*ROUTES, *service_routes], lifespan=lifespan)
     app.router.redirect_slashes = not settings.api_prefix  # to a path without the prefix
     app.state.service = service
     app.state.embeddings = queue

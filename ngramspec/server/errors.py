@@ -88,18 +88,18 @@ class ApiError(Exception):
             word = self.type if self.extra else word  # llama-server's members with its type
             blame = {"type": word, "param": self.param, "code": self.code}
             return {"error": {"message": self.message, **blame, **self.extra}}
-        told = {"code": self.status, "message": self.message, "type": self.type}
-        return {"error": {**told, **self.extra}}
+        error = {"code": self.status, "message": self.message, "type": self.type}
+        return {"error": {**error, **self.extra}}
 
     def _anthropic(self) -> dict[str, Any]:
         """Return the error in Anthropic's words; clients shorten a chat by those for its length."""
         message = self.message
         if self.code == TOO_LONG:
-            given, most = self.extra["n_prompt_tokens"], self.extra["n_ctx"]
-            message = f"prompt is too long: {given} tokens > {most} maximum"
+            count, most = self.extra["n_prompt_tokens"], self.extra["n_ctx"]
+            message = f"prompt is too long: {count} tokens > {most} maximum"
         default = TYPES[400] if self.status < 500 else ANTHROPIC_TYPES[500]
-        known = {**TYPES, **ANTHROPIC_TYPES}
-        return {"type": known.get(self.status, default), "message": message}
+        types = {**TYPES, **ANTHROPIC_TYPES}
+        return {"type": types.get(self.status, default), "message": message}
 
     def response(self, path: str, request_id: str = "") -> Response:
         """Return the response for a request to the path.

@@ -178,8 +178,8 @@ class ServedModel:
     @property
     def drafting(self) -> Drafting:
         """Return what drafts, and why something does not."""
-        found = self.engine.drafting()
-        return replace(found, notes=(*self.draft_notes, *found.notes))
+        drafting = self.engine.drafting()
+        return replace(drafting, notes=(*self.draft_notes, *drafting.notes))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -209,8 +209,8 @@ class ServedModel:
         """Return whether the chat template shows system messages within a chat; many refuse."""
         if self.go_template is not None:
             return True
-        said = {"role": "user", "content": "x"}
-        chat = [said, {"role": "system", "content": _PROBE}, said]
+        message = {"role": "user", "content": "x"}
+        chat = [message, {"role": "system", "content": _PROBE}, message]
         with contextlib.suppress(InputError):
             variables = dict(self.template_variables)
             return _PROBE in self.model.render_chat(chat, template=self.template, **variables)

@@ -66,14 +66,14 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="ngramspec-record", daemon=True)
         self._thread.start()
 
-    def offer(self, made: Generation) -> None:
+    def offer(self, generation: Generation) -> None:
         """Take a finished generation, or drop it if too many wait; for one thread.
 
         Cost: about a microsecond.
         """
-        if not made.num_tokens:
+        if not generation.num_tokens:
             return
-        size = made.request.prompt_ids.size + made.num_tokens
+        size = generation.request.prompt_ids.size + generation.num_tokens
         waiting = self._offered - self._taken
         tokens = self._offered_tokens - self._taken_tokens
         if waiting >= self._most_waiting or (waiting and tokens + size > self._most_tokens):
@@ -81,7 +81,7 @@ class Recorder:
             return
         self._offered += 1
         self._offered_tokens += size
-        self._queue.put(made)
+        self._queue.put(generation)
 
     def stats(self) -> RecorderStats:
         """Return what was done so far, from any thread."""
@@ -101,18 +101,18 @@ class Recorder:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (made := self._queue.get()) is not None:
-            size = made.request.prompt_ids.size + made.num_tokens
-            self._write(made)
+        while (generation := self._queue.get()) is not None:
+            size = generation.request.prompt_ids.size + generation.num_tokens
+            self._write(generation)
             self._taken += 1
             self._taken_tokens += size
-            del made  # its prompt may be large
+            del generation  # its prompt may be large
         self._file.close()
 
-    def _write(self, made: Generation) -> None:
+    def _write(self, generation: Generation) -> None:
         try:
-            output = made.transcript.token_ids()
-            self._file.append(made.tenant, made.request.prompt_ids, output, self._facts(made))
+            prompt_ids, output = generation.request.prompt_ids, generation.transcript.token_ids()
+            self._file.append(generation.tenant, prompt_ids, output, self._facts(generation))
         except TooLongError:
             self._too_long += 1
         except Exception as error:  # of any kind: the next request may be fine
@@ -126,13 +126,13 @@ class Recorder:
                 log.warning("requests are recorded to %s again", self._file.path)
             self._failing = False
 
-    def _facts(self, made: Generation) -> dict[str, Any]:
-        timings, speculation = made.timings, made.request.speculation
+    def _facts(self, generation: Generation) -> dict[str, Any]:
+        timings, speculation = generation.timings, generation.request.speculation
         ago = time.perf_counter() - timings.submitted
         started = timings.started or timings.finished
         facts: dict[str, Any] = {
             "time": round(time.time() - ago, 3),
-            "finish": made.finish_reason,
+            "finish": generation.finish_reason,
             "cached": timings.num_cached,
             "queue_ms": _ms(started - timings.submitted),
             "prompt_ms": _ms(timings.prompt_seconds),

@@ -18,5 +18,5 @@ def new_id() -> str:
 
 def given_id(headers: Mapping[str, str]) -> str:
     """Return the id that a request came with, "" if it has none that is short and plain."""
-    given = headers.get(HEADER, "")
-    return given if _SAFE.fullmatch(given) else ""
+    request_id = headers.get(HEADER, "")
+    return request_id if _SAFE.fullmatch(request_id) else ""

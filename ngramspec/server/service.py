@@ -69,10 +69,10 @@ class Service:
         self.keys.replace(keys)
 
     def _check_pools(self, settings: ServerSettings) -> None:
-        given = self.served.engine.drafters.shared_params
-        if settings.isolates and given:
+        pools = self.served.engine.drafters.shared_params
+        if settings.isolates and pools:
             raise InputError(
-                f"each of several keys learns for itself, so the {' and the '.join(given)} given "
+                f"each of several keys learns for itself, so the {' and the '.join(pools)} given "
                 "to the engine would not be used: leave it out, or set pool_per_key to False"
             )
 
@@ -97,7 +97,7 @@ class Service:
         raw = await self.read(request)
         key_id, tenant = self.namespace_of(request), self.tenant_of(request)
         state = request.scope["state"]
-        made, answer = await self.bridge.open(
+        request_plan, answer = await self.bridge.open(
             lambda: plan(raw, self.served, self.settings, key_id),
             request.receive,
             len(raw),
@@ -106,20 +106,20 @@ class Service:
         )
         state["request_id"] = answer.request_id  # an error has it as well
         try:
-            if made.stream:
-                told = events(made, self.served, answer.generations)
-                return EventStream(self.bridge, answer, told)
+            if request_plan.stream:
+                encoder = events(request_plan, self.served, answer.generations)
+                return EventStream(self.bridge, answer, encoder)
             generations = await finished(self.bridge, answer, request.receive)
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, ApiError):
                 answer.cancel(ApiError(500, INTERNAL), "error")  # not its client
             self.bridge.close(answer)
             raise
-        if all(one.logprobs is None for one in made.requests):
-            response = json_response(whole(made, self.served, generations))
+        if all(one.logprobs is None for one in request_plan.requests):
+            response = json_response(whole(request_plan, self.served, generations))
         else:
             response = await self.bridge.finish(  # it may be large
-                lambda: json_response(whole(made, self.served, generations))
+                lambda: json_response(whole(request_plan, self.served, generations))
             )
         if answer.request_id:
             response.headers[HEADER] = answer.request_id

@@ -54,8 +54,8 @@ class MessagesBody(SamplingBody):
     @property
     def effort(self) -> str | None:
         """Return how hard to think, in OpenAI's words."""
-        given = self.output_config.effort if self.output_config else None
-        return None if given is None else EFFORTS.get(given, given)
+        effort = self.output_config.effort if self.output_config else None
+        return None if effort is None else EFFORTS.get(effort, effort)
 
 
 def schema_of(body: MessagesBody) -> tuple[Any, str]:
@@ -64,13 +64,14 @@ def schema_of(body: MessagesBody) -> tuple[Any, str]:
     Raises:
         ApiError: The format is not known, or lacks its schema.
     """
-    field, given = "output_config.format", body.output_config and body.output_config.format
-    if not given:
-        field, given = "output_format", body.output_format
-    if not given:
+    field, output_format = "output_config.format", body.output_config and body.output_config.format
+    if not output_format:
+        field, output_format = "output_format", body.output_format
+    if not output_format:
         return body.json_schema, "json_schema"
-    if given.get("type") != "json_schema":
-        raise bad_request(f"{field}.type must be json_schema, got {given.get('type')!r:.80}", field)
-    if given.get("schema") is None:
+    kind = output_format.get("type")
+    if kind != "json_schema":
+        raise bad_request(f"{field}.type must be json_schema, got {kind!r:.80}", field)
+    if output_format.get("schema") is None:
         raise bad_request(f"{field} must have a schema", field)
-    return given["schema"], field
+    return output_format["schema"], field

@@ -50,8 +50,7 @@ class Block:
 
     def begin(self) -> Event:
         """Return the event of its start."""
-        told = {"type": "content_block_start", "index": self.index}
-        return {**told, "content_block": self.json()}
+        return {"type": "content_block_start", "index": self.index, "content_block": self.json()}
 
     def end(self) -> list[Event]:
         """Return the events of its end."""
@@ -109,7 +108,7 @@ class Content:
 def _arguments(text: str) -> dict[str, Any] | None:
     """Return a call's arguments, None of a call that was cut short."""
     try:
-        made = finite_json(text)
+        arguments = finite_json(text)
     except (ValueError, RecursionError):
         return None
-    return made if isinstance(made, dict) else None
+    return arguments if isinstance(arguments, dict) else None

@@ -26,15 +26,15 @@ def message_json(
     plan: MessagePlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
     """Return the message object."""
-    made, content, parser = generations[0], Content(), plan.format.parser()
-    for delta in parser.feed(made.text, last=True):
+    generation, content, parser = generations[0], Content(), plan.format.parser()
+    for delta in parser.feed(generation.text, last=True):
         content.add(delta)
     return {
-        **_head(served, made),
+        **_head(served, generation),
         "content": content.json(),
-        **_stop(plan, served, made, parser.completed),
-        "usage": _last_usage(served, parser, made),
-        "timings": timings_of([made]),
+        **_stop(plan, served, generation, parser.completed),
+        "usage": _last_usage(served, parser, generation),
+        "timings": timings_of([generation]),
     }
 
 
@@ -102,12 +102,12 @@ class MessageEvents:
         for delta in self._parser.feed(chunk.text, last):
             events += self._content.add(delta)
         if last:
-            made = chunk.generation
+            generation = chunk.generation
             events += self._content.close()
-            stop = _stop(self._plan, self._served, made, self._parser.completed)
-            told = {"usage": _last_usage(self._served, self._parser, made)}
-            told["timings"] = timings_of([made])
-            events.append({"type": "message_delta", "delta": stop, **told})
+            stop = _stop(self._plan, self._served, generation, self._parser.completed)
+            usage = _last_usage(self._served, self._parser, generation)
+            event = {"type": "message_delta", "delta": stop, "usage": usage}
+            events.append({**event, "timings": timings_of([generation])})
         extras = optional_members(chunk, *self._members)
         if extras and not events and (chunk.token_ids or chunk.progress is not None):
             events.append({"type": "ping"})
@@ -116,35 +116,38 @@ class MessageEvents:
         return events
 
 
-def _head(served: ServedModel, made: Generation) -> dict[str, Any]:
-    head = {"id": f"msg_{made.request.id}", "type": "message", "role": "assistant"}
+def _head(served: ServedModel, generation: Generation) -> dict[str, Any]:
+    head = {"id": f"msg_{generation.request.id}", "type": "message", "role": "assistant"}
     return {**head, "model": served.name}
 
 
-def _stop(plan: MessagePlan, served: ServedModel, made: Generation, calls: bool) -> dict[str, Any]:
+def _stop(
+    plan: MessagePlan, served: ServedModel, generation: Generation, calls: bool
+) -> dict[str, Any]:
     """Return why a message ended, and the stop text that ended it."""
-    found = made.stop_text if made.stop_text in plan.stops else None
-    if made.finish_reason == "length":
-        held = made.timings.num_prompt + made.num_tokens - made.timings.num_discarded
+    stop_text = generation.stop_text if generation.stop_text in plan.stops else None
+    if generation.finish_reason == "length":
+        timings = generation.timings
+        held = timings.num_prompt + generation.num_tokens - timings.num_discarded
         full = held >= served.engine.context_size
         reason = "model_context_window_exceeded" if full else "max_tokens"
-    elif found is not None:
+    elif stop_text is not None:
         reason = "stop_sequence"
     else:
         reason = "tool_use" if calls else "end_turn"
-    return {"stop_reason": reason, "stop_sequence": found}
+    return {"stop_reason": reason, "stop_sequence": stop_text}
 
 
-def _last_usage(served: ServedModel, parser: ChatParser, made: Generation) -> dict[str, Any]:
+def _last_usage(served: ServedModel, parser: ChatParser, generation: Generation) -> dict[str, Any]:
     """Return the usage at the end, with the tokens of reasoning."""
-    thinking = reasoning_tokens(made, parser.thoughts, served.model)
+    thinking = reasoning_tokens(generation, parser.thoughts, served.model)
     details = {"thinking_tokens": thinking}
-    return {**_usage(made, made.num_tokens), "output_tokens_details": details}
+    return {**_usage(generation, generation.num_tokens), "output_tokens_details": details}
 
 
-def _usage(made: Generation, num_tokens: int) -> dict[str, int]:
+def _usage(generation: Generation, num_tokens: int) -> dict[str, int]:
     """Return the usage: tokens from the cache do not count as input, as in Anthropic's API."""
-    times = made.timings
+    times = generation.timings
     return {
         "input_tokens": times.num_prompt - times.num_cached,
         "cache_creation_input_tokens": 0,

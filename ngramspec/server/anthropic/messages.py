@@ -19,21 +19,21 @@ WITHOUT_TEXT = frozenset(("tool_reference", "redacted_thinking", "server_tool_us
 
 
 def messages_of(
-    given: Sequence[Mapping[str, Any]],
+    messages: Sequence[Mapping[str, Any]],
     system: str | Sequence[Mapping[str, Any]] | None,
     late_system: bool,
 ) -> list[dict[str, Any]]:
     """Return the messages of a chat.
 
     Args:
-        given: Messages whose contents are texts or lists of blocks.
+        messages: Messages whose contents are texts or lists of blocks.
         system: A text or a list of texts that comes first.
         late_system: As Turns takes it.
 
     Raises:
         ApiError: There are no messages, one is not valid, or it holds more than text.
     """
-    if not given:
+    if not messages:
         raise bad_request("messages must not be empty", "messages")
     turns = Turns(late_system)
     for text in _texts(system or "", "system"):
@@ -41,7 +41,7 @@ def messages_of(
         text = text[billed.end() :] if billed else text
         if text:
             turns.say("system", text)
-    for index, message in enumerate(given):
+    for index, message in enumerate(messages):
         _add(turns, message, f"messages[{index}]")
     return turns.messages("messages")
 
@@ -73,19 +73,19 @@ def _add(turns: Turns, message: Mapping[str, Any], field: str) -> None:
 def _add_given(turns: Turns, role: str, content: Any, field: str) -> None:
     """Add what was said by a user or the system, results of tools included, in its order."""
     texts: list[str] = []
-    said = False
+    has_result = False
     for block, place in _blocks(content, field):
         if block.get("type") == "tool_result":
             if texts:
                 turns.say(role, "\n".join(texts))
-            texts, said = [], True
+            texts, has_result = [], True
             inner = "\n".join(_texts(block.get("content") or "", f"{place}.content"))
             turns.result(_member(block, "tool_use_id", str, place), inner)
         else:
             text = _text(block, place)
             if text is not None:
                 texts.append(text)
-    if texts or not said:
+    if texts or not has_result:
         turns.say(role, "\n".join(texts))
 
 
@@ -104,8 +104,8 @@ def _blocks(content: Any, field: str) -> Iterator[tuple[Mapping[str, Any], str]]
 
 
 def _texts(content: Any, field: str) -> list[str]:
-    made = (_text(block, place) for block, place in _blocks(content, field))
-    return [text for text in made if text]
+    texts = (_text(block, place) for block, place in _blocks(content, field))
+    return [text for text in texts if text]
 
 
 def _text(block: Mapping[str, Any], place: str) -> str | None:

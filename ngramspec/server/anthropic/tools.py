@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "tool"}
 
 
-def chat_tools(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def chat_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the tools that the client runs and describes.
 
     Those that Anthropic runs or describes itself (web_search_20250305, ...) are left out with a
@@ -22,9 +22,9 @@ def chat_tools(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Raises:
         ApiError: A tool does not have its shape.
     """
-    made: list[dict[str, Any]] = []
+    functions: list[dict[str, Any]] = []
     left_out: set[str] = set()
-    for index, tool in enumerate(given):
+    for index, tool in enumerate(tools):
         kind, schema, place = tool.get("type"), tool.get("input_schema"), f"tools[{index}]"
         if kind not in (None, "custom") and schema is None:
             left_out.add(f"{kind!s:.80}")
@@ -39,25 +39,25 @@ def chat_tools(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             function["description"] = tool["description"]
         if tool.get("strict") is True:
             function["strict"] = True
-        made.append({"type": "function", "function": function})
+        functions.append({"type": "function", "function": function})
     if left_out:
         log.warning("left out tools that only Anthropic knows: %.200a", ", ".join(left_out))
-    return made
+    return functions
 
 
-def chat_choice(given: ToolChoice | None) -> str | dict[str, Any] | None:
+def chat_choice(choice: ToolChoice | None) -> str | dict[str, Any] | None:
     """Return the choice among tools.
 
     Raises:
         ApiError: It is not one of Anthropic's.
     """
-    if given is None:
+    if choice is None:
         return None
-    if given.type not in CHOICES:
-        words = f"tool_choice.type must be one of {', '.join(CHOICES)}, got {given.type!r:.80}"
+    if choice.type not in CHOICES:
+        words = f"tool_choice.type must be one of {', '.join(CHOICES)}, got {choice.type!r:.80}"
         raise bad_request(words, "tool_choice")
-    if given.type != "tool":
-        return CHOICES[given.type]
-    if not given.name:
+    if choice.type != "tool":
+        return CHOICES[choice.type]
+    if not choice.name:
         raise bad_request("tool_choice must have a name", "tool_choice")
-    return {"type": "function", "function": {"name": given.name}}
+    return {"type": "function", "function": {"name": choice.name}}

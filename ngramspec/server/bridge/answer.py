@@ -56,7 +56,7 @@ class Answer:
     @property
     def started(self) -> bool:
         """Return whether a generation was given a slot."""
-        return any(made.timings.started for made in self.generations)
+        return any(generation.timings.started for generation in self.generations)
 
     def deliver(self, index: int, chunk: Chunk) -> None:
         """Add a chunk of a generation."""
@@ -80,8 +80,8 @@ class Answer:
         """
         if self.failure is None:
             self.failure, self.cause = failure, cause
-        for made in self.generations:
-            made.cancel()
+        for generation in self.generations:
+            generation.cancel()
         self._wake()
 
     def cancel_slow(self) -> None:

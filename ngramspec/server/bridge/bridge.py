@@ -66,7 +66,7 @@ class Bridge:
         self,
         engine: Engine,
         settings: ServerSettings,
-        on_end: Callable[[Generation], object] = lambda made: None,
+        on_end: Callable[[Generation], object] = lambda generation: None,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -223,12 +223,12 @@ class Bridge:
             if chunk.finish_reason is not None:
                 self._note_end(answer, chunk.generation)
 
-    def _note_end(self, answer: Answer, made: Generation) -> None:
+    def _note_end(self, answer: Answer, generation: Generation) -> None:
         """Count, log and hand on a generation that has ended."""
-        if made.finish_reason == "cancelled":
+        if generation.finish_reason == "cancelled":
             self.traffic.cancelled[answer.cause] += 1
-        self._on_end(made)
-        log_end(made, answer)
+        self._on_end(generation)
+        log_end(generation, answer)
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -294,12 +294,12 @@ class _Opening:
                 if self._gone:
                     raise ClientGone
                 with _naming_field(request.sampling.grammar):
-                    made = engine.submit(request, receiver(answer, index), self._tenant)
-                answer.generations.append(made)
+                    generation = engine.submit(request, receiver(answer, index), self._tenant)
+                answer.generations.append(generation)
         except BaseException as error:
             answer.cause = "client" if isinstance(error, ClientGone) else "error"
-            for made in answer.generations:
-                made.cancel()
+            for generation in answer.generations:
+                generation.cancel()
             raise
 
     def abandon(self, future: Future[tuple[P, Answer]]) -> None:
@@ -325,5 +325,5 @@ def _cancel(future: Future[tuple[P, Answer]]) -> None:
     if not future.cancelled() and future.exception() is None:
         answer = future.result()[1]
         answer.cause = "client"
-        for made in answer.generations:
-            made.cancel()
+        for generation in answer.generations:
+            generation.cancel()

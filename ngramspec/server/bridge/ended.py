@@ -12,31 +12,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def log_end(made: Generation, answer: Answer) -> None:
+def log_end(generation: Generation, answer: Answer) -> None:
     """Log what a generation cost and why it ended, without a word of prompt or answer.
 
     Cost: some 10 us, nothing where the level is above INFO.
     """
     if not log.isEnabledFor(logging.INFO):
         return
-    timings = made.timings
+    timings = generation.timings
     waited = (timings.started or timings.finished) - timings.submitted
     log.info(
         "request %s: %s, %.0f ms and %.0f ms in the queue, prompt %d tokens (%d cached, %.1f/s), "
         "emitted %d (%.1f/s), drafted %d, accepted %d%s%s%s",
-        made.request.id,
-        _reason(made, answer),
+        generation.request.id,
+        _reason(generation, answer),
         1e3 * (timings.finished - timings.submitted - waited),
         1e3 * waited,
         timings.num_prompt,
         timings.num_cached,
         _prompt_rate(timings),
-        made.num_tokens,
-        made.tokens_per_second,
+        generation.num_tokens,
+        generation.tokens_per_second,
         timings.num_draft_tokens,
         timings.num_accepted_tokens,
         _gain(timings.saved_seconds),
-        f", key {made.tenant}" if made.tenant else "",
+        f", key {generation.tenant}" if generation.tenant else "",
         f", x-request-id {answer.name}" if answer.name else "",
     )
 
@@ -53,10 +53,10 @@ def _gain(seconds: float) -> str:
     return f", drafts {'saved' if seconds > 0 else 'lost'} {abs(seconds):.2f} s" if seconds else ""
 
 
-def _reason(made: Generation, answer: Answer) -> str:
+def _reason(generation: Generation, answer: Answer) -> str:
     """Return why it ended, in a word or two."""
-    if made.finish_reason == "cancelled":
+    if generation.finish_reason == "cancelled":
         return f"cancelled ({answer.cause})"
-    if made.error is not None:  # its text may quote the prompt
-        return f"{made.finish_reason} ({type(made.error).__name__})"
-    return str(made.finish_reason)
+    if generation.error is not None:  # its text may quote the prompt
+        return f"{generation.finish_reason} ({type(generation.error).__name__})"
+    return str(generation.finish_reason)

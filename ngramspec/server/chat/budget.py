@@ -21,9 +21,9 @@ TAIL = 64  # tokens of a prompt that may hold the open mark
 
 def budget_tokens(body: SamplingBody, served: ServedModel) -> int:
     """Return how many tokens of reasoning a request allows, -1 for any number."""
-    given = (body.reasoning_budget_tokens, body.thinking_budget_tokens)
-    wanted = next((number for number in given if number is not None), -1)
-    return min(wanted, MAX_TOKENS) if wanted >= 0 else served.reasoning_budget
+    budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens)
+    budget = next((number for number in budgets if number is not None), -1)
+    return min(budget, MAX_TOKENS) if budget >= 0 else served.reasoning_budget
 
 
 def reasoning_budget(
@@ -92,8 +92,8 @@ def budgets_of_texts(
         As reasoning_budget.
     """
     tokens = budget_tokens(body, served)
-    given = [body.reasoning_budget_end_tag] if body.reasoning_budget_end_tag else []
-    closes = list(filter(None, body.reasoning_budget_end_tags or given))
+    end_tags = [body.reasoning_budget_end_tag] if body.reasoning_budget_end_tag else []
+    closes = list(filter(None, body.reasoning_budget_end_tags or end_tags))
     open = body.reasoning_budget_start_tag
     if not (open and closes):
         asked = (body.reasoning_budget_tokens, body.thinking_budget_tokens)
@@ -101,11 +101,11 @@ def budgets_of_texts(
             return [None] * len(prompts)
         format = reasoning_format_of(served.chat_template)
         open, closes = format.open, [format.close]
-    made = []
+    budgets = []
     for prompt_ids in prompts:
         begun = False
         if tokens >= 0:
             end = served.model.detokenize(prompt_ids[-TAIL:], special=True)
             begun = end.rstrip().endswith(open.rstrip())
-        made.append(reasoning_budget(body, served, tokens, open, closes, begun))
-    return made
+        budgets.append(reasoning_budget(body, served, tokens, open, closes, begun))
+    return budgets

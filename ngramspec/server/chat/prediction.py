@@ -18,18 +18,18 @@ class Prediction(Body):
     content: str | Objects
 
 
-def prediction_of(given: Prediction | None, served: ServedModel) -> TokenIds:
+def prediction_of(prediction: Prediction | None, served: ServedModel) -> TokenIds:
     """Return the tokens of the client's prediction of the answer.
 
     Raises:
         ApiError: It is of another type, or longer than any answer can be.
         ChatError: It is not a text.
     """
-    if given is None:
+    if prediction is None:
         return NO_TOKENS
-    if given.type != "content":
+    if prediction.type != "content":
         raise bad_request("prediction.type must be content", "prediction")
-    text = text_of(given.content, "prediction.content")
+    text = text_of(prediction.content, "prediction.content")
     most = served.engine.context_size
     if least_tokens(text, served, most) > most:
         raise bad_request(f"prediction must have at most {most} tokens", "prediction")

@@ -39,12 +39,12 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
     messages = _messages(chat, served)
     continued = _continued(chat, messages, served)
     listed = _all_tools(chat, tools) if _knows_tools(served) else None
-    messages, given = for_template(messages, tools, listed, _knows_calls(served))
+    messages, template_tools = for_template(messages, tools, listed, _knows_calls(served))
     variables = _variables(chat, served)
     if served.go_template is None:
         return served.model.render_chat(
             messages,
-            tools=given or None,
+            tools=template_tools or None,
             add_generation_prompt=not continued and chat.add_generation_prompt is not False,
             template=served.template,
             continue_final_message=continued,
@@ -54,7 +54,7 @@ def chat_text(chat: Conversation, served: ServedModel, tools: Tools) -> str:
     if not messages:
         field = chat.messages_field
         raise bad_request(f"{field} must not begin with the assistant's answer", field)
-    text = go_text(served.go_template, messages, given, variables)
+    text = go_text(served.go_template, messages, template_tools, variables)
     return text + text_of(begun["content"], chat.messages_field)
 
 
@@ -95,11 +95,11 @@ def go_text(
     Raises:
         InputError: It is not a valid Go template, or does not fit the data.
     """
-    given = [_for_go(message) for message in messages]
+    go_messages = [_for_go(message) for message in messages]
     parsed, think = parsed_template(template), _think(variables)
     try:
-        limits = Limits.for_data(given, tools)
-        return parsed.render(given, tools=tools, think=think, limits=limits)
+        limits = Limits.for_data(go_messages, tools)
+        return parsed.render(go_messages, tools=tools, think=think, limits=limits)
     except FormatError as error:
         raise InputError(str(error)) from error
 
@@ -115,20 +115,20 @@ def with_examples(
 
 
 def _think(variables: Mapping[str, Any]) -> Think:
-    effort, wanted = variables.get("reasoning_effort"), variables.get("enable_thinking")
+    effort, enabled = variables.get("reasoning_effort"), variables.get("enable_thinking")
     if effort in LEVELS:
         return cast("Think", effort)
-    return wanted if isinstance(wanted, bool) else None
+    return enabled if isinstance(enabled, bool) else None
 
 
 def _for_go(message: Message) -> Message:
-    made = with_objects(message)
-    made["role"] = GO_ROLES.get(made["role"], made["role"])
-    made["content"] = text_of(made["content"], "content")
+    go_message = with_objects(message)
+    go_message["role"] = GO_ROLES.get(go_message["role"], go_message["role"])
+    go_message["content"] = text_of(go_message["content"], "content")
     for openai, ollama in (("reasoning_content", "thinking"), ("name", "tool_name")):
-        if openai in made:
-            made[ollama] = made.pop(openai)
-    return made
+        if openai in go_message:
+            go_message[ollama] = go_message.pop(openai)
+    return go_message
 
 
 def _messages(chat: Conversation, served: ServedModel) -> list[Message]:
@@ -163,22 +163,22 @@ def _continued(chat: Conversation, messages: Sequence[Message], served: ServedMo
 
 def _variables(chat: Conversation, served: ServedModel) -> dict[str, Any]:
     """Return the variables of the server and of the request."""
-    given = chat.chat_template_kwargs or {}
-    if taken := _RESERVED & set(given):
+    kwargs = chat.chat_template_kwargs or {}
+    if taken := _RESERVED & set(kwargs):
         raise bad_request(
             f"chat_template_kwargs must not have {', '.join(sorted(taken))}", "chat_template_kwargs"
         )
-    made = {**served.template_variables, **given}
-    if isinstance(made.get("enable_thinking"), str):
+    variables = {**served.template_variables, **kwargs}
+    if isinstance(variables.get("enable_thinking"), str):
         raise bad_request(
             "enable_thinking must be true or false, got a text", "chat_template_kwargs"
         )
     if chat.reasoning_effort == "none":
-        made.pop("reasoning_effort", None)
-        made["enable_thinking"] = False
+        variables.pop("reasoning_effort", None)
+        variables["enable_thinking"] = False
     elif chat.reasoning_effort:
-        made["reasoning_effort"] = chat.reasoning_effort
-    return made
+        variables["reasoning_effort"] = chat.reasoning_effort
+    return variables
 
 
 def _all_tools(chat: Conversation, tools: Tools) -> Sequence[Tool]:

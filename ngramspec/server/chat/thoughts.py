@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def reasoning_tokens(
-    made: Generation, thoughts: Sequence[tuple[int, int]], model: ChatModel
+    generation: Generation, thoughts: Sequence[tuple[int, int]], model: ChatModel
 ) -> int:
     """Return how many tokens of a finished answer hold reasoning or its marks.
 
@@ -22,7 +22,7 @@ def reasoning_tokens(
     wrote bytes that are no UTF-8, the count may be off by as many tokens.
 
     Args:
-        made: The answer.
+        generation: The answer.
         thoughts: Where reasoning stood in its text, in order, as ChatParser has it.
         model: Has the bytes of the tokens.
 
@@ -30,9 +30,9 @@ def reasoning_tokens(
     """
     if not thoughts:
         return 0
-    text, shown = made.text, made.request.special
+    text, shown = generation.text, generation.request.special
     # where the bytes of each token end in the answer
-    ends = list(accumulate(len(model.piece(token, shown)) for token in made.token_ids))
+    ends = list(accumulate(len(model.piece(token, shown)) for token in generation.token_ids))
     count = last = 0
     for start, end in thoughts:
         first = max(last, bisect_right(ends, len(text[:start].encode())))

@@ -45,8 +45,8 @@ class Turns:
     def call(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Add a call by the model."""
         function = {"name": name, "arguments": arguments}
-        made = {"id": call_id, "type": "function", "function": function}
-        self._answer().setdefault("tool_calls", []).append(made)
+        call = {"id": call_id, "type": "function", "function": function}
+        self._answer().setdefault("tool_calls", []).append(call)
 
     def result(self, call_id: str, text: str) -> None:
         """Add the result of a call."""

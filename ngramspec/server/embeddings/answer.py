@@ -44,7 +44,7 @@ async def answer(
     """
     service = service_of(request)
     raw = await service.read(request)
-    made = await service.bridge.prepare(
+    texts_plan = await service.bridge.prepare(
         lambda: plan(raw, service.served),
         request.receive,
         len(raw),
@@ -53,7 +53,7 @@ async def answer(
     queue: EmbeddingQueue = request.app.state.embeddings
     try:
         tenant = service.tenant_of(request)
-        found = await queue.run(made.texts, request.receive, tenant)
+        vectors = await queue.run(texts_plan.texts, request.receive, tenant)
     except NgramspecError as error:
         raise api_error(error, service.settings.retry_after) from error
-    return await service.bridge.finish(lambda: json_response(whole(made, found)))
+    return await service.bridge.finish(lambda: json_response(whole(texts_plan, vectors)))

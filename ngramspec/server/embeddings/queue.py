@@ -35,7 +35,7 @@ class _Job:
     tenant: str = ""
     left: bool = False
     done: Future[list[Vectors]] = field(default_factory=Future)
-    made: list[Vectors] = field(default_factory=list)
+    vectors: list[Vectors] = field(default_factory=list)
 
 
 class EmbeddingQueue:
@@ -145,7 +145,7 @@ class EmbeddingQueue:
             job, texts = turn
             error = None
             try:
-                job.made += self.embedder.embed(texts)
+                job.vectors += self.embedder.embed(texts)
             except Exception as caught:
                 error = caught
             with self._changed:
@@ -157,7 +157,7 @@ class EmbeddingQueue:
                 _fail(job, error)
             else:
                 with contextlib.suppress(InvalidStateError):  # nobody waits for it any more
-                    job.done.set_result(job.made)
+                    job.done.set_result(job.vectors)
 
     def _next(self) -> tuple[_Job, list[TokenIds]] | None:
         """Wait for a request; return it with its next texts."""

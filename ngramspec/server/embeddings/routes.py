@@ -66,8 +66,8 @@ def plan_native(raw: bytes, served: ServedModel) -> EmbeddingsPlan:
 
 def _plan(body: EmbeddingsBody, served: ServedModel, openai: bool) -> EmbeddingsPlan:
     field = "input" if body.input is not None else "content"
-    given = body.input if body.input is not None else body.content
-    if given is None:
+    content = body.input if body.input is not None else body.content
+    if content is None:
         raise bad_request("input or content is required", "input")
     if body.encoding_format not in (None, "float", "base64"):
         raise bad_request(
@@ -75,10 +75,10 @@ def _plan(body: EmbeddingsBody, served: ServedModel, openai: bool) -> Embeddings
             "encoding_format",
         )
     embedder = embedder_of(served)
-    given_norm = body.embd_normalize
-    norm = served.embedding_norm if given_norm is None else check_norm(given_norm)
+    kind = body.embd_normalize
+    norm = served.embedding_norm if kind is None else check_norm(kind)
     return EmbeddingsPlan(
-        texts_of(given, served, field),
+        texts_of(content, served, field),
         body.model or served.name,
         openai,
         body.encoding_format == "base64",
@@ -87,17 +87,17 @@ def _plan(body: EmbeddingsBody, served: ServedModel, openai: bool) -> Embeddings
     )
 
 
-def _json(plan: EmbeddingsPlan, found: Sequence[Vectors]) -> Any:
-    made = [normalized(vectors[:, : plan.dimensions], plan.norm) for vectors in found]
+def _json(plan: EmbeddingsPlan, vectors: Sequence[Vectors]) -> Any:
+    embeddings = [normalized(matrix[:, : plan.dimensions], plan.norm) for matrix in vectors]
     if not plan.openai:
-        return [{"index": i, "embedding": plain(vectors)} for i, vectors in enumerate(made)]
+        return [{"index": i, "embedding": plain(matrix)} for i, matrix in enumerate(embeddings)]
     data: list[dict[str, Any]] = []
-    for i, vectors in enumerate(made):
+    for i, matrix in enumerate(embeddings):
         if plan.base64:
-            vector: Any = in_base64(vectors[0])
+            vector: Any = in_base64(matrix[0])
             more = {"encoding_format": "base64"}
         else:
-            vector, more = plain(vectors[0]), {}
+            vector, more = plain(matrix[0]), {}
         data.append({"embedding": vector, "index": i, "object": "embedding", **more})
     num_tokens = sum(map(len, plan.texts))
     usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}

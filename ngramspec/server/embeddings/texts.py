@@ -29,29 +29,29 @@ def embedder_of(served: ServedModel) -> Embedder:
     return served.embedder
 
 
-def texts_of(given: Any, served: ServedModel, field: str) -> list[TokenIds]:
+def texts_of(content: Any, served: ServedModel, field: str) -> list[TokenIds]:
     """Return the token ids of every text of an `input` in llama-server's shapes.
 
     Raises:
         ApiError: It has another shape, is empty, or has too many or too long texts.
     """
     embedder = embedder_of(served)
-    if isinstance(given, list) and not given:
+    if isinstance(content, list) and not content:
         raise bad_request(f"{field} must not be empty", field)
-    parts = listed(given)
+    parts = listed(content)
     if len(parts) > MAX_TEXTS:
         raise bad_request(f"{field} must hold at most {MAX_TEXTS} texts, got {len(parts)}", field)
     parts = [_given(part, field) for part in parts]
     if (count := sum(len(texts_in(part)) for part in parts)) > MAX_TEXTS:
         raise bad_request(f"{field} must hold at most {MAX_TEXTS} texts, got {count}", field)
-    made = [_tokens(part, served, field) for part in parts]
-    for ids in made:
+    texts = [_tokens(part, served, field) for part in parts]
+    for ids in texts:
         if not ids.size:
             raise bad_request(f"{field} must not hold an empty text", field)
         if ids.size > embedder.most_tokens:
             raise _too_long(f"{ids.size}", embedder, field)
-    check_size(made, embedder, field)
-    return made
+    check_size(texts, embedder, field)
+    return texts
 
 
 def check_size(texts: Sequence[TokenIds], embedder: Embedder, field: str) -> None:
@@ -66,25 +66,25 @@ def check_size(texts: Sequence[TokenIds], embedder: Embedder, field: str) -> Non
         raise bad_request(f"{field} asks for {rows} vectors, the most is {most}", field)
 
 
-def _given(given: Any, field: str) -> Any:
+def _given(entry: Any, field: str) -> Any:
     """Return what an object holds, anything else as it is."""
-    if not isinstance(given, dict):
-        return given
-    if "content" in given:
-        return "".join(_part(part, field) for part in _list(given["content"], field))
-    if not isinstance(given.get("prompt_string"), (str, list)):
+    if not isinstance(entry, dict):
+        return entry
+    if "content" in entry:
+        return "".join(_part(part, field) for part in _list(entry["content"], field))
+    if not isinstance(entry.get("prompt_string"), (str, list)):
         raise bad_request(f"{field}: an object must have prompt_string or content", field)
-    if given.get("multimodal_data"):
+    if entry.get("multimodal_data"):
         raise not_supported("this server takes text only, no multimodal_data", field)
-    return given["prompt_string"]
+    return entry["prompt_string"]
 
 
-def _tokens(given: Any, served: ServedModel, field: str) -> TokenIds:
-    embedder, text = embedder_of(served), "".join(texts_in(given))
+def _tokens(part: Any, served: ServedModel, field: str) -> TokenIds:
+    embedder, text = embedder_of(served), "".join(texts_in(part))
     if (least := least_tokens(text, served, embedder.most_tokens)) > embedder.most_tokens:
         raise _too_long(f"at least {least}", embedder, field)
-    made = tokenize_mixed(given, served, add_special=True, parse_special=True, field=field)
-    return np.asarray(made, dtype=np.int32)
+    ids = tokenize_mixed(part, served, add_special=True, parse_special=True, field=field)
+    return np.asarray(ids, dtype=np.int32)
 
 
 def _too_long(count: str, embedder: Embedder, field: str) -> ApiError:
@@ -98,14 +98,14 @@ def _too_long(count: str, embedder: Embedder, field: str) -> ApiError:
     )
 
 
-def _list(given: Any, field: str) -> list[Any]:
-    if not isinstance(given, list):
+def _list(parts: Any, field: str) -> list[Any]:
+    if not isinstance(parts, list):
         raise bad_request(f"{field}: content must be a list of parts", field)
-    return given
+    return parts
 
 
-def _part(given: Any, field: str) -> str:
-    text = given.get("text") if isinstance(given, dict) and given.get("type") == "text" else None
+def _part(part: Any, field: str) -> str:
+    text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
     if not isinstance(text, str):
         raise not_supported(f"{field}: this server takes parts of the type text only", field)
     return text

@@ -30,8 +30,8 @@ def normalized(vectors: Vectors, kind: int) -> Vectors:
         largest = wide.max(axis=1, keepdims=True)  # so that no power is too large
         scaled = np.divide(wide, largest, out=np.zeros_like(wide), where=largest > 0)
         lengths = largest * (scaled**kind).sum(axis=1, keepdims=True) ** (1 / kind)
-    made = np.divide(vectors, lengths, out=np.zeros_like(wide), where=lengths > 0)
-    return np.asarray(made, dtype=np.float32)
+    normed = np.divide(vectors, lengths, out=np.zeros_like(wide), where=lengths > 0)
+    return np.asarray(normed, dtype=np.float32)
 
 
 def check_norm(kind: int) -> int:
@@ -46,17 +46,17 @@ def check_norm(kind: int) -> int:
     return kind
 
 
-def check_dimensions(given: int | None, size: int) -> int:
+def check_dimensions(dimensions: int | None, size: int) -> int:
     """Return how many numbers of a vector are kept.
 
     Raises:
         ApiError: There are fewer.
     """
-    if given is None:
+    if dimensions is None:
         return size
-    if not 1 <= given <= size:
-        raise bad_request(f"dimensions must be in 1..{size}, got {given}", "dimensions")
-    return given
+    if not 1 <= dimensions <= size:
+        raise bad_request(f"dimensions must be in 1..{size}, got {dimensions}", "dimensions")
+    return dimensions
 
 
 def plain(vector: Vectors) -> list[Any]:

@@ -40,7 +40,7 @@ class Connections:
         self.open: set[Connection] = set()
         self._settings = settings
         self._traffic = traffic
-        self._told = -QUIET_SECONDS
+        self._last_log = -QUIET_SECONDS  # loop time
 
     @property
     def num_dropped(self) -> int:
@@ -49,24 +49,24 @@ class Connections:
 
     def protocol(self) -> type[asyncio.Protocol]:
         """Return the class of a connection, for uvicorn's setting `http`."""
-        made = type("LimitedProtocol", (Connection, AutoHTTPProtocol), {"connections_": self})
-        return cast("type[asyncio.Protocol]", made)
+        protocol = type("LimitedProtocol", (Connection, AutoHTTPProtocol), {"connections_": self})
+        return cast("type[asyncio.Protocol]", protocol)
 
-    def add(self, made: Connection) -> None:
+    def add(self, connection: Connection) -> None:
         """Add a new connection, or refuse it."""
-        self.open.add(made)
+        self.open.add(connection)
         self._traffic.num_connections = len(self.open)
         living = [one for one in self.open if not one.transport.is_closing()]
         if len(living) <= self._settings.max_connections:
             return
-        waiting = [one for one in living if one.waits_for != BUSY and one is not made]
+        waiting = [one for one in living if one.waits_for != BUSY and one is not connection]
         if waiting:
             self.drop(min(waiting, key=lambda one: one.since), "crowded")
         else:
             code = "too_many_connections"
             error = ApiError(503, "too many connections", code=code, retry_after=1)
             self._traffic.count_error(error)
-            made.refuse(error)
+            connection.refuse(error)
 
     def forget(self, one: Connection) -> None:
         """Take a connection that is closed off the list."""
@@ -98,8 +98,8 @@ class Connections:
             one.dropped = True
             self._traffic.dropped[why] += 1
             now = asyncio.get_running_loop().time()
-            if now - self._told > QUIET_SECONDS:
-                self._told = now
+            if now - self._last_log > QUIET_SECONDS:
+                self._last_log = now
                 log.warning("a connection is closed: %s; %d so far", DROPS[why], self.num_dropped)
         one.transport.abort()
 

@@ -92,10 +92,10 @@ class Guard:
         state["request_id"] = given_id(headers)
         self._origins.check(scope["method"], headers)
         if self._keys and scope["path"] not in self._public:
-            found = self._keys.find(presented_key(headers))
-            if found is None:
+            key_id = self._keys.find(presented_key(headers))
+            if key_id is None:
                 raise ApiError(401, "Invalid API Key", code="invalid_api_key")
-            state["key_id"] = found
+            state["key_id"] = key_id
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._max_body:
             raise self._too_large()

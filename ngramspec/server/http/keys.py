@@ -28,10 +28,10 @@ class ApiKeys:
         Compares with all keys, in a time that does not depend on how much of a key is right.
         """
         digest = _digest(presented)
-        found = False
-        for known in self._digests:
-            found |= hmac.compare_digest(known, digest)
-        return digest.hex()[:ID_LENGTH] if found else None
+        valid = False
+        for key_digest in self._digests:
+            valid |= hmac.compare_digest(key_digest, digest)
+        return digest.hex()[:ID_LENGTH] if valid else None
 
 
 def presented_key(headers: Mapping[str, str]) -> str:

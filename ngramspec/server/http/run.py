@@ -143,33 +143,33 @@ def bind(hosts: Sequence[str], port: int, *, reuse_port: bool = False) -> list[s
     Raises:
         OSError: An address cannot be used; its filename names it.
     """
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
         for host in hosts:
             if host.endswith(".sock"):
-                made.append(_bind_path(host))
+                sockets.append(_bind_path(host))
                 continue
-            found = _resolve(host, port)
-            several = len(found) + len(hosts) > 2
-            for index, address in enumerate(found):
-                port = port or _port_of(made)
+            addresses = _resolve(host, port)
+            several = len(addresses) + len(hosts) > 2
+            for index, address in enumerate(addresses):
+                port = port or _port_of(sockets)
                 try:
-                    made.append(_bind_address(address, port, reuse_port, several))
+                    sockets.append(_bind_address(address, port, reuse_port, several))
                 except OSError as error:
                     # A name such as localhost may have an address of a kind that is switched off.
-                    if error.errno in ABSENT and (index or index + 1 < len(found)):
+                    if error.errno in ABSENT and (index or index + 1 < len(addresses)):
                         continue
                     reason = error.strerror or ""
                     if error.errno == errno.EADDRINUSE:
                         reason += ": choose another port, or end the program that listens there"
                     raise OSError(error.errno, reason, f"{host}:{port}") from error
     except BaseException:
-        for sock in made:
+        for sock in sockets:
             sock.close()
         raise
-    if not made:
+    if not sockets:
         raise OSError(errno.EADDRNOTAVAIL, "no address to listen on", ",".join(hosts))
-    return made
+    return sockets
 
 
 def _bind_path(path: str) -> socket.socket:
@@ -236,7 +236,7 @@ def url_of(sock: socket.socket, secure: bool = False) -> str:
 def _resolve(host: str, port: int) -> list[Any]:
     """Return the different addresses of a host."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:  # the latter for an empty or a long label
         raise OSError(getattr(error, "errno", errno.EINVAL), "unknown host", host) from error
-    return list({one[4]: one for one in found}.values())
+    return list({one[4]: one for one in infos}.values())

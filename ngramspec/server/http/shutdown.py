@@ -134,7 +134,7 @@ def _listen(
     Each arrives twice, from Python's wakeup descriptor and from its handler, with two exceptions: a
     main thread that hangs runs no handler, and some event loops take over the wakeup descriptor.
     """
-    seen, known, began = [0, 0], 0, 0.0
+    seen, num_signals, began = [0, 0], 0, 0.0
     while data := os.read(read, 1):
         byte = data[0]
         name, handled = signal.Signals(byte & ~HANDLED).name, byte >= HANDLED
@@ -143,9 +143,9 @@ def _listen(
                 _start(report)
             continue
         seen[handled] += 1
-        if seen[handled] <= known:
+        if seen[handled] <= num_signals:
             continue
-        known = seen[handled]
+        num_signals = seen[handled]
         if not began:
             began = time.monotonic()
             _write(NOTE)
@@ -173,12 +173,12 @@ def leave_at_once(why: str, note: Callable[[str], None] = lambda line: None) -> 
 
 def _start(work: Callable[..., None], *arguments: str) -> threading.Thread | None:
     """Do something in a thread that nobody waits for; None if there is no memory for it."""
-    made = threading.Thread(target=work, args=arguments, name="ngramspec-report", daemon=True)
+    thread = threading.Thread(target=work, args=arguments, name="ngramspec-report", daemon=True)
     try:
-        made.start()
+        thread.start()
     except RuntimeError:
         return None
-    return made
+    return thread
 
 
 def _write(line: str) -> None:

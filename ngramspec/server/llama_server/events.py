@@ -22,8 +22,8 @@ def native_json(
     plan: NativePlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """Return one object, or a list if the request asked for a list or several answers."""
-    made = [_final(plan, served, index, one) for index, one in enumerate(generations)]
-    return made if plan.as_list else made[0]
+    objects = [_final(plan, served, index, one) for index, one in enumerate(generations)]
+    return objects if plan.as_list else objects[0]
 
 
 class NativeEvents:
@@ -45,7 +45,7 @@ class NativeEvents:
         """Return the events for some chunks."""
         parts: list[bytes] = []
         for index, chunk in items:
-            made = chunk.generation
+            generation = chunk.generation
             self._counts[index] += len(chunk.token_ids)
             if chunk.finish_reason is not None:
                 parts += self._last(index, chunk)
@@ -59,9 +59,9 @@ class NativeEvents:
                     b'"tokens_evaluated": %d}\n\n'
                     % (
                         b", ".join(b"%d" % token for token in chunk.token_ids),
-                        made.slot,
+                        generation.slot,
                         self._counts[index],
-                        made.timings.num_prompt,
+                        generation.timings.num_prompt,
                     ),
                 )
         return b"".join(parts)
@@ -76,15 +76,15 @@ class NativeEvents:
 
     def _whole(self, index: int, chunk: Chunk) -> dict[str, Any]:
         """Return an event that is more than a piece of text."""
-        made = chunk.generation
+        generation = chunk.generation
         event: dict[str, Any] = {
             "index": index,
             "content": chunk.text,
             "tokens": chunk.token_ids,
             "stop": False,
-            "id_slot": made.slot,
+            "id_slot": generation.slot,
             "tokens_predicted": self._counts[index],
-            "tokens_evaluated": made.timings.num_prompt,
+            "tokens_evaluated": generation.timings.num_prompt,
             **optional_members(chunk, self._plan.timings_per_token, self._plan.spans),
         }
         if chunk.logprobs:
@@ -98,8 +98,8 @@ class NativeEvents:
         """
         event = _final(self._plan, self._served, index, chunk.generation)
         if "content" not in event:
-            told = bool(chunk.text or chunk.token_ids)
-            return [json_event(self._whole(index, chunk))] * told + [json_event(event)]
+            has_piece = bool(chunk.text or chunk.token_ids)
+            return [json_event(self._whole(index, chunk))] * has_piece + [json_event(event)]
         event["content"] = chunk.text
         if "tokens" in event:
             event["tokens"] = chunk.token_ids
@@ -109,9 +109,11 @@ class NativeEvents:
         return [json_event(event)]
 
 
-def _final(plan: NativePlan, served: ServedModel, index: int, made: Generation) -> dict[str, Any]:
+def _final(
+    plan: NativePlan, served: ServedModel, index: int, generation: Generation
+) -> dict[str, Any]:
     """Return the object of a finished answer, or the members of it that the request names."""
-    final = native_object(made, served, index, stream=plan.stream, tokens=plan.return_tokens)
+    final = native_object(generation, served, index, stream=plan.stream, tokens=plan.return_tokens)
     return _picked(final, plan.fields) if plan.fields else final
 
 
@@ -119,11 +121,11 @@ def _picked(final: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     """Return some members; "a/b" is member b of member a, under the whole name."""
     picked: dict[str, Any] = {}
     for path in fields:
-        found: Any = final
+        value: Any = final
         for name in path.split("/"):
-            if not isinstance(found, Mapping) or name not in found:
+            if not isinstance(value, Mapping) or name not in value:
                 break
-            found = found[name]
+            value = value[name]
         else:
-            picked[path] = found
+            picked[path] = value
     return picked

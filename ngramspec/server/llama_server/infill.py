@@ -45,9 +45,9 @@ def infill_prompt(body: NativeBody, served: ServedModel) -> TokenIds:
 def _extra(chunks: Sequence[dict[str, Any]], served: ServedModel) -> list[int]:
     """Return the tokens of other files."""
     model = served.model
-    made: list[int] = []
+    ids: list[int] = []
     if model.fim_rep >= 0:
-        made += [model.fim_rep, *plain_tokens(served, PROJECT)]
+        ids += [model.fim_rep, *plain_tokens(served, PROJECT)]
     for index, chunk in enumerate(chunks):
         text, name = chunk.get("text"), chunk.get("filename", "tmp")
         if not isinstance(text, str) or not isinstance(name, str):
@@ -56,15 +56,15 @@ def _extra(chunks: Sequence[dict[str, Any]], served: ServedModel) -> list[int]:
                 "input_extra",
             )
         if model.fim_sep >= 0:
-            made += [model.fim_sep, *plain_tokens(served, f"{name}\n")]
+            ids += [model.fim_sep, *plain_tokens(served, f"{name}\n")]
         else:
-            made += plain_tokens(served, SNIPPET)
-        made += plain_tokens(served, text)
+            ids += plain_tokens(served, SNIPPET)
+        ids += plain_tokens(served, text)
     if model.fim_sep >= 0:
-        made += [model.fim_sep, *plain_tokens(served, FILE)]
-    return made
+        ids += [model.fim_sep, *plain_tokens(served, FILE)]
+    return ids
 
 
-def _mixed(served: ServedModel, given: Any, field: str) -> list[int]:
-    ids = tokenize_mixed(given, served, add_special=False, parse_special=False, field=field)
+def _mixed(served: ServedModel, content: Any, field: str) -> list[int]:
+    ids = tokenize_mixed(content, served, add_special=False, parse_special=False, field=field)
     return [int(token) for token in ids]

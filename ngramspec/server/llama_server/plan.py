@@ -76,8 +76,8 @@ def plan_native(
 
 def _logprobs(body: NativeBody) -> int | None:
     """Return how many of the likeliest tokens to report; `logprobs` stands for `n_probs`."""
-    wanted = body.logprobs if body.n_probs is None else body.n_probs
-    return int(wanted or 0) or None
+    count = body.logprobs if body.n_probs is None else body.n_probs
+    return int(count or 0) or None
 
 
 def _prompts(

@@ -72,8 +72,8 @@ async def _save(
     saved = await _done(request, service, asyncio.wrap_future(future))
     path = _path(service, tenant, name)
     size = await _on_disk("save", path, lambda: _write(path, saved))
-    told = {"n_saved": int(saved.tokens.size), "n_written": size}
-    return _told(slot, name, told, "save_ms", started)
+    figures = {"n_saved": int(saved.tokens.size), "n_written": size}
+    return _told(slot, name, figures, "save_ms", started)
 
 
 async def _restore(
@@ -134,14 +134,14 @@ async def _on_disk(action: str, path: Path, work: Callable[[], T]) -> T:
     try:
         return await asyncio.to_thread(work)
     except FormatError as error:
-        told = str(error).replace(str(path), path.name)
-        raise bad_request(f"Unable to {action} slot: {told}", "filename") from error
+        message = str(error).replace(str(path), path.name)
+        raise bad_request(f"Unable to {action} slot: {message}", "filename") from error
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else "the file cannot be used"
-        told = f"Unable to {action} slot: {path.name}: {why}"
+        message = f"Unable to {action} slot: {path.name}: {why}"
         if error.errno in (errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR):
-            raise bad_request(told, "filename") from error
-        raise ApiError(500, told) from error
+            raise bad_request(message, "filename") from error
+        raise ApiError(500, message) from error
 
 
 def _write(path: Path, saved: SavedSlot) -> int:

@@ -186,8 +186,8 @@ class EngineCollector(Collector):
         yield make.counters(
             "source_wasted_tokens_total", text, ("source",), self._wasted.read(wasted)
         )
-        known = self._engine.seconds_saved()
-        saved = [((name,), known.get(name, math.nan)) for name in sources]
+        seconds = self._engine.seconds_saved()
+        saved = [((name,), seconds.get(name, math.nan)) for name in sources]
         text = "Estimate of the time that drafts of a source have saved, with minus if lost."
         yield make.gauges("source_saved_seconds", text, ("source",), saved)
         yield _per_position(make, sources)
@@ -279,8 +279,8 @@ def _of_pool(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
     contexts = sum(other.num_entries for other in successor_pools.values())
     text = "Contexts in the recycle pools of namespaces."
     yield make.gauge("namespace_successor_pool_contexts", text, contexts)
-    kept = sum(drafters.nbytes().values())
-    yield make.gauge("kept_bytes", "Memory kept for keys, namespaces and sizes.", kept)
+    num_bytes = sum(drafters.nbytes().values())
+    yield make.gauge("kept_bytes", "Memory kept for keys, namespaces and sizes.", num_bytes)
     if pool is not None:
         stats = pool.stats()
         for name, text, key in POOL_GAUGES:

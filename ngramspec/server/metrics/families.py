@@ -41,10 +41,10 @@ class MetricFamilies:
         rows: Iterable[Row],
     ) -> Metric:
         """Return a counter with one sample per combination of label values."""
-        made = CounterMetricFamily(self._full(name), text, labels=(*self._names, *labels))
+        family = CounterMetricFamily(self._full(name), text, labels=(*self._names, *labels))
         for key, value in rows:
-            made.add_metric((*self._values, *key), value)
-        return made
+            family.add_metric((*self._values, *key), value)
+        return family
 
     def gauge(self, name: str, text: str, value: float) -> Metric:
         """Return a gauge with one sample."""
@@ -58,16 +58,16 @@ class MetricFamilies:
         rows: Iterable[Row],
     ) -> Metric:
         """Return a gauge with one sample per combination of label values."""
-        made = GaugeMetricFamily(self._full(name), text, labels=(*self._names, *labels))
+        family = GaugeMetricFamily(self._full(name), text, labels=(*self._names, *labels))
         for key, value in rows:
-            made.add_metric((*self._values, *key), value)
-        return made
+            family.add_metric((*self._values, *key), value)
+        return family
 
     def histogram(self, name: str, text: str, histogram: Histogram) -> Metric:
         """Return a histogram."""
-        made = HistogramMetricFamily(self._full(name), text, labels=self._names)
-        made.add_metric(self._values, histogram.cumulative(), histogram.total)
-        return made
+        family = HistogramMetricFamily(self._full(name), text, labels=self._names)
+        family.add_metric(self._values, histogram.cumulative(), histogram.total)
+        return family
 
     def _full(self, name: str) -> str:
         return f"{self._prefix}:{name}"

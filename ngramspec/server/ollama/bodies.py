@@ -60,8 +60,8 @@ class OllamaBody(NamedBody):
     @property
     def unloads(self) -> bool:
         """Return whether the client asks to unload the model."""
-        kept = self.keep_alive
-        return bool(_NOTHING.fullmatch(kept)) if isinstance(kept, str) else kept == 0
+        duration = self.keep_alive
+        return bool(_NOTHING.fullmatch(duration)) if isinstance(duration, str) else duration == 0
 
     @property
     def speculation(self) -> dict[str, Any]:
@@ -69,17 +69,17 @@ class OllamaBody(NamedBody):
 
         The bounds of drafts may have the names that Modelfiles give them.
         """
-        given = {**(self.model_extra or {}), **(self.options or {})}
-        bounds = {of: given[name] for name, of in BOUNDS.items() if name in given}
-        return bounds | {name: value for name, value in given.items() if _is_speculative(name)}
+        members = {**(self.model_extra or {}), **(self.options or {})}
+        bounds = {of: members[name] for name, of in BOUNDS.items() if name in members}
+        return bounds | {name: value for name, value in members.items() if _is_speculative(name)}
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Return Ollama's own options."""
-        given = self.options or {}
+        options = self.options or {}
         return {
             name: value
-            for name, value in given.items()
+            for name, value in options.items()
             if not _is_speculative(name) and name not in BOUNDS
         }
 

@@ -35,11 +35,11 @@ def plan_embed(raw: bytes, served: ServedModel) -> EmbedPlan:
     body, embedder = parse(raw, EmbedBody), embedder_of(served)
     name = body.named(served)
     texts = ([body.input] if isinstance(body.input, str) else body.input) if body.input else []
-    made = [_tokens(text, served, body.truncate is not False) for text in texts]
-    if not all(ids.size for ids in made):
+    tokenized = [_tokens(text, served, body.truncate is not False) for text in texts]
+    if not all(ids.size for ids in tokenized):
         raise bad_request("input must not hold an empty text", "input")
-    check_size(made, embedder, "input")
-    return EmbedPlan(made, name, check_dimensions(body.dimensions, embedder.size))
+    check_size(tokenized, embedder, "input")
+    return EmbedPlan(tokenized, name, check_dimensions(body.dimensions, embedder.size))
 
 
 def plan_old_embed(raw: bytes, served: ServedModel) -> EmbedPlan:
@@ -54,21 +54,21 @@ def plan_old_embed(raw: bytes, served: ServedModel) -> EmbedPlan:
     return EmbedPlan(texts, name, embedder.size)
 
 
-def embed_json(plan: EmbedPlan, found: Sequence[Vectors]) -> dict[str, Any]:
+def embed_json(plan: EmbedPlan, vectors: Sequence[Vectors]) -> dict[str, Any]:
     """Return the answer of POST /api/embed."""
-    made = [normalized(_whole(vectors)[:, : plan.dimensions], EUCLIDEAN) for vectors in found]
+    embeddings = [normalized(_whole(matrix)[:, : plan.dimensions], EUCLIDEAN) for matrix in vectors]
     return {
         "model": plan.model,
-        "embeddings": [plain(vectors[0]) for vectors in made],
+        "embeddings": [plain(matrix[0]) for matrix in embeddings],
         "total_duration": int((time.perf_counter() - plan.began) * 1e9),
         "load_duration": 0,
         "prompt_eval_count": sum(map(len, plan.texts)),
     }
 
 
-def old_embed_json(plan: EmbedPlan, found: Sequence[Vectors]) -> dict[str, Any]:
+def old_embed_json(plan: EmbedPlan, vectors: Sequence[Vectors]) -> dict[str, Any]:
     """Return the answer of POST /api/embeddings: the vector as the model makes it."""
-    return {"embedding": plain(_whole(found[0])[0]) if found else []}
+    return {"embedding": plain(_whole(vectors[0])[0]) if vectors else []}
 
 
 def _whole(vectors: Vectors) -> Vectors:

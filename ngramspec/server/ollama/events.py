@@ -39,17 +39,17 @@ def ollama_json(
     """Return the whole answer as one object."""
     if not generations:
         return _idle(plan)
-    made = generations[0]
-    message = plan.format.message(made.text)
-    found = [
+    generation = generations[0]
+    message = plan.format.message(generation.text)
+    raw_calls = [
         {"id": call["id"], "index": index, **call["function"]}
         for index, call in enumerate(message.calls)
     ]
-    calls, loose = read_calls(found)
+    calls, loose = read_calls(raw_calls)
     shown = _shown(plan, message.content + loose, message.reasoning, calls)
-    final = {**_head(plan), **shown, **_last(plan, served, made)}
-    if made.logprobs:
-        final["logprobs"] = LogprobFormat(served).chat(made.logprobs)["content"]
+    final = {**_head(plan), **shown, **_last(plan, served, generation)}
+    if generation.logprobs:
+        final["logprobs"] = LogprobFormat(served).chat(generation.logprobs)["content"]
     return final
 
 
@@ -67,7 +67,7 @@ class OllamaEvents:
         self._generations = generations
         self._parser = plan.format.parser()
         self._calls: list[dict[str, Any]] = []  # found so far; the last may be incomplete
-        self._num_told = 0  # number of these already sent
+        self._num_sent = 0  # how many of these
         self._format = LogprobFormat(served)
         self._logprobs: list[dict[str, Any]] = []  # not yet sent
         self._start = b'{"model": ' + json_text(plan.model) + b', "created_at": "'
@@ -76,7 +76,7 @@ class OllamaEvents:
         if plan.chat:
             self._middle = b'", "message": {"role": "assistant", "content": '
             self._tail = b'}, "done": false}\n'
-        asked = [made.request.logprobs for made in generations]
+        asked = [generation.request.logprobs for generation in generations]
         self._quick = not plan.spans and asked == [None]
 
     def encode(self, items: Sequence[Item]) -> bytes:
@@ -130,7 +130,7 @@ class OllamaEvents:
     def _complete_calls(self, last: bool) -> tuple[list[dict[str, Any]], str]:
         """Return calls that were not sent yet, and at the end the text of an incomplete call."""
         until = len(self._calls) if last else self._parser.num_calls
-        fresh, self._num_told = self._calls[self._num_told : until], until
+        fresh, self._num_sent = self._calls[self._num_sent : until], until
         return read_calls(fresh)
 
     def _piece(
@@ -164,17 +164,18 @@ def _idle(plan: OllamaPlan) -> dict[str, Any]:
     return {**_head(plan), **_shown(plan, "", "", []), **done}
 
 
-def _last(plan: OllamaPlan, served: ServedModel, made: Generation) -> dict[str, Any]:
+def _last(plan: OllamaPlan, served: ServedModel, generation: Generation) -> dict[str, Any]:
     """Return the last members of an answer: why it ended, its tokens, counts and times."""
-    final: dict[str, Any] = {"done": True, "done_reason": made.finish_reason}
+    final: dict[str, Any] = {"done": True, "done_reason": generation.finish_reason}
     if plan.with_context:
-        final["context"] = [*made.request.prompt_ids.tolist(), *_answer_ids(served, made)]
-    return {**final, **counts_and_durations(made)}
+        prompt_ids = generation.request.prompt_ids.tolist()
+        final["context"] = [*prompt_ids, *_answer_ids(served, generation)]
+    return {**final, **counts_and_durations(generation)}
 
 
-def counts_and_durations(made: Generation) -> dict[str, int]:
+def counts_and_durations(generation: Generation) -> dict[str, int]:
     """Return counts, and times in nanoseconds; the parts add up to at most the total."""
-    times = made.timings
+    times = generation.timings
     load = _nanoseconds((times.started or times.finished) - times.submitted)
     prompt, decode = _nanoseconds(times.prompt_seconds), _nanoseconds(times.decode_seconds)
     return {
@@ -184,9 +185,9 @@ def counts_and_durations(made: Generation) -> dict[str, int]:
         "load_duration": load,
         "prompt_eval_count": times.num_prompt,
         "prompt_eval_duration": prompt,
-        "eval_count": len(made.token_ids),
+        "eval_count": len(generation.token_ids),
         "eval_duration": decode,
-        **draft_counts([made]),
+        **draft_counts([generation]),
     }
 
 
@@ -194,11 +195,11 @@ def _nanoseconds(seconds: float) -> int:
     return max(0, int(seconds * 1e9))
 
 
-def _answer_ids(served: ServedModel, made: Generation) -> list[int]:
+def _answer_ids(served: ServedModel, generation: Generation) -> list[int]:
     """Return the tokens of an answer without its stop text."""
-    if not made.stop_text:
-        return made.token_ids
-    return [int(token) for token in served.model.tokenize(made.text, add_special=False)]
+    if not generation.stop_text:
+        return generation.token_ids
+    return [int(token) for token in served.model.tokenize(generation.text, add_special=False)]
 
 
 def _add_call(calls: list[dict[str, Any]], delta: Delta) -> None:
@@ -216,7 +217,7 @@ def read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
     calls: With id, index, name, and arguments as text. Front ends tell parallel calls by the index:
     without it all are the first one to them.
     """
-    made: list[dict[str, Any]] = []
+    whole_calls: list[dict[str, Any]] = []
     loose = ""
     for call in calls:
         name, text = call["name"], call["arguments"]
@@ -226,10 +227,10 @@ def read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
             arguments = None
         if isinstance(arguments, dict):
             function = {"index": call["index"], "name": name, "arguments": arguments}
-            made.append({"id": call["id"], "function": function})
+            whole_calls.append({"id": call["id"], "function": function})
         else:
             loose += f'{{"name": {json.dumps(name)}, "arguments": {text}'
-    return made, loose
+    return whole_calls, loose
 
 
 def _line(value: dict[str, Any]) -> bytes:

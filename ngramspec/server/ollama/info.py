@@ -47,7 +47,7 @@ def running(served: ServedModel) -> dict[str, Any]:
 def show(served: ServedModel) -> dict[str, Any]:
     """Return all about the model."""
     recipe, view = served.recipe, ollama_view(served)
-    made = {
+    members = {
         "license": "\n".join(recipe.licenses),
         "modelfile": modelfile_text(served),
         "parameters": _parameters(served),
@@ -61,7 +61,7 @@ def show(served: ServedModel) -> dict[str, Any]:
         "modified_at": time_text(_modified(served)),
     }
     optional = ("license", "system", "messages", "parameters")
-    return {name: value for name, value in made.items() if value or name not in optional}
+    return {name: value for name, value in members.items() if value or name not in optional}
 
 
 def modelfile_text(served: ServedModel) -> str:
@@ -128,8 +128,8 @@ def _digest(served: ServedModel) -> str:
 def _details(served: ServedModel) -> dict[str, Any]:
     model, stored = served.model, served.recipe.stored
     family = (stored and stored.family) or model.architecture
-    given = model.metadata.get("general.file_type", "")
-    kind = int(given) if given.isdigit() else model.file_type
+    file_type = model.metadata.get("general.file_type", "")
+    kind = int(file_type) if file_type.isdigit() else model.file_type
     width = model.metadata.get(f"{model.architecture}.embedding_length", "")
     return {
         "parent_model": "",
@@ -162,12 +162,12 @@ def _parameters(served: ServedModel) -> str:
 
 def _model_info(served: ServedModel) -> dict[str, Any]:
     """Return the GGUF file's metadata with numbers as such."""
-    made: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         name: _typed(name, text)
         for name, text in served.model.metadata.items()
         if name not in LEFT_OUT
     }
-    return {**made, "general.parameter_count": served.model.num_params}
+    return {**metadata, "general.parameter_count": served.model.num_params}
 
 
 def _typed(name: str, text: str) -> Any:

@@ -14,8 +14,8 @@ def serves(served: ServedModel, name: str) -> bool:
     Ollama's store. A missing tag means "latest"; case does not count.
     """
     path, stored = served.model.path, served.recipe.name
-    known = [*served.ids, path.name, path.stem, *([stored.shown()] if stored else [])]
-    return _key(name) in map(_key, known)
+    names = [*served.ids, path.name, path.stem, *([stored.shown()] if stored else [])]
+    return _key(name) in map(_key, names)
 
 
 def listed_name(served: ServedModel) -> str:

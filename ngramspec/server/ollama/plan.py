@@ -121,24 +121,28 @@ def _options(body: OllamaBody, served: ServedModel) -> dict[str, Parameter]:
     Raises:
         InputError: A value of another type.
     """
-    given = {name: value for name, value in body.parameters.items() if value is not None}
-    made = {name: clamp_parameter(name, value) for name, value in given.items() if name in KINDS}
-    wanted, most = made.get("num_ctx", 0), served.engine.context_size
+    parameters = {name: value for name, value in body.parameters.items() if value is not None}
+    options = {
+        name: clamp_parameter(name, value) for name, value in parameters.items() if name in KINDS
+    }
+    num_ctx, most = options.get("num_ctx", 0), served.engine.context_size
     notes = {
-        "left out unknown options": sorted(set(given) - set(made)),
-        "brought into range": sorted(name for name in made if _changed(given[name], made[name])),
-        "settled at the server's start": sorted(OF_LOADING & set(made)),
+        "left out unknown options": sorted(set(parameters) - set(options)),
+        "brought into range": sorted(
+            name for name in options if _changed(parameters[name], options[name])
+        ),
+        "settled at the server's start": sorted(OF_LOADING & set(options)),
     }
     lines = [f"{what}: {', '.join(names)!a:.200}" for what, names in notes.items() if names]
-    if isinstance(wanted, int) and wanted > most:
-        lines.append(f"num_ctx is {wanted}, but a request has {most} tokens here: see --ctx-size")
+    if isinstance(num_ctx, int) and num_ctx > most:
+        lines.append(f"num_ctx is {num_ctx}, but a request has {most} tokens here: see --ctx-size")
     if lines:
         log.warning("%s", "; ".join(lines))
-    return made
+    return options
 
 
-def _changed(given: Any, made: Parameter) -> bool:
-    return not isinstance(made, tuple) and given != made
+def _changed(value: Any, clamped: Parameter) -> bool:
+    return not isinstance(clamped, tuple) and value != clamped
 
 
 def _sampling(options: Mapping[str, Any]) -> SamplingBody:
@@ -152,17 +156,17 @@ def _sampling(options: Mapping[str, Any]) -> SamplingBody:
 
 def _max_tokens(options: Mapping[str, Any]) -> int | None:
     """Return the largest number of tokens; -2 fills the context, -1 and 0 mean no limit."""
-    wanted = options.get("num_predict")
-    return None if wanted is None else (int(wanted) or -1)
+    limit = options.get("num_predict")
+    return None if limit is None else (int(limit) or -1)
 
 
-def _schema(given: str | dict[str, Any] | None) -> Any:
-    if given is None or given == "":
+def _schema(schema: str | dict[str, Any] | None) -> Any:
+    if schema is None or schema == "":
         return None
-    if isinstance(given, dict):
-        return given
-    if given == "json":
+    if isinstance(schema, dict):
+        return schema
+    if schema == "json":
         return ANY_OBJECT
     raise bad_request(
-        f'invalid format: {given!r:.80}; expected "json" or a valid JSON Schema object', "format"
+        f'invalid format: {schema!r:.80}; expected "json" or a valid JSON Schema object', "format"
     )

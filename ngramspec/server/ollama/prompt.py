@@ -50,14 +50,13 @@ def ollama_view(served: ServedModel, template: str | None = None) -> ServedModel
     if template is not None:
         recipe = replace(recipe, template=template, template_first=True)
         return replace(served, template=None, recipe=recipe)
-    known = recipe.template or (None if served.chat_template else PLAIN)
-    return replace(served, recipe=replace(recipe, template=known, template_first=True))
+    go_template = recipe.template or (None if served.chat_template else PLAIN)
+    return replace(served, recipe=replace(recipe, template=go_template, template_first=True))
 
 
 def capabilities(served: ServedModel) -> list[str]:
     """Return what the model can do, in Ollama's words."""
     view = ollama_view(served)
-    made = ["completion"]
     if view.go_template is None:
         names = {"tools"} if served.chat_capabilities.get("supports_tools") else set()
         names |= {"thinking"} if _reasons(view.chat_template) else set()
@@ -66,7 +65,7 @@ def capabilities(served: ServedModel) -> list[str]:
     names |= {"tools", "thinking"} & set(served.recipe.capabilities)
     if not missing_tokens(served):
         names.add("insert")
-    return made + [name for name in ("tools", "insert", "thinking") if name in names]
+    return ["completion", *(name for name in ("tools", "insert", "thinking") if name in names)]
 
 
 def chat_prompt(body: OllamaChatBody, served: ServedModel) -> OllamaPrompt:
@@ -166,8 +165,8 @@ def _fitting(
 
     def written(first: int) -> tuple[str, TokenIds | None, int]:
         """Return a text, its tokens, None if they are certainly too many, and their number."""
-        kept = [one for one in messages[:first] if one["role"] == "system"] + messages[first:]
-        text = _text(kept, view, tools, think)
+        remaining = [one for one in messages[:first] if one["role"] == "system"] + messages[first:]
+        text = _text(remaining, view, tools, think)
         if (least := least_tokens(text, view, size)) >= size:
             return text, None, least
         ids = view.model.tokenize_prompt(text)
@@ -186,8 +185,8 @@ def _fitting(
         return text, ids
     if written(last)[2] >= size:  # what is always kept is too long
         return whole(last)
-    wanted = body.parameters.get("num_predict")
-    asked = int(wanted) if isinstance(wanted, int | float) and wanted > 0 else size // 4
+    limit = body.parameters.get("num_predict")
+    asked = int(limit) if isinstance(limit, int | float) and limit > 0 else size // 4
     room = size - min(asked, size // 2)
     low, high = 1, last  # the last message stays whatever its size
     while low < high:
@@ -208,20 +207,20 @@ def _think(body: OllamaBody, view: ServedModel) -> dict[str, Any]:
     A model whose template does not mention thinking may still think, but is not told to.
     """
     able = "thinking" in capabilities(view)
-    wanted = able if body.think is None else body.think
-    if wanted == "max":  # Ollama's newest level; no template here knows more than high
-        wanted = "high"
-    if isinstance(wanted, str) and wanted not in LEVELS:
-        raise bad_request(f"think must be true, false, {', '.join(LEVELS)}, got {wanted!r}")
+    level = able if body.think is None else body.think
+    if level == "max":  # Ollama's newest level; no template here knows more than high
+        level = "high"
+    if isinstance(level, str) and level not in LEVELS:
+        raise bad_request(f"think must be true, false, {', '.join(LEVELS)}, got {level!r}")
     if body.think is None and not able:
         return {}
-    made: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": bool(wanted)}}
-    return {**made, "reasoning_effort": wanted} if isinstance(wanted, str) else made
+    members: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": bool(level)}}
+    return {**members, "reasoning_effort": level} if isinstance(level, str) else members
 
 
 def _reasons(template: str) -> bool:
-    known = any(format.fits(template) for format in REASONING_FORMATS)
-    return known or "enable_thinking" in template or call_format_of(template).reasons
+    has_marks = any(format.fits(template) for format in REASONING_FORMATS)
+    return has_marks or "enable_thinking" in template or call_format_of(template).reasons
 
 
 def _parses(think: Mapping[str, Any], template: str) -> bool:
@@ -231,18 +230,18 @@ def _parses(think: Mapping[str, Any], template: str) -> bool:
     return bool(think) and bool(think["chat_template_kwargs"]["enable_thinking"])
 
 
-def _message(given: Mapping[str, Any], index: int) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], index: int) -> dict[str, Any]:
     """Return one of Ollama's messages in OpenAI's shape."""
-    if given.get("images"):
+    if message.get("images"):
         raise bad_request("this server takes text only, no images", f"messages[{index}].images")
-    role = given.get("role")
+    role = message.get("role")
     if role not in ROLES:
         raise bad_request(f"messages[{index}].role must be one of {', '.join(ROLES)}", "messages")
-    made: dict[str, Any] = {"role": role, "content": given.get("content") or ""}
+    chat_message: dict[str, Any] = {"role": role, "content": message.get("content") or ""}
     for ollama, openai in (("thinking", "reasoning_content"), ("tool_name", "name")):
-        if given.get(ollama):
-            made[openai] = given[ollama]
+        if message.get(ollama):
+            chat_message[openai] = message[ollama]
     for name in ("tool_calls", "tool_call_id"):
-        if given.get(name):
-            made[name] = given[name]
-    return made
+        if message.get(name):
+            chat_message[name] = message[name]
+    return chat_message

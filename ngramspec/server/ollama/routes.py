@@ -70,8 +70,8 @@ async def pull(request: Request) -> Response:
     """Tell that the served model is here already; clients ask before they use it. Refuse others."""
     service = service_of(request)
     body = parse(await service.read(request, MAX_NAME_BODY), PullBody)
-    wanted = body.model or body.name
-    if wanted and not serves(service.served, wanted):
+    name = body.model or body.name
+    if name and not serves(service.served, name):
         raise not_supported(f"{_NO_CHANGES}; this one serves {listed_name(service.served)}")
     body.named(service.served)
     done = {"status": "success"}

@@ -35,8 +35,8 @@ class OpenAIBody(SamplingBody):
     @property
     def num_tokens(self) -> int | None:
         """Return the largest number of tokens, None = the server's default."""
-        given = (self.n_predict, self.max_completion_tokens, self.max_tokens)
-        return next((number for number in given if number is not None), None)
+        limits = (self.n_predict, self.max_completion_tokens, self.max_tokens)
+        return next((number for number in limits if number is not None), None)
 
     @property
     def is_strict(self) -> bool:
@@ -75,15 +75,15 @@ def schema_of(body: OpenAIBody) -> tuple[Any, str]:
     Raises:
         ApiError: The response format is not known, or lacks its schema.
     """
-    given = body.response_format
-    if given is None:
+    response_format = body.response_format
+    if response_format is None:
         return body.json_schema, "json_schema"
-    kind, schema = given.get("type", "text"), body.json_schema
+    kind, schema = response_format.get("type", "text"), body.json_schema
     if kind == "json_object":
-        schema = given.get("schema", schema)
+        schema = response_format.get("schema", schema)
         schema = ANY_OBJECT if schema is None else schema
     elif kind == "json_schema":
-        wrapper = given.get("json_schema", given)
+        wrapper = response_format.get("json_schema", response_format)
         schema = wrapper.get("schema") if isinstance(wrapper, dict) else None
         if schema is None:
             raise bad_request("response_format.json_schema must have a schema", "response_format")

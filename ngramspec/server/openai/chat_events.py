@@ -25,21 +25,21 @@ def chat_json(
     """Return the chat.completion object."""
     logprobs = LogprobFormat(served, plan.requests[0].post_sampling_probs)
     choices, reasoning = [], 0
-    for index, made in enumerate(generations):
+    for index, generation in enumerate(generations):
         parser = plan.format.parser()
-        message = parser.message(made.text)
-        reasoning += reasoning_tokens(made, parser.thoughts, served.model)
+        message = parser.message(generation.text)
+        reasoning += reasoning_tokens(generation, parser.thoughts, served.model)
         if not plan.shows_reasoning:
             message.reasoning = ""
-        reason = "tool_calls" if parser.completed and made.finish_reason == "stop" else None
+        reason = "tool_calls" if parser.completed and generation.finish_reason == "stop" else None
         choice: dict[str, Any] = {
             "index": index,
             "message": message.as_json(plan.format.tools),
             "logprobs": None,
-            "finish_reason": reason or made.finish_reason,
+            "finish_reason": reason or generation.finish_reason,
         }
-        if made.request.logprobs is not None:
-            choice["logprobs"] = logprobs.chat(made.logprobs)
+        if generation.request.logprobs is not None:
+            choice["logprobs"] = logprobs.chat(generation.logprobs)
         choices.append(choice)
     return {
         **head(served, "chat.completion", generations),
@@ -76,8 +76,8 @@ class ChatEvents(OpenAIEvents):
             if chunk.progress is not None or not self._begun[index]:
                 self._begun[index] = True
                 role = {"role": "assistant", "content": None}
-                told = optional_members(chunk, False, False)  # the progress
-                parts.append(self._event(index, role, extra=told))
+                progress = optional_members(chunk, False, False)
+                parts.append(self._event(index, role, extra=progress))
             if chunk.progress is not None:
                 continue
             if self._quick and self._parsers[index].plain and chunk.finish_reason is None:
@@ -90,7 +90,9 @@ class ChatEvents(OpenAIEvents):
     def reasoning_tokens(self) -> int:
         """Return how many tokens of the finished generations are reasoning."""
         pairs = zip(self._generations, self._parsers, strict=True)
-        return sum(reasoning_tokens(made, one.thoughts, self._model) for made, one in pairs)
+        return sum(
+            reasoning_tokens(generation, one.thoughts, self._model) for generation, one in pairs
+        )
 
     def _encode_slowly(self, parts: list[bytes], index: int, chunk: Chunk) -> None:
         """Add the events of a chunk that is more than a piece of text."""

@@ -23,15 +23,15 @@ def completion_json(
     """Return the text_completion object."""
     logprobs = LogprobFormat(served, plan.requests[0].post_sampling_probs)
     choices = []
-    for index, (made, echo) in enumerate(zip(generations, plan.echoes, strict=True)):
+    for index, (generation, echo) in enumerate(zip(generations, plan.echoes, strict=True)):
         choice: dict[str, Any] = {
-            "text": echo + made.text,
+            "text": echo + generation.text,
             "index": index,
             "logprobs": None,
-            "finish_reason": made.finish_reason,
+            "finish_reason": generation.finish_reason,
         }
-        if made.request.logprobs is not None:
-            choice["logprobs"] = logprobs.completion(made.logprobs, 0)
+        if generation.request.logprobs is not None:
+            choice["logprobs"] = logprobs.completion(generation.logprobs, 0)
         choices.append(choice)
     return {
         **head(served, "text_completion", generations),

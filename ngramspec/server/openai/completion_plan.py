@@ -106,11 +106,11 @@ def _echoes(
     """
     if not body.echo:
         return [""] * len(prompts)
-    made = []
-    for given, prompt_ids in zip(listed(body.prompt), prompts, strict=True):
-        text = given["prompt_string"] if isinstance(given, dict) else given
-        made.append(text if isinstance(text, str) else served.model.detokenize(prompt_ids))
-    return made
+    echoes = []
+    for prompt, prompt_ids in zip(listed(body.prompt), prompts, strict=True):
+        text = prompt["prompt_string"] if isinstance(prompt, dict) else prompt
+        echoes.append(text if isinstance(text, str) else served.model.detokenize(prompt_ids))
+    return echoes
 
 
 def _logprobs(body: CompletionBody) -> int | None:

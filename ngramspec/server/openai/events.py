@@ -50,9 +50,9 @@ class OpenAIEvents:
         self._common = head(served, kind, generations)
         if plan.include_usage:
             self._common["usage"] = None
-        with_logprobs = any(made.request.logprobs is not None for made in generations)
+        with_logprobs = any(generation.request.logprobs is not None for generation in generations)
         # Most events are a text between bytes prepared ahead: see encode.
-        with_progress = any(made.request.progress for made in generations)
+        with_progress = any(generation.request.progress for generation in generations)
         self._quick = not (with_logprobs or with_progress or any(self._members))
 
     def heads(self, field: bytes) -> list[bytes]:
@@ -98,8 +98,7 @@ def verbose_of(
     """Return llama-server's `__verbose` if the request wants it: the first answer's own object."""
     if not plan.verbose:
         return {}
-    made = native_object(generations[0], served, 0, stream=False, tokens=True)
-    return {"__verbose": made}
+    return {"__verbose": native_object(generations[0], served, 0, stream=False, tokens=True)}
 
 
 def usage_of(
@@ -112,11 +111,11 @@ def usage_of(
         choices: Number of consecutive generations that belong to one prompt, which counts once.
         reasoning: How many of all their tokens are reasoning.
     """
-    firsts = [made.timings for made in generations[::choices]]
+    firsts = [generation.timings for generation in generations[::choices]]
     prompt = sum(t.num_prompt for t in firsts)
-    completion = sum(made.num_tokens for made in generations)
-    accepted = sum(made.timings.num_prediction_accepted for made in generations)
-    rejected = sum(made.timings.num_prediction_rejected for made in generations)
+    completion = sum(generation.num_tokens for generation in generations)
+    accepted = sum(generation.timings.num_prediction_accepted for generation in generations)
+    rejected = sum(generation.timings.num_prediction_rejected for generation in generations)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

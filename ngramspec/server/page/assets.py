@@ -71,8 +71,8 @@ class Asset:
         zips = "gzip" in asked.get("accept-encoding", "")
         tag = f'"{self.tag}{"-gzip" if zips else ""}"'
         headers = {**HEADERS, "etag": tag, "content-type": self.media_type}
-        known = asked.get("if-none-match", "")
-        if known.strip() == "*" or tag in [one.strip() for one in known.split(",")]:
+        etags = asked.get("if-none-match", "")
+        if etags.strip() == "*" or tag in [one.strip() for one in etags.split(",")]:
             return Response(status_code=304, headers=headers)
         if zips:
             return Response(self.zipped, headers={**headers, "content-encoding": "gzip"})
@@ -81,10 +81,10 @@ class Asset:
 
 def page_assets() -> dict[str, Asset]:
     """Return the files of the page by their paths: index.html at /, the others below /page/."""
-    made = {f"/page/{path}": asset for path, asset in _found(files("ngramspec.server") / "page")}
-    made["/"] = made.pop("/page/index.html")
-    made["/favicon.ico"] = made["/page/favicon.svg"]
-    return made
+    assets = {f"/page/{path}": asset for path, asset in _found(files("ngramspec.server") / "page")}
+    assets["/"] = assets.pop("/page/index.html")
+    assets["/favicon.ico"] = assets["/page/favicon.svg"]
+    return assets
 
 
 def _found(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Asset]]:

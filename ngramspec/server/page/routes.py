@@ -23,7 +23,7 @@ def page_routes(service: Service) -> list[Route]:
     """Return the routes of the page and of its figures; without the page / is a line of text."""
     if not service.settings.page:
         return routes(_running, "/")
-    made = [route for path, one in ASSETS.items() for route in routes(_answer(one), path)]
+    asset_routes = [route for path, one in ASSETS.items() for route in routes(_answer(one), path)]
 
     async def live(request: Request) -> Response:
         if not service.settings.exposes_live:
@@ -31,7 +31,7 @@ def page_routes(service: Service) -> list[Route]:
         # in a thread: drafters may hold their locks for a while
         return json_response(await asyncio.to_thread(engine_counters, service.served.engine))
 
-    return [*made, *routes(live, "/v1/ngramspec/live")]
+    return [*asset_routes, *routes(live, "/v1/ngramspec/live")]
 
 
 async def _running(request: Request) -> Response:

@@ -30,11 +30,11 @@ class LogprobFormat:
         """Return the `logprobs` of a chat choice."""
         if self._sampled:
             return {"content": self.native(logprobs), "refusal": None}
-        return {"content": [self._entry(made) for made in logprobs], "refusal": None}
+        return {"content": [self._entry(sample) for sample in logprobs], "refusal": None}
 
     def native(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
         """Return llama-server's `completion_probabilities`."""
-        return [self._native_entry(made) for made in logprobs]
+        return [self._native_entry(sample) for sample in logprobs]
 
     def completion(self, logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
         """Return the `logprobs` of a text completion.
@@ -43,38 +43,38 @@ class LogprobFormat:
         """
         if self._sampled:
             return {"content": self.native(logprobs)}
-        tokens = [self._text(made.token_id) for made in logprobs]
+        tokens = [self._text(sample.token_id) for sample in logprobs]
         offsets = []
         for text in tokens:
             offsets.append(offset)
             offset += len(text)
         return {
             "tokens": tokens,
-            "token_logprobs": [_finite(made.logprob) for made in logprobs],
-            "top_logprobs": [self._by_text(made.top) for made in logprobs],
+            "token_logprobs": [_finite(sample.logprob) for sample in logprobs],
+            "top_logprobs": [self._by_text(sample.top) for sample in logprobs],
             "text_offset": offsets,
         }
 
     def _by_text(self, top: Sequence[tuple[int, float]]) -> dict[str, float]:
         """Return the likeliest tokens' values by text; of equal texts the likeliest counts."""
-        made: dict[str, float] = {}
+        values: dict[str, float] = {}
         for token, value in top:
-            made.setdefault(self._text(token), _finite(value))
-        return made
+            values.setdefault(self._text(token), _finite(value))
+        return values
 
-    def _entry(self, made: TokenLogprob) -> dict[str, Any]:
-        top = [self._one(token, value) for token, value in made.top]
-        return {**self._one(made.token_id, made.logprob), "top_logprobs": top}
+    def _entry(self, sample: TokenLogprob) -> dict[str, Any]:
+        top = [self._one(token, value) for token, value in sample.top]
+        return {**self._one(sample.token_id, sample.logprob), "top_logprobs": top}
 
-    def _native_entry(self, made: TokenLogprob) -> dict[str, Any]:
-        top = [{"id": token, **self._one(token, value)} for token, value in made.top]
-        entry = {"id": made.token_id, **self._one(made.token_id, made.logprob)}
+    def _native_entry(self, sample: TokenLogprob) -> dict[str, Any]:
+        top = [{"id": token, **self._one(token, value)} for token, value in sample.top]
+        entry = {"id": sample.token_id, **self._one(sample.token_id, sample.logprob)}
         return {**entry, "top_probs" if self._sampled else "top_logprobs": top}
 
     def _one(self, token_id: int, value: float) -> dict[str, Any]:
         piece = self._piece(token_id, True)
-        told = {"prob": math.exp(value)} if self._sampled else {"logprob": _finite(value)}
-        return {"token": piece.decode("utf-8", "replace"), **told, "bytes": list(piece)}
+        likelihood = {"prob": math.exp(value)} if self._sampled else {"logprob": _finite(value)}
+        return {"token": piece.decode("utf-8", "replace"), **likelihood, "bytes": list(piece)}
 
     def _text(self, token_id: int) -> str:
         return self._piece(token_id, True).decode("utf-8", "replace")

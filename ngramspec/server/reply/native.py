@@ -14,38 +14,38 @@ if TYPE_CHECKING:
 
 
 def native_object(
-    made: Generation, served: ServedModel, index: int, *, stream: bool, tokens: bool
+    generation: Generation, served: ServedModel, index: int, *, stream: bool, tokens: bool
 ) -> dict[str, Any]:
     """Return the object of a finished answer.
 
     stream: Log-probabilities came with earlier events. tokens: With the ids of all tokens.
     """
-    request, predicted = made.request, made.num_tokens
-    discarded = made.timings.num_discarded
-    size = made.timings.num_prompt + predicted - discarded
-    full = made.finish_reason == "length" and size >= served.engine.context_size
+    request, predicted = generation.request, generation.num_tokens
+    discarded = generation.timings.num_discarded
+    size = generation.timings.num_prompt + predicted - discarded
+    full = generation.finish_reason == "length" and size >= served.engine.context_size
     final: dict[str, Any] = {
         "index": index,
-        "content": made.text,
-        "tokens": made.token_ids if tokens else [],
-        "id_slot": made.slot,
+        "content": generation.text,
+        "tokens": generation.token_ids if tokens else [],
+        "id_slot": generation.slot,
         "stop": True,
         "model": served.name,
         "tokens_predicted": predicted,
-        "tokens_evaluated": made.timings.num_prompt,
-        "generation_settings": generation_settings(request, served, made.seed, stream),
+        "tokens_evaluated": generation.timings.num_prompt,
+        "generation_settings": generation_settings(request, served, generation.seed, stream),
         "prompt": served.model.detokenize(request.prompt_ids, special=True),
-        "has_new_line": "\n" in made.text,
+        "has_new_line": "\n" in generation.text,
         "truncated": full or discarded > 0,
-        "stop_type": _stop_type(made),
-        "stopping_word": made.stop_text,
-        "tokens_cached": size - (_stop_type(made) != "eos"),  # the newest is not in the cache
-        "timings": timings_of([made]),
+        "stop_type": _stop_type(generation),
+        "stopping_word": generation.stop_text,
+        "tokens_cached": size - (_stop_type(generation) != "eos"),  # the newest is not in the cache
+        "timings": timings_of([generation]),
     }
-    if made.logprobs and not stream:
+    if generation.logprobs and not stream:
         final["completion_probabilities"] = LogprobFormat(
             served, request.post_sampling_probs
-        ).native(made.logprobs)
+        ).native(generation.logprobs)
     return final
 
 
@@ -53,8 +53,8 @@ def generation_settings(
     request: Request, served: ServedModel, seed: int, stream: bool
 ) -> dict[str, Any]:
     """Return llama-server's view of a request's parameters."""
-    wanted = request.speculation
-    types = served.engine.types_of(wanted)
+    speculation = request.speculation
+    types = served.engine.types_of(speculation)
     sampling = sampling_settings(request.sampling)
     if request.sampling.ignore_eos and served.model.eos >= 0:
         sampling["logit_bias"] = [
@@ -72,7 +72,7 @@ def generation_settings(
         "stream": stream,
         "n_probs": request.logprobs or 0,
         "speculative.types": ",".join(types) or "none",
-        "speculative.n_max": wanted.max_draft,
+        "speculative.n_max": speculation.max_draft,
         "timings_per_token": False,
         "post_sampling_probs": request.post_sampling_probs,
         "lora": [{"id": number, "scale": scale} for number, scale in request.adapters],
@@ -81,23 +81,23 @@ def generation_settings(
 
 def sampling_settings(sampling: Sampling) -> dict[str, Any]:
     """Return the sampling parameters under llama-server's names."""
-    made = {name: value for name, value in vars(sampling).items() if name != "seed"}
-    made["samplers"] = list(sampling.samplers)
-    made["logit_bias"] = [
+    settings = {name: value for name, value in vars(sampling).items() if name != "seed"}
+    settings["samplers"] = list(sampling.samplers)
+    settings["logit_bias"] = [
         {"token": token, "bias": bias if math.isfinite(bias) else None}
         for token, bias in sampling.logit_bias.items()
     ]
-    made["dry_sequence_breakers"] = list(sampling.dry_sequence_breakers)
-    return made
+    settings["dry_sequence_breakers"] = list(sampling.dry_sequence_breakers)
+    return settings
 
 
 def _keep(request: Request, served: ServedModel) -> int:
     """Return n_keep as the client wrote it, -1 for the whole prompt."""
-    kept = request.num_keep - served.model.add_bos
-    return -1 if kept == request.prompt_ids.size else kept
+    num_keep = request.num_keep - served.model.add_bos
+    return -1 if num_keep == request.prompt_ids.size else num_keep
 
 
-def _stop_type(made: Generation) -> str:
-    if made.finish_reason == "length":
+def _stop_type(generation: Generation) -> str:
+    if generation.finish_reason == "length":
         return "limit"
-    return "word" if made.stop_text else "eos"
+    return "word" if generation.stop_text else "eos"

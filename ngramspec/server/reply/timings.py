@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 def timings_of(generations: Sequence[Generation]) -> dict[str, Any]:
     """Return llama-server's timings; for several generations, summed counts and longest times."""
-    all_timings = [made.timings for made in generations]
+    all_timings = [generation.timings for generation in generations]
     cached = sum(t.num_cached for t in all_timings)
     prompt = sum(t.num_prompt - t.num_cached for t in all_timings)
-    predicted = sum(made.num_tokens for made in generations)
+    predicted = sum(generation.num_tokens for generation in generations)
     # The first token of an answer comes from the prompt's decode.
-    steps = sum(max(0, made.num_tokens - 1) for made in generations)
+    steps = sum(max(0, generation.num_tokens - 1) for generation in generations)
     predicted_ms = round(1e3 * max(t.decode_seconds for t in all_timings), 3)
-    made = {
+    return {
         **_prompt_timings(cached, prompt, max(t.prompt_seconds for t in all_timings)),
         "predicted_n": predicted,
         "predicted_ms": predicted_ms,
         "predicted_per_token_ms": _per(predicted_ms, steps),
         "predicted_per_second": _per(1e3 * steps, predicted_ms),
+        **draft_counts(generations),
     }
-    return {**made, **draft_counts(generations)}
 
 
 def draft_counts(generations: Sequence[Generation]) -> dict[str, int]:
     """Return drafted and accepted tokens under llama-server's names; nothing without drafts."""
-    all_timings = [made.timings for made in generations]
+    all_timings = [generation.timings for generation in generations]
     drafted = sum(t.num_draft_tokens for t in all_timings)
     accepted = sum(t.num_accepted_tokens for t in all_timings)
     return {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
@@ -54,25 +54,25 @@ def optional_members(chunk: Chunk, timings: bool, spans: bool) -> dict[str, Any]
     with True if accepted draft tokens made it, and the number of accepted tokens. A chunk with the
     progress of the prompt has "prompt_progress" besides.
     """
-    made: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     if chunk.progress is not None:
         total, cached, processed, seconds = chunk.progress
-        made["prompt_progress"] = {
+        members["prompt_progress"] = {
             "total": total,
             "cache": cached,
             "processed": processed,
             "time_ms": int(1e3 * seconds),
         }
     if timings:
-        made["timings"] = timings_of([chunk.generation])
+        members["timings"] = timings_of([chunk.generation])
     if timings and chunk.progress is not None:
         read = max(0, chunk.progress.processed - chunk.progress.cached)
         seconds = chunk.progress.seconds if read else 0.0
-        made["timings"] |= _prompt_timings(chunk.progress.cached, read, seconds)
+        members["timings"] |= _prompt_timings(chunk.progress.cached, read, seconds)
     if spans:
         pieces = [[text, accepted] for text, accepted in chunk.spans]
-        made["speculative"] = {"accepted": chunk.num_accepted, "spans": pieces}
-    return made
+        members["speculative"] = {"accepted": chunk.num_accepted, "spans": pieces}
+    return members
 
 
 def _per(amount: float, count: float) -> float:

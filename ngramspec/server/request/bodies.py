@@ -46,9 +46,9 @@ def at_most(most: int) -> BeforeValidator:
 
     def check(value: Any) -> Any:
         if isinstance(value, (list, dict)) and len(value) > most:
-            told = {"most": most, "given": len(value)}
+            context = {"most": most, "given": len(value)}
             raise PydanticCustomError(
-                "bound", "must have at most {most} members, got {given}", told
+                "bound", "must have at most {most} members, got {given}", context
             )
         return value
 
@@ -165,7 +165,7 @@ def parse(raw: bytes, model: type[B]) -> B:
     if not isinstance(data, dict):
         raise bad_request("the body must be a JSON object")
     try:
-        made = model.model_validate(data)
+        body = model.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         if not first["loc"]:  # the name of a field is wrong, not its value
@@ -174,10 +174,10 @@ def parse(raw: bytes, model: type[B]) -> B:
         what = {"missing": "is required", "bound": first["msg"]}.get(first["type"])
         what = what or f"is wrong: {first['msg']}"
         raise bad_request(f"{field} {what}", param=field) from error
-    extra = made.model_extra or {}
+    extra = body.model_extra or {}
     if unknown := [name for name in extra if name.partition(".")[0] not in READ_ELSEWHERE]:
         log.debug("unknown fields: %a", ", ".join(unknown)[:MAX_NAMES])
-    return made
+    return body
 
 
 def _place(loc: Sequence[str | int], model: type[BaseModel]) -> str:

@@ -59,12 +59,12 @@ def make_requests(
     """
     check_draft_model((body.model_extra or {}).get("draft_model"), served)
     sampling = sampling_of(body, served, grammar)
-    wanted = served.max_tokens if max_tokens is None else max_tokens
-    fills = wanted == FILL
-    wanted = min(max(-1, wanted), MAX_COUNT)
+    limit = served.max_tokens if max_tokens is None else max_tokens
+    fills = limit == FILL
+    limit = min(max(-1, limit), MAX_COUNT)
     field, reported = logprobs
     if reported is not None:
-        wanted = _reported(wanted, field, reported, len(prompts) * choices, served)
+        limit = _reported(limit, field, reported, len(prompts) * choices, served)
     same: dict[str, Any] = {
         "min_indent": min(max(0, body.n_indent or 0), MAX_COUNT),
         "num_discard": min(max(0, body.n_discard or 0), MAX_COUNT),
@@ -89,7 +89,7 @@ def make_requests(
     return [
         Request(
             prompt_ids=prompt_ids,
-            max_tokens=_filling(wanted, prompt_ids, served) if fills else wanted,
+            max_tokens=_filling(limit, prompt_ids, served) if fills else limit,
             sampling=with_seed(sampling, index),
             num_keep=_keep(body, prompt_ids, served),
             reasoning_budget=budget,
@@ -111,7 +111,7 @@ def check_choices(settings: ServerSettings, choices: int) -> None:
         raise bad_request(f"a request must have 1..{most} generations, got {choices}", "n")
 
 
-def _reported(wanted: int, field: str, reported: int, generations: int, served: ServedModel) -> int:
+def _reported(limit: int, field: str, reported: int, generations: int, served: ServedModel) -> int:
     """Return how many tokens an answer with log-probabilities may have; they are kept to its end.
 
     Raises:
@@ -121,32 +121,32 @@ def _reported(wanted: int, field: str, reported: int, generations: int, served: 
         raise bad_request(f"{field} must be in 0..{MAX_LOGPROBS}, got {reported}", field)
     most = MAX_REPORTED // ((reported + 1) * generations)
     longest = MAX_COUNT if served.engine.context_shift else served.engine.context_size
-    if min(wanted, longest) > most:
+    if min(limit, longest) > most:
         raise bad_request(
             f"{field} must be less: with {reported} and {generations} generations an answer can "
-            f"have at most {most} tokens, but {wanted} were requested",
+            f"have at most {most} tokens, but {limit} were requested",
             field,
         )
-    return most if wanted < 0 else wanted
+    return most if limit < 0 else limit
 
 
-def _filling(wanted: int, prompt_ids: TokenIds, served: ServedModel) -> int:
-    """Return how many tokens fill the context behind a prompt, `wanted` at most unless it is -1."""
+def _filling(limit: int, prompt_ids: TokenIds, served: ServedModel) -> int:
+    """Return how many tokens fill the context behind a prompt, `limit` at most unless it is -1."""
     room = served.engine.context_size - int(prompt_ids.size)
-    return room if wanted < 0 else min(wanted, room)
+    return room if limit < 0 else min(limit, room)
 
 
 def _adapters(body: SamplingBody, served: ServedModel) -> Adapters:
     """Return the LoRA adapters of a request, or the server's if it says nothing."""
-    wanted = (body.model_extra or {}).get("lora")
-    return served.adapters.applied if wanted in (None, []) else served.adapters.chosen(wanted)
+    entries = (body.model_extra or {}).get("lora")
+    return served.adapters.applied if entries in (None, []) else served.adapters.chosen(entries)
 
 
 def _keep(body: SamplingBody, prompt_ids: TokenIds, served: ServedModel) -> int:
     """Return how many tokens a context shift keeps: one more for the begin token."""
-    wanted = served.num_keep if body.n_keep is None else body.n_keep
-    kept = int(prompt_ids.size) if wanted < 0 else wanted
-    return min(kept, MAX_COUNT - 1) + served.model.add_bos
+    num_keep = served.num_keep if body.n_keep is None else body.n_keep
+    count = int(prompt_ids.size) if num_keep < 0 else num_keep
+    return min(count, MAX_COUNT - 1) + served.model.add_bos
 
 
 def _slot(body: SamplingBody, served: ServedModel) -> int:
@@ -159,5 +159,5 @@ def _slot(body: SamplingBody, served: ServedModel) -> int:
 
 def _timeout(body: SamplingBody, settings: ServerSettings) -> float:
     """Return the seconds that a generation can run."""
-    wanted = body.t_max_predict_ms or 0
-    return min(settings.request_timeout, wanted / 1e3) if wanted > 0 else settings.request_timeout
+    ms = body.t_max_predict_ms or 0
+    return min(settings.request_timeout, ms / 1e3) if ms > 0 else settings.request_timeout

@@ -18,10 +18,10 @@ def finite_json(raw: bytes | str) -> Any:
 
 
 def _finite(digits: str) -> float:
-    made = float(digits)
-    if math.isinf(made):
+    number = float(digits)
+    if math.isinf(number):
         _refuse(digits)
-    return made
+    return number
 
 
 def _refuse(number: str) -> NoReturn:

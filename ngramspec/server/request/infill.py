@@ -15,8 +15,8 @@ from ngramspec.server.request.bodies import SamplingBody
 def missing_tokens(served: ServedModel) -> str:
     """Return which tokens a model lacks to fill in the middle, "" when it has all."""
     model = served.model
-    wanted = {"prefix": model.fim_pre, "suffix": model.fim_suf, "middle": model.fim_mid}
-    return " ".join(f"{name} token is missing." for name, token in wanted.items() if token < 0)
+    tokens = {"prefix": model.fim_pre, "suffix": model.fim_suf, "middle": model.fim_mid}
+    return " ".join(f"{name} token is missing." for name, token in tokens.items() if token < 0)
 
 
 def check_layout(body: SamplingBody) -> None:

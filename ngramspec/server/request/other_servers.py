@@ -74,16 +74,16 @@ SAME_WINDOW = ("frequency_penalty", "presence_penalty")
 WHOLE_CONTEXT = -1
 
 
-def own_fields(body: Members, known: Collection[str]) -> Members:
+def own_fields(body: Members, fields: Collection[str]) -> Members:
     """Return the members of a body, those of other servers under the names that they have here.
 
-    known: The fields that such a body has itself.
+    fields: The fields that such a body has itself.
 
     Raises:
         ApiError: A member would change the answer, and cannot be followed here or beside another.
     """
     for name, instead in REFUSED.items():
-        if name in body and name not in known and not _says_nothing(name, body[name]):
+        if name in body and name not in fields and not _says_nothing(name, body[name]):
             raise _refusal(name, instead)
     foreign = {name: value for name, value in body.items() if name in TAKEN}
     if not foreign:
@@ -91,15 +91,15 @@ def own_fields(body: Members, known: Collection[str]) -> Members:
     own = {name: value for name, value in body.items() if name not in TAKEN}
     forms = _forms(own)
     for name, value in foreign.items():
-        for ours, made in TAKEN[name](name, value, own).items():
+        for ours, setting in TAKEN[name](name, value, own).items():
             if ours in FORMS:
                 forms.append(name)
                 if len(forms) > 1:
                     both = " and ".join(forms)
                     raise bad_request(f"{both} exclude one another: give one of them", name)
-            elif own.get(ours) not in (None, made):
+            elif own.get(ours) not in (None, setting):
                 raise bad_request(f"{name} and {ours} differ: give one of them", name)
-            own[ours] = made
+            own[ours] = setting
     return own
 
 
@@ -117,23 +117,23 @@ def _refusal(name: str, instead: str) -> ApiError:
 
 def _forms(body: Members) -> list[str]:
     """Return the members of our own that say what the text of the answer must be."""
-    found = {name: body.get(name) for name in (*FORMS, "response_format", "output_format")}
+    forms = {name: body.get(name) for name in (*FORMS, "response_format", "output_format")}
     for name in ("text", "output_config"):
         if isinstance(body.get(name), dict):
-            found[f"{name}.format"] = body[name].get("format")
-    return [name for name, value in found.items() if value not in (None, "", {"type": "text"})]
+            forms[f"{name}.format"] = body[name].get("format")
+    return [name for name, value in forms.items() if value not in (None, "", {"type": "text"})]
 
 
 def _schema(name: str, value: Any, own: Members) -> Members:
     if value is None or value == "":
         return {}
     try:
-        made = finite_json(value) if isinstance(value, str) else value
+        schema = finite_json(value) if isinstance(value, str) else value
     except (ValueError, RecursionError) as error:
         raise bad_request(f"{name} is no JSON: {error}", name) from error
-    if not isinstance(made, dict):
+    if not isinstance(schema, dict):
         raise bad_request(f"{name} must be a JSON schema, an object or its text", name)
-    return {"json_schema": made}
+    return {"json_schema": schema}
 
 
 def _grammar(name: str, value: Any, own: Members) -> Members:
@@ -164,14 +164,14 @@ def _outputs(name: str, value: Any, own: Members) -> Members:
         return {}
     if not isinstance(value, dict):
         raise bad_request(f"{name} must be an object", name)
-    made: list[Members] = []
-    for member, given in value.items():
+    outputs: list[Members] = []
+    for member, constraint in value.items():
         path = f"{name}.{member:.40}"
         if member in OUTPUTS:
-            made.append(OUTPUTS[member](path, given, own))
-        elif given:
+            outputs.append(OUTPUTS[member](path, constraint, own))
+        elif constraint:
             raise _refusal(path, "use json, choice or grammar")
-    asked = [one for one in made if one]
+    asked = [one for one in outputs if one]
     if len(asked) > 1:
         raise bad_request(f"{name} must have one of {', '.join(OUTPUTS)}", name)
     return asked[0] if asked else {}
@@ -186,15 +186,15 @@ def _penalty(name: str, value: Any, own: Members) -> Members:
         return {}
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise bad_request(f"{name} must be a number", name)
-    given = own.get("repeat_penalty")
-    if value == 1 or value == given:
-        return {"repeat_penalty": 1.0 if given is None else given}
+    repeat_penalty = own.get("repeat_penalty")
+    if value == 1 or value == repeat_penalty:
+        return {"repeat_penalty": 1.0 if repeat_penalty is None else repeat_penalty}
     for other in SAME_WINDOW:
         if own.get(other):
             words = f"{name} cannot be used with {other}: use repeat_penalty and repeat_last_n"
             raise bad_request(words, name)
-    made: Members = {"repeat_penalty": value, "repeat_last_n": WHOLE_CONTEXT}
-    return made | dict.fromkeys(SAME_WINDOW, 0.0)  # not the server's own, of a longer text
+    penalties: Members = {"repeat_penalty": value, "repeat_last_n": WHOLE_CONTEXT}
+    return penalties | dict.fromkeys(SAME_WINDOW, 0.0)  # not the server's own, of a longer text
 
 
 def _budget(name: str, value: Any, own: Members) -> Members:

@@ -18,7 +18,7 @@ MAX_TEXTS = 2048  # among token ids, each tokenized by itself
 
 
 def prompts_of(
-    given: Any,
+    prompt: Any,
     served: ServedModel,
     settings: ServerSettings,
     most: int,
@@ -28,7 +28,7 @@ def prompts_of(
     """Return the token ids of every prompt in a `prompt` field.
 
     Args:
-        given: The field.
+        prompt: The field.
         served, settings: The model and what is allowed.
         most: Prompts that a request may have.
         add_special: False: put no special tokens before texts.
@@ -37,7 +37,7 @@ def prompts_of(
         ApiError: It does not have the shape of llama-server's prompts, is empty, has too many, or
             one is certainly too long.
     """
-    parts = listed(given)
+    parts = listed(prompt)
     if not parts:
         raise bad_request("prompt must not be empty", "prompt")
     if len(parts) > most:
@@ -45,28 +45,28 @@ def prompts_of(
     return [_prompt(part, served, settings, add_special is not False) for part in parts]
 
 
-def check_ids(given: Sequence[Any], vocab_size: int, field: str) -> None:
+def check_ids(ids: Sequence[Any], vocab_size: int, field: str) -> None:
     """Refuse a list that holds anything but token ids of the vocabulary.
 
     Raises:
         ApiError: It does.
     """
-    if not all(is_int(token) and 0 <= token < vocab_size for token in given):
+    if not all(is_int(token) and 0 <= token < vocab_size for token in ids):
         raise bad_request(f"{field} must hold token ids in 0..{vocab_size - 1}", field)
 
 
-def is_list(given: Any) -> bool:
+def is_list(prompt: Any) -> bool:
     """Return whether a `prompt` field is a list of prompts; the answer is then a list too."""
-    return isinstance(given, list) and not any(is_int(part) for part in given)
+    return isinstance(prompt, list) and not any(is_int(part) for part in prompt)
 
 
-def listed(given: Any) -> list[Any]:
+def listed(prompt: Any) -> list[Any]:
     """Return the prompts of a `prompt` field, one or several, as the client wrote them."""
-    return given if is_list(given) else [given]
+    return prompt if is_list(prompt) else [prompt]
 
 
 def tokenize_mixed(
-    given: Any,
+    content: Any,
     served: ServedModel,
     *,
     add_special: bool,
@@ -87,16 +87,16 @@ def tokenize_mixed(
             return model.tokenize_prompt(text)
         return model.tokenize(text, add_special=special, parse_special=parse_special)
 
-    if isinstance(given, str):
-        return tokens(given, add_special)
-    if not isinstance(given, list):
+    if isinstance(content, str):
+        return tokens(content, add_special)
+    if not isinstance(content, list):
         raise bad_request(f"{field} must be a text or a list of texts and token ids", field)
-    if (count := len(texts_in(given))) > MAX_TEXTS:
+    if (count := len(texts_in(content))) > MAX_TEXTS:
         raise bad_request(
             f"{field} must hold at most {MAX_TEXTS} texts among token ids, got {count}", field
         )
     ids: list[int] = []
-    for index, part in enumerate(given):
+    for index, part in enumerate(content):
         if isinstance(part, str):
             ids += tokens(part, add_special and index == 0).tolist()
         elif is_int(part) and 0 <= part < model.vocab_size:
@@ -107,9 +107,9 @@ def tokenize_mixed(
     return np.array(ids, dtype=np.int32)
 
 
-def texts_in(given: Any) -> list[str]:
+def texts_in(content: Any) -> list[str]:
     """Return a text, or the texts in a list, in a list of their own."""
-    parts = given if isinstance(given, list) else [given]
+    parts = content if isinstance(content, list) else [content]
     return [part for part in parts if isinstance(part, str)]
 
 
@@ -151,13 +151,13 @@ def check_length(
 
 
 def _prompt(
-    given: Any, served: ServedModel, settings: ServerSettings, add_special: bool
+    prompt: Any, served: ServedModel, settings: ServerSettings, add_special: bool
 ) -> TokenIds:
-    if isinstance(given, dict):
-        if given.get("multimodal_data"):
+    if isinstance(prompt, dict):
+        if prompt.get("multimodal_data"):
             raise not_supported("this server takes text only, no multimodal_data", "prompt")
-        if "prompt_string" not in given:
+        if "prompt_string" not in prompt:
             raise bad_request("a prompt object must have prompt_string", "prompt")
-        given = given["prompt_string"]
-    check_text("".join(texts_in(given)), served, settings, "prompt")
-    return tokenize_mixed(given, served, add_special=add_special, parse_special=True)
+        prompt = prompt["prompt_string"]
+    check_text("".join(texts_in(prompt)), served, settings, "prompt")
+    return tokenize_mixed(prompt, served, add_special=add_special, parse_special=True)

@@ -51,21 +51,22 @@ def sampling_of(body: SamplingBody, served: ServedModel, grammar: str) -> Sampli
         ApiError: A field that cannot be used.
         InputError: A value out of its bounds.
     """
-    given: dict[str, Any] = {name: getattr(body, name, None) for name in SAME_NAME}
-    given = {name: value for name, value in given.items() if value is not None}
+    fields: dict[str, Any] = {name: getattr(body, name, None) for name in SAME_NAME}
+    fields = {name: value for name, value in fields.items() if value is not None}
     for name, (low, high) in BOUNDS.items():
-        if name in given:  # values beyond become the nearest; -1 for top_k 0, which is all tokens
-            given[name] = min(max(given[name], low), high)
+        if name in fields:  # values beyond become the nearest; -1 for top_k 0, which is all tokens
+            fields[name] = min(max(fields[name], low), high)
     if body.seed is not None:
         seed = body.seed % (1 << 32)
-        given["seed"] = None if body.seed in RANDOM_SEEDS else min(seed, ANY_SEED - 1)
+        fields["seed"] = None if body.seed in RANDOM_SEEDS else min(seed, ANY_SEED - 1)
     if body.dry_sequence_breakers is not None:
-        given["dry_sequence_breakers"] = tuple(body.dry_sequence_breakers)
+        fields["dry_sequence_breakers"] = tuple(body.dry_sequence_breakers)
     if body.logit_bias is not None:
-        given["logit_bias"] = dict(_biases(body.logit_bias, served))
+        fields["logit_bias"] = dict(_biases(body.logit_bias, served))
     if body.samplers:
-        given.update(chosen_samplers(body.samplers))
-    return dataclasses.replace(served.sampling, grammar=grammar or served.sampling.grammar, **given)
+        fields.update(chosen_samplers(body.samplers))
+    fields["grammar"] = grammar or served.sampling.grammar
+    return dataclasses.replace(served.sampling, **fields)
 
 
 def with_seed(sampling: Sampling, index: int) -> Sampling:
@@ -77,16 +78,18 @@ def with_seed(sampling: Sampling, index: int) -> Sampling:
 
 def stops_of(body: SamplingBody, served: ServedModel) -> tuple[str, ...]:
     """Return the stop texts of a request, or the server's if it has none."""
-    given = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    return tuple(text for text in given if text) or served.stop
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    return tuple(text for text in stops if text) or served.stop
 
 
-def _biases(given: dict[str, float | bool] | list[list[Any]], served: ServedModel) -> Iterable[Any]:
+def _biases(
+    biases: dict[str, float | bool] | list[list[Any]], served: ServedModel
+) -> Iterable[Any]:
     """Yield (token id, bias); a text stands for all of its tokens, false for never.
 
     Ids beyond the vocabulary are skipped, as llama-server does.
     """
-    pairs = given.items() if isinstance(given, dict) else given
+    pairs = biases.items() if isinstance(biases, dict) else biases
     for pair in pairs:
         if len(pair) != 2:
             raise bad_request("logit_bias must hold pairs of a token and a bias", "logit_bias")
@@ -121,8 +124,8 @@ def chosen_samplers(samplers: list[str] | str) -> dict[str, Any]:
     unknown = sorted({name for name in names if name not in SAMPLERS})
     if unknown:
         log.warning("skipped samplers that are unknown: %.200a", ", ".join(unknown))
-    made: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, (_, values) in SAMPLERS.items():
         if name not in names:
-            made.update(values)
-    return {**made, "samplers": tuple(dict.fromkeys(n for n in names if n in SAMPLERS))}
+            settings.update(values)
+    return {**settings, "samplers": tuple(dict.fromkeys(n for n in names if n in SAMPLERS))}

@@ -43,7 +43,7 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
         ApiError: An unknown name, a value of the wrong type, or a parameter of a drafter that the
             request does not name, although it names others.
     """
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     params: dict[str, dict[str, Any]] = {}
     for path, value in _flat(extra or {}):
         first, _, rest = path.partition(".")
@@ -54,39 +54,39 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
                 tuple(value) if isinstance(value, list) else value
             )
         elif path in OWN:
-            given[path] = value
+            options[path] = value
         else:
-            known = [*OWN, *(f"{name}.*" for name in DRAFTERS)]
+            names = [*OWN, *(f"{name}.*" for name in DRAFTERS)]
             name = f"{PREFIX}.{path[:MAX_SHOWN]}"
-            raise bad_request(f"unknown field {name}; {nearest(path, known)}", name)
+            raise bad_request(f"unknown field {name}; {nearest(path, names)}", name)
     for drafter, own in params.items():
         _check_values(drafter, own)
-    types, enabled = _types(given.get("types", given.get("type")))
-    enabled = enabled and _typed(given, "enabled", bool, True)
+    types, enabled = _types(options.get("types", options.get("type")))
+    enabled = enabled and _typed(options, "enabled", bool, True)
     if enabled and types is not None:
         _check_used(params, types)
     speculation = Speculation(
         enabled=enabled,
         types=types,
         params=params,
-        max_draft=_length(given, "n_max"),
-        min_draft=_length(given, "n_min"),
-        p_min=_share(given, "p_min"),
-        namespace=_namespace(_typed(given, "namespace", str, ""), key_id),
+        max_draft=_length(options, "n_max"),
+        min_draft=_length(options, "n_min"),
+        p_min=_share(options, "p_min"),
+        namespace=_namespace(_typed(options, "namespace", str, ""), key_id),
     )
-    return SpeculationFields(speculation, _typed(given, "spans", bool, False))
+    return SpeculationFields(speculation, _typed(options, "spans", bool, False))
 
 
-def check_draft_model(given: Any, served: ServedModel) -> None:
+def check_draft_model(draft_model: Any, served: ServedModel) -> None:
     """Refuse a draft model that is not the loaded one; None and "" ask for none in particular.
 
-    given: The value of `draft_model`, LM Studio's field; a name, with or without ":latest", or a
-    file's name with or without its suffix.
+    draft_model: LM Studio's field: a name, with or without ":latest", or a file's name with or
+    without its suffix.
 
     Raises:
         ApiError: It names another, or there is none.
     """
-    if given is None or given == "":
+    if draft_model is None or draft_model == "":
         return
     small = served.engine.draft_model
     if small is None:
@@ -94,10 +94,10 @@ def check_draft_model(given: Any, served: ServedModel) -> None:
             "this server has no draft model: start it with --model-draft", "draft_model"
         )
     file = PurePath(small.path)
-    known = {_without_tag(name) for name in (small.name, file.name, file.stem)}
-    if not isinstance(given, str) or _without_tag(given) not in known:
+    names = {_without_tag(name) for name in (small.name, file.name, file.stem)}
+    if not isinstance(draft_model, str) or _without_tag(draft_model) not in names:
         raise bad_request(
-            f"draft_model {given!r:.80} is not loaded: this server has {small.name!r}",
+            f"draft_model {draft_model!r:.80} is not loaded: this server has {small.name!r}",
             "draft_model",
         )
 
@@ -132,11 +132,11 @@ def _unfold(prefix: str, members: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 
 def _check_known(param: str, drafter: str) -> None:
-    known = [field.name for field in fields(CONFIGS[drafter]) if field.name not in OWNED]
-    if param not in known:
+    names = [field.name for field in fields(CONFIGS[drafter]) if field.name not in OWNED]
+    if param not in names:
         name = _name_of(drafter, param[:MAX_SHOWN])
         owned = " belongs to the server" if param in OWNED else " is unknown"
-        raise bad_request(f"{name}{owned}; {nearest(param, known)}", name)
+        raise bad_request(f"{name}{owned}; {nearest(param, names)}", name)
 
 
 def _check_used(params: Mapping[str, Mapping[str, Any]], types: Sequence[str]) -> None:
@@ -176,8 +176,8 @@ def _types(value: Any) -> tuple[tuple[str, ...] | None, bool]:
         raise bad_request(str(error), f"{PREFIX}.types") from error
 
 
-def _length(given: Mapping[str, Any], name: str) -> int | None:
-    value = given.get(name)
+def _length(options: Mapping[str, Any], name: str) -> int | None:
+    value = options.get(name)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
@@ -187,9 +187,9 @@ def _length(given: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _share(given: Mapping[str, Any], name: str) -> float | None:
+def _share(options: Mapping[str, Any], name: str) -> float | None:
     """Return a probability; others are brought into 0..1, as llama-server does."""
-    value = given.get(name)
+    value = options.get(name)
     if value is None:
         return None
     if not isinstance(value, (int, float)) or isinstance(value, bool) or value != value:
@@ -205,8 +205,8 @@ def _namespace(own: str, key_id: str) -> str:
     return f"{key_id}:{own}" if key_id else own
 
 
-def _typed(given: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
-    value = given.get(name, default)
+def _typed(options: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
+    value = options.get(name, default)
     if not isinstance(value, kind):
         raise bad_request(f"{PREFIX}.{name} must be of type {kind.__name__}", f"{PREFIX}.{name}")
     return value

@@ -53,14 +53,14 @@ class ResponsesBody(SamplingBody):
     @property
     def summarizes(self) -> bool:
         """Return whether reasoning is wanted as a summary."""
-        given = self.reasoning
-        return given is not None and (given.summary or given.generate_summary) is not None
+        options = self.reasoning
+        return options is not None and (options.summary or options.generate_summary) is not None
 
     @property
     def reported(self) -> int | None:
         """Return how many of the likeliest tokens to report, None = no log-probabilities."""
-        wanted = bool(self.top_logprobs) or WITH_LOGPROBS in (self.include or ())
-        return (self.top_logprobs or 0) if wanted else None
+        with_logprobs = bool(self.top_logprobs) or WITH_LOGPROBS in (self.include or ())
+        return (self.top_logprobs or 0) if with_logprobs else None
 
 
 def check_stateless(body: ResponsesBody) -> None:
@@ -81,15 +81,15 @@ def schema_of(body: ResponsesBody) -> tuple[Any, str]:
     Raises:
         ApiError: The format is not known, or lacks its schema.
     """
-    given = body.text.format if body.text else None
-    kind = "text" if given is None else given.get("type", "text")
-    if given is None or kind == "text":
+    text_format = body.text.format if body.text else None
+    kind = "text" if text_format is None else text_format.get("type", "text")
+    if text_format is None or kind == "text":
         return body.json_schema, "json_schema"
     if kind == "json_object":
         return ANY_OBJECT, "text.format"
     if kind != "json_schema":
         words = f"text.format.type must be text, json_object or json_schema, got {kind!r:.80}"
         raise bad_request(words, "text.format")
-    if given.get("schema") is None:
+    if text_format.get("schema") is None:
         raise bad_request("text.format must have a schema", "text.format")
-    return given["schema"], "text.format"
+    return text_format["schema"], "text.format"

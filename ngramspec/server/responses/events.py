@@ -27,17 +27,18 @@ def response_json(
     plan: ResponsePlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
     """Return the response object."""
-    made = generations[0]
+    generation = generations[0]
     output, parser = Output(plan.tools, plan.summarizes), plan.format.parser()
-    for delta in parser.feed(made.text, last=True):
+    for delta in parser.feed(generation.text, last=True):
         output.add(delta)
-    output.close(_status(made))
-    if made.request.logprobs is not None:
-        logprobs = LogprobFormat(served).chat(made.logprobs)["content"]
+    output.close(_status(generation))
+    if generation.request.logprobs is not None:
+        logprobs = LogprobFormat(served).chat(generation.logprobs)["content"]
         for item in output.items:
             if isinstance(item, Message):
                 item.logprobs, logprobs = logprobs, []
-    whole = _ended(_head(plan, served, made), output, made, _usage(plan, served, parser, made))
+    usage = _usage(plan, served, parser, generation)
+    whole = _ended(_head(plan, served, generation), output, generation, usage)
     return {**whole, "timings": timings_of(generations)}
 
 
@@ -98,21 +99,21 @@ class ResponseEvents:
 
     def end(self) -> bytes:
         """Return the last event, which has the whole response."""
-        made = self._generation
-        kind = "completed" if _status(made) == "completed" else "incomplete"
-        usage = _usage(self._plan, self._served, self._parser, made)
-        whole = _ended(self._response, self._output, made, usage)
+        generation = self._generation
+        kind = "completed" if _status(generation) == "completed" else "incomplete"
+        usage = _usage(self._plan, self._served, self._parser, generation)
+        whole = _ended(self._response, self._output, generation, usage)
         event = {"type": f"response.{kind}", "response": whole, **self._extras}
-        return self._write({**event, "timings": timings_of([made])})
+        return self._write({**event, "timings": timings_of([generation])})
 
     def error(self, error: ApiError) -> bytes:
         """Return the events of a response that failed."""
         begun = self._begin()
-        told = {"code": error.code or CODES.get(error.status, "server_error")}
-        told["message"] = error.message
-        event = {"type": "error", **told, "param": error.param}
+        failure = {"code": error.code or CODES.get(error.status, "server_error")}
+        failure["message"] = error.message
+        event = {"type": "error", **failure, "param": error.param}
         self._output.close("incomplete")
-        failed = {"status": "failed", "error": told, "output": self._output.json()}
+        failed = {"status": "failed", "error": failure, "output": self._output.json()}
         whole = {"type": "response.failed", "response": {**self._response, **failed}}
         return begun + self._write(event) + self._write(whole)
 
@@ -135,10 +136,10 @@ class ResponseEvents:
         if chunk.progress is not None:
             events.append(self._told("response.in_progress"))
         for delta in self._parser.feed(chunk.text, last):
-            told = self._output.add(delta)
+            delta_events = self._output.add(delta)
             if delta.kind == "content":
-                self._add_logprobs(told[-1])
-            events += told
+                self._add_logprobs(delta_events[-1])
+            events += delta_events
         if last:
             events += self._output.close(_status(chunk.generation))
         if events:
@@ -174,20 +175,20 @@ class ResponseEvents:
         return self._start[1]
 
     def _write(self, event: Event) -> bytes:
-        made = named_event({**event, "sequence_number": self._number})
+        encoded = named_event({**event, "sequence_number": self._number})
         self._number += 1
-        return made
+        return encoded
 
 
-def _status(made: Generation) -> str:
+def _status(generation: Generation) -> str:
     """Return the status of a response, and of its last item, at its end."""
-    return "incomplete" if made.finish_reason == "length" else "completed"
+    return "incomplete" if generation.finish_reason == "length" else "completed"
 
 
-def _head(plan: ResponsePlan, served: ServedModel, made: Generation) -> dict[str, Any]:
+def _head(plan: ResponsePlan, served: ServedModel, generation: Generation) -> dict[str, Any]:
     """Return a response that has begun."""
     return {
-        "id": f"resp_{made.request.id}",
+        "id": f"resp_{generation.request.id}",
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",
@@ -201,10 +202,10 @@ def _head(plan: ResponsePlan, served: ServedModel, made: Generation) -> dict[str
 
 
 def _ended(
-    head: dict[str, Any], output: Output, made: Generation, usage: dict[str, Any]
+    head: dict[str, Any], output: Output, generation: Generation, usage: dict[str, Any]
 ) -> dict[str, Any]:
     """Return a response that has ended."""
-    status = _status(made)
+    status = _status(generation)
     cut = {"reason": "max_output_tokens"}
     return {
         **head,
@@ -217,17 +218,17 @@ def _ended(
 
 
 def _usage(
-    plan: ResponsePlan, served: ServedModel, parser: ChatParser, made: Generation
+    plan: ResponsePlan, served: ServedModel, parser: ChatParser, generation: Generation
 ) -> dict[str, Any]:
-    times = made.timings
-    details = {"reasoning_tokens": reasoning_tokens(made, parser.thoughts, served.model)}
+    times = generation.timings
+    details = {"reasoning_tokens": reasoning_tokens(generation, parser.thoughts, served.model)}
     if plan.predicts:
         details["accepted_prediction_tokens"] = times.num_prediction_accepted
         details["rejected_prediction_tokens"] = times.num_prediction_rejected
     return {
         "input_tokens": times.num_prompt,
         "input_tokens_details": {"cached_tokens": times.num_cached, "cache_write_tokens": 0},
-        "output_tokens": made.num_tokens,
+        "output_tokens": generation.num_tokens,
         "output_tokens_details": details,
-        "total_tokens": times.num_prompt + made.num_tokens,
+        "total_tokens": times.num_prompt + generation.num_tokens,
     }

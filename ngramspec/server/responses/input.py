@@ -17,27 +17,27 @@ RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def messages_of(
-    given: str | Sequence[Mapping[str, Any]], instructions: str, late_system: bool
+    content: str | Sequence[Mapping[str, Any]], instructions: str, late_system: bool
 ) -> list[dict[str, Any]]:
     """Return the messages of an input.
 
     Args:
-        given: A text of the user, or items.
+        content: A text of the user, or items.
         instructions: What the model is told first, "" for nothing.
         late_system: As Turns takes it.
 
     Raises:
         ApiError, ChatError: An item is not valid, or of a type that this server does not take.
     """
-    if given == [] and not instructions:
+    if content == [] and not instructions:
         raise bad_request("input must not be empty", "input")
     turns = Turns(late_system)
     if instructions:
         turns.say("system", instructions)
-    if isinstance(given, str):
-        turns.say("user", given)
+    if isinstance(content, str):
+        turns.say("user", content)
     else:
-        for index, item in enumerate(given):
+        for index, item in enumerate(content):
             _add(turns, item, f"input[{index}]")
     return turns.messages("input")
 
@@ -98,10 +98,10 @@ def _reasoning(item: Mapping[str, Any]) -> str:
 def _arguments(text: str) -> dict[str, Any]:
     """Return a call's arguments. Clients also send back what a model wrote wrongly."""
     try:
-        made = json.loads(text or "{}")
+        arguments = json.loads(text or "{}")
     except (ValueError, RecursionError):
-        made = None
-    return made if isinstance(made, dict) else {"invalid": text}
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"invalid": text}
 
 
 def _text(item: Mapping[str, Any], name: str, field: str) -> str:

@@ -98,16 +98,16 @@ class Message(Item):
     def end(self) -> list[Event]:
         """Return the events of its end."""
         part = self._part()
-        told = {"text": part["text"], "logprobs": part["logprobs"]}
+        members = {"text": part["text"], "logprobs": part["logprobs"]}
         return [
-            self._of_part("response.output_text.done", **told),
+            self._of_part("response.output_text.done", **members),
             self._of_part("response.content_part.done", part=part),
             *super().end(),
         ]
 
     def _part(self) -> dict[str, Any]:
-        made = {"type": "output_text", "text": self.text, "annotations": []}
-        return {**made, "logprobs": self.logprobs}
+        part = {"type": "output_text", "text": self.text, "annotations": []}
+        return {**part, "logprobs": self.logprobs}
 
     def _of_part(self, type: str, **members: Any) -> Event:
         return self._event(type, content_index=0, **members)
@@ -204,8 +204,8 @@ class Call(Item):
 
     def end(self) -> list[Event]:
         """Return the events of its end."""
-        told = {"name": self._named["name"], "arguments": self.text}
-        return [self._event("response.function_call_arguments.done", **told), *super().end()]
+        members = {"name": self._named["name"], "arguments": self.text}
+        return [self._event("response.function_call_arguments.done", **members), *super().end()]
 
 
 class CustomCall(Call):
@@ -225,10 +225,10 @@ class CustomCall(Call):
 
     def end(self) -> list[Event]:
         """Return the events of its end."""
-        made = self._input()
+        text = self._input()
         return [
-            self._event("response.custom_tool_call_input.delta", delta=made),
-            self._event("response.custom_tool_call_input.done", input=made),
+            self._event("response.custom_tool_call_input.delta", delta=text),
+            self._event("response.custom_tool_call_input.done", input=text),
             *Item.end(self),
         ]
 

@@ -82,15 +82,15 @@ def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
 def _conversation(body: ResponsesBody, served: ServedModel) -> tuple[Conversation, ResponseTools]:
     messages = messages_of(body.input, body.instructions or "", served.takes_late_system)
     tools = response_tools(body.tools or ())
-    made = InputConversation(
+    conversation = InputConversation(
         messages=messages,
-        tools=list(tools.given) or None,
+        tools=list(tools.tools) or None,
         tool_choice=chat_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
         chat_template_kwargs=body.chat_template_kwargs,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
     )
-    return made, tools
+    return conversation, tools
 
 
 def _echo(body: ResponsesBody, plan: ChatPlan, small: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Origin:
 class ResponseTools:
     """The tools that the model can call."""
 
-    given: Sequence[dict[str, Any]] = ()  # as chats have them
+    tools: Sequence[dict[str, Any]] = ()  # as chats have them
     origins: Mapping[str, Origin] = field(default_factory=dict)  # by the name that the model knows
 
     def origin(self, name: str) -> Origin:
@@ -42,7 +42,7 @@ def full_name(namespace: Any, name: str) -> str:
     return f"{namespace}{'' if namespace.endswith('_') else '__'}{name}"
 
 
-def response_tools(given: Sequence[Mapping[str, Any]]) -> ResponseTools:
+def response_tools(request_tools: Sequence[Mapping[str, Any]]) -> ResponseTools:
     """Return the tools of a request that the client runs, those in namespaces included.
 
     What OpenAI runs itself (web_search, ...) is left out with a line in the log, as llama-server
@@ -54,16 +54,16 @@ def response_tools(given: Sequence[Mapping[str, Any]]) -> ResponseTools:
     tools: list[dict[str, Any]] = []
     origins: dict[str, Origin] = {}
     left_out: set[str] = set()
-    for place, namespace, tool in _flat(given):
+    for place, namespace, tool in _flat(request_tools):
         kind = tool.get("type")
         if kind not in ("function", "custom"):
             left_out.add(f"{kind!s:.80}")
             continue
-        made = _function(tool, place) if kind == "function" else _custom(tool, place)
-        origin = Origin(made["name"], namespace, kind == "custom")
-        made["name"] = full_name(namespace, origin.name)
-        origins[made["name"]] = origin
-        tools.append({"type": kind, kind: made})
+        definition = _function(tool, place) if kind == "function" else _custom(tool, place)
+        origin = Origin(definition["name"], namespace, kind == "custom")
+        definition["name"] = full_name(namespace, origin.name)
+        origins[definition["name"]] = origin
+        tools.append({"type": kind, kind: definition})
         if len(tools) > MAX_TOOLS:
             raise bad_request(f"tools must have at most {MAX_TOOLS} members, got more", "tools")
     if left_out:
@@ -101,9 +101,9 @@ def _named(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
-def _flat(given: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _flat(tools: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield (place in the body, namespace or "", tool) of every tool."""
-    for index, tool in enumerate(given):
+    for index, tool in enumerate(tools):
         place, inner = f"tools[{index}]", tool.get("tools")
         if tool.get("type") != "namespace" or not isinstance(inner, list):
             yield place, "", tool
