@@ -171,14 +171,14 @@ class WorkFolder:
         """Hash a file's bytes, check the result against `checksum`, and return the hash."""
         from xxhash import xxh3_64
 
-        made = xxh3_64()
+        hasher = xxh3_64()
         with open(self.path / name, "rb") as file:
             while data := file.read(_CHUNK):
-                made.update(data)
-        if made.intdigest() != checksum:
-            reason = f"expected checksum {checksum:016x}, found {made.intdigest():016x}"
+                hasher.update(data)
+        if hasher.intdigest() != checksum:
+            reason = f"expected checksum {checksum:016x}, found {hasher.intdigest():016x}"
             raise _damaged(self.path / name, reason)
-        return made
+        return hasher
 
     def held_out(self) -> list[TokenArray]:
         """Return the documents held out so far, as tokens.
@@ -286,9 +286,9 @@ class WorkFolder:
             self._growing[name] = xxh3_64()
 
     def _remove_stale_runs(self) -> None:
-        known = {path.name for paths in self.runs.values() for path in paths}
+        names = {path.name for paths in self.runs.values() for path in paths}
         for path in self.path.glob("run-*"):
-            if path.name not in known:
+            if path.name not in names:
                 path.unlink()
 
     def _append(self, name: str, data: bytes) -> None:
@@ -335,12 +335,12 @@ def _own_folder(path: Path) -> None:
         path.mkdir(0o700, parents=True)
         return
     except FileExistsError:
-        found = os.lstat(path)
+        status = os.lstat(path)
     # Some disks give all folders one owner and one mode: that of a new one tells.
     with TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as new:
         own = os.lstat(new)
-    open_to = found.st_mode & ~own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != own.st_uid or open_to:
+    open_to = status.st_mode & ~own.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != own.st_uid or open_to:
         raise InputError(
             f"{path} is not a folder that only this user can write to: remove it, or choose "
             "another place with --work"

@@ -75,21 +75,21 @@ class Feed:
         while self.unit < len(self.plan.units):
             unit, skip, problems = self.plan.units[self.unit], self.document, Problems()
             number = 0
-            for found in read_steps(unit, read_options, problems):
-                is_text = bool(found.text)
+            for document in read_steps(unit, read_options, problems):
+                is_text = bool(document.text)
                 number += is_text
                 if is_text and number == 1:
-                    self._refuse_requests(unit, found.text)
+                    self._refuse_requests(unit, document.text)
                 if number - is_text < skip:
                     continue
                 self.document = number
-                self.done_bytes = before + min(found.position, unit.num_bytes)
-                if not is_text or not self._is_new(digest := document_digest(found.text)):
+                self.done_bytes = before + min(document.position, unit.num_bytes)
+                if not is_text or not self._is_new(digest := document_digest(document.text)):
                     yield [], False
                     continue
                 aside = is_held_out(digest, self.options.held_out)
-                self._count(found.text, aside)
-                yield list(pieces(found.text, PART_CHARS)), aside
+                self._count(document.text, aside)
+                yield list(pieces(document.text, PART_CHARS)), aside
             self.problems.merge(problems)
             before += unit.num_bytes
             self.done_bytes = before

@@ -110,13 +110,13 @@ class LocalBuild:
         """Return what was counted, by label: runs on disk and what is still in the tallies."""
         tallies = self._all_tallies()
         memory = read_bytes(self._resources.memory)
-        made: dict[int, EntrySource] = {}
+        sources: dict[int, EntrySource] = {}
         for label in self._options.labels:
             late = [self._late(tally, label) for tally in tallies if len(tally)]
             runs = fewer_runs(self._work.runs.get(label, []), self._work.add_run, memory)
             streams: list[EntrySource] = [merged(runs, memory), *late] if runs else late
-            made[label] = _merge(streams, self._options.min_count)
-        return made
+            sources[label] = _merge(streams, self._options.min_count)
+        return sources
 
     def held_out(self) -> list[TokenArray]:
         """Return the tokens of the documents that were set aside."""
@@ -219,13 +219,13 @@ class LocalBuild:
         self._wait()
         start = time.perf_counter()
         tallies = [tally for tally in self._all_tallies() if len(tally)]
-        made = [
+        runs = [
             (label, self._work.new_run(), tally)
             for tally in tallies
             for label in self._options.labels
         ]
-        list(self._pool.map(lambda run: self._write_run(*run), made))
-        for label, path, _ in made:
+        list(self._pool.map(lambda run: self._write_run(*run), runs))
+        for label, path, _ in runs:
             self._work.runs.setdefault(label, []).append(path)
         for tally in tallies:
             tally.clear()
@@ -235,7 +235,7 @@ class LocalBuild:
         self._work.add_texts(self._texts)
         self._texts = []
         self._work.save(self.feed, self._held_out)
-        self.num_runs += len(made)
+        self.num_runs += len(runs)
         self._held_out = []
         self._counted = 0
         self.seconds.counting += time.perf_counter() - start

@@ -93,10 +93,10 @@ class BuildOptions:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options that the file depends on as plain data."""
-        made = asdict(self)
-        del made["costs"]
+        values = asdict(self)
+        del values["costs"]
         return {
-            key: list(value) if isinstance(value, tuple) else value for key, value in made.items()
+            key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
         }
 
 

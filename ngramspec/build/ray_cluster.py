@@ -117,24 +117,24 @@ class Cluster:
 
         return start
 
-    def memory(self, wanted: int) -> int:
-        """Return how many bytes a task can have: `wanted`, or what the largest host offers.
+    def memory(self, num_bytes: int) -> int:
+        """Return how many bytes a task can have: `num_bytes`, or what the largest host offers.
 
-        Only hosts with a core count. If there is none yet, it is `wanted`.
+        Only hosts with a core count. If there is none yet, it is `num_bytes`.
 
         Raises:
             InputError: No host offers LEAST_MEMORY.
         """
         offered = self._offered()
         if not offered:
-            return wanted
+            return num_bytes
         most = max(offered)
         if most < LEAST_MEMORY:
             raise InputError(
                 f"a task needs at least {LEAST_MEMORY >> 20} MiB of memory, the largest host "
                 f"offers {most >> 20} MiB"
             )
-        return min(wanted, most)
+        return min(num_bytes, most)
 
     def put(self, value: Any) -> Ref:
         """Return a reference to a value that tasks can have as an argument."""
@@ -195,8 +195,8 @@ class Cluster:
 
     def _offered(self) -> list[int]:
         """Return the memory of each host that has a core, in bytes."""
-        found = [node["Resources"] for node in self._nodes()]
-        return [int(one.get("memory", 0)) for one in found if one.get("CPU", 0) >= 1]
+        resources = [node["Resources"] for node in self._nodes()]
+        return [int(one.get("memory", 0)) for one in resources if one.get("CPU", 0) >= 1]
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]

@@ -212,10 +212,10 @@ class ClusterBuild:
         read = self._cluster.remote(read_digests)
         digests: list[Any] = [None] * len(self._shards)
         num_bytes = 0
-        for i, found in self._cluster.run(
+        for i, rows in self._cluster.run(
             range(len(self._shards)), lambda i: read(self._shards[i], self._job_ref)
         ):
-            digests[i] = found
+            digests[i] = rows
             num_bytes += _num_bytes(self._shards[i])
             self._progress.done(num_bytes, 0)
         return find_duplicates(digests), [summary(each) for each in digests]
@@ -241,9 +241,9 @@ class ClusterBuild:
         num_tokens = 0
         for path in self._files:
             if num_tokens < MOST_TOKENS:
-                found = ShardFile(path).held_out()
-                documents += found
-                num_tokens += sum(map(measured_tokens, found))
+                texts = ShardFile(path).held_out()
+                documents += texts
+                num_tokens += sum(map(measured_tokens, texts))
         return documents
 
 

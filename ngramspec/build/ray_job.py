@@ -73,13 +73,13 @@ def tokenizer_of(job: Job, vocabulary: NDArray[np.uint8] | None) -> Tokenizer:
         _loaded.clear()
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a task has one core
         try:
-            found = _load(job, vocabulary)
+            tokenizer = _load(job, vocabulary)
         except BackendError as error:
             raise BackendError(f"host {socket.gethostname()}: {error}") from error
-        if found.fingerprint.digest != job.fingerprint:
+        if tokenizer.fingerprint.digest != job.fingerprint:
             host = socket.gethostname()
             raise InputError(f"host {host} has another tokenizer in {job.tokenizer_path}")
-        _loaded[job.tokenizer_key] = found
+        _loaded[job.tokenizer_key] = tokenizer
     return _loaded[job.tokenizer_key]
 
 

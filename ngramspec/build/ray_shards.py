@@ -102,15 +102,15 @@ class ShardFile:
         try:
             if xxh3_64_intdigest(raw) != at.checksum:
                 raise ValueError("not what was written")
-            made = json.loads(raw[at.report - at.table :])
-            problems = made["problems"]
+            body = json.loads(raw[at.report - at.table :])
+            problems = body["problems"]
             first = [Problem(**problem) for problem in problems.pop("first")]
             return Report(
-                Totals(**made["totals"]),
+                Totals(**body["totals"]),
                 Problems(**problems, first=first),
-                Seconds(**made["seconds"]),
-                made["num_runs"],
-                made["held_out"],
+                Seconds(**body["seconds"]),
+                body["num_runs"],
+                body["held_out"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(f"no report: {error!r}") from None

@@ -26,7 +26,7 @@ def find_duplicates(digests: Sequence[Digests]) -> list[Numbers]:
 
     Cost: 0.3 us per document; 5 bytes per document in addition to `digests`.
     """
-    found: list[list[Numbers]] = [[] for _ in digests]
+    duplicates: list[list[Numbers]] = [[] for _ in digests]
     for value in range(SLICES):
         at = [np.flatnonzero(each[:, 0] >> np.uint64(60) == value) for each in digests]
         shards = np.repeat(np.arange(len(digests)), [*map(len, at)])
@@ -38,8 +38,8 @@ def find_duplicates(digests: Sequence[Digests]) -> list[Numbers]:
         again.sort()
         bounds = np.searchsorted(shards[again], np.arange(len(digests) + 1))
         for i in np.flatnonzero(np.diff(bounds)):
-            found[i].append(numbers[again[bounds[i] : bounds[i + 1]]])
-    return [np.sort(np.concatenate([*each, np.empty(0, np.int64)])) for each in found]
+            duplicates[i].append(numbers[again[bounds[i] : bounds[i + 1]]])
+    return [np.sort(np.concatenate([*each, np.empty(0, np.int64)])) for each in duplicates]
 
 
 class BucketSource:

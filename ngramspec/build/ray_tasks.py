@@ -72,8 +72,10 @@ def read_digests(units: Sequence[Unit], job: Job) -> Digests:
     """Return the digest of every document of a shard, in order."""
     check_host([unit.path for unit in units], job)
     options = ReadOptions(job.options.field, job.options.roles)
-    found = [document_digest(each.text) for unit in units for each in read_documents(unit, options)]
-    return np.frombuffer(b"".join(found), np.uint64).reshape(-1, 2)
+    digests = [
+        document_digest(each.text) for unit in units for each in read_documents(unit, options)
+    ]
+    return np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
 
 
 def summary(digests: Digests) -> bytes:
@@ -223,12 +225,12 @@ def cut_points(entries: Entries, num_ranges: int) -> list[int]:
 def merge_entries(min_count: int, *arrays: Entries) -> Entries:
     """Return sorted entries as one array, without pairs whose count is below min_count."""
     merger = EntryMerger([ArraySource(array) for array in arrays], min_count)
-    made = np.empty((sum(map(len, arrays)), 2), np.uint64)
+    entries = np.empty((sum(map(len, arrays)), 2), np.uint64)
     num = 0
     while len(part := merger.read()):
-        made[num : num + len(part)] = part
+        entries[num : num + len(part)] = part
         num += len(part)
-    return made[:num]
+    return entries[:num]
 
 
 def _on_disk(entries: Entries) -> Entries:

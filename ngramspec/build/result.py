@@ -48,19 +48,19 @@ class BuildResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
-        made = asdict(self)
-        del made["problems"]["skipped_sources"]
+        facts = asdict(self)
+        del facts["problems"]["skipped_sources"]
         fingerprint = self.header.fingerprint
-        made["header"]["fingerprint"] = fingerprint.hex() if fingerprint else None
-        made["seconds"]["tokenising_share"] = self.seconds.tokenising_share
+        facts["header"]["fingerprint"] = fingerprint.hex() if fingerprint else None
+        facts["seconds"]["tokenising_share"] = self.seconds.tokenising_share
         if self.held_out is not None:
             for name in ("without_file", "with_file"):
                 drafts = getattr(self.held_out, name)
-                made["held_out"][name] |= {
+                facts["held_out"][name] |= {
                     "mean_accepted_length": drafts.mean_accepted_length,
                     "acceptance": drafts.acceptance,
                 }
-        return made
+        return facts
 
 
 def provenance(
@@ -78,17 +78,17 @@ def provenance(
     skipped = set(problems.skipped_sources)
     read = [unit for unit in plan.units if unit.source not in skipped]
     names = sorted({unit.source for unit in read})
-    kept = options.as_dict()
+    settings = options.as_dict()
     if options.kind != "ngram-cache":
-        del kept["ngram_min"], kept["ngram_max"]
+        del settings["ngram_min"], settings["ngram_max"]
     if options.kind != "hash-pool":
-        del kept["pool"]
+        del settings["pool"]
     if options.kind == "suffix":
-        del kept["min_count"]
+        del settings["min_count"]
     if not options.follow_links:
-        del kept["follow_links"]
+        del settings["follow_links"]
     if options.gitignore:
-        del kept["gitignore"]
+        del settings["gitignore"]
     return {
         "corpus": names[:MOST_NAMES],
         "more_files": max(0, len(names) - MOST_NAMES),
@@ -99,12 +99,12 @@ def provenance(
         "text_bytes": totals.text_bytes,
         "tokens": totals.tokens,
         "tokenizer": tokenizer,
-        "options": kept,
+        "options": settings,
     }
 
 
 def _newest(paths: Iterable[str]) -> str | None:
     if (fixed := fixed_date()) is not None:
         return fixed
-    times = [found for found in map(changed_ns, paths) if found is not None]
+    times = [ns for ns in map(changed_ns, paths) if ns is not None]
     return date_of(max(times) // NANO) if times else None

@@ -63,14 +63,14 @@ def build_from_tokens(
     totals.duplicates = totals.documents - len(distinct)
     totals.documents = len(distinct)
     aside = [text for key, text in distinct.items() if is_held_out(key, options.held_out)]
-    kept = [text for key, text in distinct.items() if not is_held_out(key, options.held_out)]
-    totals.held_out, totals.tokens = len(aside), sum(map(len, kept))
+    corpus = [text for key, text in distinct.items() if not is_held_out(key, options.held_out)]
+    totals.held_out, totals.tokens = len(aside), sum(map(len, corpus))
     if not totals.tokens:
         raise InputError("there is no text to count")
     if about is not None:
         about = {
             **about,
-            "documents": len(kept),
+            "documents": len(corpus),
             "duplicates": totals.duplicates,
             "held_out_documents": len(aside),
             "tokens": totals.tokens,
@@ -80,11 +80,11 @@ def build_from_tokens(
     if tokenizer is not None:
         origin = Origin(tokenizer.digest, tokenizer.vocab_size, about)
     if options.kind == INDEX_KIND:
-        parts = np.concatenate([part for text in kept for part in (text, _BORDER)])
+        parts = np.concatenate([part for text in corpus for part in (text, _BORDER)])
         header = write_suffix_index(output, parts, origin, max_bytes=options.max_bytes)
     else:
         tally = Tally()
-        for text in kept:
+        for text in corpus:
             tally.add(text)
         sources = {
             label: EntryMerger([ArraySource(counted(tally, label, options))], options.min_count)
@@ -107,5 +107,5 @@ def _counting(options: BuildOptions) -> dict[str, Any]:
         names.append("pool")
     if options.kind != INDEX_KIND:
         names.append("min_count")
-    made = options.as_dict()
-    return {name: made[name] for name in names}
+    values = options.as_dict()
+    return {name: values[name] for name in names}

@@ -187,15 +187,15 @@ def build_cache(**values: Any) -> None:
         _from_recorded(values, files)
         return
     values["costs"] = _costs(values)
-    wanted = _build_options(values)
+    settings = _build_options(values)
     jobs = values["jobs"] or _num_cpus()
     resources = Resources(jobs=jobs, memory=values["memory"], work=values["work"])
     with interruptible(NOTE) as interrupt:
-        result = _build(values, wanted, resources, interrupt)
+        result = _build(values, settings, resources, interrupt)
     if values["as_json"]:
         print_json(result.as_dict())
     else:
-        _show(plain_console(), result, wanted, values)
+        _show(plain_console(), result, settings, values)
 
 
 def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
@@ -213,20 +213,20 @@ def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
     traces = traces_of(loaded)
     refuse_mixed_keys(traces, values["mix_keys"])
     values["costs"] = _costs(values)
-    wanted = _build_options({**values, "format": None})
+    settings = _build_options({**values, "format": None})
     answers = (one.output for trace in traces for one in trace.requests)
     result = build_from_tokens(
         answers,
         values["output"],
         tokenizer_of(values, loaded),
-        wanted,
-        provenance_of(values, loaded) if wanted.provenance else None,
+        settings,
+        provenance_of(values, loaded) if settings.provenance else None,
     )
     result.problems.merge(problems)
     if values["as_json"]:
         print_json(result.as_dict())
     else:
-        _show(plain_console(), result, wanted, {**values, "jobs": 1})
+        _show(plain_console(), result, settings, {**values, "jobs": 1})
 
 
 def _refuse_misplaced(values: Mapping[str, Any]) -> None:
@@ -291,7 +291,7 @@ def _num_cpus() -> int:
 
 
 def _build(
-    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, interrupt: Interrupt
+    values: Mapping[str, Any], settings: BuildOptions, resources: Resources, interrupt: Interrupt
 ) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
     from ngramspec.build.checkpoint import has_checkpoint
@@ -307,19 +307,19 @@ def _build(
     late = finishing(values["kind"], is_ray=is_ray)
     try:
         with build_progress(
-            interrupt, wanted=not values["no_progress"], finishing=late
+            interrupt, visible=not values["no_progress"], finishing=late
         ) as progress:
-            return (_with_ray if is_ray else _locally)(values, wanted, resources, progress)
+            return (_with_ray if is_ray else _locally)(values, settings, resources, progress)
     except BuildStopped as stopped:
         line = f"{stopped}; {GO_ON}"
     except KeyboardInterrupt:
-        kept = has_checkpoint(resources.work_folder(values["output"]))
-        line = f"ended; {GO_ON} from the last checkpoint" if kept else "ended; nothing was kept"
+        saved = has_checkpoint(resources.work_folder(values["output"]))
+        line = f"ended; {GO_ON} from the last checkpoint" if saved else "ended; nothing was kept"
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        kept = has_checkpoint(resources.work_folder(values["output"]))
-        raise Failure(f"{error_line(error)}: {MAKE_ROOM if kept else NO_ROOM}") from error
+        saved = has_checkpoint(resources.work_folder(values["output"]))
+        raise Failure(f"{error_line(error)}: {MAKE_ROOM if saved else NO_ROOM}") from error
     except CapacityError as error:
         if not has_checkpoint(resources.work_folder(values["output"])):
             raise
@@ -337,7 +337,7 @@ def finishing(kind: str, *, is_ray: bool) -> tuple[str, ...]:
 
 
 def _locally(
-    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, progress: Progress
+    values: Mapping[str, Any], settings: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.build import build
     from ngramspec.build.memory import return_large_blocks
@@ -350,7 +350,7 @@ def _locally(
         values["corpus"],
         values["output"],
         load_tokenizer(values["tokenizer"] or embedded_model()),
-        wanted,
+        settings,
         resources,
         progress,
         resume=values["resume"],
@@ -359,7 +359,7 @@ def _locally(
 
 
 def _with_ray(
-    values: Mapping[str, Any], wanted: BuildOptions, resources: Resources, progress: Progress
+    values: Mapping[str, Any], settings: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.build.ray_executor import build_on_ray
     from ngramspec.models import embedded_model
@@ -368,7 +368,7 @@ def _with_ray(
         values["corpus"],
         values["output"],
         values["tokenizer"] or embedded_model(),
-        wanted,
+        settings,
         progress,
         address=values["ray_address"],
         memory=resources.memory,
@@ -379,14 +379,14 @@ def _with_ray(
 
 
 def _show(
-    console: Console, result: BuildResult, wanted: BuildOptions, values: Mapping[str, Any]
+    console: Console, result: BuildResult, settings: BuildOptions, values: Mapping[str, Any]
 ) -> None:
     """Print the file, its corpus, the time, and how much it helps on held-out documents."""
     jobs = 0 if values["executor"] == "ray" else values["jobs"] or _num_cpus()
     lines = [
         ("corpus", _corpus(result)),
         ("tokens", f"{result.totals.tokens:,}"),
-        ("file", _file(result, wanted)),
+        ("file", _file(result, settings)),
         ("time", _time(result, jobs, whole=not values["resume"])),
     ]
     console.print(f"{result.path}", style="bold", soft_wrap=True)
@@ -394,7 +394,7 @@ def _show(
         console.print(f"  {title:8}{text}", soft_wrap=True)
     for line in _problems(result.problems):
         console.print(line, style="yellow", soft_wrap=True)
-    if wanted.held_out:
+    if settings.held_out:
         _show_held_out(console, result, values["costs"])
 
 
@@ -452,10 +452,10 @@ def _problems(problems: Problems) -> Iterator[str]:
         (problems.num_files, "file", " not read to the end"),
         (problems.num_records, "record", " left out"),
     )
-    said = [f"{number_of(count, noun)}{what}" for count, noun, what in kinds if count]
-    if not said:
+    parts = [f"{number_of(count, noun)}{what}" for count, noun, what in kinds if count]
+    if not parts:
         return
-    yield f"  {', '.join(said)}{':' if problems.first else ''}"
+    yield f"  {', '.join(parts)}{':' if problems.first else ''}"
     for problem in problems.first[:MOST_PROBLEMS]:
         yield f"    {printable(str(problem))}"
     more = problems.total - min(len(problems.first), MOST_PROBLEMS)
@@ -464,32 +464,32 @@ def _problems(problems: Problems) -> Iterator[str]:
 
 
 def _show_held_out(console: Console, result: BuildResult, costs: Costs) -> None:
-    found = result.held_out
-    if found is None or not found.tokens:
+    held_out = result.held_out
+    if held_out is None or not held_out.tokens:
         console.print("Nothing was held out: the corpus has too few documents.", style="yellow")
         return
     drafter = {POOL_KIND: POOL_DRAFTER}.get(result.header.kind, result.header.kind)
-    documents = number_of(found.documents, "document")
+    documents = number_of(held_out.documents, "document")
     columns = ("", "tokens per pass", "drafted", "right", "acceptance", "speed-up")
     title = f"{drafter} on {documents} that were not counted"
     table = make_table(columns, title=title, text=columns[:1], gap=2)
     for label, drafts in (
-        ("without the file", found.without_file),
-        ("with the file", found.with_file),
+        ("without the file", held_out.without_file),
+        ("with the file", held_out.with_file),
     ):
         mean, share = f"{drafts.mean_accepted_length:.3f}", f"{drafts.acceptance:.1%}"
         speed = f"{drafts.modelled_speedup:.3f}"
         table.add_row(label, mean, f"{drafts.drafted:,}", f"{drafts.right:,}", share, speed)
     console.print()
     console.print(table)
-    console.print(_in_words(found), soft_wrap=True)
+    console.print(_in_words(held_out), soft_wrap=True)
     console.print(f"{SPEED} {costs.source} ({costs.reason}).", soft_wrap=True, style="dim")
 
 
-def _in_words(found: HeldOut) -> str:
+def _in_words(held_out: HeldOut) -> str:
     """Return a sentence on how much a file helps."""
-    before, now = found.without_file.right, found.with_file.right
-    of = f"Of {found.tokens:,} held-out tokens,"
+    before, now = held_out.without_file.right, held_out.with_file.right
+    of = f"Of {held_out.tokens:,} held-out tokens,"
     if now == before:
         return f"{of} the same number are drafted right with and without the file."
     share = f" ({(now - before) / before:+.1%})" if before else ""

@@ -123,13 +123,13 @@ class _Figures(ProgressColumn):
 
 @contextmanager
 def build_progress(
-    interrupt: Interrupt, *, wanted: bool, finishing: Collection[str] = FINISHING
+    interrupt: Interrupt, *, visible: bool, finishing: Collection[str] = FINISHING
 ) -> Iterator[BuildProgress]:
     """Show the progress on stderr while the block runs, if wanted."""
     console = Console(stderr=True)
-    if not (wanted and console.is_terminal):
+    if not (visible and console.is_terminal):
         shown = BuildProgress(interrupt, None, finishing)
-        with lines_of(shown.line) if wanted else nullcontext():
+        with lines_of(shown.line) if visible else nullcontext():
             yield shown
         return
     figures = _Figures()

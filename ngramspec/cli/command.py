@@ -73,8 +73,8 @@ class SectionOption(click.Option):
 
     def resolved_envvars(self) -> tuple[str, ...]:
         """Return the environment variables that set it."""
-        given = self.envvar or ()
-        return (given,) if isinstance(given, str) else tuple(given)
+        names = self.envvar or ()
+        return (names,) if isinstance(names, str) else tuple(names)
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """Return what the environment says, for switches in llama.cpp's words.
@@ -114,14 +114,14 @@ class SectionCommand(click.Command):
         An unknown option is named whole, not by its first letter, with those of other commands that
         have it.
         """
-        given = self._split_pairs(args)
+        args = self._split_pairs(args)
         try:
-            return super().parse_args(ctx, [*given])
+            return super().parse_args(ctx, [*args])
         except click.NoSuchOption as error:
-            known = {flag for param in self.params for flag in (*param.opts, *param.secondary_opts)}
+            flags = {flag for param in self.params for flag in (*param.opts, *param.secondary_opts)}
             letter = error.option_name[1:]
-            words = (arg for arg in given if arg[:1] == "-" and arg[1:2] != "-" and letter in arg)
-            whole = next((word for word in words if word not in known), None)
+            words = (arg for arg in args if arg[:1] == "-" and arg[1:2] != "-" and letter in arg)
+            whole = next((word for word in words if word not in flags), None)
             name = error.option_name
             if len(letter) == 1 and whole is not None:
                 name = whole.partition("=")[0]
@@ -134,8 +134,8 @@ class SectionCommand(click.Command):
             raise click.NoSuchOption(name, ctx=ctx) from None
         except click.BadParameter as error:
             text = error.message
-            for said, better in NUMBERS.items():
-                text = text.replace(said, better)
+            for phrase, better in NUMBERS.items():
+                text = text.replace(phrase, better)
             if text == error.message:
                 raise
             raise click.BadParameter(text, error.ctx, error.param, error.param_hint) from None

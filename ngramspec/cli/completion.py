@@ -14,10 +14,10 @@ def in_list(*words: str) -> Complete:
     """Return what completes the last word of a comma-separated list, of those not yet in it."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        given, comma, last = incomplete.rpartition(",")
-        used = given.split(",")
+        before, comma, last = incomplete.rpartition(",")
+        used = before.split(",")
         return [
-            CompletionItem(given + comma + word)
+            CompletionItem(before + comma + word)
             for word in words
             if word.startswith(last) and word not in used
         ]
@@ -35,8 +35,8 @@ def model(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
     if incomplete and not incomplete.startswith((".", "/", "~")):
         roots = default_roots(os.environ.get("OLLAMA_MODELS"))
         names = {one.name.short() for one in list_models(roots)}
-    found = sorted(name for name in names if name.startswith(incomplete))
-    return [*map(CompletionItem, found), CompletionItem(incomplete, type="file")]
+    matches = sorted(name for name in names if name.startswith(incomplete))
+    return [*map(CompletionItem, matches), CompletionItem(incomplete, type="file")]
 
 
 def cache_types(

@@ -269,8 +269,8 @@ def _print_json(results: Sequence[TaskResult], values: dict[str, Any], benches: 
 
     head = {"version": __version__, "model": benches.model.path.name}
     settings = {key: values[key] for key in ("repeats", "max_tokens", "threads", "exact")}
-    found = {"settings": settings, "exact_batch": benches.exact_batch, **as_json(results)}
-    print_json({**head, **found}, indent=1)
+    body = {"settings": settings, "exact_batch": benches.exact_batch, **as_json(results)}
+    print_json({**head, **body}, indent=1)
 
 
 def _fail_on_difference(results: Sequence[TaskResult]) -> None:

@@ -154,81 +154,81 @@ def take_second(
     Raises:
         As take_drafts.
     """
-    given = {name: values.pop(name) for name in _NAMES}
+    own = {name: values.pop(name) for name in _NAMES}
     bounds = (longest, shortest)
-    return _heads(given, *bounds) if heads else _draft_model(given, slots, *bounds)
+    return _heads(own, *bounds) if heads else _draft_model(own, slots, *bounds)
 
 
-def _heads(given: dict[str, Any], longest: int | None, shortest: int) -> MtpSettings:
+def _heads(values: dict[str, Any], longest: int | None, shortest: int) -> MtpSettings:
     from ngramspec.adapters.llama_cpp.mtp import MtpSettings
     from ngramspec.engine.sources.mtp import N_MAX, P_MIN
 
-    n_max = given["spec_draft_n_max"] or longest or N_MAX
-    p_min = P_MIN if given["draft_p_min"] is None else given["draft_p_min"]
-    made = MtpSettings(n_max=n_max, n_min=_least(given, shortest, n_max), p_min=p_min)
-    for line in _notes(given):
+    n_max = values["spec_draft_n_max"] or longest or N_MAX
+    p_min = P_MIN if values["draft_p_min"] is None else values["draft_p_min"]
+    settings = MtpSettings(n_max=n_max, n_min=_least(values, shortest, n_max), p_min=p_min)
+    for line in _notes(values):
         click.echo(line, err=True)
-    found = _file(given)
-    if found is None:
+    file = _file(values)
+    if file is None:
         _tell_idle(
-            given,
+            values,
             {**_OF_THE_TARGET, **_OF_WEIGHTS},
             "the model's own MTP heads run as the model does",
         )
-        return made
-    _tell_idle(given, _OF_THE_TARGET, "an assistant runs as the target, in its cache")
-    return replace(made, path=found[0], placement=_placement(given))
+        return settings
+    _tell_idle(values, _OF_THE_TARGET, "an assistant runs as the target, in its cache")
+    return replace(settings, path=file[0], placement=_placement(values))
 
 
-def _tell_idle(given: dict[str, Any], flags: Mapping[str, str], reason: str) -> None:
+def _tell_idle(values: dict[str, Any], flags: Mapping[str, str], reason: str) -> None:
     """Tell in a line which options do nothing, if some were given."""
-    idle = [flag for name, flag in flags.items() if given[name] not in _DEFAULTS]
+    idle = [flag for name, flag in flags.items() if values[name] not in _DEFAULTS]
     if idle:
         does = "does" if len(idle) == 1 else "do"
         click.echo(f"{', '.join(idle)} {does} nothing: {reason}", err=True)
 
 
-def _least(given: dict[str, Any], shortest: int, n_max: int) -> int:
+def _least(values: dict[str, Any], shortest: int, n_max: int) -> int:
     """Return the shortest draft that is sent."""
-    n_min = given["spec_draft_n_min"]
+    n_min = values["spec_draft_n_min"]
     return min(shortest, n_max) if n_min is None else int(n_min)
 
 
 def _draft_model(
-    given: dict[str, Any], slots: int, longest: int | None, shortest: int
+    values: dict[str, Any], slots: int, longest: int | None, shortest: int
 ) -> DraftModelSettings | None:
     from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.engine.sources.draft_model import N_MAX, P_MIN
 
-    for line in _notes(given):
+    for line in _notes(values):
         click.echo(line, err=True)
-    found = _file(given)
-    if found is None:
-        if given["spec_replace"]:
+    file = _file(values)
+    if file is None:
+        if values["spec_replace"]:
             click.echo("--spec-replace does nothing: there is no draft model", err=True)
         return None
-    path, name = found
-    n_max = given["spec_draft_n_max"] or longest or N_MAX
+    path, name = file
+    n_max = values["spec_draft_n_max"] or longest or N_MAX
     return DraftModelSettings(
         path=path,
         name=name,
         n_max=n_max,
-        n_min=_least(given, shortest, n_max),
-        p_min=P_MIN if given["draft_p_min"] is None else given["draft_p_min"],
-        placement=_placement(given),
-        context_size=given["ctx_size_draft"] // slots,
-        threads=given["threads_draft"],
-        threads_batch=given["threads_batch_draft"],
-        type_k=given["cache_type_k_draft"],
-        type_v=given["cache_type_v_draft"],
-        replace=given["spec_replace"],
+        n_min=_least(values, shortest, n_max),
+        p_min=P_MIN if values["draft_p_min"] is None else values["draft_p_min"],
+        placement=_placement(values),
+        context_size=values["ctx_size_draft"] // slots,
+        threads=values["threads_draft"],
+        threads_batch=values["threads_batch_draft"],
+        type_k=values["cache_type_k_draft"],
+        type_v=values["cache_type_v_draft"],
+        replace=values["spec_replace"],
     )
 
 
-def _file(given: dict[str, Any]) -> tuple[Path, str] | None:
+def _file(values: dict[str, Any]) -> tuple[Path, str] | None:
     """Return the file of the draft model and what it is called; None if there is none."""
     flag = "--model-draft"
-    path = downloaded_model(given["model_draft"], given["hf_repo_draft"], None, flag)
+    path = downloaded_model(values["model_draft"], values["hf_repo_draft"], None, flag)
     if path is None:
         return None
     named = pulled_model(path, flag)
@@ -236,22 +236,22 @@ def _file(given: dict[str, Any]) -> tuple[Path, str] | None:
     return named
 
 
-def _placement(given: dict[str, Any]) -> Placement:
+def _placement(values: dict[str, Any]) -> Placement:
     """Return where the draft model's weights lie."""
     from ngramspec.adapters.llama_cpp.placement import Placement
 
     return Placement(
-        layers_of(given["n_gpu_layers_draft"], "--n-gpu-layers-draft"),
-        devices=names_in(given["device_draft"]),
-        cpu_experts=ALL_LAYERS if given["cpu_moe_draft"] else given["n_cpu_moe_draft"],
-        buffers=buffers_of(given["override_tensor_draft"], "--override-tensor-draft"),
+        layers_of(values["n_gpu_layers_draft"], "--n-gpu-layers-draft"),
+        devices=names_in(values["device_draft"]),
+        cpu_experts=ALL_LAYERS if values["cpu_moe_draft"] else values["n_cpu_moe_draft"],
+        buffers=buffers_of(values["override_tensor_draft"], "--override-tensor-draft"),
     )
 
 
-def _notes(given: dict[str, Any]) -> list[str]:
+def _notes(values: dict[str, Any]) -> list[str]:
     """Return what to tell about options that do nothing."""
     notes = []
-    if given["draft_p_split"] is not None:
+    if values["draft_p_split"] is not None:
         notes.append("--draft-p-split does nothing: drafts are not split")
     return notes
 

@@ -204,13 +204,13 @@ def tree_of(tree: int | str, policies: Collection[str]) -> int | str:
 
 def _share(key: str, value: int, names: Sequence[str], params: dict[str, dict[str, Any]]) -> bool:
     """Set a parameter of all drafters that have it and were not given it; False if none has it."""
-    found = False
+    shared = False
     for name in names:
         for field in options_of(name):
             if field.name in OF_ALL.get(key, ()) or BOUNDS.get(key) == (name, field.name):
                 params.setdefault(name, {}).setdefault(field.name, value)
-                found = True
-    return found
+                shared = True
+    return shared
 
 
 def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:

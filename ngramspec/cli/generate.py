@@ -198,9 +198,9 @@ def _open_llm(values: Mapping[str, Any], drafts: DraftSettings) -> LLM:
 
 def _tell_notes(llm: LLM) -> None:
     """Tell on stderr what drafts, as `serve` does, if there is something to note about it."""
-    found = llm.engine.drafting()
-    if found.notes and (found.drafters or found.draft_model):
-        click.echo(drafting_line(found), err=True)
+    drafting = llm.engine.drafting()
+    if drafting.notes and (drafting.drafters or drafting.draft_model):
+        click.echo(drafting_line(drafting), err=True)
 
 
 def _prompt_of(
@@ -345,19 +345,20 @@ class _Session:
             )
         yield from self._llm.engine.stats_lines(verbose=self._verbose)
         if self._compares:
-            found = self._compare()
-            same = "the texts are equal" if found.difference is None else found.difference.line()
-            low, high = min(found.plain_rates), max(found.plain_rates)
-            if found.noisy:
+            comparison = self._compare()
+            difference = comparison.difference
+            same = "the texts are equal" if difference is None else difference.line()
+            low, high = min(comparison.plain_rates), max(comparison.plain_rates)
+            if comparison.noisy:
                 verdict = (
                     f"no conclusion on the speed: the machine is too busy, as runs without drafts "
                     f"made {low:.1f} to {high:.1f} tokens/s"
                 )
             else:
                 verdict = (
-                    f"{statistics.median(found.plain_rates):.1f} tokens/s without drafts, "
-                    f"speed-up {found.speedup:.2f}x ({min(found.ratios):.2f} to "
-                    f"{max(found.ratios):.2f} in {len(found.ratios)} rounds)"
+                    f"{statistics.median(comparison.plain_rates):.1f} tokens/s without drafts, "
+                    f"speed-up {comparison.speedup:.2f}x ({min(comparison.ratios):.2f} to "
+                    f"{max(comparison.ratios):.2f} in {len(comparison.ratios)} rounds)"
                 )
             yield f"compare: {verdict}; {same}"
 
@@ -365,7 +366,7 @@ class _Session:
         """Return everything about the run as plain data."""
         run = self._run
         stats = self._llm.engine.source_stats()
-        made: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "model": str(self._llm.model.path),
             "seed": run.seed,
             "text": run.text,
@@ -379,17 +380,17 @@ class _Session:
             "stats": {name: dataclasses.asdict(of) for name, of in stats.items() if of.begin_calls},
         }
         if self._compares:
-            found = self._compare()
-            difference = found.difference
-            made["compare"] = {
+            comparison = self._compare()
+            difference = comparison.difference
+            facts["compare"] = {
                 "identical": difference is None,
-                "speedup": found.speedup,
-                "ratios": found.ratios,
-                "noisy": found.noisy,
+                "speedup": comparison.speedup,
+                "ratios": comparison.ratios,
+                "noisy": comparison.noisy,
                 "difference": None if difference is None else dataclasses.asdict(difference),
-                "plain": _figures(found.plain),
+                "plain": _figures(comparison.plain),
             }
-        return made
+        return facts
 
     def _compare(self) -> _Comparison:
         """Generate by turns without drafts and with them."""

@@ -31,13 +31,13 @@ def grammar_of(values: Mapping[str, Any]) -> str:
     """
     from ngramspec.structured.json_schema import schema_grammar
 
-    given = [name for name in NAMES if values[name]]
-    if len(given) > 1:
-        flags = " or ".join(f"--{name.replace('_', '-')}" for name in given)
+    names = [name for name in NAMES if values[name]]
+    if len(names) > 1:
+        flags = " or ".join(f"--{name.replace('_', '-')}" for name in names)
         raise InputError(f"give either {flags}")
-    if not given:
+    if not names:
         return ""
-    name, value = given[0], values[given[0]]
+    name, value = names[0], values[names[0]]
     text = read_utf8(value) if name.endswith("_file") else str(value)
     if name.startswith("grammar"):
         return text

@@ -69,11 +69,11 @@ def option(
     return click.option(*flags, cls=SectionOption, section=section, **settings)
 
 
-def options(*given: Decorator) -> Callable[[Function], Function]:
+def options(*decorators: Decorator) -> Callable[[Function], Function]:
     """Add options to a command, in this order."""
 
     def add(function: Function) -> Function:
-        for one in reversed(given):
+        for one in reversed(decorators):
             function = one(function)
         return function
 
@@ -132,8 +132,8 @@ def given_tokenizer(values: dict[str, Any]) -> Path | None:
     model, tokenizer = values.pop("model"), values.pop("tokenizer")
     if model is not None and tokenizer is not None:
         raise click.UsageError("give either --model or --tokenizer")
-    found: Path | None = tokenizer if model is None else pulled_model(model, "--model")[0]
-    return found
+    path: Path | None = tokenizer if model is None else pulled_model(model, "--model")[0]
+    return path
 
 
 def output_option(section: str = "Options") -> Decorator:
@@ -208,9 +208,9 @@ def check_output(
     except OSError as error:
         folder = str(path.parent)
         raise Failure(f"{path}: no file can be written in {folder}: {error.strerror}") from error
-    known = {"statistics file": is_statistics} if kinds is None else kinds
-    if path.exists() and path.stat().st_size and not any(fits(path) for fits in known.values()):
-        what = " or ".join(known)
+    formats = {"statistics file": is_statistics} if kinds is None else kinds
+    if path.exists() and path.stat().st_size and not any(fits(path) for fits in formats.values()):
+        what = " or ".join(formats)
         raise click.UsageError(
             f"{path} is no {what} and would be replaced: give another name, or remove it"
         )
@@ -246,18 +246,18 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
         """Return the number."""
         if isinstance(value, int):
             return value
-        found = _SIZE.fullmatch(value.strip())
-        if found is None:
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
             self.fail(f"expected a size such as 64M, 2G or 1.5G, got {value!r}", param, ctx)
-        size = float(found[1]) * 1024 ** UNITS[found[2].upper()]
+        size = float(match[1]) * 1024 ** UNITS[match[2].upper()]
         if size >= MOST_SIZE:  # perhaps infinite
             most = f"{MOST_SIZE >> 40}T"
             self.fail(f"expected a size below {most}, got {value[:40]!r}", param, ctx)
-        made = int(size)
-        if made < self.least:
+        number = int(size)
+        if number < self.least:
             least = f"{self.least >> 10}K" if self.least >= 1024 else self.least
             self.fail(f"expected a size of {least} or more, got {value!r}", param, ctx)
-        return made
+        return number
 
 
 class ShareType(click.ParamType):  # type: ignore[type-arg]
@@ -271,11 +271,11 @@ class ShareType(click.ParamType):  # type: ignore[type-arg]
         """Return the share."""
         if isinstance(value, float):
             return value
-        found = _SHARE.fullmatch(value.strip())
-        if found is None:
+        match = _SHARE.fullmatch(value.strip())
+        if match is None:
             self.fail(f"expected a share such as 5% or 0.05, got {value!r}", param, ctx)
-        made = float(found[1]) / (100 if found[2] else 1)
-        if made > MOST_HELD_OUT:
-            hint = "" if found[2] else f"; for percent write {found[1]}%"
+        share = float(match[1]) / (100 if match[2] else 1)
+        if share > MOST_HELD_OUT:
+            hint = "" if match[2] else f"; for percent write {match[1]}%"
             self.fail(f"expected a share of at most 90%, got {value!r}{hint}", param, ctx)
-        return made
+        return share

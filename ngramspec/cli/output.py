@@ -34,7 +34,7 @@ def printable(text: str) -> str:
 
     Control characters, which the terminal would obey, are written as Python does: "\\x1b".
     """
-    return CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def plain_console() -> Console:

@@ -63,19 +63,19 @@ def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
     """
     if format in FORMATS:
         return [Path(name) for name in names]
-    found: list[Path] = []
+    recorded: list[Path] = []
     others: list[Path] = []
     for name in names:
         path = Path(name)
         is_file = format is None and path.is_file()
-        (found if is_file and _is_recorded(path) else others).append(path)
-    if found and others:
+        (recorded if is_file and _is_recorded(path) else others).append(path)
+    if recorded and others:
         raise InputError(
-            f"{found[0]} holds recorded requests and {others[0]} does not: build a file of each, "
-            "and merge them with `ngramspec cache merge`, or give --format text to count all as "
-            "text"
+            f"{recorded[0]} holds recorded requests and {others[0]} does not: build a file of "
+            "each, and merge them with `ngramspec cache merge`, or give --format text to count all "
+            "as text"
         )
-    return found
+    return recorded
 
 
 def _is_recorded(path: Path) -> bool:
@@ -107,24 +107,24 @@ def load_recorded(
     from ngramspec.tokenizers import fingerprint_of
 
     files, problems = find_traces(paths), Problems()
-    given = values["tokenizer"] or values.get("model")
-    known = None if given is None else fingerprint_of(given)
-    with _tokenizer(given) as tokenizer, progress("reading", len(files)) as advance:
-        found = load_files(
+    tokenizer_path = values["tokenizer"] or values.get("model")
+    fingerprint = None if tokenizer_path is None else fingerprint_of(tokenizer_path)
+    with _tokenizer(tokenizer_path) as tokenizer, progress("reading", len(files)) as advance:
+        loaded = load_files(
             files,
             tokenizer,
             cut,
             format=values["format"],
-            known=known,
+            known=fingerprint,
             problems=problems,
             keys=values["keys"],
             advance=advance,
         )
-    return found, problems
+    return loaded, problems
 
 
 @contextmanager
-def _tokenizer(given: Path | None) -> Iterator[Callable[[], Tokenizer]]:
+def _tokenizer(tokenizer_path: Path | None) -> Iterator[Callable[[], Tokenizer]]:
     """Hand out a function that returns the tokenizer of a file, or of the embedded model."""
     from ngramspec.models import embedded_model
     from ngramspec.tokenizers import load_tokenizer
@@ -133,11 +133,11 @@ def _tokenizer(given: Path | None) -> Iterator[Callable[[], Tokenizer]]:
 
     def tokenizer() -> Tokenizer:
         if not opened:
-            if given is None:
+            if tokenizer_path is None:
                 name = embedded_model().name
                 line = f"no --model or --tokenizer given: using the embedded model {name}"
                 click.echo(line, err=True)
-            opened.append(load_tokenizer(given or embedded_model()))
+            opened.append(load_tokenizer(tokenizer_path or embedded_model()))
         return opened[0]
 
     try:
@@ -156,10 +156,10 @@ def tokenizer_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Fingerp
     from ngramspec.models import embedded_model
     from ngramspec.tokenizers import fingerprint_of
 
-    given = values["tokenizer"] or values.get("model")
-    if given is not None:
-        return fingerprint_of(given)
-    stated = {known for one in loaded for known in one.tokenizers}
+    tokenizer_path = values["tokenizer"] or values.get("model")
+    if tokenizer_path is not None:
+        return fingerprint_of(tokenizer_path)
+    stated = {fingerprint for one in loaded for fingerprint in one.tokenizers}
     if len(stated) > 1:
         raise InputError("the files were recorded with several tokenizers: give them one by one")
     if stated:
@@ -173,10 +173,11 @@ def provenance_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> dict[s
     """Return the provenance of a statistics file that is built from answers."""
     from ngramspec.models import embedded_model
 
-    given = values["tokenizer"] or values.get("model")
+    tokenizer_path = values["tokenizer"] or values.get("model")
     stated = {str(head.get("model")) for one in loaded for head in one.heads}
+    name = tokenizer_path.name if tokenizer_path else ", ".join(sorted(stated))
     return {
-        "tokenizer": given.name if given else ", ".join(sorted(stated)) or embedded_model().name,
+        "tokenizer": name or embedded_model().name,
         "corpus": [one.source.path.name for one in loaded],
         "what": "answers of recorded requests",
     }
@@ -197,14 +198,14 @@ def refuse_mixed_keys(traces: Sequence[Trace], mix_keys: bool) -> None:
         )
 
 
-def say_recorded(found: Sequence[Loaded], problems: Problems, *, brief: bool = False) -> None:
+def say_recorded(loaded: Sequence[Loaded], problems: Problems, *, brief: bool = False) -> None:
     """Print what was recognised, and what was left out, on stderr. brief: only the latter."""
-    for line in _lines(found, problems, brief):
+    for line in _lines(loaded, problems, brief):
         click.echo(printable(line), err=True)
 
 
-def _lines(found: Sequence[Loaded], problems: Problems, brief: bool) -> Iterator[str]:
-    for one in found:
+def _lines(loaded: Sequence[Loaded], problems: Problems, brief: bool) -> Iterator[str]:
+    for one in loaded:
         if one.source.format != "tokens" and not brief:
             yield one.about
         yield from (f"{one.source.path}: {note}" for note in one.notes)
@@ -213,7 +214,7 @@ def _lines(found: Sequence[Loaded], problems: Problems, brief: bool) -> Iterator
         yield f"{number_of(problems.total, 'line')} left out{first}"
 
 
-def recorded_json(found: Sequence[Loaded], problems: Problems) -> dict[str, Any]:
+def recorded_json(loaded: Sequence[Loaded], problems: Problems) -> dict[str, Any]:
     """Return the same as plain data."""
     return {
         "files": [
@@ -224,13 +225,13 @@ def recorded_json(found: Sequence[Loaded], problems: Problems) -> dict[str, Any]
                 "requests": sum(len(trace.requests) for trace in one.sets),
                 "notes": list(one.notes),
             }
-            for one in found
+            for one in loaded
         ],
         "lines_left_out": problems.total,
         "first_problem": str(problems.first[0]) if problems.first else None,
     }
 
 
-def traces_of(found: Sequence[Loaded]) -> list[Trace]:
+def traces_of(loaded: Sequence[Loaded]) -> list[Trace]:
     """Return all sets."""
-    return [trace for one in found for trace in one.sets]
+    return [trace for one in loaded for trace in one.sets]

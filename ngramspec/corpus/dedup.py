@@ -107,17 +107,17 @@ class DigestSet:
         count = int.from_bytes(data[8:16], "little")
         if data[:8] != _MAGIC or len(data) != 16 + count * DIGEST_BYTES:
             raise FormatError(f"not a set of digests: {len(data)} bytes, {count} digests expected")
-        made = cls(data[i : i + DIGEST_BYTES] for i in range(16, len(data), DIGEST_BYTES))
-        if len(made) != count:
-            raise FormatError(f"a set of digests holds {count - len(made)} of them twice")
-        return made
+        digests = cls(data[i : i + DIGEST_BYTES] for i in range(16, len(data), DIGEST_BYTES))
+        if len(digests) != count:
+            raise FormatError(f"a set of digests holds {count - len(digests)} of them twice")
+        return digests
 
     def _find(self, digest: bytes) -> int:
         """Return the offset of the digest's cell or of the free cell where it belongs."""
         cells = self._cells
         mask = len(cells) - 1
         at = int.from_bytes(digest[:8], "little") * DIGEST_BYTES & mask
-        while (found := cells[at : at + DIGEST_BYTES]) != digest and found != _EMPTY:
+        while (cell := cells[at : at + DIGEST_BYTES]) != digest and cell != _EMPTY:
             at = at + DIGEST_BYTES & mask
         return at
 

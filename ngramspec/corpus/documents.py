@@ -74,7 +74,7 @@ def read_documents(
 
     Cost: memory for one document and buffers; some 200 to 400 MB/s.
     """
-    return (found for found in read_steps(unit, options, problems) if found.text)
+    return (document for document in read_steps(unit, options, problems) if document.text)
 
 
 def read_steps(

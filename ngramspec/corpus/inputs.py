@@ -188,12 +188,12 @@ class _Search:
         root = os.path.realpath(path)
         waiting = [_Found(path, "", status, _ignores_above(root) if self.gitignore else ())]
         while waiting:
-            found = waiting.pop()
-            if stat.S_ISREG(found.status.st_mode):
-                if self.wanted(found.relative) and self.is_new(found.status):
-                    yield found.path, found.relative, found.status.st_size
-            elif stat.S_ISDIR(found.status.st_mode) and self.is_new(found.status):
-                waiting += reversed(self.entries(found, root))
+            entry = waiting.pop()
+            if stat.S_ISREG(entry.status.st_mode):
+                if self.wanted(entry.relative) and self.is_new(entry.status):
+                    yield entry.path, entry.relative, entry.status.st_size
+            elif stat.S_ISDIR(entry.status.st_mode) and self.is_new(entry.status):
+                waiting += reversed(self.entries(entry, root))
 
     def entries(self, folder: _Found, root: str) -> list[_Found]:
         """Return the entries of a folder by name, without hidden, excluded and broken ones.
@@ -207,7 +207,7 @@ class _Search:
         for entry in listed:
             if self.gitignore and entry.name == GITIGNORE and entry.is_file(follow_symlinks=False):
                 ignores = (_Ignore(read_gitignore(entry.path), cut=len(start)), *ignores)
-        found = []
+        selected = []
         for entry in listed:
             if entry.name.startswith("."):
                 continue
@@ -224,8 +224,8 @@ class _Search:
                     reason = "a link that leads out of the folder (--follow-links reads it)"
                     self.left_out.append(Problem(name, "", reason))
                 continue
-            found.append(_Found(entry.path, name, status, ignores))
-        return found
+            selected.append(_Found(entry.path, name, status, ignores))
+        return selected
 
     def may_follow(self, link: str, root: str) -> bool:
         """Return whether a link may be followed: it stays below `root`, or all may."""
@@ -265,7 +265,7 @@ class _Search:
 
 def _ignores_above(folder: str) -> tuple[_Ignore, ...]:
     """Return the .gitignore files between a folder and the root of its git repository."""
-    found: list[_Ignore] = []
+    ignores: list[_Ignore] = []
     before = ""
     place = Path(folder)
     while not (place / ".git").exists():
@@ -274,8 +274,8 @@ def _ignores_above(folder: str) -> tuple[_Ignore, ...]:
         before = f"{place.name}/{before}"
         place = place.parent
         if (place / GITIGNORE).is_file():
-            found.append(_Ignore(read_gitignore(place / GITIGNORE), before))
-    return tuple(found)
+            ignores.append(_Ignore(read_gitignore(place / GITIGNORE), before))
+    return tuple(ignores)
 
 
 def _unit(path: str, source: str, size: int, format: str | None) -> Unit:
@@ -283,8 +283,8 @@ def _unit(path: str, source: str, size: int, format: str | None) -> Unit:
     compression = _COMPRESSION_OF.get(suffix, "")
     if compression:
         suffix = os.path.splitext(stem)[1]
-    found = format or _FORMAT_OF.get(suffix, "text")
-    return Unit(path, source, found, compression, num_bytes=size)
+    format = format or _FORMAT_OF.get(suffix, "text")
+    return Unit(path, source, format, compression, num_bytes=size)
 
 
 def _check_parquet(unit: Unit) -> None:

@@ -126,16 +126,16 @@ def _text_columns(schema: Any, names: Collection[str]) -> list[str]:
 def _rows(batch: Any, most: int) -> Iterator[dict[str, Any] | RecordError]:
     """Yield the rows of a batch, at most `most` bytes at a time; errors for what cannot be had."""
     if sum(map(_value_bytes, batch.columns)) > most:
-        found: Any = RecordError(f"longer than {most} bytes")
+        rows: Any = RecordError(f"longer than {most} bytes")
     else:
         try:
-            found = batch.to_pylist()
+            rows = batch.to_pylist()
         except (ValueError, OverflowError) as error:
-            found = RecordError(str(error))
-    if not isinstance(found, RecordError):
-        yield from found
+            rows = RecordError(str(error))
+    if not isinstance(rows, RecordError):
+        yield from rows
     elif batch.num_rows == 1:
-        yield found
+        yield rows
     else:
         half = batch.num_rows // 2
         yield from _rows(batch.slice(0, half), most)

@@ -184,41 +184,41 @@ def _pieces(glob: str) -> Iterator[str]:
     Raises:
         ValueError: A backslash at the end, or a class that does not end.
     """
-    made, at = "", 0
+    regex, at = "", 0
     while at < len(glob):
         char = glob[at]
         at += 1
         if char == "*":
-            yield made
-            made = ""
+            yield regex
+            regex = ""
         elif char == "?":
-            made += "."
+            regex += "."
         elif char == "[":
             piece, at = _character_class(glob, at)
-            made += piece
+            regex += piece
         else:
             if char == "\\":
                 char, at = glob[at : at + 1], at + 1
             if not char:
                 raise ValueError("a backslash at the end")
-            made += re.escape(char)
-    yield made
+            regex += re.escape(char)
+    yield regex
 
 
 def _character_class(glob: str, at: int) -> tuple[str, int]:
     """Return the class that begins before `at` as a regex, and where it ends."""
     negated = glob[at : at + 1] in ("!", "^")
     at += negated
-    made = ""
+    members = ""
     while at < len(glob):
         char = glob[at]
         at += 1
-        if char == "]" and made:
-            return f"[{'^' if negated else ''}{made}]", at
-        if char == "-" and made and glob[at : at + 1] not in ("]", ""):
-            made += "-"  # a range
+        if char == "]" and members:
+            return f"[{'^' if negated else ''}{members}]", at
+        if char == "-" and members and glob[at : at + 1] not in ("]", ""):
+            members += "-"  # a range
             continue
         if char == "\\":
             char, at = glob[at : at + 1], at + 1
-        made += re.escape(char)
+        members += re.escape(char)
     raise ValueError("a class that does not end")

@@ -45,8 +45,8 @@ def _cut(text: str, start: int, stop: int) -> int:
     """Return where the piece that begins at `start` ends, at most at `stop`."""
     middle = start + (stop - start) // 2
     for mark in _MARKS:
-        found = text.rfind(mark, middle, stop)
-        if found >= 0:
-            return found + len(mark)
-    found = text.rfind(" ", middle + 1, stop)
-    return found if found > start else stop
+        at = text.rfind(mark, middle, stop)
+        if at >= 0:
+            return at + len(mark)
+    at = text.rfind(" ", middle + 1, stop)
+    return at if at > start else stop

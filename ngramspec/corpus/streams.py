@@ -124,14 +124,14 @@ class _Xz:
     def decode(self, decoder: Any, data: bytes, *, may_end: bool) -> bytes | None:
         """Return some decompressed bytes; None if the data starts no stream and `may_end`."""
         try:
-            made: bytes = decoder.decompress(data, _BUFFER)
+            unpacked: bytes = decoder.decompress(data, _BUFFER)
         except self._lzma.LZMAError as error:
             if "limit" in str(error):
                 raise _TooLargeError(XZ_MEMORY, "xz -d") from None
             if may_end:
                 return None
             raise EOFError(error) from None
-        return made
+        return unpacked
 
 
 class _Zstd:
@@ -147,12 +147,12 @@ class _Zstd:
     def decode(self, decoder: Any, data: bytes, *, may_end: bool) -> bytes | None:
         """Return some decompressed bytes."""
         try:
-            made: bytes = decoder.decompress(data)
+            unpacked: bytes = decoder.decompress(data)
         except self._zstd.ZstdError as error:
             if "too much memory" in str(error):
                 raise _TooLargeError(ZSTD_WINDOW, "zstd -d --long=31") from None
             raise EOFError(error) from None
-        return made
+        return unpacked
 
 
 class _PackedReader(io.RawIOBase):
@@ -196,11 +196,11 @@ class _PackedReader(io.RawIOBase):
         may_end = decoder is not None and not inside
         if not inside:
             self._decoder = self._codec.begin()
-        made = self._codec.decode(self._decoder, data, may_end=may_end)
-        if made is None:
+        unpacked = self._codec.decode(self._decoder, data, may_end=may_end)
+        if unpacked is None:
             self._ended = True
             return False
-        self._waiting = memoryview(made)
+        self._waiting = memoryview(unpacked)
         return True
 
 

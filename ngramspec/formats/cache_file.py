@@ -82,14 +82,14 @@ def open_cache(
 
 def check_tokenizer(container: Container, expected: bytes | None, any_tokenizer: bool) -> None:
     """Raise VocabMismatchError if both fingerprints are known and differ, unless any_tokenizer."""
-    found = container.header.fingerprint
-    if found is None or expected is None or found == expected or any_tokenizer:
+    fingerprint = container.header.fingerprint
+    if fingerprint is None or expected is None or fingerprint == expected or any_tokenizer:
         return
     model = about_of(container).get("tokenizer")
     raise VocabMismatchError(
         f"{container.path} was built with another tokenizer{f', of {model}' if model else ''}: its "
-        f"fingerprint is {found.hex()}, the target's is {expected.hex()}; drafts would be nonsense "
-        "(--any-tokenizer or any_tokenizer=True overrides)"
+        f"fingerprint is {fingerprint.hex()}, the target's is {expected.hex()}; drafts would be "
+        "nonsense (--any-tokenizer or any_tokenizer=True overrides)"
     )
 
 
@@ -191,8 +191,8 @@ def about_bytes(about: Mapping[str, Any]) -> bytes:
     """
     if expected := _expected(about):
         raise InputError(f"the provenance of a file is wrong: expected {expected}")
-    made = json.dumps(about, sort_keys=True, ensure_ascii=False)
-    return made.encode("utf-8", "backslashreplace")  # a lone surrogate as JSON writes it
+    text = json.dumps(about, sort_keys=True, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")  # a lone surrogate as JSON writes it
 
 
 def fill_cache(

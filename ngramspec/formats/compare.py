@@ -110,15 +110,15 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
-        made: dict[str, Any] = {"paths": list(self.paths), "header": dict(self.header)}
+        facts: dict[str, Any] = {"paths": list(self.paths), "header": dict(self.header)}
         if self.cells is not None:
-            made["cells"] = {"shape": dict(self.shape), **self.cells.as_json()}
+            facts["cells"] = {"shape": dict(self.shape), **self.cells.as_json()}
         else:
-            made["sizes"] = [
-                {"size": size, **found.as_json(), "largest": found.ngrams(size)}
-                for size, found in self.sizes.items()
+            facts["sizes"] = [
+                {"size": size, **difference.as_json(), "largest": difference.ngrams(size)}
+                for size, difference in self.sizes.items()
             ]
-        return made | {"equal": self.equal}
+        return facts | {"equal": self.equal}
 
 
 def compare_statistics(first: Statistics, second: Statistics, most: int = 10) -> Comparison:
@@ -141,13 +141,13 @@ def compare_statistics(first: Statistics, second: Statistics, most: int = 10) ->
             f"{first.path} is a {first.kind}, {second.path} is a {second.kind}: a pool can only be "
             "compared with a pool"
         )
-    known = {one.fingerprint for one in (first, second) if one.fingerprint is not None}
+    fingerprints = {one.fingerprint for one in (first, second) if one.fingerprint is not None}
     shape = shape_differences(first, second) if is_pool else {}
     cells = Difference() if shape else compare_pools(first, second) if is_pool else None
     return Comparison(
         (str(first.path), str(second.path)),
         _header_differences(first, second),
-        len(known) < 2,
+        len(fingerprints) < 2,
         shape,
         {} if is_pool else compare_ngrams(first, second, most),
         cells,
@@ -160,11 +160,11 @@ def _header_differences(first: Statistics, second: Statistics) -> dict[str, list
     return {key: [a[key], b[key]] for key in keys if a[key] != b[key]}
 
 
-def _stated(found: Statistics) -> dict[str, Any]:
-    header = found.container.header if found.container is not None else None
-    stated = {name: getattr(header, name, None) for name in STATED} | {"kind": found.kind}
-    stated["fingerprint"] = found.fingerprint.hex() if found.fingerprint else None
-    return stated | {"about": found.about or None}
+def _stated(statistics: Statistics) -> dict[str, Any]:
+    header = statistics.container.header if statistics.container is not None else None
+    stated = {name: getattr(header, name, None) for name in STATED} | {"kind": statistics.kind}
+    stated["fingerprint"] = statistics.fingerprint.hex() if statistics.fingerprint else None
+    return stated | {"about": statistics.about or None}
 
 
 def shape_differences(first: Statistics, second: Statistics) -> dict[str, list[Any]]:
@@ -183,28 +183,28 @@ def compare_pools(first: Statistics, second: Statistics) -> Difference:
     """
     if other := shape_differences(first, second):
         raise InputError(f"{first.path} and {second.path} differ in {', '.join(other)}")
-    made, cells = Difference(), (first.cells, second.cells)
+    difference, cells = Difference(), (first.cells, second.cells)
     for at in range(0, len(cells[0]), CELLS):
         a, b = (some[at : at + CELLS] for some in cells)
-        made.equal += int(np.count_nonzero((a == b) & (a != 0)))
-        made.only_first += int(np.count_nonzero((a != 0) & (b == 0)))
-        made.only_second += int(np.count_nonzero((a == 0) & (b != 0)))
-        made.differing += int(np.count_nonzero((a != b) & (a != 0) & (b != 0)))
-    return made
+        difference.equal += int(np.count_nonzero((a == b) & (a != 0)))
+        difference.only_first += int(np.count_nonzero((a != 0) & (b == 0)))
+        difference.only_second += int(np.count_nonzero((a == 0) & (b != 0)))
+        difference.differing += int(np.count_nonzero((a != b) & (a != 0) & (b != 0)))
+    return difference
 
 
 def compare_entries(first: EntrySource, second: EntrySource, most: int) -> Difference:
     """Compare all n-grams of a size; keep the `most` largest differences."""
-    made = Difference()
+    difference = Difference()
     streams = _Stream(first), _Stream(second)
     while True:
         for stream in streams:
             stream.fill()
         if not any(len(stream.entries) for stream in streams):
-            return made
+            return difference
         ends = [end for stream in streams if (end := stream.last_whole()) is not None]
         end = min(ends, default=None)
-        _compare_block(made, streams[0].take(end), streams[1].take(end), most)
+        _compare_block(difference, streams[0].take(end), streams[1].take(end), most)
 
 
 class _Stream:
@@ -244,7 +244,7 @@ class _Stream:
         return int(starts_of(self.entries, OLDEST_SHIFT)[-1])
 
 
-def _compare_block(made: Difference, one: Entries, other: Entries, most: int) -> None:
+def _compare_block(difference: Difference, one: Entries, other: Entries, most: int) -> None:
     """Compare entries of the same range of n-grams."""
     entries = np.concatenate([one, other])
     if not len(entries):
@@ -261,18 +261,20 @@ def _compare_block(made: Difference, one: Entries, other: Entries, most: int) ->
     entries, counts = entries[starts], np.add.reduceat(counts, starts)
     apart = np.add.reduceat(apart, starts)
     only_first, only_second = counts[:, 1] == 0, counts[:, 0] == 0
-    made.only_first += int(only_first.sum())
-    made.only_second += int(only_second.sum())
-    made.differing += int(np.count_nonzero(apart[~only_first & ~only_second]))
-    made.equal += int(np.count_nonzero(apart == 0))
-    _keep_largest(made, entries[apart > 0], apart[apart > 0], counts[apart > 0], most)
+    difference.only_first += int(only_first.sum())
+    difference.only_second += int(only_second.sum())
+    difference.differing += int(np.count_nonzero(apart[~only_first & ~only_second]))
+    difference.equal += int(np.count_nonzero(apart == 0))
+    _keep_largest(difference, entries[apart > 0], apart[apart > 0], counts[apart > 0], most)
 
 
-def _keep_largest(made: Difference, entries: Entries, by: Any, counts: Counts, most: int) -> None:
-    entries, by = np.concatenate([made.largest, entries]), np.concatenate([made.by, by])
-    counts = np.concatenate([made.counts, counts])
+def _keep_largest(
+    difference: Difference, entries: Entries, by: Any, counts: Counts, most: int
+) -> None:
+    entries, by = np.concatenate([difference.largest, entries]), np.concatenate([difference.by, by])
+    counts = np.concatenate([difference.counts, counts])
     if len(by) > most > 0:
         chosen = by >= np.partition(by, len(by) - most)[len(by) - most]
         entries, by, counts = entries[chosen], by[chosen], counts[chosen]
     order = np.lexsort((entries[:, 1], entries[:, 0], -by))[:most]
-    made.largest, made.by, made.counts = entries[order], by[order], counts[order]
+    difference.largest, difference.by, difference.counts = entries[order], by[order], counts[order]

@@ -98,11 +98,11 @@ class Container:
             if any(self._data[end : section.offset]):
                 raise FormatError(f"{self.path}: expected zeros at offset {end}")
             end = section.offset + section.size
-            found = _checksum(self.view(section.name)) if section.checksum else 0
-            if found != section.checksum:
+            actual = _checksum(self.view(section.name)) if section.checksum else 0
+            if actual != section.checksum:
                 raise FormatError(
                     f"{self.path}: section {section.name!r} at offset {section.offset}: expected "
-                    f"checksum {section.checksum:016x}, found {found:016x}"
+                    f"checksum {section.checksum:016x}, found {actual:016x}"
                 )
 
 
@@ -197,11 +197,11 @@ def _parse(path: Path, head: bytes, size: int) -> tuple[Header, dict[str, Sectio
         raise FormatVersionError(
             f"{path}: version {version} at offset 8 is newer than {VERSION}: update ngramspec"
         )
-    made = _checksum(head[:_CHECKSUM_AT] + bytes(8) + head[_CHECKSUM_AT + 8 :])
-    if made != checksum:
+    actual = _checksum(head[:_CHECKSUM_AT] + bytes(8) + head[_CHECKSUM_AT + 8 :])
+    if actual != checksum:
         raise FormatError(
             f"{path}: expected checksum {checksum:016x} of the head at offset {_CHECKSUM_AT}, "
-            f"found {made:016x}"
+            f"found {actual:016x}"
         )
     if kind not in KINDS or version < 1 or num_sections > MOST_SECTIONS:
         raise FormatError(

@@ -18,10 +18,10 @@ def changed_ns(path: str | os.PathLike[str]) -> int | None:
     The time of a pipe is that of its last reader or writer, so it says nothing about its bytes.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns if stat.S_ISREG(found.st_mode) else None
+    return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else None
 
 
 def date_of(seconds: int) -> str | None:

@@ -57,22 +57,22 @@ def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
     return facts
 
 
-def _size(found: Statistics, size: int, top: int) -> dict[str, Any]:
+def _size(statistics: Statistics, size: int, top: int) -> dict[str, Any]:
     """Describe one n-gram size; top > 0 scans its entries."""
-    sections = found.cache.sections(size)
-    num_bytes = 4 * sum(map(len, sections or ())) if found.container is not None else None
-    facts: dict[str, Any] = {"size": size, "num_ngrams": found.cache.num_ngrams(size)}
+    sections = statistics.cache.sections(size)
+    num_bytes = 4 * sum(map(len, sections or ())) if statistics.container is not None else None
+    facts: dict[str, Any] = {"size": size, "num_ngrams": statistics.cache.num_ngrams(size)}
     facts["bytes"] = num_bytes
     if top:
-        made = survey(found.sources()[size], size, top)
-        facts |= {"num_pairs": made.num_pairs, "occurrences": made.occurrences}
-        pairs = zip(made.top.tolist(), made.counts.tolist(), strict=True)
-        facts["top"] = [_ngram(found, ngram, count) for ngram, count in pairs]
+        summary = survey(statistics.sources()[size], size, top)
+        facts |= {"num_pairs": summary.num_pairs, "occurrences": summary.occurrences}
+        pairs = zip(summary.top.tolist(), summary.counts.tolist(), strict=True)
+        facts["top"] = [_ngram(statistics, ngram, count) for ngram, count in pairs]
     return facts
 
 
-def _ngram(found: Statistics, ngram: list[int], count: int) -> dict[str, Any]:
-    followers = found.cache.followers(ngram)
+def _ngram(statistics: Statistics, ngram: list[int], count: int) -> dict[str, Any]:
+    followers = statistics.cache.followers(ngram)
     best, best_count = next(iter(followers.items()))
     return {
         "token_ids": ngram,
@@ -82,8 +82,8 @@ def _ngram(found: Statistics, ngram: list[int], count: int) -> dict[str, Any]:
     }
 
 
-def _pool(found: Statistics) -> dict[str, Any]:
-    shape, cells = found.shape, found.cells
+def _pool(statistics: Statistics) -> dict[str, Any]:
+    shape, cells = statistics.shape, statistics.cells
     used = cells[cells != 0]
     return {
         "n_match": shape.n_match,
@@ -93,16 +93,16 @@ def _pool(found: Statistics) -> dict[str, Any]:
         "num_used": len(used),
         "occupancy": len(used) / shape.capacity,
         "by_confidence": np.bincount(used >> CONFIDENCE_SHIFT, minlength=4).tolist(),
-        "counters": dict(zip(POOL_COUNTERS, found.counters.tolist(), strict=False)),
+        "counters": dict(zip(POOL_COUNTERS, statistics.counters.tolist(), strict=False)),
     }
 
 
-def _index(found: Statistics) -> dict[str, Any]:
-    container, index = found.opened(INDEX_KIND), found.index
+def _index(statistics: Statistics) -> dict[str, Any]:
+    container, index = statistics.opened(INDEX_KIND), statistics.index
     return {
         "num_tokens": index.num_tokens,
         "num_texts": index.num_texts,
         "num_positions": container.header.num_ngrams,
-        "bytes_per_token": found.file_bytes / index.num_tokens if index.num_tokens else None,
+        "bytes_per_token": statistics.file_bytes / index.num_tokens if index.num_tokens else None,
         "sections": {name: section.size for name, section in container.sections.items()},
     }

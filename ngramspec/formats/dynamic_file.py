@@ -91,14 +91,14 @@ class DynamicFile:
         self._process = os.getpid()
         remove_temporaries(self.path)
         self._stamp = self._file_stamp()  # before reading, to notice what others save meanwhile
-        self._known = self._read()  # entries last common to file and cache
-        self._absorb(self._known)
-        if _num_ngrams(self._known) > max_ngrams:
+        self._common = self._read()  # entries last common to file and cache
+        self._absorb(self._common)
+        if _num_ngrams(self._common) > max_ngrams:
             raise CapacityError(
-                f"{self.path} holds {_num_ngrams(self._known)} n-grams, max_ngrams is {max_ngrams}"
+                f"{self.path} holds {_num_ngrams(self._common)} n-grams, max_ngrams is {max_ngrams}"
             )
-        self._counted = self._known  # entries of the cache that are no news to the file
-        if len(self.cache) < _num_ngrams(self._known):  # its parts fill unevenly
+        self._counted = self._common  # entries of the cache that are no news to the file
+        if len(self.cache) < _num_ngrams(self._common):  # its parts fill unevenly
             self._counted = self._entries()
         self._num_saved = self.cache.num_updates
 
@@ -160,24 +160,24 @@ class DynamicFile:
         # Not beyond what the file has: what was evicted since, and is learnt again, is news.
         learned = {s: entries_beyond(ours[s], self._counted.get(s, no_entries())) for s in SIZES}
         stamp = self._file_stamp()
-        on_disk = self._known
+        on_disk = self._common
         if stamp != self._stamp:
             on_disk = self._read()
-            known = self._known
-            others = {s: entries_beyond(e, known.get(s, no_entries())) for s, e in on_disk.items()}
+            common = self._common
+            others = {s: entries_beyond(e, common.get(s, no_entries())) for s, e in on_disk.items()}
             ours = _sums(ours, others)
-            self._known = _sums(known, others)
+            self._common = _sums(common, others)
             self._counted = _sums(self._counted, others)
             self._stamp = stamp
             self._absorb(others)
             num_updates += sum(map(len, others.values()))
         merged = {size: _sum(on_disk.get(size, no_entries()), learned[size]) for size in SIZES}
-        kept = self._most_useful({s: entries for s, entries in merged.items() if len(entries)})
+        stored = self._most_useful({s: entries for s, entries in merged.items() if len(entries)})
         # Entries that did not fit into the file are known too: they must not count as new again.
-        known = {s: _largest(kept.get(s, no_entries()), ours[s]) for s in SIZES}
-        self._write(kept)
+        common = {s: _largest(stored.get(s, no_entries()), ours[s]) for s in SIZES}
+        self._write(stored)
         # Nothing may fail from here on: what is in the file must not be added twice.
-        self._known, self._counted, self._num_saved = known, ours, num_updates
+        self._common, self._counted, self._num_saved = common, ours, num_updates
         self._stamp = self._file_stamp()
 
     def _entries(self) -> _BySize:

@@ -112,10 +112,10 @@ def read_lookup_entries(path: str | os.PathLike[str]) -> dict[int, Entries]:
     """
     records = read_lookup_records(path)
     try:
-        found = {size: entries_of_records(records, size) for size in _SIZES}
+        by_size = {size: entries_of_records(records, size) for size in _SIZES}
     except InputError as error:
         raise FormatError(f"{path}: {error}") from None
-    return {size: entries for size, entries in found.items() if len(entries)}
+    return {size: entries for size, entries in by_size.items() if len(entries)}
 
 
 def write_lookup_cache(cache: NgramCache, path: str | os.PathLike[str]) -> int:

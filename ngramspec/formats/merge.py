@@ -76,43 +76,43 @@ def merge_statistics(
     return write_within(output, merged, origin, max_bytes)
 
 
-def _merged_origin(found: Sequence[Statistics], any_tokenizer: bool) -> Origin:
+def _merged_origin(files: Sequence[Statistics], any_tokenizer: bool) -> Origin:
     """Return the tokenizer of the merged file."""
-    known = [one for one in found if one.fingerprint is not None]
-    others = [one for one in known if one.fingerprint != known[0].fingerprint]
+    named = [one for one in files if one.fingerprint is not None]
+    others = [one for one in named if one.fingerprint != named[0].fingerprint]
     if others and not any_tokenizer:
         raise VocabMismatchError(
-            f"{others[0].path} was made with another tokenizer than {known[0].path}: counts of "
+            f"{others[0].path} was made with another tokenizer than {named[0].path}: counts of "
             "different tokens cannot be added up (any_tokenizer overrides)"
         )
-    fingerprint = known[0].fingerprint if known and not others else None
-    sized = found if any_tokenizer or not known else known
+    fingerprint = named[0].fingerprint if named and not others else None
+    sized = files if any_tokenizer or not named else named
     vocab_size = max(one.vocab_size for one in sized)
-    if not known or (any_tokenizer and not all(one.vocab_size for one in found)):
+    if not named or (any_tokenizer and not all(one.vocab_size for one in files)):
         vocab_size = 0  # without a tokenizer it is no bound, and a lookup cache has none
     return Origin(fingerprint, vocab_size)
 
 
 def _merged_about(
-    found: Sequence[Statistics], min_count: int, max_bytes: int | None
+    files: Sequence[Statistics], min_count: int, max_bytes: int | None
 ) -> dict[str, Any] | None:
     """Return the provenance of all files, sorted; merging in steps gives the same."""
     parts: list[dict[str, Any]] = []
     pruned: list[Any] = []  # how files were that are merged already
-    for one in found:
+    for one in files:
         about = one.about
         flat = "merged" in about and set(about) <= {"merged", "pruned"}
         parts += about["merged"] if flat else [about]
         pruned += about.get("pruned", ()) if flat else ()
     if not any(parts):
         return None
-    made: dict[str, Any] = {"merged": sorted(parts, key=_by_json)}
+    provenance: dict[str, Any] = {"merged": sorted(parts, key=_by_json)}
     pruned.sort(key=_by_json)
     if min_count > 1 or max_bytes is not None:
         pruned.append({"min_count": min_count, "max_bytes": max_bytes})
     if pruned:
-        made["pruned"] = [one for i, one in enumerate(pruned) if one not in pruned[:i]]
-    return made
+        provenance["pruned"] = [one for i, one in enumerate(pruned) if one not in pruned[:i]]
+    return provenance
 
 
 def _by_json(part: Any) -> str:
@@ -120,19 +120,19 @@ def _by_json(part: Any) -> str:
 
 
 def _merge_pools(
-    found: Sequence[Statistics], output: str | os.PathLike[str], origin: Origin
+    pools: Sequence[Statistics], output: str | os.PathLike[str], origin: Origin
 ) -> Header:
-    shape = found[0].shape
-    for other in found[1:]:
+    shape = pools[0].shape
+    for other in pools[1:]:
         for name, mine in vars(shape).items():
             theirs = getattr(other.shape, name)
             if mine != theirs:
                 raise InputError(
-                    f"{other.path} has {name} {theirs}, {found[0].path} has {mine}: only pools of "
+                    f"{other.path} has {name} {theirs}, {pools[0].path} has {mine}: only pools of "
                     "one shape can be merged"
                 )
-    cells = found[0].cells.astype(np.uint32)  # a copy
-    for other in found[1:]:
+    cells = pools[0].cells.astype(np.uint32)  # a copy
+    for other in pools[1:]:
         more = other.cells
         for at in range(0, len(cells), CELLS):
             part = slice(at, at + CELLS)

@@ -99,12 +99,12 @@ def read_slot(path: str | os.PathLike[str]) -> tuple[SavedSlot, int]:
 
 
 def _about(container: Container) -> dict[str, Any]:
-    raw, made = bytes(container.view("about")), None
+    raw, about = bytes(container.view("about")), None
     with contextlib.suppress(ValueError, RecursionError):
-        made = json.loads(raw)
-    if not isinstance(made, dict):
+        about = json.loads(raw)
+    if not isinstance(about, dict):
         raise _unexpected(container, "about", "a JSON object", raw[:40])
-    return made
+    return about
 
 
 def _is_adapter(pair: Any) -> bool:
@@ -122,8 +122,8 @@ def _tokens(container: Container, section: str, vocab_size: int) -> NDArray[np.i
         raise _unexpected(container, section, "whole tokens", f"{len(view)} bytes")
     ids = np.frombuffer(view, _TOKEN).astype(np.int32)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
-        found = f"{ids.min()}..{ids.max()}"
-        raise _unexpected(container, section, f"token ids in 0..{vocab_size - 1}", found)
+        span = f"{ids.min()}..{ids.max()}"
+        raise _unexpected(container, section, f"token ids in 0..{vocab_size - 1}", span)
     return ids
 
 
@@ -134,6 +134,6 @@ def _count(container: Container, about: dict[str, Any], name: str, most: int) ->
     return value
 
 
-def _unexpected(container: Container, section: str, wanted: str, found: object) -> FormatError:
+def _unexpected(container: Container, section: str, expected: str, actual: object) -> FormatError:
     path = Path(container.path)
-    return FormatError(f"{path}: section {section!r}: expected {wanted}, found {found!r:.80}")
+    return FormatError(f"{path}: section {section!r}: expected {expected}, found {actual!r:.80}")

@@ -221,9 +221,9 @@ def _about(origin: Origin) -> bytes:
 
 
 def _check(container: Container, name: str, at: int, wrong: NDArray[np.bool_]) -> None:
-    found = np.flatnonzero(wrong)
-    if found.size:
-        offset = container.sections[name].offset + 4 * (at + int(found[0]))
+    places = np.flatnonzero(wrong)
+    if places.size:
+        offset = container.sections[name].offset + 4 * (at + int(places[0]))
         raise FormatError(f"{container.path}: impossible word at offset {offset} in {name!r}")
 
 

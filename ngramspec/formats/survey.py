@@ -46,30 +46,30 @@ def survey(source: EntrySource, size: int, most: int) -> Survey:
 
     Cost: O(entries); memory for a chunk of them and `most` n-grams.
     """
-    found = Survey()
+    summary = Survey()
     best, counts = no_entries(), np.empty(0, np.int64)
     held = no_entries()  # the last n-gram of a chunk may continue in the next
     while len(entries := source.read()):
         entries = np.concatenate([held, entries])
         starts = starts_of(entries, OLDEST_SHIFT)
         whole, held = entries[: starts[-1]], entries[starts[-1] :]
-        best, counts = _add(found, whole, best, counts, most)
-    best, found.counts = _add(found, held, best, counts, most)
-    found.top = tokens_of(np.ascontiguousarray(best), size)[:, :size]
-    return found
+        best, counts = _add(summary, whole, best, counts, most)
+    best, summary.counts = _add(summary, held, best, counts, most)
+    summary.top = tokens_of(np.ascontiguousarray(best), size)[:, :size]
+    return summary
 
 
 def _add(
-    found: Survey, entries: Entries, best: Entries, counts: Counts, most: int
+    summary: Survey, entries: Entries, best: Entries, counts: Counts, most: int
 ) -> tuple[Entries, Counts]:
     """Count whole n-grams; return the most frequent ones so far, one entry each."""
     if not len(entries):
         return best, counts
     starts = starts_of(entries, OLDEST_SHIFT)
     new = np.add.reduceat((entries[:, 1] & COUNT_MASK).astype(np.int64), starts)
-    found.num_ngrams += len(starts)
-    found.num_pairs += len(starts_of(entries, FOLLOWER_SHIFT))  # a large count is several entries
-    found.occurrences += int(new.sum())
+    summary.num_ngrams += len(starts)
+    summary.num_pairs += len(starts_of(entries, FOLLOWER_SHIFT))  # a large count is several entries
+    summary.occurrences += int(new.sum())
     keys = entries[starts]
     if len(counts) == most and most:
         chosen = new >= counts[-1]

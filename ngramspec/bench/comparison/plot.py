@@ -31,7 +31,7 @@ def matplotlib_figures() -> Any:
         raise BackendError(not_installed("--plot needs matplotlib", "bench")) from error
 
 
-def plot_replays(found: Replays, path: Path) -> None:
+def plot_replays(replays: Replays, path: Path) -> None:
     """Draw speed-ups as bars, one panel per profile, and the growth if it was measured.
 
     Args:
@@ -42,51 +42,51 @@ def plot_replays(found: Replays, path: Path) -> None:
         BackendError: matplotlib is not installed.
         OSError: It cannot be written.
     """
-    figures, groups = matplotlib_figures(), _groups(found)
-    width = min(16.0, 3.5 + 0.75 * len(groups) + 0.1 * len(groups) * len(found.drafters))
-    heights = [2.5] * len(found.profiles) + [4.0] * bool(found.growth)
+    figures, groups = matplotlib_figures(), _groups(replays)
+    width = min(16.0, 3.5 + 0.75 * len(groups) + 0.1 * len(groups) * len(replays.drafters))
+    heights = [2.5] * len(replays.profiles) + [4.0] * bool(replays.growth)
     figure = figures.Figure(figsize=(max(8.0, width), sum(heights) + 1.3), layout="constrained")
     axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axis, profile in zip(axes, found.profiles, strict=False):
-        _draw_profile(axis, found, profile, groups)
-    for axis in axes[: len(found.profiles) - 1]:
+    for axis, profile in zip(axes, replays.profiles, strict=False):
+        _draw_profile(axis, replays, profile, groups)
+    for axis in axes[: len(replays.profiles) - 1]:
         axis.set_xticklabels([])
-    _label_groups(axes[len(found.profiles) - 1], groups)
-    if found.growth:
-        _draw_growth(axes[-1], found)
+    _label_groups(axes[len(replays.profiles) - 1], groups)
+    if replays.growth:
+        _draw_growth(axes[-1], replays)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)
     figure.savefig(path, dpi=150)
 
 
-def _groups(found: Replays) -> list[str]:
-    return [*found.sets, *([ALL] if len(found.sets) > 1 else [])]
+def _groups(replays: Replays) -> list[str]:
+    return [*replays.sets, *([ALL] if len(replays.sets) > 1 else [])]
 
 
-def _speedup(found: Replays, group: str, subject: str, profile: str) -> float | None:
+def _speedup(replays: Replays, group: str, subject: str, profile: str) -> float | None:
     if group == ALL:
-        return found.mean_speedup(subject, profile)
-    return found.speedup(group, subject, profile) if subject in found.sets[group] else None
+        return replays.mean_speedup(subject, profile)
+    return replays.speedup(group, subject, profile) if subject in replays.sets[group] else None
 
 
-def _draw_profile(axis: Any, found: Replays, profile: str, groups: list[str]) -> None:
+def _draw_profile(axis: Any, replays: Replays, profile: str, groups: list[str]) -> None:
     """Draw bars of ours and the best peer, dots of all peers, a line of the oracle."""
-    fixed = [name for name in found.peers if name != ORACLE]
-    bars = len(found.drafters) + bool(fixed)
+    fixed = [name for name in replays.peers if name != ORACLE]
+    bars = len(replays.drafters) + bool(fixed)
     step = 0.8 / bars
     places = range(len(groups))
     left = -0.4 + step / 2
-    for i, drafter in enumerate(found.drafters):
-        heights = [_speedup(found, group, drafter, profile) or 0 for group in groups]
+    for i, drafter in enumerate(replays.drafters):
+        heights = [_speedup(replays, group, drafter, profile) or 0 for group in groups]
         x = [place + left + i * step for place in places]
         axis.bar(x, heights, 0.92 * step, color=OURS[i % len(OURS)], label=drafter)
     if fixed:
-        x = [place + left + len(found.drafters) * step for place in places]
-        best = [_best(found, group, fixed, profile) for group in groups]
+        x = [place + left + len(replays.drafters) * step for place in places]
+        best = [_best(replays, group, fixed, profile) for group in groups]
         axis.bar(x, best, 0.92 * step, color=BEST_PEER, label="best peer of the set")
-        _draw_dots(axis, found, profile, groups, fixed)
-    if ORACLE in found.peers:
-        heights = [_speedup(found, group, ORACLE, profile) or 0 for group in groups]
+        _draw_dots(axis, replays, profile, groups, fixed)
+    if ORACLE in replays.peers:
+        heights = [_speedup(replays, group, ORACLE, profile) or 0 for group in groups]
         starts, ends = [p - 0.42 for p in places], [p + 0.42 for p in places]
         axis.hlines(heights, starts, ends, color=LINE, linewidth=1.4, label="oracle")
     axis.axhline(1.0, color=LINE, linewidth=0.7, linestyle=":")
@@ -97,22 +97,22 @@ def _draw_profile(axis: Any, found: Replays, profile: str, groups: list[str]) ->
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _best(found: Replays, group: str, fixed: list[str], profile: str) -> float:
+def _best(replays: Replays, group: str, fixed: list[str], profile: str) -> float:
     """Return the best speed-up of a peer; over all sets, the mean of the best of each."""
     if group == ALL:
-        return geometric_mean(_best(found, name, fixed, profile) for name in found.sets)
-    known = (_speedup(found, group, peer, profile) for peer in fixed)
-    return max((value for value in known if value is not None), default=1.0)
+        return geometric_mean(_best(replays, name, fixed, profile) for name in replays.sets)
+    speedups = (_speedup(replays, group, peer, profile) for peer in fixed)
+    return max((value for value in speedups if value is not None), default=1.0)
 
 
 def _draw_dots(
-    axis: Any, found: Replays, profile: str, groups: list[str], fixed: list[str]
+    axis: Any, replays: Replays, profile: str, groups: list[str], fixed: list[str]
 ) -> None:
     x, heights = [], []
-    middle = 0.4 - 0.4 / (len(found.drafters) + 1)
+    middle = 0.4 - 0.4 / (len(replays.drafters) + 1)
     for place, group in enumerate(groups):
         for peer in fixed:
-            value = _speedup(found, group, peer, profile)
+            value = _speedup(replays, group, peer, profile)
             if value is not None:
                 x.append(place + middle)
                 heights.append(value)
@@ -127,13 +127,13 @@ def _label_groups(axis: Any, groups: list[str]) -> None:
         label.set_rotation_mode("anchor")
 
 
-def _draw_growth(axis: Any, found: Replays) -> None:
+def _draw_growth(axis: Any, replays: Replays) -> None:
     """Draw microseconds per pass by context, both on logarithmic scales, names at the ends."""
-    places = _label_places({name: list(row.values())[-1] for name, row in found.growth.items()})
-    contexts = list(next(iter(found.growth.values())))
-    for i, (name, row) in enumerate(found.growth.items()):
-        ours = name in found.drafters
-        color = OURS[list(found.drafters).index(name) % len(OURS)] if ours else PEER
+    places = _label_places({name: list(row.values())[-1] for name, row in replays.growth.items()})
+    contexts = list(next(iter(replays.growth.values())))
+    for i, (name, row) in enumerate(replays.growth.items()):
+        ours = name in replays.drafters
+        color = OURS[list(replays.drafters).index(name) % len(OURS)] if ours else PEER
         style = "-" if ours else GROWTH_STYLES[i % len(GROWTH_STYLES)]
         axis.plot(contexts, list(row.values()), style, color=color, lw=2.2 if ours else 1.2)
         ends = [contexts[-1], contexts[-1] * 1.12], [row[contexts[-1]], places[name]]

@@ -77,7 +77,7 @@ def replay_sets(
     peers, growth = peers or PeerOptions(), growth or {}
     sets = [*traces, *growth.values()]
     beside = {} if other is None else _replay_beside(traces, other, profiles, progress)
-    made = _replay_ours(sets, subjects, profiles, cold, progress)
+    outcomes = _replay_ours(sets, subjects, profiles, cold, progress)
     missing: dict[str, str] = {}
     tallies: Tallies = {}
     if peers.places is not None:
@@ -93,15 +93,15 @@ def replay_sets(
         missing = {name: why for name, why in missing.items() if name not in there}
     for name, row in tallies.items():
         ordered = [peer for peer in (*PEERS, ORACLE) if peer in row]
-        outcomes = {peer: same_for_all(row[peer], profiles) for peer in ordered}
-        made.setdefault(name, {}).update(outcomes)
+        theirs = {peer: same_for_all(row[peer], profiles) for peer in ordered}
+        outcomes.setdefault(name, {}).update(theirs)
     costs: dict[str, dict[int, float]] = {}
     for context, trace in growth.items():
-        for name, outcome in made[trace.name].items():
+        for name, outcome in outcomes[trace.name].items():
             if name != ORACLE:
                 costs.setdefault(name, {})[context] = outcome.first.us_per_step
     names = [subject.name for subject in subjects]
-    by_set = {trace.name: made[trace.name] for trace in traces}
+    by_set = {trace.name: outcomes[trace.name] for trace in traces}
     return Replays(profiles, names, by_set, missing, costs, cold, other, beside)
 
 
@@ -157,10 +157,10 @@ def _replay_beside(
 
 def _add_recorded(traces: Sequence[Trace], path: Path, cold: bool, tallies: Tallies) -> None:
     """Add the tallies of a record where no peer ran."""
-    found, others = load_peers(path, traces, cold=cold)
-    if not found:
+    recorded, others = load_peers(path, traces, cold=cold)
+    if not recorded:
         raise InputError(f"{path} has none of these sets with these tokens: {', '.join(others)}")
-    for name, row in found.items():
+    for name, row in recorded.items():
         tallies[name] = {**row, **tallies.get(name, {})}
     if others:
         print(f"{path} has no replay of the same tokens for {', '.join(others)}", file=sys.stderr)

@@ -37,9 +37,9 @@ class Replays:
     @property
     def peers(self) -> list[str]:
         """The peers that some set has, in their order, the oracle last."""
-        found = dict.fromkeys(name for row in self.sets.values() for name in row)
-        peers = [name for name in found if name not in (*self.drafters, ORACLE)]
-        return peers + [ORACLE] * (ORACLE in found)
+        names = dict.fromkeys(name for row in self.sets.values() for name in row)
+        peers = [name for name in names if name not in (*self.drafters, ORACLE)]
+        return peers + [ORACLE] * (ORACLE in names)
 
     def speedup(self, set_name: str, subject: str, profile: str) -> float:
         """Return a modelled speed-up."""
@@ -53,16 +53,16 @@ class Replays:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, the first drafter's figures on top."""
-        found: dict[str, Any] = {"sets": self._figures(self.drafters[0])}
-        found["drafter"] = self.drafters[0]
-        found["knowledge"] = "cold" if self.cold else "kept"
+        facts: dict[str, Any] = {"sets": self._figures(self.drafters[0])}
+        facts["drafter"] = self.drafters[0]
+        facts["knowledge"] = "cold" if self.cold else "kept"
         if len(self.drafters) > 1:
-            found["drafters"] = {name: {"sets": self._figures(name)} for name in self.drafters}
+            facts["drafters"] = {name: {"sets": self._figures(name)} for name in self.drafters}
         if self.peers:
-            found["peers"] = {name: {"sets": self._figures(name)} for name in self.peers}
+            facts["peers"] = {name: {"sets": self._figures(name)} for name in self.peers}
         if self.missing:
-            found["missing_peers"] = dict(self.missing)
-        found["geometric_mean_speedup"] = {
+            facts["missing_peers"] = dict(self.missing)
+        facts["geometric_mean_speedup"] = {
             name: {
                 profile: round(mean, 4)
                 for profile in self.profiles
@@ -72,24 +72,24 @@ class Replays:
         }
         against = {name: compare(self, name) for name in self.drafters}
         if any(against.values()):
-            found["against_peers"] = {
+            facts["against_peers"] = {
                 name: {profile: versus.as_json() for profile, versus in row.items()}
                 for name, row in against.items()
             }
         if self.growth:
-            found["growth_us_per_step"] = {
+            facts["growth_us_per_step"] = {
                 name: {str(context): round(us, 3) for context, us in row.items()}
                 for name, row in self.growth.items()
             }
         if self.other is not None:
-            found["other"] = {
+            facts["other"] = {
                 **asdict(self.other),
                 "sets": {
-                    name: {profile: made.as_json() for profile, made in row.items()}
+                    name: {profile: figures.as_json() for profile, figures in row.items()}
                     for name, row in self.beside.items()
                 },
             }
-        return found
+        return facts
 
     def _figures(self, subject: str) -> dict[str, Any]:
         rows = {name: row[subject] for name, row in self.sets.items() if subject in row}
@@ -121,15 +121,15 @@ class Versus:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "best_peer": dict(self.best),
             "ratio": {name: round(ratio, 4) for name, ratio in self.ratios.items()},
             "geometric_mean_ratio": round(self.mean_ratio, 4),
         }
         if self.mean_share is not None:
-            found["oracle_share"] = {name: round(x, 4) for name, x in self.shares.items()}
-            found["geometric_mean_oracle_share"] = round(self.mean_share, 4)
-        return found
+            facts["oracle_share"] = {name: round(x, 4) for name, x in self.shares.items()}
+            facts["geometric_mean_oracle_share"] = round(self.mean_share, 4)
+        return facts
 
 
 def compare(replays: Replays, drafter: str) -> dict[str, Versus]:

@@ -77,8 +77,8 @@ class Run:
     @property
     def tokens_per_second(self) -> float:
         """Tokens after the first one, which belongs to the prompt's time, per second."""
-        made = len(self.token_ids) - 1
-        return made / self.seconds if made > 0 and self.seconds > 0 else 0.0
+        tokens = len(self.token_ids) - 1
+        return tokens / self.seconds if tokens > 0 and self.seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Return its figures as plain data."""
@@ -126,8 +126,8 @@ class PromptOutcome:
     def difference(self) -> int | None:
         """Where the first run that departs from the plain text does so, None if none does."""
         expected = self.plain[0].token_ids
-        found = (first_difference(expected, run.token_ids) for run in self.runs)
-        return next((position for position in found if position is not None), None)
+        positions = (first_difference(expected, run.token_ids) for run in self.runs)
+        return next((position for position in positions if position is not None), None)
 
     @property
     def mean_accepted_length(self) -> float:
@@ -151,8 +151,8 @@ class PromptOutcome:
         return {
             "drafter": self.mode.spec,
             "parameters": {
-                name: {key: _plain(value) for key, value in given.items()}
-                for name, given in self.mode.params.items()
+                name: {key: _plain(value) for key, value in params.items()}
+                for name, params in self.mode.params.items()
             },
             "tokens_per_second": round(self.tokens_per_second, 2),
             "ratio": _rounded(self.ratio),
@@ -228,7 +228,7 @@ def tokenize_tasks(
     Raises:
         InputError: A prompt is longer than the context that the model was trained with.
     """
-    found = []
+    prompts = []
     for task in tasks:
         if bool(model.chat_template) if chat is None else chat:
             prompt = model.tokenize_chat(task.messages)
@@ -239,21 +239,21 @@ def tokenize_tasks(
                 f"prompt {task.name!r} has {prompt.size} tokens, the model's context is "
                 f"{model.n_ctx_train}"
             )
-        found.append(prompt)
-    return found
+        prompts.append(prompt)
+    return prompts
 
 
-def totals(found: Sequence[PromptResult]) -> list[Total]:
+def totals(results: Sequence[PromptResult]) -> list[Total]:
     """Return one row per drafter over all prompts, the one without drafts first."""
-    columns = zip(*(result.outcomes for result in found), strict=True)
+    columns = zip(*(result.outcomes for result in results), strict=True)
     return [_total(outcomes) for outcomes in columns]
 
 
 def _total(outcomes: Sequence[PromptOutcome]) -> Total:
     ratios = [outcome.ratio for outcome in outcomes if outcome.ratio]
-    made = [outcome for outcome in outcomes if outcome.tokens_per_second]
-    tokens = [len(outcome.runs[0].token_ids) - 1 for outcome in made]
-    pairs = zip(tokens, made, strict=True)
+    timed = [outcome for outcome in outcomes if outcome.tokens_per_second]
+    tokens = [len(outcome.runs[0].token_ids) - 1 for outcome in timed]
+    pairs = zip(tokens, timed, strict=True)
     seconds = sum(count / outcome.tokens_per_second for count, outcome in pairs)
     return Total(
         drafter=outcomes[0].mode.spec,
@@ -281,21 +281,21 @@ def parse_mode(spec: str, **files: Any) -> Mode:
     """
     if spec == PLAIN:
         return Mode(PLAIN, (), {})
-    text, given = parse_spec(spec)
-    policy = given.pop("policy", None)
+    text, params = parse_spec(spec)
+    policy = params.pop("policy", None)
     if policy is not None:
         make_policy(str(policy), 1)  # raises now if it is wrong
-    if "static" in given:
-        given = {**files, **given}
+    if "static" in params:
+        params = {**files, **params}
     asked = [name.strip() for name in text.split(",")]
     text = ",".join(name for name in asked if name not in SECONDS)
     small = any(name in SECONDS for name in asked)
-    if not text and small and not given:
+    if not text and small and not params:
         return Mode(spec, (), {}, policy, True)
-    create_drafter(text, **given)  # raises now if it is wrong
+    create_drafter(text, **params)  # raises now if it is wrong
     names = parse_names(text, "priority")
-    params = {name: {k: given[k] for k in given if k in _known(name)} for name in names}
-    return Mode(spec, names, params, policy, small)
+    by_name = {name: {k: params[k] for k in params if k in _known(name)} for name in names}
+    return Mode(spec, names, by_name, policy, small)
 
 
 class Bench:
@@ -389,7 +389,7 @@ class Bench:
         )
         if not rounds:
             return ()
-        by_mode = {mode: tuple(made[mode] for made in rounds) for mode in self._modes}
+        by_mode = {mode: tuple(runs[mode] for runs in rounds) for mode in self._modes}
         return tuple(
             PromptOutcome(mode, by_mode[mode], by_mode[self._modes[0]]) for mode in self._modes
         )
@@ -434,11 +434,11 @@ class Bench:
         engine = make_engine(self._target, drafts, second=small, exact=self._exact)
         if prompt is not None and LEARNS_FROM_PASSES not in mode.names:
             engine.restore_slot(0, prompt)
-        made = _run_alone(engine, request)
-        timings = made.timings
+        generation = _run_alone(engine, request)
+        timings = generation.timings
         return Run(
-            token_ids=tuple(made.token_ids),
-            guessed=tuple(made.accepted),
+            token_ids=tuple(generation.token_ids),
+            guessed=tuple(generation.accepted),
             seconds=timings.decode_seconds,
             prompt_seconds=timings.prompt_seconds,
             draft_seconds=engine.stats().draft_seconds,
@@ -446,19 +446,19 @@ class Bench:
             drafts=timings.num_drafts,
             drafted=timings.num_draft_tokens,
             accepted=timings.num_accepted_tokens,
-            finish_reason=made.finish_reason or "",
+            finish_reason=generation.finish_reason or "",
         )
 
 
 def _run_alone(engine: Engine, request: Request) -> Generation:
     """Run a request to its end and close the engine."""
     try:
-        (made,) = engine.generate([request])
+        (generation,) = engine.generate([request])
     finally:
         engine.close()
-    if made.error is not None:
-        raise made.error
-    return made
+    if generation.error is not None:
+        raise generation.error
+    return generation
 
 
 def _known(name: str) -> set[str]:

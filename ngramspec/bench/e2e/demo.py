@@ -234,17 +234,17 @@ def run_task(
     if not timed:
         return None
 
-    def outcome(exact: PromptOutcome, made: PromptOutcome) -> TaskOutcome:
+    def outcome(exact: PromptOutcome, measured: PromptOutcome) -> TaskOutcome:
         mine = exact.runs[0]
         difference = _difference(benches.exact, prompt, exact)
         return TaskOutcome(
-            drafter=made.mode.spec,
+            drafter=measured.mode.spec,
             exact=mine,
-            runs=made.runs,
+            runs=measured.runs,
             difference=difference,
             timed_difference=difference
             if benches.one
-            else _difference(benches.timed, prompt, made),
+            else _difference(benches.timed, prompt, measured),
             pieces=tuple(decode_pieces(benches.model.piece, mine.token_ids, mine.guessed)),
         )
 
@@ -270,7 +270,7 @@ def decode_pieces(
             text = pieces.pop()[0] + text
         pieces.append((text, bool(is_accepted)))
     pieces.append((decoder.decode(b"", True), False))
-    return [made for made in pieces if made[0]]
+    return [part for part in pieces if part[0]]
 
 
 def make_rows(results: Sequence[TaskResult]) -> list[Row]:

@@ -72,5 +72,5 @@ def find_difference(
         cache_prompt=False,
     )
     likely = dict(run(asked).logprobs[0].top)
-    known = a in likely and b in likely
-    return Difference(position, a, b, likely[a] - likely[b] if known else None)
+    margin = likely[a] - likely[b] if a in likely and b in likely else None
+    return Difference(position, a, b, margin)

@@ -34,17 +34,17 @@ def run_in_turns(
     Returns:
         The runs of each whole round by mode, in the order of `modes`.
     """
-    made: list[dict[Mode, Run]] = []
+    runs: list[dict[Mode, Run]] = []
     for number in range(first, first + rounds):
         start = number % len(modes)
-        found = {}
+        by_mode = {}
         for mode in (*modes[start:], *modes[:start]):
             if stopped():
-                return made
-            found[mode] = run(mode)
+                return runs
+            by_mode[mode] = run(mode)
             advance()
-        made.append({mode: found[mode] for mode in modes})
-    return made
+        runs.append({mode: by_mode[mode] for mode in modes})
+    return runs
 
 
 def spread(rates: Sequence[float]) -> float:

@@ -165,16 +165,16 @@ def load_tasks(paths: Iterable[str | os.PathLike[str]]) -> list[Task]:
         FormatError: A line has neither, or there is none.
         OSError: A file cannot be read.
     """
-    found: list[Task] = []
+    tasks: list[Task] = []
     for path in _files(map(Path, paths)):
         if path.suffix == ".jsonl":
             lines = [*_json_tasks(path)]
             if not lines:
                 raise FormatError(f"{path} holds no prompt")
-            found += lines
+            tasks += lines
         else:
-            found.append(_task(path.stem, str(path), [(USER, path.read_text("utf-8", "replace"))]))
-    return found
+            tasks.append(_task(path.stem, str(path), [(USER, path.read_text("utf-8", "replace"))]))
+    return tasks
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:

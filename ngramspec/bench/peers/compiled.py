@@ -47,8 +47,8 @@ def _tally(lines: Iterable[str], summary: dict[str, Any]) -> ReplayTally:
     drafted: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     for line in lines:
-        step, found, draft = line.partition(" :")
-        if found:
+        step, mark, draft = line.partition(" :")
+        if mark:
             accepted[int(step.split()[-1])] += 1
             drafted[len(draft.split())] += 1
     if drafted.total() != summary["steps"]:

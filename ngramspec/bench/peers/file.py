@@ -67,7 +67,7 @@ def load_peers(
     body = _read(path)
     if body["cold"] != cold:
         raise FormatError(f"{path} has replays {_knowledge(body['cold'])}")
-    found: dict[str, dict[str, ReplayTally]] = {}
+    tallies: dict[str, dict[str, ReplayTally]] = {}
     others = []
     for trace in traces:
         if body["tokens"].get(trace.name) != trace.digest():
@@ -75,10 +75,10 @@ def load_peers(
             continue
         rows = body["sets"][trace.name]
         try:
-            found[trace.name] = {name: read_tally(row) for name, row in rows.items()}
+            tallies[trace.name] = {name: read_tally(row) for name, row in rows.items()}
         except FormatError as error:
             raise FormatError(f"{path}, {trace.name}: {error}") from None
-    return found, others
+    return tallies, others
 
 
 def _head(cold: bool) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _knowledge(cold: bool) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        body = json.loads(path.read_bytes())
+        body: dict[str, Any] = json.loads(path.read_bytes())
         if body["format"] != FORMAT or body["version"] != 1:
             raise ValueError(f"format {body['format']!r}, version {body['version']!r}")
         if body["tokens"].keys() != body["sets"].keys():
@@ -108,8 +108,7 @@ def _read(path: Path) -> dict[str, Any]:
         body["cold"] = bool(body["cold"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{path}: not a file of peers' replays: {error!r}") from None
-    found: dict[str, Any] = body
-    return found
+    return body
 
 
 def _text(body: Mapping[str, Any]) -> str:

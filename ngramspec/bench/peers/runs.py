@@ -77,26 +77,26 @@ def run_peers(
         BackendError: An interpreter or the program failed.
         OSError: One cannot be started.
     """
-    made = PeerRuns()
+    runs = PeerRuns()
     with tempfile.TemporaryDirectory(prefix="ngramspec-") as folder:
         files = {trace.name: Path(folder, f"{i}.txt") for i, trace in enumerate(traces)}
         for trace in traces:
             files[trace.name].write_text("".join(token_lines(trace.requests)))
-        wanted = [name for name, peer in PEERS.items() if peer.module]
+        peers = [name for name, peer in PEERS.items() if peer.module]
         for python in (sys.executable, *places.pythons):
-            made.missing = {}
+            runs.missing = {}
             job = {
-                "peers": wanted,
+                "peers": peers,
                 "sets": [[name, str(file)] for name, file in files.items()],
                 "cold": cold,
                 "vllm_wheel": str(places.vllm_wheel) if places.vllm_wheel else None,
             }
-            _run_job(python, job, made, on_request)
-            wanted = list(made.missing)
-            if not wanted:
+            _run_job(python, job, runs, on_request)
+            peers = list(runs.missing)
+            if not peers:
                 break
-        _run_compiled(traces, files, places.llamacpp, cold, made, on_request)
-    return made
+        _run_compiled(traces, files, places.llamacpp, cold, runs, on_request)
+    return runs
 
 
 def _run_compiled(
@@ -104,23 +104,23 @@ def _run_compiled(
     files: dict[str, Path],
     program: Path | None,
     cold: bool,
-    made: PeerRuns,
+    runs: PeerRuns,
     on_request: Callable[[], object],
 ) -> None:
     for name, peer in PEERS.items():
         if not peer.module and program is None:
-            made.missing[name] = "no program is given"
+            runs.missing[name] = "no program is given"
         elif not peer.module and program is not None:
             for trace in traces:
                 kind = peer.settings["kind"]
                 tally = replay_compiled(program, kind, files[trace.name], cold=cold)
-                made.add(trace.name, name, tally)
+                runs.add(trace.name, name, tally)
                 for _ in trace.requests:
                     on_request()
 
 
 def _run_job(
-    python: str, job: dict[str, Any], made: PeerRuns, on_request: Callable[[], object]
+    python: str, job: dict[str, Any], runs: PeerRuns, on_request: Callable[[], object]
 ) -> None:
     """Run ngramspec.bench.peers.main in another process and add its results."""
     with _started(python, job) as lines:
@@ -129,21 +129,21 @@ def _run_job(
             if "request" in line:
                 on_request()
             elif "tally" in line:
-                made.add(line["set"], line["peer"], read_tally(line["tally"]))
+                runs.add(line["set"], line["peer"], read_tally(line["tally"]))
             else:
-                made.missing.update(line["missing"])
+                runs.missing.update(line["missing"])
 
 
 @contextmanager
 def _started(python: str, job: dict[str, Any]) -> Iterator[Iterator[str]]:
-    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as said:
-        json.dump(job, given)
-        given.seek(0)
+    with tempfile.TemporaryFile("w+") as stdin, tempfile.TemporaryFile("w+") as stderr:
+        json.dump(job, stdin)
+        stdin.seek(0)
         process = subprocess.Popen(
             [python, str(Path(peers_main.__file__))],
-            stdin=given,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             encoding="utf-8",
             env={**os.environ, **ONE_THREAD},
         )
@@ -155,6 +155,6 @@ def _started(python: str, job: dict[str, Any]) -> Iterator[Iterator[str]]:
                 process.kill()
                 raise
         if process.returncode:
-            said.seek(0)
-            reason = (said.read().strip().splitlines() or ["no message on stderr"])[-1]
+            stderr.seek(0)
+            reason = (stderr.read().strip().splitlines() or ["no message on stderr"])[-1]
             raise BackendError(f"the peers in {python} failed: {reason}")

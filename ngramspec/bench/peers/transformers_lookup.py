@@ -33,8 +33,8 @@ class _Lookup:
 
     def propose(self, limit: int) -> Tokens:
         text = self._text.view()
-        found, _ = self._generator.get_candidates(self._tensor(text)[None])
-        draft: Tokens = found[0, len(text) :].numpy().astype(np.int32)
+        candidates, _ = self._generator.get_candidates(self._tensor(text)[None])
+        draft: Tokens = candidates[0, len(text) :].numpy().astype(np.int32)
         return draft
 
     def accept(self, tokens: Tokens, num_accepted: int) -> None:

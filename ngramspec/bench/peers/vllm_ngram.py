@@ -40,10 +40,10 @@ def open_subject(name: str, *, wheel: Path | None, **settings: int) -> Subject:
 
 def _source(wheel: Path | None) -> str:
     if wheel is None:
-        found = importlib.util.find_spec("vllm")
-        if found is None or not found.submodule_search_locations:
+        spec = importlib.util.find_spec("vllm")
+        if spec is None or not spec.submodule_search_locations:
             raise ImportError("vllm is not installed and no --vllm-wheel is given")
-        return Path(found.submodule_search_locations[0], SOURCE).read_text("utf-8")
+        return Path(spec.submodule_search_locations[0], SOURCE).read_text("utf-8")
     if wheel.suffix == ".py":
         return wheel.read_text("utf-8")
     try:

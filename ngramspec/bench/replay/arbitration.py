@@ -55,18 +55,18 @@ def parse_other(spec: str) -> OtherSource:
     Raises:
         InputError: It has another form, or a value is out of its bounds.
     """
-    name, given = parse_spec(spec)
-    unknown = given.keys() - {"tokens", "price", "start"}
-    if not name or unknown or not {"tokens", "price"} <= given.keys():
+    name, params = parse_spec(spec)
+    unknown = params.keys() - {"tokens", "price", "start"}
+    if not name or unknown or not {"tokens", "price"} <= params.keys():
         raise InputError(f"{spec!r}: expected NAME:tokens=K,price=P and perhaps start=S")
-    tokens = given["tokens"]
+    tokens = params["tokens"]
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= MOST_TOKENS:
         raise InputError(f"{spec!r}: tokens must be a whole number in 1..{MOST_TOKENS}")
     for key in ("price", "start"):
-        value = given.get(key, 0.0)
+        value = params.get(key, 0.0)
         if isinstance(value, (bool, str)) or not (math.isfinite(value) and value >= 0):
             raise InputError(f"{spec!r}: {key} must be a number >= 0, in passes of the target")
-    return OtherSource(name, tokens, float(given["price"]), float(given.get("start", 0.0)))
+    return OtherSource(name, tokens, float(params["price"]), float(params.get("start", 0.0)))
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ def arbitrate(
 
 def _lengths(trace: Trace, index: int, source: OtherSource) -> Sequence[int]:
     request = trace.requests[index]
-    found = request.other_lengths.get(source.name)
-    if found is None:
-        known = ", ".join(request.other_lengths) or "none"
+    recorded = request.other_lengths.get(source.name)
+    if recorded is None:
+        names = ", ".join(request.other_lengths) or "none"
         raise InputError(
-            f"{trace.name}, request {index + 1}: no other_lengths of {source.name!r}, only {known}"
+            f"{trace.name}, request {index + 1}: no other_lengths of {source.name!r}, only {names}"
         )
-    lengths: list[int] = found.tolist()
+    lengths: list[int] = recorded.tolist()
     return lengths
 
 
@@ -167,15 +167,15 @@ def _alone(
     best = (1.0, 0)
     for most in range(1, source.tokens + 1):
         emitted, spent = 0, 0.0
-        for request, known in zip(trace.requests, lengths, strict=True):
+        for request, row in zip(trace.requests, lengths, strict=True):
             done, length = 1, len(request.output)
             while done < length:
                 tokens = min(most, length - done)
-                right = min(known[done] - 1, tokens)
+                right = min(row[done] - 1, tokens)
                 spent += costs[tokens] + source.cost(tokens)
                 emitted += right + 1
                 done += right + 1
-        best = max(best, (emitted / spent if spent else 1.0, most), key=lambda found: found[0])
+        best = max(best, (emitted / spent if spent else 1.0, most), key=lambda pair: pair[0])
     return best
 
 
@@ -210,12 +210,12 @@ class _Walk:
 
     def run(self, advance: Callable[[], object]) -> float:
         """Return the speed-up over plain decoding."""
-        for request, known in zip(self._trace.requests, self._lengths, strict=True):
-            self._request(request.prompt, request.output, known)
+        for request, lengths in zip(self._trace.requests, self._lengths, strict=True):
+            self._request(request.prompt, request.output, lengths)
             advance()
         return self._emitted / self._spent if self._spent else 1.0
 
-    def _request(self, prompt: Tokens, output: Tokens, known: Sequence[int]) -> None:
+    def _request(self, prompt: Tokens, output: Tokens, lengths: Sequence[int]) -> None:
         drafter, source = self._drafter, self._source
         drafter.begin(0, prompt)
         drafter.accept(0, output[:1], 0)
@@ -229,19 +229,19 @@ class _Walk:
             most = min(room, DEFAULT_MAX_DRAFT)
             chosen = self._policy.choose(0, AUTO, claims, most, streak=streak) if len(draft) else 0
             free = FreeDraft(AUTO, claims, draft[:chosen])
-            asked = self._ask(free, ours, known[done], room)
+            asked = self._ask(free, ours, lengths[done], room)
             own, right, drafted, theirs = chosen, min(ours, chosen), chosen, 0
             if asked.tokens and not asked.trial:
                 if asked.after and right == chosen:
-                    more = known[done + chosen] - 1 if done + chosen < length else 0
+                    more = lengths[done + chosen] - 1 if done + chosen < length else 0
                     theirs = min(more, asked.tokens)
                     right += theirs
                 elif not asked.after:
-                    own, right = 0, min(known[done] - 1, asked.tokens)
+                    own, right = 0, min(lengths[done] - 1, asked.tokens)
                     theirs = right
                 drafted = own + asked.tokens
             elif asked.tokens:
-                theirs = min(known[done] - 1, asked.tokens)
+                theirs = min(lengths[done] - 1, asked.tokens)
             emitted = output[done : done + right + 1]
             spent = self._costs[drafted] + source.cost(asked.tokens)
             self._emitted += right + 1
@@ -284,14 +284,14 @@ class _TreeWalk(_Walk):
         has branches; None: always ours.
     """
 
-    def __init__(self, *given: Any) -> None:
-        self._branches: int = given[-1]
-        super().__init__(*given[:-1])
+    def __init__(self, *args: Any) -> None:
+        self._branches: int = args[-1]
+        super().__init__(*args[:-1])
 
     def _make_drafter(self) -> Drafter:
         return create_drafter(AUTO, pool=SuffixPool(), policy=self._policy)
 
-    def _request(self, prompt: Tokens, output: Tokens, known: Sequence[int]) -> None:
+    def _request(self, prompt: Tokens, output: Tokens, lengths: Sequence[int]) -> None:
         drafter, name = self._drafter, self._source.name
         drafter.begin(0, prompt)
         drafter.accept(0, output[:1], 0)
@@ -302,33 +302,33 @@ class _TreeWalk(_Walk):
             room = min(len(text), DEFAULT_MAX_DRAFT)
             tokens, parents, _ = drafter.propose_tree(0, room, self._branches, self._branches)
             own, asked = len(tokens), self._wish(tokens, parents, room)
-            theirs, kept, after = NONE, own, NONE
+            theirs, own_sent, after = NONE, own, NONE
             if asked.tokens:
                 after = self._before(tokens, asked.after)
                 there = done + after.size
-                said = np.array_equal(after, output[done:there]) and there < length
+                agrees = np.array_equal(after, output[done:there]) and there < length
                 theirs = np.full(asked.tokens, WRONG, np.int32)
-                right = min(known[there] - 1, asked.tokens, length - there) if said else 0
+                right = min(lengths[there] - 1, asked.tokens, length - there) if agrees else 0
                 theirs[:right] = output[there : there + right]
                 if asked.trial:
                     pass  # judged without being sent
                 elif not own:
                     tokens, parents = theirs, np.arange(-1, theirs.size - 1, dtype=np.int32)
                 else:
-                    made = self._mix(theirs, asked.after > 0, tokens, room)
-                    if made.tokens.size > made.kept:
-                        tokens, parents, kept = made
+                    mixed = self._mix(theirs, asked.after > 0, tokens, room)
+                    if mixed.tokens.size > mixed.kept:
+                        tokens, parents, own_sent = mixed
             path = _right_path(tokens, parents, text)
             emitted = text[: len(path) + 1]
-            own_right = sum(node < kept for node in path)
+            own_right = sum(node < own_sent for node in path)
             if asked.tokens and np.array_equal(after, emitted[: after.size]):
                 here = emitted[after.size :]
                 judged = min(asked.tokens, here.size)
                 if judged:
-                    apart = asked.beside and kept > own_right == 0
+                    apart = asked.beside and own_sent > own_right == 0
                     right = right_prefix(theirs[:judged], here, 0)
                     self._arbiter.learn(0, name, right, judged, apart)
-            drafter.shorten(0, kept)
+            drafter.shorten(0, own_sent)
             drafter.accept(0, emitted, min(own_right, len(emitted)))
             spent = self._source.cost(asked.tokens)
             self._emitted += len(path) + 1
@@ -336,7 +336,7 @@ class _TreeWalk(_Walk):
             self.passes += 1
             self.asked += asked.tokens > 0
             # The drafter has told the policy of a pass over its own tokens.
-            spent += self._costs[len(tokens)] - self._costs[kept]
+            spent += self._costs[len(tokens)] - self._costs[own_sent]
             self._policy.spend(max(spent, 0.0) * self._unit)
             done += len(path) + 1
         drafter.end(0)
@@ -377,8 +377,8 @@ def _right_path(tokens: Tokens, parents: Tokens, text: Tokens) -> list[int]:
     path: list[int] = []
     for token in text.tolist():
         at = path[-1] if path else -1
-        found = np.flatnonzero((parents == at) & (tokens == token))
-        if not found.size:
+        nodes = np.flatnonzero((parents == at) & (tokens == token))
+        if not nodes.size:
             break
-        path.append(int(found[0]))
+        path.append(int(nodes[0]))
     return path

@@ -41,12 +41,12 @@ class Outcome:
 
     def as_json(self, profiles: Profiles) -> dict[str, Any]:
         """Return the figures; those of an adaptive drafter are of the first profile."""
-        found: dict[str, Any] = figures(self.first)
+        facts: dict[str, Any] = figures(self.first)
         speedups = self.speedups(profiles)
-        found["modelled_speedup"] = {name: round(x, 4) for name, x in speedups.items()}
+        facts["modelled_speedup"] = {name: round(x, 4) for name, x in speedups.items()}
         if self.adaptive:
-            found["by_profile"] = {name: figures(tally) for name, tally in self.tallies.items()}
-        return found
+            facts["by_profile"] = {name: figures(tally) for name, tally in self.tallies.items()}
+        return facts
 
 
 def figures(tally: ReplayTally) -> dict[str, Any]:

@@ -92,38 +92,38 @@ class DrafterPlayer:
         return self._drafter.nbytes + sum(one.nbytes for one in self._shared)
 
 
-def _auto(given: Mapping[str, Any], profile: CostTable) -> DrafterPlayer:
-    params, tree = _split(given)
+def _auto(settings: Mapping[str, Any], profile: CostTable) -> DrafterPlayer:
+    params, tree = _split(settings)
     pool = SuffixPool(params["capacity"]) if "capacity" in params else SuffixPool()
     policy = AutoPolicy(params.get("max_draft", DEFAULT_MAX_DRAFT), profile)
     drafter = create_drafter(AUTO, **{**params, "pool": pool}, policy=policy)
     return DrafterPlayer(drafter, pool, tree=tree)
 
 
-def _open(names: str, given: Mapping[str, Any]) -> DrafterPlayer:
-    params, tree = _split(given)
+def _open(names: str, settings: Mapping[str, Any]) -> DrafterPlayer:
+    params, tree = _split(settings)
     if "ngram-mod" not in parse_names(names, "priority"):
         return DrafterPlayer(create_drafter(names, **params), tree=tree)
     pool = HashPool(**{key: params[key] for key in OF_THE_POOL if key in params})
     return DrafterPlayer(create_drafter(names, **{**params, "pool": pool}), pool, tree=tree)
 
 
-def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int] | None]:
+def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int] | None]:
     """Return parameters of a drafter and arguments of propose_tree, None without branches."""
-    if "policy" in given:
+    if "policy" in settings:
         raise InputError(
             "policy is not for a replay: `auto` drafts by a policy, the others at full length"
         )
-    params = {key: value for key, value in given.items() if key not in OF_TREES}
-    found = {key: given[key] for key in OF_TREES if key in given}
-    for key, value in found.items():
+    params = {key: value for key, value in settings.items() if key not in OF_TREES}
+    limits = {key: settings[key] for key in OF_TREES if key in settings}
+    for key, value in limits.items():
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{key} must be a whole number >= 1, got {value!r}")
-    if not found:
+    if not limits:
         return params, None
-    if "tree" not in found:
-        raise InputError(f"{next(iter(found))} is for trees: give tree=N too")
-    return params, {"max_tokens": found.pop("tree"), **found}
+    if "tree" not in limits:
+        raise InputError(f"{next(iter(limits))} is for trees: give tree=N too")
+    return params, {"max_tokens": limits.pop("tree"), **limits}
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
@@ -132,11 +132,11 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     Raises:
         InputError: It has another form, or a parameter that makes a drafter write files.
     """
-    names, _, given = spec.partition(":")
-    found: dict[str, Any] = {}
-    for part in filter(None, given.split(",")):
+    names, _, text = spec.partition(":")
+    params: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
         key, is_set, value = part.partition("=")
-        if not is_set or not key or key in found:
+        if not is_set or not key or key in params:
             raise InputError(f"{spec!r}: expected NAME=VALUE once per name, got {part!r}")
         if key == "params":
             raise InputError(f"{spec!r}: give each parameter by its name, not as params")
@@ -144,8 +144,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
             raise InputError(
                 f"{spec!r}: a benchmark must not change files, so {key} is not possible"
             )
-        found[key] = _value(value)
-    return names, found
+        params[key] = _value(value)
+    return names, params
 
 
 def _value(text: str) -> Any:

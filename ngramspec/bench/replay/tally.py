@@ -92,19 +92,19 @@ class ReplayTally:
 
 def total_of(tallies: Iterable[ReplayTally]) -> ReplayTally:
     """Return the summed counts of at least one replay, and their largest memory."""
-    found = list(tallies)
-    memories = [tally.nbytes for tally in found if tally.nbytes is not None]
+    tallies = list(tallies)
+    memories = [tally.nbytes for tally in tallies if tally.nbytes is not None]
     return ReplayTally(
-        requests=sum(tally.requests for tally in found),
-        draft_lengths=_added(tally.draft_lengths for tally in found),
-        accepted_lengths=_added(tally.accepted_lengths for tally in found),
-        begin_ns=sum(tally.begin_ns for tally in found),
-        step_ns=sum(tally.step_ns for tally in found),
+        requests=sum(tally.requests for tally in tallies),
+        draft_lengths=_added(tally.draft_lengths for tally in tallies),
+        accepted_lengths=_added(tally.accepted_lengths for tally in tallies),
+        begin_ns=sum(tally.begin_ns for tally in tallies),
+        step_ns=sum(tally.step_ns for tally in tallies),
         nbytes=max(memories, default=None),
     )
 
 
-def read_tally(found: Mapping[str, Any]) -> ReplayTally:
+def read_tally(record: Mapping[str, Any]) -> ReplayTally:
     """Return a tally from dataclasses.asdict, as read from JSON; other keys are ignored.
 
     Raises:
@@ -112,12 +112,12 @@ def read_tally(found: Mapping[str, Any]) -> ReplayTally:
     """
     try:
         tally = ReplayTally(
-            requests=_count(found["requests"]),
-            draft_lengths=_counts(found["draft_lengths"]),
-            accepted_lengths=_counts(found["accepted_lengths"]),
-            begin_ns=_count(found["begin_ns"]),
-            step_ns=_count(found["step_ns"]),
-            nbytes=None if found["nbytes"] is None else _count(found["nbytes"]),
+            requests=_count(record["requests"]),
+            draft_lengths=_counts(record["draft_lengths"]),
+            accepted_lengths=_counts(record["accepted_lengths"]),
+            begin_ns=_count(record["begin_ns"]),
+            step_ns=_count(record["step_ns"]),
+            nbytes=None if record["nbytes"] is None else _count(record["nbytes"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"not the counts of a replay: {error!r}") from None
@@ -134,8 +134,8 @@ def _added(counts: Iterable[Sequence[int]]) -> tuple[int, ...]:
     return tuple(map(sum, zip_longest(*counts, fillvalue=0)))
 
 
-def _counts(found: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(_count(value) for value in found)
+def _counts(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(_count(value) for value in values)
 
 
 def _count(value: Any) -> int:

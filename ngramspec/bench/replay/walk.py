@@ -32,19 +32,19 @@ def walk(
         cold: Open a player for every request instead of one that keeps what it learned.
         on_request: Called after each request.
     """
-    made = _Counts()
+    counts = _Counts()
     player = None if cold else open_player()
     for request in requests:
-        _walk_request(player or open_player(), request, made)
+        _walk_request(player or open_player(), request, counts)
         if on_request is not None:
             on_request()
     return ReplayTally(
-        requests=made.requests,
-        draft_lengths=_dense(made.drafted),
-        accepted_lengths=_dense(made.accepted),
-        begin_ns=made.begin_ns,
-        step_ns=made.step_ns,
-        nbytes=made.nbytes,
+        requests=counts.requests,
+        draft_lengths=_dense(counts.drafted),
+        accepted_lengths=_dense(counts.accepted),
+        begin_ns=counts.begin_ns,
+        step_ns=counts.step_ns,
+        nbytes=counts.nbytes,
     )
 
 
@@ -66,13 +66,13 @@ class _Counts:
         self.step_ns += spent_ns
 
 
-def _walk_request(player: Player, request: RecordedRequest, made: _Counts) -> None:
+def _walk_request(player: Player, request: RecordedRequest, counts: _Counts) -> None:
     output, clock = request.output, perf_counter_ns
     propose, accept = player.propose, player.accept
     started = clock()
     player.begin(request.prompt)
     accept(output[:1], 0)
-    made.begin_ns += clock() - started
+    counts.begin_ns += clock() - started
     done, length = 1, len(output)
     while done < length:
         started = clock()
@@ -82,13 +82,13 @@ def _walk_request(player: Player, request: RecordedRequest, made: _Counts) -> No
         emitted = output[done : done + right + 1]
         started = clock()
         accept(emitted, right)
-        made.add(drafted, right, spent + clock() - started)
+        counts.add(drafted, right, spent + clock() - started)
         done += right + 1
-    made.requests += 1
-    made.nbytes = max(made.nbytes, player.nbytes())
+    counts.requests += 1
+    counts.nbytes = max(counts.nbytes, player.nbytes())
     started = clock()
     player.end()
-    made.begin_ns += clock() - started
+    counts.begin_ns += clock() - started
 
 
 def verified(draft: Draft, output: Tokens, done: int) -> tuple[int, int]:
@@ -105,10 +105,10 @@ def verified(draft: Draft, output: Tokens, done: int) -> tuple[int, int]:
 
 def right_path(tokens: Tokens, parents: Tokens, output: Tokens) -> int:
     """Return how many next tokens of the output a path of the tree has."""
-    wanted = output[: len(tokens)].tolist()
+    expected = output[: len(tokens)].tolist()
     at, right = -1, 0
     for i, (token, parent) in enumerate(zip(tokens.tolist(), parents.tolist(), strict=True)):
-        if right < len(wanted) and parent == at and token == wanted[right]:
+        if right < len(expected) and parent == at and token == expected[right]:
             at, right = i, right + 1
     return right
 

@@ -84,11 +84,11 @@ class Candidate:
     @property
     def for_llama_server(self) -> bool:
         """Whether llama-server has these drafters, sizes and lengths."""
-        known = {key for name in self.names for key in LLAMA_SERVER.get(name, ())}
+        keys = {key for name in self.names for key in LLAMA_SERVER.get(name, ())}
         all_there = not self.adaptive and all(name in LLAMA_SERVER for name in self.names)
         # Its ngram-simple drafts nothing where the draft is shorter than the key.
         silent = "ngram-simple" in self.names and self.value("size_m") < self.value("size_n")
-        return all_there and set(self.params) <= known and not silent
+        return all_there and set(self.params) <= keys and not silent
 
     def value(self, key: str) -> Any:
         """Return a parameter; if it is not set, the default of the first drafter that has it.
@@ -115,12 +115,12 @@ DEFAULT = Candidate(AUTO, {}, True)
 
 def grid() -> list[Candidate]:
     """Return all candidates: the default, every drafter and chain as it is, then other sizes."""
-    made = [DEFAULT]
+    candidates = [DEFAULT]
     for spec in (*(name for name in reversed(DRAFTER_NAMES) if name not in FROM_LOGITS), *CHAINS):
-        made += [_candidate(spec, {}, adaptive) for adaptive in (True, False)]
-    made += [_candidate(spec, sizes, True) for spec, sizes in _auto_sizes()]
-    made += [_candidate(spec, sizes, False) for spec, sizes in _fixed_sizes()]
-    return list({candidate.name: candidate for candidate in made}.values())
+        candidates += [_candidate(spec, {}, adaptive) for adaptive in (True, False)]
+    candidates += [_candidate(spec, sizes, True) for spec, sizes in _auto_sizes()]
+    candidates += [_candidate(spec, sizes, False) for spec, sizes in _fixed_sizes()]
+    return list({candidate.name: candidate for candidate in candidates}.values())
 
 
 def _candidate(spec: str, sizes: Sizes, adaptive: bool) -> Candidate:

@@ -69,12 +69,12 @@ def draft_model_line(candidate: Candidate, costs: Costs) -> str:
 def imports(candidate: Candidate, costs: Costs) -> list[str]:
     """Return the import statements of these calls."""
     names = ["AutoPolicy"] * candidate.adaptive + ["NgramDraft", "create_drafter"]
-    found = [f"from ngramspec import {', '.join(names)}"]
+    statements = [f"from ngramspec import {', '.join(names)}"]
     if candidate.adaptive and costs.path is None:
-        found.append("from ngramspec.costs import PROFILES")
+        statements.append("from ngramspec.costs import PROFILES")
     elif candidate.adaptive:
-        found += ["from pathlib import Path", "from ngramspec.costs import load_costs"]
-    return found
+        statements += ["from pathlib import Path", "from ngramspec.costs import load_costs"]
+    return statements
 
 
 def _arguments(candidate: Candidate) -> str:

@@ -107,24 +107,24 @@ def measure(
                 for place, request in enumerate(requests)
             ]
         )
-    kept = [
+    answered = [
         number
         for number in range(len(requests))
-        if all(one.tokens_per_second for made in rounds for one in made[number])
+        if all(one.tokens_per_second for outcomes in rounds for one in outcomes[number])
     ]
-    if not kept:
+    if not answered:
         raise InputError("the model answered none of the requests with two tokens or more")
     columns = range(len(rounds[0][0]))
-    rows = [_rate([[made[n][i] for made in rounds] for n in kept]) for i in columns]
+    rows = [_rate([[outcomes[n][i] for outcomes in rounds] for n in answered]) for i in columns]
     plain = rows[0].tokens_per_second
     rows = [dataclasses.replace(row, ratio=round(row.tokens_per_second / plain, 4)) for row in rows]
-    return Measured(len(kept), tuple(rows))
+    return Measured(len(answered), tuple(rows))
 
 
 def _rate(outcomes: Sequence[Sequence[PromptOutcome]]) -> Rate:
     """Return the row of a way of drafting from its outcomes, by request and round."""
-    medians = [statistics.median(one.tokens_per_second for one in made) for made in outcomes]
-    first = [made[0] for made in outcomes]
+    medians = [statistics.median(one.tokens_per_second for one in rounds) for rounds in outcomes]
+    first = [rounds[0] for rounds in outcomes]
     return Rate(
         first[0].mode.spec,
         round(statistics.geometric_mean(medians), 2),
@@ -150,11 +150,11 @@ def _modes(advised: Candidate, files: Mapping[str, Mapping[str, Any]]) -> list[M
 def _mode(name: str, candidate: Candidate, files: Mapping[str, Mapping[str, Any]]) -> Mode:
     params: dict[str, dict[str, Any]] = {}
     for drafter in candidate.names:
-        known = CONFIGS[drafter].__dataclass_fields__
-        own = {key: value for key, value in candidate.params.items() if key in known}
+        fields = CONFIGS[drafter].__dataclass_fields__
+        own = {key: value for key, value in candidate.params.items() if key in fields}
         if drafter in POOLS:
-            shape = ("capacity", "check_bits", "max_occupancy")
-            given = {key: own.pop(key) for key in shape if key in own}
-            own["pool"] = POOLS[drafter](**given)
+            keys = ("capacity", "check_bits", "max_occupancy")
+            shape = {key: own.pop(key) for key in keys if key in own}
+            own["pool"] = POOLS[drafter](**shape)
         params[drafter] = {**own, **files.get(drafter, {})}
     return Mode(name, candidate.names, params, "auto" if candidate.adaptive else "fixed")

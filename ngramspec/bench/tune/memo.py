@@ -35,7 +35,7 @@ class Memo:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._drafters = __version__.encode() + confidence_weights().tobytes()
-        self._known: dict[str, ReplayTally] = {}
+        self._tallies: dict[str, ReplayTally] = {}
         self._digests: dict[int, bytes] = {}
         self._requests: list[Sequence[RecordedRequest]] = []  # keeps the ids in _digests valid
         if path is not None and path.exists() and path.stat().st_size:
@@ -50,23 +50,23 @@ class Memo:
         """Return what names a replay."""
         if self._path is None:
             return ""
-        made = hashlib.sha256(self._drafters)
-        made.update(f"{candidate.name}\n{costs.costs}\n".encode())
+        hasher = hashlib.sha256(self._drafters)
+        hasher.update(f"{candidate.name}\n{costs.costs}\n".encode())
         for group in groups:
-            made.update(b"group")
+            hasher.update(b"group")
             for digest in self._digests_of(group):
-                made.update(digest)
-        return made.hexdigest()[:32]
+                hasher.update(digest)
+        return hasher.hexdigest()[:32]
 
     def get(self, key: str) -> ReplayTally | None:
         """Return a finished replay."""
-        return self._known.get(key)
+        return self._tallies.get(key)
 
     def put(self, key: str, tally: ReplayTally) -> None:
         """Keep a finished replay."""
         if self._path is None:
             return
-        self._known[key] = tally
+        self._tallies[key] = tally
         line = json.dumps({"key": key, "tally": dataclasses.asdict(tally)})
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -76,10 +76,10 @@ class Memo:
         for request in group:
             digest = self._digests.get(id(request))
             if digest is None:
-                made = hashlib.sha256(len(request.prompt).to_bytes(8, "little"))
-                made.update(request.prompt.tobytes())
-                made.update(request.output.tobytes())
-                digest = self._digests[id(request)] = made.digest()
+                hasher = hashlib.sha256(len(request.prompt).to_bytes(8, "little"))
+                hasher.update(request.prompt.tobytes())
+                hasher.update(request.output.tobytes())
+                digest = self._digests[id(request)] = hasher.digest()
             yield digest
 
     def _read(self, path: Path) -> None:
@@ -94,7 +94,7 @@ class Memo:
         for line in lines[1:]:
             try:
                 record = json.loads(line)
-                self._known[record["key"]] = read_tally(record["tally"])
+                self._tallies[record["key"]] = read_tally(record["tally"])
             except (ValueError, LookupError, TypeError):
                 continue  # a line that was cut when the process died
         if not text.endswith("\n"):

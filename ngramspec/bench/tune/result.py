@@ -99,7 +99,7 @@ class Tuned:
             model: The GGUF file to name in command lines.
         """
         tuning, theirs = self.tuning, None
-        made: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "costs": {
                 "name": self.costs.table.name,
                 "profile": self.costs.profile,
@@ -123,18 +123,18 @@ class Tuned:
         if tuning.results:
             advised = self.advised
             row = next(one for one in tuning.results if one.candidate.name == advised.name)
-            made["recommended"] = {
+            facts["recommended"] = {
                 **_row(tuning, row),
                 "is_default": row is tuning.default and not self.file_options,
                 **ready_lines(advised, self.costs, model, self.options),
             }
-            made["statistics_file"] = None if self.trial is None else self.trial.as_json()
-            made["measured"] = None if self.measured is None else self.measured.as_json()
+            facts["statistics_file"] = None if self.trial is None else self.trial.as_json()
+            facts["measured"] = None if self.measured is None else self.measured.as_json()
             theirs = tuning.best_for_llama_server
         if theirs is not None:
             line = llama_server_line(theirs.candidate, model, self.setting)
-            made["llama_server"] = {**_row(tuning, theirs), "command": line}
-        return made
+            facts["llama_server"] = {**_row(tuning, theirs), "command": line}
+        return facts
 
 
 def run_search(

@@ -91,9 +91,9 @@ class Tuning:
     @property
     def best_for_llama_server(self) -> Result | None:
         """The best that llama-server can do, None if it gains no more than 1 %."""
-        found = next((r for r in self.results if r.candidate.for_llama_server), None)
-        pays = found is not None and self.speedup(found.reported) > LEAST_GAIN
-        return found if pays else None
+        result = next((r for r in self.results if r.candidate.for_llama_server), None)
+        pays = result is not None and self.speedup(result.reported) > LEAST_GAIN
+        return result if pays else None
 
     def speedup(self, tally: ReplayTally) -> float:
         """Return the modelled speed-up over plain decoding."""
@@ -193,13 +193,13 @@ def _made(search: _Search, results: Sequence[Result], finished: bool) -> Tuning:
 
 
 class _Search:
-    """What is known so far. found: by name of the candidate."""
+    """What is known so far. results: by name of the candidate."""
 
     def __init__(
         self, parts: Split, costs: CostTable, memo: Memo, advance: Callable[[], object]
     ) -> None:
         self.parts, self.costs, self.memo, self.advance = parts, costs, memo, advance
-        self.found: dict[str, Result] = {}
+        self.results: dict[str, Result] = {}
         self.rounds: list[tuple[int, int]] = []
 
     def run(self, candidates: Sequence[Candidate], stop: Callable[[], bool]) -> None:
@@ -215,13 +215,13 @@ class _Search:
                 tally = total_of(self._walk(candidate, group, stop) for group in sample)
                 new.append(Result(candidate, tally, requests))
                 if len(new) >= min(2, len(left)):  # the default alone would be the best of a round
-                    self.found.update((result.candidate.name, result) for result in new)
+                    self.results.update((result.candidate.name, result) for result in new)
             self.rounds.append((many, requests))
 
     def ranked(self) -> list[Result]:
         """Return the results, those with most requests first, and these by speed-up."""
         return sorted(
-            self.found.values(), key=lambda r: (-r.requests, -r.tally.speedup(self.costs))
+            self.results.values(), key=lambda r: (-r.requests, -r.tally.speedup(self.costs))
         )
 
     def judge(self, results: Sequence[Result], stop: Callable[[], bool]) -> None:
@@ -229,10 +229,10 @@ class _Search:
         if stop():
             raise Stopped
         finalists = _best(results, FINALISTS, SIMILAR)
-        for known in sorted(finalists, key=lambda one: _after_the_default(one.candidate)):
+        for result in sorted(finalists, key=lambda one: _after_the_default(one.candidate)):
             parts = [part for part in self.parts.parts if part.held_out]
-            tally = total_of(self._walk_on(known.candidate, part, stop) for part in parts)
-            self.found[known.candidate.name] = dataclasses.replace(known, held_out=tally)
+            tally = total_of(self._walk_on(result.candidate, part, stop) for part in parts)
+            self.results[result.candidate.name] = dataclasses.replace(result, held_out=tally)
 
     def _walk(
         self, candidate: Candidate, requests: Sequence[RecordedRequest], stop: Callable[[], bool]
@@ -253,17 +253,17 @@ class _Search:
         """Return the tally of requests by a drafter that replayed those before, perhaps earlier."""
         check = self._checked(stop)
         key = self.memo.key(candidate, self.costs, before, requests)
-        found = self.memo.get(key)
-        if found is not None:
+        tally = self.memo.get(key)
+        if tally is not None:
             for _ in (*before, *requests):
                 check()
-            return found
+            return tally
         player = candidate.open(self.costs)
         if before:
             walk(lambda: player, before, on_request=check)
-        found = walk(lambda: player, requests, on_request=check)
-        self.memo.put(key, found)
-        return found
+        tally = walk(lambda: player, requests, on_request=check)
+        self.memo.put(key, tally)
+        return tally
 
     def _checked(self, stop: Callable[[], bool]) -> Callable[[], None]:
         def check() -> None:
@@ -283,18 +283,18 @@ def _best(ranked: Sequence[Result], many: int, similar: int | None = None) -> li
 
     similar: Most candidates that differ in nothing but sizes, unless fewer than `many` are left.
     """
-    kept = [result for result in ranked if not _after_the_default(result.candidate)]
-    kept += [result for result in ranked[:1] if result not in kept]
+    chosen = [result for result in ranked if not _after_the_default(result.candidate)]
+    chosen += [result for result in ranked[:1] if result not in chosen]
     theirs = [result for result in ranked if result.candidate.for_llama_server]
-    kept += [result for result in theirs[: many // FOR_LLAMA_SERVER] if result not in kept]
-    seen = Counter(_family(result) for result in kept)
+    chosen += [result for result in theirs[: many // FOR_LLAMA_SERVER] if result not in chosen]
+    seen = Counter(_family(result) for result in chosen)
     later: list[Result] = []
     for result in ranked:
-        if result not in kept:
+        if result not in chosen:
             seen[_family(result)] += 1
             fits = similar is None or seen[_family(result)] <= similar
-            (kept if fits else later).append(result)
-    names = {result.candidate.name for result in (kept + later)[:many]}
+            (chosen if fits else later).append(result)
+    names = {result.candidate.name for result in (chosen + later)[:many]}
     return [result for result in ranked if result.candidate.name in names]
 
 

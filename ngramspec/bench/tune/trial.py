@@ -145,26 +145,26 @@ def try_file(
     answers = [request.output for part in parts.parts for request in part.chosen_on]
     starts, built = [], {}
     remove_temporaries(path)  # files on trial, of a process that was killed
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         for one in _candidates(candidate):
             starts.append(Start(one, "", _replay(one, parts, costs, {}, advance)))
             for reader in _readers(one):
                 if reader not in built:
                     built[reader] = temporary_name(path)
-                    kept.callback(built[reader].unlink, missing_ok=True)
+                    stack.callback(built[reader].unlink, missing_ok=True)
                     options = BuildOptions(kind=reader)
                     build_from_tokens(answers, built[reader], tokenizer, options, about)
-                    kept.enter_context(held(built[reader]))
+                    stack.enter_context(held(built[reader]))
                 files = {reader: {"static": built[reader]}}
                 starts.append(Start(one, reader, _replay(one, parts, costs, files, advance)))
-        found = Trial(costs, tuple(starts), None, 0, len(answers), sum(map(len, answers)))
-        best = built[found.best_with.reader]
-        found = dataclasses.replace(found, num_bytes=best.stat().st_size)
-        if found.pays:
+        trial = Trial(costs, tuple(starts), None, 0, len(answers), sum(map(len, answers)))
+        best = built[trial.best_with.reader]
+        trial = dataclasses.replace(trial, num_bytes=best.stat().st_size)
+        if trial.pays:
             with new_file(path) as file:
                 file.write(best.read_bytes())
-            found = dataclasses.replace(found, path=path)
-    return found
+            trial = dataclasses.replace(trial, path=path)
+    return trial
 
 
 def num_replays(parts: Split, candidate: Candidate) -> int:

@@ -92,11 +92,11 @@ def calibrate(**values: Any) -> None:
     ) as target:
         most = min(most, target.model.n_ctx_train)
         path = values["output"] or _usual_output(target)
-        found = _measure(target, target.context_size - most, most, values["rounds"])
-        if found.complete:
-            save_calibration(found, target, path)
-        _show(found, target, path if found.complete else None, values["as_json"])
-    if not found.complete:
+        calibration = _measure(target, target.context_size - most, most, values["rounds"])
+        if calibration.complete:
+            save_calibration(calibration, target, path)
+        _show(calibration, target, path if calibration.complete else None, values["as_json"])
+    if not calibration.complete:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
@@ -127,16 +127,16 @@ def _measure(target: LlamaTarget, context: int, most: int, rounds: int) -> Calib
         )
 
 
-def _show(found: Calibration, target: LlamaTarget, saved: Path | None, as_json: bool) -> None:
+def _show(calibration: Calibration, target: LlamaTarget, saved: Path | None, as_json: bool) -> None:
     from ngramspec.adapters.llama_cpp.saved_costs import cost_key, layers_note
 
-    rows, key = found.rows(), cost_key(target.model, target.settings)
+    rows, key = calibration.rows(), cost_key(target.model, target.settings)
     if as_json:
         return print_json({
             "model": str(target.model.path),
             "saved": None if saved is None else str(saved),
-            "complete": found.complete,
-            "context": found.context,
+            "complete": calibration.complete,
+            "context": calibration.context,
             "key": key,
             "costs": rows,
         })  # fmt: skip
@@ -146,7 +146,7 @@ def _show(found: Calibration, target: LlamaTarget, saved: Path | None, as_json: 
     fewest, most = (pick(row["samples"] for row in rows) for pick in (min, max))
     samples = f"{fewest} to {most}" if fewest < most else f"{most}"
     threads = number_of(target.settings.num_threads[1], "thread")
-    context = number_of(found.context, "token")
+    context = number_of(calibration.context, "token")
     title = f"{target.model.path.name}, {threads}, {context} in the cache, medians of {samples}"
     console.print(title, style="bold", soft_wrap=True)
     table = make_table(COLUMNS, gap=2)
@@ -155,7 +155,7 @@ def _show(found: Calibration, target: LlamaTarget, saved: Path | None, as_json: 
         times = (1e3 * row["seconds"], 1e3 * row["seconds_per_token"])
         table.add_row(str(row["tokens"]), f"{times[0]:.3f}", relative, f"{times[1]:.3f}")
     console.print(table)
-    told = "not saved: incomplete" if saved is None else f"saved: {saved}"
-    console.print(told, soft_wrap=True)
+    line = "not saved: incomplete" if saved is None else f"saved: {saved}"
+    console.print(line, soft_wrap=True)
     if saved is not None and (note := layers_note(key)):
         console.print(note, soft_wrap=True)

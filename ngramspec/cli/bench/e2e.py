@@ -149,14 +149,15 @@ def e2e(**values: Any) -> None:
     with open_bench(values, tasks, modes, small) as (bench, target, prompts):
         values["draft_model"] = None if bench.small is None else bench.small.info.as_json()
         with interruptible(NOTE_MEASURED) as interrupt:
-            results = _results(values, target.model, bench, tasks, prompts, len(modes), interrupt)
-            found = list(results)
-    if not found:
+            results = list(
+                _results(values, target.model, bench, tasks, prompts, len(modes), interrupt)
+            )
+    if not results:
         click.echo("nothing was measured", err=True)
     elif values["as_json"]:
-        print_json(_as_json(values, found))
+        print_json(_as_json(values, results))
     else:
-        _show(values, found)
+        _show(values, results)
     if interrupt.requested:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
@@ -246,35 +247,35 @@ def _results(
             yield PromptResult(task.name, int(prompt.size), text, outcomes)
 
 
-def _as_json(values: Mapping[str, Any], found: Sequence[PromptResult]) -> dict[str, Any]:
+def _as_json(values: Mapping[str, Any], results: Sequence[PromptResult]) -> dict[str, Any]:
     from ngramspec import __version__
     from ngramspec.bench.e2e.bench import totals
     from ngramspec.models import embedded_model
 
-    rows = totals(found)
+    rows = totals(results)
     return {
         "version": __version__,
         "model": str(values["model"] or embedded_model()),
         "settings": {key: values[key] for key in SETTINGS},
         "identical": all(row.same == row.texts for row in rows),
         "summary": [row.as_json() for row in rows],
-        "prompts": [result.as_json() for result in found],
+        "prompts": [result.as_json() for result in results],
     }
 
 
-def _show(values: Mapping[str, Any], found: Sequence[PromptResult]) -> None:
+def _show(values: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
     """Print a row for each prompt and drafter, and for each drafter over all prompts."""
     from ngramspec.bench.e2e.bench import totals
 
     console = plain_console()
     table = make_table(COLUMNS, text=COLUMNS[:2])
-    for result in found:
+    for result in results:
         for number, outcome in enumerate(result.outcomes):
             table.add_row("" if number else result.name, *_cells(outcome))
         table.add_section()
-    rows = totals(found)
-    if len(found) > 1:
-        for outcome, row in zip(found[0].outcomes, rows, strict=True):
+    rows = totals(results)
+    if len(results) > 1:
+        for outcome, row in zip(results[0].outcomes, rows, strict=True):
             drafts = outcome.mode.drafts
             rest = (f"{row.accepted}/{row.drafted}", "", f"{row.same}/{row.texts}")
             cells = (row.drafter, f"{row.tokens_per_second:.1f}", _ratio(row.ratio, drafts))

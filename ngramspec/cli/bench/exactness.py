@@ -63,11 +63,11 @@ def exactness(**values: Any) -> None:
     kind = CacheType()
     types = [kind.convert(one.strip(), None, None) for one in values["cache_type"].split(",")]
     settings = combinations(threads, FLASH_ATTN[values["flash_attn"]], types)
-    found = _measure(values, settings)
+    results = _measure(values, settings)
     if values["as_json"]:
-        print_json([result.as_json() for result in found])
+        print_json([result.as_json() for result in results])
     else:
-        _show(found)
+        _show(results)
 
 
 def _numbers(text: str) -> list[int]:
@@ -89,7 +89,7 @@ def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]
     from ngramspec.engine.exactness import SIZES, WAYS, measure
     from ngramspec.models import embedded_model
 
-    found = []
+    results = []
     repack = False if values["no_extra_buffers"] else None
     each = (len(SIZES) + 1) * len(WAYS)
     with LlamaModel(values["model"] or embedded_model(), loading=Loading(repack=repack)) as model:
@@ -101,15 +101,15 @@ def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]
         with progress("measuring", each * len(settings)) as advance:
             for setting in settings:
                 advance.name(setting.text())
-                found.append(measure(open_target, setting, ids, on_step=advance))
-    return found
+                results.append(measure(open_target, setting, ids, on_step=advance))
+    return results
 
 
-def _show(found: list[Exactness]) -> None:
-    ways = list(found[0].differing)
+def _show(results: list[Exactness]) -> None:
+    ways = list(results[0].differing)
     columns = ("threads", "flash", "cache", "slots have", "padded", *ways, "all")
     table = make_table(columns, text=columns)
-    for result in found:
+    for result in results:
         setting = result.setting
         limits = (_range(result.limit(way)) for way in ways)
         table.add_row(

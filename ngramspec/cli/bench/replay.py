@@ -133,21 +133,21 @@ def replay(**values: Any) -> None:
     """
     _check(values)
     values["tokenizer"] = given_tokenizer(values)
-    found = _replay(values)
-    made = found.as_json()
+    replays = _replay(values)
+    facts = replays.as_json()
     if values["as_json"]:
-        print_json(made)
+        print_json(facts)
     else:
-        _show(found, recorded=values["peers_from"] is not None)
+        _show(replays, recorded=values["peers_from"] is not None)
     if values["output"] is not None:
         from ngramspec.files import new_file
 
         with new_file(values["output"]) as file:
-            file.write(f"{json.dumps(made, indent=1)}\n".encode())
+            file.write(f"{json.dumps(facts, indent=1)}\n".encode())
     if values["plot"] is not None:
         from ngramspec.bench.comparison.plot import plot_replays
 
-        plot_replays(found, values["plot"])
+        plot_replays(replays, values["plot"])
 
 
 def _check(values: dict[str, Any]) -> None:
@@ -208,85 +208,85 @@ def _replay(values: dict[str, Any]) -> Replays:
     )
 
 
-def _show(found: Replays, recorded: bool = False) -> None:
+def _show(replays: Replays, recorded: bool = False) -> None:
     """Print a table per set, or one of all sets for a single drafter, with notes.
 
     Counts and speed-ups share a table if the console has WIDE columns.
     """
     console = plain_console()
-    for table in _tables(found, console.width >= WIDE):
+    for table in _tables(replays, console.width >= WIDE):
         console.print(table)
-    several = len(found.drafters) + len(found.peers) > 1
-    adaptive = any(row[name].adaptive for row in found.sets.values() for name in found.drafters)
-    note = NOTE + BEST * several + ADAPTIVE.format(next(iter(found.profiles))) * adaptive
+    several = len(replays.drafters) + len(replays.peers) > 1
+    adaptive = any(row[name].adaptive for row in replays.sets.values() for name in replays.drafters)
+    note = NOTE + BEST * several + ADAPTIVE.format(next(iter(replays.profiles))) * adaptive
     console.print(note + RECORDED * recorded, style="dim")
-    _show_missing(console, found)
+    _show_missing(console, replays)
 
 
-def _tables(found: Replays, wide: bool) -> Iterator[Table]:
+def _tables(replays: Replays, wide: bool) -> Iterator[Table]:
     from ngramspec.bench.comparison.summary import compare
 
-    if len(found.drafters) + len(found.peers) == 1:
-        yield from _tables_of_one(found, wide)
+    if len(replays.drafters) + len(replays.peers) == 1:
+        yield from _tables_of_one(replays, wide)
     else:
-        for name in found.sets:
-            yield from _tables_of_set(found, name, wide)
-        if len(found.sets) > 1:
-            yield _mean_table(found)
-    for drafter in found.drafters:
-        versus = compare(found, drafter)
+        for name in replays.sets:
+            yield from _tables_of_set(replays, name, wide)
+        if len(replays.sets) > 1:
+            yield _mean_table(replays)
+    for drafter in replays.drafters:
+        versus = compare(replays, drafter)
         if versus:
             yield _versus_table(drafter, versus)
-    if found.other is not None:
-        yield _beside_table(found, found.other)
-    if found.growth:
-        yield _growth_table(found)
+    if replays.other is not None:
+        yield _beside_table(replays, replays.other)
+    if replays.growth:
+        yield _growth_table(replays)
 
 
-def _tables_of_one(found: Replays, wide: bool) -> Iterator[Table]:
-    (drafter,) = found.drafters
+def _tables_of_one(replays: Replays, wide: bool) -> Iterator[Table]:
+    (drafter,) = replays.drafters
     rows = {}
-    for name, row in found.sets.items():
-        speedups = row[drafter].speedups(found.profiles).values()
+    for name, row in replays.sets.items():
+        speedups = row[drafter].speedups(replays.profiles).values()
         rows[name] = (_counts(row[drafter]), [f"{value:.3f}" for value in speedups])
-    if len(found.sets) > 1:
-        means = [_number(found.mean_speedup(drafter, profile)) for profile in found.profiles]
+    if len(replays.sets) > 1:
+        means = [_number(replays.mean_speedup(drafter, profile)) for profile in replays.profiles]
         rows[MEAN] = ([""] * len(COUNTS), means)
-    knowledge = "a fresh one for every request" if found.cold else "knowledge kept in a set"
-    yield from _split(found, "set", f"{drafter}, {knowledge}", rows, wide)
+    knowledge = "a fresh one for every request" if replays.cold else "knowledge kept in a set"
+    yield from _split(replays, "set", f"{drafter}, {knowledge}", rows, wide)
 
 
-def _tables_of_set(found: Replays, name: str, wide: bool) -> Iterator[Table]:
-    outcomes = found.sets[name]
-    best = {profile: _best(found, name, profile) for profile in found.profiles}
+def _tables_of_set(replays: Replays, name: str, wide: bool) -> Iterator[Table]:
+    outcomes = replays.sets[name]
+    best = {profile: _best(replays, name, profile) for profile in replays.profiles}
     rows = {}
-    for subject in (*found.drafters, *found.peers):
+    for subject in (*replays.drafters, *replays.peers):
         if subject in outcomes:
-            speedups = outcomes[subject].speedups(found.profiles)
+            speedups = outcomes[subject].speedups(replays.profiles)
             shown = [_marked(value, best[p] == subject) for p, value in speedups.items()]
             rows[subject] = (_counts(outcomes[subject]), shown)
     head = next(iter(outcomes.values())).first
-    knowledge = "each with a fresh drafter" if found.cold else "in order"
+    knowledge = "each with a fresh drafter" if replays.cold else "in order"
     title = f"{name}: {head.requests:,} requests {knowledge}"
-    yield from _split(found, "drafter", title, rows, wide)
+    yield from _split(replays, "drafter", title, rows, wide)
 
 
 def _split(
-    found: Replays,
+    replays: Replays,
     first: str,
     title: str,
     rows: Mapping[str, tuple[list[str], list[str]]],
     wide: bool,
 ) -> Iterator[Table]:
     """Yield one table with counts and speed-ups, or one for each."""
-    parts = [(COUNTS, 0), (tuple(found.profiles), 1)]
+    parts = [(COUNTS, 0), (tuple(replays.profiles), 1)]
     for i, group in enumerate([parts] if wide else [[part] for part in parts]):
         names = [name for columns, _ in group for name in columns]
         table = _table([first, *names], "" if i else title)
         for name, cells in rows.items():
             shown = [cell for _, which in group for cell in cells[which]]
             if any(shown):
-                table.add_row(name, *shown, style=_style(found, name))
+                table.add_row(name, *shown, style=_style(replays, name))
         yield table
 
 
@@ -305,11 +305,11 @@ def _counts(outcome: Outcome) -> list[str]:
     ]
 
 
-def _mean_table(found: Replays) -> Table:
-    title = f"Modelled speed-up, geometric mean of {len(found.sets)} sets"
-    table = _table(["drafter", *found.profiles], title)
-    subjects = (*found.drafters, *found.peers)
-    means = {p: {s: found.mean_speedup(s, p) for s in subjects} for p in found.profiles}
+def _mean_table(replays: Replays) -> Table:
+    title = f"Modelled speed-up, geometric mean of {len(replays.sets)} sets"
+    table = _table(["drafter", *replays.profiles], title)
+    subjects = (*replays.drafters, *replays.peers)
+    means = {p: {s: replays.mean_speedup(s, p) for s in subjects} for p in replays.profiles}
     for subject in subjects:
         cells = []
         for row in means.values():
@@ -317,7 +317,7 @@ def _mean_table(found: Replays) -> Table:
             mine = row[subject]
             best = subject != ORACLE and mine is not None and mine == max(others)
             cells.append("-" if mine is None else _marked(mine, best))
-        table.add_row(subject, *cells, style=_style(found, subject))
+        table.add_row(subject, *cells, style=_style(replays, subject))
     return table
 
 
@@ -333,42 +333,44 @@ def _versus_table(drafter: str, versus: Mapping[str, Versus]) -> Table:
     return table
 
 
-def _beside_table(found: Replays, other: OtherSource) -> Table:
+def _beside_table(replays: Replays, other: OtherSource) -> Table:
     columns = ["set", "costs", "ours", other.name, "len", "both", "ideal", "asked"]
     title = (
         f"Our default and {other.name}, at most {other.tokens} tokens for {other.start:g} + "
         f"{other.price:g} passes per token: speed-ups, and passes in which it was asked"
     )
     table = make_table(columns, title=title, text=columns[:2])
-    for name, row in found.beside.items():
-        for profile, made in row.items():
-            speedups = (made.ours, made.other, made.arbiter, made.perfect)
+    for name, row in replays.beside.items():
+        for profile, figures in row.items():
+            speedups = (figures.ours, figures.other, figures.arbiter, figures.perfect)
             ours, theirs, both, ideal = (f"{value:.3f}" for value in speedups)
-            asked = f"{made.asked / made.passes:.0%}" if made.passes else "-"
-            table.add_row(name, profile, ours, theirs, str(made.other_tokens), both, ideal, asked)
+            asked = f"{figures.asked / figures.passes:.0%}" if figures.passes else "-"
+            table.add_row(
+                name, profile, ours, theirs, str(figures.other_tokens), both, ideal, asked
+            )
     return table
 
 
-def _growth_table(found: Replays) -> Table:
-    contexts = next(iter(found.growth.values()))
+def _growth_table(replays: Replays) -> Table:
+    contexts = next(iter(replays.growth.values()))
     columns = ["µs/pass at a context of", *(f"{n >> 10}k" for n in contexts)]
     table = _table(columns, "Growth of the cost of a pass with the context")
-    for name, row in found.growth.items():
-        table.add_row(name, *(f"{row[n]:.1f}" for n in contexts), style=_style(found, name))
+    for name, row in replays.growth.items():
+        table.add_row(name, *(f"{row[n]:.1f}" for n in contexts), style=_style(replays, name))
     return table
 
 
-def _show_missing(console: Console, found: Replays) -> None:
+def _show_missing(console: Console, replays: Replays) -> None:
     hints: dict[tuple[str, str], list[str]] = {}
-    for name, reason in found.missing.items():
+    for name, reason in replays.missing.items():
         hints.setdefault((PEERS[name].install, reason), []).append(name)
     for (install, reason), names in hints.items():
         console.print(f"Missing: {', '.join(names)}: {reason}.\n  {install}", soft_wrap=True)
 
 
-def _best(found: Replays, name: str, profile: str) -> str:
-    subjects = [subject for subject in found.sets[name] if subject != ORACLE]
-    return max(subjects, key=lambda subject: found.speedup(name, subject, profile))
+def _best(replays: Replays, name: str, profile: str) -> str:
+    subjects = [subject for subject in replays.sets[name] if subject != ORACLE]
+    return max(subjects, key=lambda subject: replays.speedup(name, subject, profile))
 
 
 def _marked(value: float, best: bool) -> str:
@@ -379,7 +381,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _style(found: Replays, name: str) -> str | None:
-    if name in found.drafters or name == MEAN:
+def _style(replays: Replays, name: str) -> str | None:
+    if name in replays.drafters or name == MEAN:
         return "bold"
     return "dim" if name == ORACLE else None

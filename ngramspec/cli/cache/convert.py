@@ -51,20 +51,22 @@ def convert(source: Path, output: Path, target: str | None, as_json: bool, **val
     from ngramspec.formats.statistics import open_statistics
     from ngramspec.tokenizers import fingerprint_of
 
-    given = given_tokenizer(values)
+    tokenizer_path = given_tokenizer(values)
     target = target or (LLAMA_CPP if output.suffix == LOOKUP_SUFFIX else NGRAMSPEC)
     check_output(output, {"statistics file": is_statistics, "lookup cache": is_lookup_cache})
-    if target == LLAMA_CPP and given is not None:
+    if target == LLAMA_CPP and tokenizer_path is not None:
         raise click.UsageError(
             "a lookup cache of llama.cpp cannot record a tokenizer: drop --model and --tokenizer"
         )
     header = None
     with progress("converting"):
-        found = open_statistics(source, verify=True)
+        statistics = open_statistics(source, verify=True)
         if target == NGRAMSPEC:
-            known = None if given is None else fingerprint_of(given)
-            origin = None if known is None else Origin(known.digest, known.vocab_size)
-            header = from_lookup_cache(found, output, origin)
+            origin = None
+            if tokenizer_path is not None:
+                fingerprint = fingerprint_of(tokenizer_path)
+                origin = Origin(fingerprint.digest, fingerprint.vocab_size)
+            header = from_lookup_cache(statistics, output, origin)
         else:
-            to_lookup_cache(found, output)
+            to_lookup_cache(statistics, output)
     say_written(output, header, as_json)

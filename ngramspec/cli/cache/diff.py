@@ -52,12 +52,12 @@ def diff(first: Path, second: Path, top: int, as_json: bool, **values: Any) -> N
     from ngramspec.formats.statistics import open_statistics
 
     click.get_current_context().meta[TROUBLE_IS_2] = True
-    given = given_tokenizer(values)
+    tokenizer_path = given_tokenizer(values)
     with progress("comparing"):
         a, b = open_statistics(first), open_statistics(second)
-        found = compare_statistics(a, b, top)
-    tokenizer = tokenizer_of(a.fingerprint or b.fingerprint, given)
-    facts = found.as_json()
+        comparison = compare_statistics(a, b, top)
+    tokenizer = tokenizer_of(a.fingerprint or b.fingerprint, tokenizer_path)
+    facts = comparison.as_json()
     if tokenizer is not None:
         for ngram in (one for size in facts.get("sizes", ()) for one in size["largest"]):
             ngram["text"] = text_of(tokenizer, ngram["token_ids"])
@@ -65,7 +65,7 @@ def diff(first: Path, second: Path, top: int, as_json: bool, **values: Any) -> N
         print_json(facts)
     else:
         _show(facts, tokenizer)
-    if not found.equal:
+    if not comparison.equal:
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
@@ -77,8 +77,8 @@ def _show(facts: Facts, tokenizer: Tokenizer | None) -> None:
     verdict = f"{a} (A) and {b} (B) {'are equal' if facts['equal'] else 'differ'}"
     console.print(verdict, style="green" if facts["equal"] else "bold yellow", soft_wrap=True)
     for key, (one, other) in (facts["header"] | facts.get("cells", {}).get("shape", {})).items():
-        told = "not the same" if key == "about" else f"{_or_unknown(one)}, {_or_unknown(other)}"
-        console.print(f"  {key}: {told}", soft_wrap=True)
+        text = "not the same" if key == "about" else f"{_or_unknown(one)}, {_or_unknown(other)}"
+        console.print(f"  {key}: {text}", soft_wrap=True)
     rows = [(f"{size['size']}-grams", size) for size in facts.get("sizes", ())]
     rows += [("cells", facts["cells"])] if "cells" in facts else []
     shown = ([label, *(f"{row[key]:,}" for key in COUNTS)] for label, row in rows)

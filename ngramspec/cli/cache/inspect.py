@@ -60,11 +60,13 @@ def inspect(file: Path, top: int, as_json: bool, **values: Any) -> None:
     from ngramspec.formats.describe import describe
     from ngramspec.formats.statistics import open_statistics
 
-    given = given_tokenizer(values)
-    found = open_statistics(file)
-    tokenizer = tokenizer_of(found.fingerprint, given)
-    facts = describe(found, top)
-    facts["tokenizer"] = _tokenizer_name(found.fingerprint, given if tokenizer else None)
+    tokenizer_path = given_tokenizer(values)
+    statistics = open_statistics(file)
+    tokenizer = tokenizer_of(statistics.fingerprint, tokenizer_path)
+    facts = describe(statistics, top)
+    facts["tokenizer"] = _tokenizer_name(
+        statistics.fingerprint, tokenizer_path if tokenizer else None
+    )
     if tokenizer is not None:
         for ngram in (one for size in facts.get("sizes", ()) for one in size.get("top", ())):
             ngram["text"] = text_of(tokenizer, ngram["token_ids"])
@@ -76,11 +78,11 @@ def inspect(file: Path, top: int, as_json: bool, **values: Any) -> None:
         _show(facts, tokenizer)
 
 
-def _tokenizer_name(fingerprint: bytes | None, given: Path | None) -> str | None:
+def _tokenizer_name(fingerprint: bytes | None, tokenizer_path: Path | None) -> str | None:
     embedded = embedded_fingerprint()
     if fingerprint is not None and embedded is not None and fingerprint == embedded.digest:
         return "the embedded model's"
-    return None if given is None else f"that of {given}"
+    return None if tokenizer_path is None else f"that of {tokenizer_path}"
 
 
 def _show(facts: Facts, tokenizer: Tokenizer | None) -> None:
@@ -101,10 +103,10 @@ def _head_lines(facts: Facts) -> Lines:
     by = f", version {facts['version']}, by {facts['producer']}" if "version" in facts else ""
     yield "kind", facts["kind"] + by
     yield "file", f"{size_text(facts['file_bytes'])}, {facts['modified'] or 'of an unknown date'}"
-    known = facts["fingerprint"]
-    if known or facts["tokenizer"]:
+    digest = facts["fingerprint"]
+    if digest or facts["tokenizer"]:
         name = facts["tokenizer"] or "not the embedded model's"
-        yield "tokenizer", f"{known} ({name})" if known else f"not stated, shown by {name}"
+        yield "tokenizer", f"{digest} ({name})" if digest else f"not stated, shown by {name}"
     else:
         yield "tokenizer", "not stated"
     if facts["vocab_size"]:
@@ -165,19 +167,19 @@ def _origin(about: Mapping[str, Any]) -> str:
     return text + (f", newest of {newest}" if newest else "")
 
 
-def _in_words(given: Mapping[str, Any]) -> str:
+def _in_words(settings: Mapping[str, Any]) -> str:
     """Return options as text, without the empty ones."""
-    said = [f"{k} {v if isinstance(v, str) else json.dumps(v)}" for k, v in given.items()
+    parts = [f"{k} {v if isinstance(v, str) else json.dumps(v)}" for k, v in settings.items()
             if v not in (None, [], False, 0.0)]  # fmt: skip
-    return ", ".join(said)
+    return ", ".join(parts)
 
 
 def _size_table(sizes: list[Facts]) -> Table:
     columns = {"size": "tokens", "num_ngrams": "n-grams", "bytes": "bytes", "num_pairs": "pairs",
                "occurrences": "occurrences"}  # fmt: skip
-    known = [key for key in columns if sizes[0].get(key) is not None]
-    rows = ([f"{facts[key]:,}" for key in known] for facts in sizes)
-    return make_table([columns[key] for key in known], rows, gap=2)
+    keys = [key for key in columns if sizes[0].get(key) is not None]
+    rows = ([f"{facts[key]:,}" for key in keys] for facts in sizes)
+    return make_table([columns[key] for key in keys], rows, gap=2)
 
 
 def _top_table(facts: Facts, tokenizer: Tokenizer | None) -> Table:

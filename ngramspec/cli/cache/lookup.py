@@ -51,17 +51,17 @@ def lookup(file: Path, text: str, max_draft: int, as_json: bool, **values: Any) 
     from ngramspec.drafters.lookup import draft_after, followers_after
     from ngramspec.formats.statistics import POOL_KIND, open_statistics
 
-    given = given_tokenizer(values)
+    tokenizer_path = given_tokenizer(values)
     if text == "-":
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    found = open_statistics(file)
-    found.need_statistics("look up")
-    tokenizer = needed_tokenizer(found.fingerprint, given)
+    statistics = open_statistics(file)
+    statistics.need_statistics("look up")
+    tokenizer = needed_tokenizer(statistics.fingerprint, tokenizer_path)
     tokens = tokenizer.encode(text).tolist()
-    draft = draft_after(found, tokens, max_draft)
-    facts: Facts = {"path": str(file), "kind": found.kind, "token_ids": tokens}
-    if found.kind != POOL_KIND:
-        facts["sizes"] = [followers_after(found, tokens, n) for n in found.sizes[::-1]]
+    draft = draft_after(statistics, tokens, max_draft)
+    facts: Facts = {"path": str(file), "kind": statistics.kind, "token_ids": tokens}
+    if statistics.kind != POOL_KIND:
+        facts["sizes"] = [followers_after(statistics, tokens, n) for n in statistics.sizes[::-1]]
         for one in (one for size in facts["sizes"] for one in size["followers"]):
             one["text"] = text_of(tokenizer, [one["token_id"]])
     facts["draft"] = {"token_ids": draft, "text": text_of(tokenizer, draft)}

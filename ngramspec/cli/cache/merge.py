@@ -61,12 +61,12 @@ def merge(
         raise click.UsageError("give two files or more")
     check_output(output)
     with progress("reading"):
-        found = [open_statistics(path, verify=True) for path in files]
-    if found[0].kind == POOL_KIND and (min_count > 1 or max_size is not None):
+        statistics = [open_statistics(path, verify=True) for path in files]
+    if statistics[0].kind == POOL_KIND and (min_count > 1 or max_size is not None):
         raise click.UsageError("--min-count and --max-size are not for hash pools")
-    with progress("merging", sum(one.num_entries for one in found)) as steps:
+    with progress("merging", sum(one.num_entries for one in statistics)) as steps:
         header = merge_statistics(
-            found,
+            statistics,
             output,
             min_count=min_count,
             max_bytes=max_size,

@@ -61,11 +61,11 @@ def prune(
         raise click.UsageError("give --max-size, --min-count, --ngram-min or --ngram-max")
     check_output(output)
     with progress("reading"):
-        found = open_statistics(file, verify=True)
-    before = found.file_bytes
-    with progress("pruning", found.num_entries) as steps:
+        statistics = open_statistics(file, verify=True)
+    before = statistics.file_bytes
+    with progress("pruning", statistics.num_entries) as steps:
         header = prune_statistics(
-            found,
+            statistics,
             output,
             max_bytes=max_size,
             min_count=min_count,

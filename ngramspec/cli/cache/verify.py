@@ -30,7 +30,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     a file is damaged, else 2 if one cannot be read. llama.cpp's lookup caches have no checksums:
     only their records are checked.
     """
-    made, is_damaged = [], False
+    rows, is_damaged = [], False
     with progress("checking", len(files)) as steps:
         for path in files:
             steps.name(f"checking {path}")
@@ -43,14 +43,14 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
             except OSError as error:
                 error.filename = error.filename or str(path)  # reading does not name it
                 facts["error"] = error_line(error)
-            made.append(facts)
+            rows.append(facts)
             steps()
             if not as_json:
                 with steps.paused():
                     _say(facts)
     if as_json:
-        print_json(made)
-    if any(facts["error"] for facts in made):
+        print_json(rows)
+    if any(facts["error"] for facts in rows):
         raise click.exceptions.Exit(EXIT_FAILED if is_damaged else EXIT_USAGE)
 
 
@@ -65,16 +65,16 @@ def _check(path: Path) -> dict[str, Any]:
         open_statistics,
     )
 
-    found = open_statistics(path, verify=True)
-    found.check()
-    facts: dict[str, Any] = {"kind": found.kind, "file_bytes": found.file_bytes}
-    if found.kind == POOL_KIND:
-        return facts | {"num_used": int(np.count_nonzero(found.cells))}
-    if found.kind == INDEX_KIND:
-        return facts | {"num_tokens": found.index.num_tokens}
-    if found.kind == SUCCESSORS_KIND:
-        return facts | {"num_contexts": found.opened(SUCCESSORS_KIND).header.num_ngrams}
-    return facts | {"num_ngrams": len(found.cache)}
+    statistics = open_statistics(path, verify=True)
+    statistics.check()
+    facts: dict[str, Any] = {"kind": statistics.kind, "file_bytes": statistics.file_bytes}
+    if statistics.kind == POOL_KIND:
+        return facts | {"num_used": int(np.count_nonzero(statistics.cells))}
+    if statistics.kind == INDEX_KIND:
+        return facts | {"num_tokens": statistics.index.num_tokens}
+    if statistics.kind == SUCCESSORS_KIND:
+        return facts | {"num_contexts": statistics.opened(SUCCESSORS_KIND).header.num_ngrams}
+    return facts | {"num_ngrams": len(statistics.cache)}
 
 
 def _say(facts: dict[str, Any]) -> None:

@@ -23,12 +23,12 @@ def embedded_fingerprint() -> Fingerprint | None:
         return None
 
 
-def tokenizer_of(fingerprint: bytes | None, given: Path | None) -> Tokenizer | None:
+def tokenizer_of(fingerprint: bytes | None, tokenizer_path: Path | None) -> Tokenizer | None:
     """Return the tokenizer of a file: the given one, or the embedded model's if it matches.
 
     Args:
         fingerprint: The file's, None = unknown.
-        given: --model or --tokenizer.
+        tokenizer_path: --model or --tokenizer.
 
     Raises:
         VocabMismatchError: The given one is not the file's.
@@ -37,13 +37,13 @@ def tokenizer_of(fingerprint: bytes | None, given: Path | None) -> Tokenizer | N
     from ngramspec.models import embedded_model
     from ngramspec.tokenizers import load_tokenizer
 
-    if given is not None:
-        tokenizer = load_tokenizer(given)
+    if tokenizer_path is not None:
+        tokenizer = load_tokenizer(tokenizer_path)
         mine = tokenizer.fingerprint.digest
         if fingerprint not in (None, mine):
             raise VocabMismatchError(
-                f"the file was made with another tokenizer than {given}: its fingerprint is "
-                f"{(fingerprint or b'').hex()}, not {mine.hex()}"
+                f"the file was made with another tokenizer than {tokenizer_path}: its fingerprint "
+                f"is {(fingerprint or b'').hex()}, not {mine.hex()}"
             )
         return tokenizer
     embedded = embedded_fingerprint()
@@ -55,16 +55,16 @@ def tokenizer_of(fingerprint: bytes | None, given: Path | None) -> Tokenizer | N
         return None  # without llama-cpp-python: token ids instead of text
 
 
-def needed_tokenizer(fingerprint: bytes | None, given: Path | None) -> Tokenizer:
+def needed_tokenizer(fingerprint: bytes | None, tokenizer_path: Path | None) -> Tokenizer:
     """Return the tokenizer for the ids of a file.
 
     Raises:
         InputError: It is not known.
         As tokenizer_of.
     """
-    found = tokenizer_of(fingerprint, given)
-    if found is not None:
-        return found
+    tokenizer = tokenizer_of(fingerprint, tokenizer_path)
+    if tokenizer is not None:
+        return tokenizer
     reason = (
         "the file does not state its tokenizer"
         if fingerprint is None
@@ -76,14 +76,14 @@ def needed_tokenizer(fingerprint: bytes | None, given: Path | None) -> Tokenizer
 def text_of(tokenizer: Tokenizer, token_ids: Iterable[int]) -> str:
     """Return the text of token ids; ids beyond the vocabulary become <id>."""
     parts: list[str] = []
-    known: list[int] = []
+    ids: list[int] = []
     for token in token_ids:
         if 0 <= token < tokenizer.fingerprint.vocab_size:
-            known.append(token)
+            ids.append(token)
             continue
-        parts += [tokenizer.decode(known), f"<{token}>"]
-        known = []
-    return "".join([*parts, tokenizer.decode(known)])
+        parts += [tokenizer.decode(ids), f"<{token}>"]
+        ids = []
+    return "".join([*parts, tokenizer.decode(ids)])
 
 
 def quoted(tokenizer: Tokenizer | None, token_ids: Sequence[int]) -> str:

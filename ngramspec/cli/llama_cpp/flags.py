@@ -238,8 +238,8 @@ def _speak(flag: Flag) -> Callable[[click.Context, click.Parameter, Any], None]:
     """Return what happens when the option is given."""
 
     def speak(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        given = value if flag.values == 1 else ()
-        harmless = given and all(one.lower() in flag.harmless for one in given)
+        words = value if flag.values == 1 else ()
+        harmless = words and all(one.lower() in flag.harmless for one in words)
         if not value or harmless or ctx.resilient_parsing:
             return
         if flag.kind == "refused":

@@ -68,14 +68,14 @@ def metadata_of(texts: Iterable[str]) -> dict[str, Value]:
     Raises:
         InputError: One has another form, or a value does not fit its type.
     """
-    made: dict[str, Value] = {}
+    metadata: dict[str, Value] = {}
     for text in rows_in(texts):
         key, mark, typed = text.partition("=")
         kind, colon, value = typed.partition(":")
         if not (key and mark and colon):
             raise InputError(f"--override-kv must be KEY=TYPE:VALUE, got {text!r}")
-        made[key] = _value(kind, value, text)
-    return made
+        metadata[key] = _value(kind, value, text)
+    return metadata
 
 
 def _value(kind: str, value: str, text: str) -> Value:
@@ -86,5 +86,5 @@ def _value(kind: str, value: str, text: str) -> Value:
             return value
         return int(value) if kind == "int" else {"float": float}[kind](value)
     except (KeyError, ValueError):
-        known = "int, float, bool or str, and a value of that type"
-        raise InputError(f"--override-kv {text}: the type must be {known}") from None
+        hint = "int, float, bool or str, and a value of that type"
+        raise InputError(f"--override-kv {text}: the type must be {hint}") from None

@@ -31,15 +31,15 @@ def adapters_of(values: Mapping[str, Any]) -> list[tuple[str, float]]:
     Raises:
         InputError: A scale is missing or no number.
     """
-    made = [(path, 1.0) for path in rows_in(values.get("lora", ()))]
+    adapters = [(path, 1.0) for path in rows_in(values.get("lora", ()))]
     for text in rows_in(values.get("lora_scaled", ())):
         path, mark, scale = text.rpartition(":")
         try:
-            made.append((path, float(scale)))
+            adapters.append((path, float(scale)))
         except ValueError:
             mark = ""
         if not (path and mark):
             raise InputError(f"--lora-scaled must be FILE:SCALE, got {text!r}")
     if values.get("lora_init_without_apply"):
-        return [(path, 0.0) for path, _ in made]
-    return made
+        return [(path, 0.0) for path, _ in adapters]
+    return adapters

@@ -59,7 +59,7 @@ def take_preset(ctx: click.Context, values: dict[str, Any]) -> None:
         return
     if values["model"] is not None or values["hf_repo"] is not None:
         raise click.UsageError(f"{flag} names a model: leave out --model and --hf-repo")
-    repo, wanted = PRESETS[flag]
-    for name, value in {"hf_repo": repo, **wanted}.items():
+    repo, settings = PRESETS[flag]
+    for name, value in {"hf_repo": repo, **settings}.items():
         if ctx.get_parameter_source(name) in (None, ParameterSource.DEFAULT):
             values[name] = value

@@ -79,17 +79,17 @@ def prepare_process(values: Mapping[str, Any]) -> None:
         set_numa(load_library(), values["numa"])
 
 
-def _plan(given: Mapping[str, Any]) -> ThreadPlan:
+def _plan(values: Mapping[str, Any]) -> ThreadPlan:
     from ngramspec.adapters.llama_cpp.threads import POLL, ThreadPlan, cpus_of_mask, cpus_of_range
 
     cpus: frozenset[int] = frozenset()
-    if given["cpu_mask"]:
-        cpus |= cpus_of_mask(given["cpu_mask"])
-    if given["cpu_range"]:
-        cpus |= cpus_of_range(given["cpu_range"])
+    if values["cpu_mask"]:
+        cpus |= cpus_of_mask(values["cpu_mask"])
+    if values["cpu_range"]:
+        cpus |= cpus_of_range(values["cpu_range"])
     return ThreadPlan(
         cpus=cpus,
-        strict=bool(given["cpu_strict"]),
-        priority=given["prio"] or 0,
-        poll=POLL if given["poll"] is None else given["poll"],
+        strict=bool(values["cpu_strict"]),
+        priority=values["prio"] or 0,
+        poll=POLL if values["poll"] is None else values["poll"],
     )

@@ -74,6 +74,6 @@ def numbers_in(text: str | None, flag: str) -> tuple[float, ...]:
         raise InputError(f"{flag} must be numbers with commas, got {text!r}") from None
 
 
-def _replaced(found: re.Match[str]) -> str:
-    code = found[1]
+def _replaced(match: re.Match[str]) -> str:
+    code = match[1]
     return chr(int(code[1:], 16)) if len(code) == 3 else _ESCAPED[code]

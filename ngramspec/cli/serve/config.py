@@ -61,22 +61,22 @@ def _read_yaml(text: str) -> Any:
 
 def _defaults(ctx: click.Context, param: click.Parameter, table: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a table by parameter name."""
-    known: dict[str, click.Parameter] = {}
+    options: dict[str, click.Parameter] = {}
     for one in ctx.command.params:
         for flag in (*one.opts, *one.secondary_opts):
-            known[_bare(flag)] = one
-    made = {}
+            options[_bare(flag)] = one
+    defaults = {}
     for name, value in table.items():
         key = _bare(str(name))
-        found = known.get(key)
-        if found is None or found is param or found.name is None:
-            raise click.BadParameter(f"no option {name!r}; {nearest(key, known)}", ctx, param)
+        option = options.get(key)
+        if option is None or option is param or option.name is None:
+            raise click.BadParameter(f"no option {name!r}; {nearest(key, options)}", ctx, param)
         if value is None or (isinstance(value, list) and None in value):
             raise click.BadParameter(f"{name} has no value", ctx, param)
-        if key in map(_bare, found.secondary_opts):
+        if key in map(_bare, option.secondary_opts):
             value = not value
-        made[found.name] = _shaped(value, found)
-    return made
+        defaults[option.name] = _shaped(value, option)
+    return defaults
 
 
 def _bare(flag: str) -> str:

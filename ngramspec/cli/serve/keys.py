@@ -36,10 +36,10 @@ def keys_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     path = options["api_key_file"]
     if path is not None:
         lines = (line.strip() for line in read_utf8(path).splitlines())
-        found = [line for line in lines if line and not line.startswith("#")]
-        if not found:
+        listed = [line for line in lines if line and not line.startswith("#")]
+        if not listed:
             raise InputError(f"{path} holds no key")
-        keys += found
+        keys += listed
     if options["api_key"] and not any(keys):
         raise InputError("--api-key holds no key: without the option anybody can send requests")
     return tuple(dict.fromkeys(filter(None, keys)))
@@ -132,9 +132,9 @@ class KeyWatch:
 def _state_of(path: Path) -> object:
     """Return what changes when a file is written or replaced, None if it is not there."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    if stat.S_ISFIFO(found.st_mode):  # as from <(...) of a shell: it can be read only once
+    if stat.S_ISFIFO(status.st_mode):  # as from <(...) of a shell: it can be read only once
         return NEVER
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

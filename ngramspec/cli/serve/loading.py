@@ -26,10 +26,10 @@ def loading_line(path: Path, name: str = "") -> str:
 
 def _parts(path: Path) -> list[Path]:
     """Return the files of a model."""
-    found = _FIRST.search(path.name)
-    if found is None:
+    match = _FIRST.search(path.name)
+    if match is None:
         return [path]
-    stem, count = path.name[: found.start()], found[1]
+    stem, count = path.name[: match.start()], match[1]
     return [
         path.with_name(f"{stem}-{number:05}-of-{count}.gguf") for number in range(1, int(count) + 1)
     ]

@@ -53,9 +53,9 @@ def sharing_line(target: LlamaTarget) -> str:
 
 def _device(target: LlamaTarget, placement: Placement) -> str:
     """Return where the layers are."""
-    layers, found = target.model.n_gpu_layers, gpus(placement)
-    if not layers or not found:
+    layers, devices = target.model.n_gpu_layers, gpus(placement)
+    if not layers or not devices:
         return "CPU"
     count = "all" if layers < 0 or layers > target.model.num_layers else layers
-    names = " and ".join(f"{one.name} ({one.description})" for one in found)
+    names = " and ".join(f"{one.name} ({one.description})" for one in devices)
     return f"{count} of {target.model.num_layers + 1} layers on {names}"

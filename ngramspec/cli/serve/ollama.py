@@ -83,22 +83,22 @@ def _set_defaults(
     ctx: click.Context, options: dict[str, Any], recipe: Recipe, roots: Sequence[Path]
 ) -> None:
     """Set options that were not given."""
-    wanted = _wanted(recipe.parameters, options["parallel"])
-    wanted |= {"system_prompt": recipe.system, "alias": names_of(recipe)}
-    wanted |= _drafts(recipe, roots)
+    defaults = _wanted(recipe.parameters, options["parallel"])
+    defaults |= {"system_prompt": recipe.system, "alias": names_of(recipe)}
+    defaults |= _drafts(recipe, roots)
     if recipe.adapters:
-        wanted["lora"] = tuple(_row(path) for path in recipe.adapters)
+        defaults["lora"] = tuple(_row(path) for path in recipe.adapters)
 
     def given(name: str) -> bool:
         return ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
 
-    if "model_draft" in wanted and (given("hf_repo_draft") or options["exact"]):
+    if "model_draft" in defaults and (given("hf_repo_draft") or options["exact"]):
         if options["exact"]:
             click.echo("DRAFT: --exact works with n-gram drafters only: no draft model", err=True)
-        del wanted["model_draft"]
+        del defaults["model_draft"]
     if given("ctx_size") or options["kv_unified"] is False:
-        wanted.pop("kv_unified_per_slot", None)
-    for name, value in wanted.items():
+        defaults.pop("kv_unified_per_slot", None)
+    for name, value in defaults.items():
         if not given(name):
             options[name] = value
 
@@ -110,31 +110,31 @@ def _row(path: Path) -> str:
 
 def _wanted(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
     """Return options by name."""
-    made: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in parameters.items():
         if name in SAME_NAME:
-            made[name] = value
+            options[name] = value
         elif name in OTHER_NAME:
-            made[OTHER_NAME[name]] = value
+            options[OTHER_NAME[name]] = value
         elif isinstance(value, tuple):
             continue
         elif name == "num_ctx":  # per request; the option is for all slots together
-            made |= {"ctx_size": int(value) * slots, "kv_unified_per_slot": int(value)}
+            options |= {"ctx_size": int(value) * slots, "kv_unified_per_slot": int(value)}
         elif name == "ctx_size_draft":
-            made["ctx_size_draft"] = int(value) * slots
+            options["ctx_size_draft"] = int(value) * slots
         elif name == "draft_num_predict" and value:  # 0: no draft model
-            made["spec_draft_n_max"] = int(value)
+            options["spec_draft_n_max"] = int(value)
         elif name == "num_gpu" and value >= 0:  # -1: the server decides
-            made["n_gpu_layers"] = str(int(value))
+            options["n_gpu_layers"] = str(int(value))
         elif name == "num_thread" and value > 0:
-            made["threads"] = int(value)
+            options["threads"] = int(value)
         elif name == "num_predict":
-            made["predict"] = int(value) if value > 0 else -1
+            options["predict"] = int(value) if value > 0 else -1
         elif name == "top_k":
-            made["top_k"] = max(0, int(value))
-    if made.get("seed", 0) < 0:
-        made["seed"] = -1
-    return made
+            options["top_k"] = max(0, int(value))
+    if options.get("seed", 0) < 0:
+        options["seed"] = -1
+    return options
 
 
 def _drafts(recipe: Recipe, roots: Sequence[Path]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _drafts(recipe: Recipe, roots: Sequence[Path]) -> dict[str, Any]:
         (names if one in (*DRAFTER_NAMES, NO_DRAFTS) else models).append(one)
     if len(models) > 1:
         raise InputError(f"DRAFT: there can be one draft model, not {' and '.join(models)}")
-    made: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for model in models:
         try:
             find_gguf(model, roots)
@@ -162,7 +162,7 @@ def _drafts(recipe: Recipe, roots: Sequence[Path]) -> dict[str, Any]:
             hint = nearest(model, DRAFTER_NAMES)
             raise kind(f"DRAFT {model}: no drafter ({hint}), no such file, and {error}") from None
         if recipe.parameters.get("draft_num_predict") != 0:
-            made["model_draft"] = Path(model)
+            options["model_draft"] = Path(model)
     if names:
-        made["spec_type"] = (",".join(names),)
-    return made
+        options["spec_type"] = (",".join(names),)
+    return options

@@ -63,11 +63,11 @@ def open_recorder(
     path = options["record"]
     if path is None:
         return None
-    known = tokenizer()
+    fingerprint = tokenizer()
     head = Head(
         model=model,
-        tokenizer=str(known),
-        vocab_size=known.vocab_size,
+        tokenizer=str(fingerprint),
+        vocab_size=fingerprint.vocab_size,
         drafter=drafter,
         started=round(time.time(), 3),
         apart=settings.isolates,

@@ -242,7 +242,7 @@ class SpeedWatch:
     def __init__(self, engine: Engine, costs: CostTable) -> None:
         self._engine, self._costs = engine, costs
         self._before = (0, 0.0, 0)
-        self._told = False
+        self._warned = False
 
     def look(self) -> None:
         """Look at the passes since the last look."""
@@ -252,11 +252,11 @@ class SpeedWatch:
         passes, tokens = now[0] - self._before[0], now[2] - self._before[2]
         seconds = now[1] - self._before[1]
         self._before = now
-        if self._told or passes < FEWEST_PASSES:
+        if self._warned or passes < FEWEST_PASSES:
             return
         times = seconds / passes / self._costs.cost(max(1, round(tokens / passes)))
         if times >= SLOW and (busy := overload()):
-            self._told = True
+            self._warned = True
             tell(
                 f"passes take {times:.0f} times as long as when they were measured, as other "
                 f"programs use the cores ({busy}): -t with as many threads as cores are idle is "
@@ -389,7 +389,7 @@ def make_settings(options: Mapping[str, Any], drafts: DraftSettings) -> ServerSe
     if options["pool_per_key"] and not keys:
         raise InputError("--pool-per-key needs keys: give --api-key or --api-key-file")
     paths = {name: options[name] and os.fspath(options[name]) for name in _PATHS}
-    made = ServerSettings(
+    settings = ServerSettings(
         **{name: options[name] for name in _SAME_NAME},
         **paths,
         api_keys=keys,
@@ -402,8 +402,8 @@ def make_settings(options: Mapping[str, Any], drafts: DraftSettings) -> ServerSe
         page=options["ui"],
         api_prefix=f"/{prefix}" if (prefix := options["api_prefix"].strip("/")) else "",
     )
-    check_files(made, drafts)
-    return made
+    check_files(settings, drafts)
+    return settings
 
 
 def _template(options: Mapping[str, Any]) -> str | None:
@@ -423,16 +423,16 @@ def _template(options: Mapping[str, Any]) -> str | None:
 def _variables(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return variables of the chat template; --chat-template-kwargs win over other options."""
     try:
-        given = json.loads(options["chat_template_kwargs"] or "{}")
+        kwargs = json.loads(options["chat_template_kwargs"] or "{}")
     except ValueError as error:
         raise InputError(f"--chat-template-kwargs must be JSON: {error}") from error
-    if not isinstance(given, dict):
+    if not isinstance(kwargs, dict):
         raise InputError("--chat-template-kwargs must be a JSON object")
-    made: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     if options["reasoning"] != "auto":
-        made["enable_thinking"] = options["reasoning"] == "on"
+        variables["enable_thinking"] = options["reasoning"] == "on"
     if options["reasoning_effort"] not in (None, "default"):
-        made["reasoning_effort"] = options["reasoning_effort"]
+        variables["reasoning_effort"] = options["reasoning_effort"]
     if options["reasoning_preserve"] is not None:
-        made["preserve_reasoning"] = options["reasoning_preserve"]
-    return {**made, **given}
+        variables["preserve_reasoning"] = options["reasoning_preserve"]
+    return {**variables, **kwargs}

@@ -25,17 +25,17 @@ def default_sampling(options: Mapping[str, Any]) -> Sampling:
         InputError: A value is out of its bounds, or grammar, schema or bias is not valid.
         OSError: A file cannot be read.
     """
-    given = {name: options[name] for name in _FIELDS - {"samplers", "grammar"} & set(options)}
-    given["seed"] = None if options["seed"] == -1 else options["seed"]
-    given["grammar"] = grammar_of(options)
-    given["logit_bias"] = dict(map(bias_of, options["logit_bias"]))
+    settings = {name: options[name] for name in _FIELDS - {"samplers", "grammar"} & set(options)}
+    settings["seed"] = None if options["seed"] == -1 else options["seed"]
+    settings["grammar"] = grammar_of(options)
+    settings["logit_bias"] = dict(map(bias_of, options["logit_bias"]))
     breakers = [text for text in options["dry_sequence_breaker"] if text != NO_BREAKERS]
     if options["dry_sequence_breaker"]:
-        given["dry_sequence_breakers"] = tuple(texts_of(options, breakers))
+        settings["dry_sequence_breakers"] = tuple(texts_of(options, breakers))
     samplers = options["sampler_seq"] or list(filter(None, options["samplers"].split(";")))
     if samplers:
-        given.update(chosen_samplers(samplers))
-    return Sampling(**given)
+        settings.update(chosen_samplers(samplers))
+    return Sampling(**settings)
 
 
 def default_stops(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -54,10 +54,10 @@ def bias_of(text: str) -> tuple[int, float]:
     Raises:
         InputError: It has another form.
     """
-    found = _BIAS.fullmatch(text.strip())
+    match = _BIAS.fullmatch(text.strip())
     try:
-        if found is not None:
-            return int(found[1]), float(found[2] + found[3])
+        if match is not None:
+            return int(match[1]), float(match[2] + match[3])
     except ValueError:
         pass
     raise InputError(f"--logit-bias must be a token id and a bias, as 15043+1, got {text!r}")

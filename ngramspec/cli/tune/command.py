@@ -138,31 +138,31 @@ def tune(**values: Any) -> None:
     from ngramspec.recordings.traces import Cut
 
     _check(values)
-    given = values["model"]
+    name = values["model"]
     resolve_model(values)
-    model = values["model"] if given is None else given  # a name says more than the file it has
+    model = values["model"] if name is None else name  # a name says more than the file it has
     cut = Cut(values["requests"], values["max_prompt"], values["max_output"])
     loaded, problems = load_recorded(values["traces"], values, cut)
     if not values["as_json"]:
         say_recorded(loaded, problems)
-    found = dataclasses.replace(
+    tuned = dataclasses.replace(
         _search(values, traces_of(loaded)),
         setting=given_words(SETTING, DEVICES, LOADING, THREADS),
     )
     failure: BaseException | None = None
-    if found.tuning.results and not found.interrupted:
+    if tuned.tuning.results and not tuned.interrupted:
         try:
-            found = _after(found, values, loaded)
+            tuned = _after(tuned, values, loaded)
         except (KeyboardInterrupt, NgramspecError, OSError, MemoryError) as error:
             failure = error  # what was found is told first
     if values["as_json"]:
         recorded = recorded_json(loaded, problems)
-        print_json({**found.as_json(model), "recorded": recorded})
+        print_json({**tuned.as_json(model), "recorded": recorded})
     else:
-        show(found, model)
+        show(tuned, model)
     if failure is not None:
         raise failure
-    if found.interrupted:
+    if tuned.interrupted:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
@@ -217,37 +217,37 @@ def _check_file(traces: Sequence[Trace], plan: SearchPlan, mix_keys: bool) -> No
         )
 
 
-def _after(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Tuned:
+def _after(tuned: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Tuned:
     """Build the statistics file and measure, where that is wanted."""
     if values["write_cache"] is not None:
-        found = dataclasses.replace(found, trial=_try_file(found, values, loaded))
+        tuned = dataclasses.replace(tuned, trial=_try_file(tuned, values, loaded))
     if values["measure"]:
-        found = dataclasses.replace(found, measured=_measure(found, values))
-    return found
+        tuned = dataclasses.replace(tuned, measured=_measure(tuned, values))
+    return tuned
 
 
-def _try_file(found: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Trial:
+def _try_file(tuned: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Trial:
     from ngramspec.bench.tune.trial import num_replays, try_file
 
-    parts, candidate = found.plan.parts, found.tuning.best.candidate
+    parts, candidate = tuned.plan.parts, tuned.tuning.best.candidate
     with progress("trying a file", num_replays(parts, candidate)) as advance:
         return try_file(
             values["write_cache"],
             parts,
             candidate,
-            found.costs.table,
+            tuned.costs.table,
             tokenizer_of(values, loaded),
             about=provenance_of(values, loaded),
             advance=advance,
         )
 
 
-def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
+def _measure(tuned: Tuned, values: Mapping[str, Any]) -> Measured:
     from ngramspec.bench.tune.measured import measure, num_answers
     from ngramspec.engine.branches import OFF
     from ngramspec.runtime import set_up_drafts
 
-    trial = found.trial
+    trial = tuned.trial
     files: dict[str, dict[str, Any]] = {}
     if trial is not None and trial.path is not None:
         files[trial.best_with.reader] = {"static": trial.path}
@@ -261,7 +261,7 @@ def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
             largest = max(one.prompt.max(), one.output.max())
             return len(one.prompt) + len(one.output) <= most and bool(largest < model.vocab_size)
 
-        sets = [filter(fits, requests) for requests in found.plan.parts.judged_on]
+        sets = [filter(fits, requests) for requests in tuned.plan.parts.judged_on]
         turns = itertools.zip_longest(*sets)  # one of each set, so that none fills the places
         fitting.extend([one for turn in turns for one in turn if one is not None][:MEASURED])
         if not fitting:
@@ -269,7 +269,7 @@ def _measure(found: Tuned, values: Mapping[str, Any]) -> Measured:
         return max(len(one.prompt) + len(one.output) for one in fitting) + room
 
     with open_idle(values, size_of, OFF) as target, contextlib.ExitStack() as stack:
-        total = len(fitting) * num_answers(found.advised, files)
+        total = len(fitting) * num_answers(tuned.advised, files)
         with progress("measuring", total) as advance:
             setup = set_up_drafts(target, None, stack, ["auto"])
-            return measure(target, fitting, found.advised, files, setup, advance=advance)
+            return measure(target, fitting, tuned.advised, files, setup, advance=advance)

@@ -40,28 +40,28 @@ LLAMA_NOTE = (
 )
 
 
-def show(found: Tuned, model: Path | None) -> None:
+def show(tuned: Tuned, model: Path | None) -> None:
     """Print the best results, the lines to use them, and how far to trust the figures."""
     console = plain_console()
-    tuning = found.tuning
-    total = number_of(sum(found.plan.sets.values()), "request")
-    sets = number_of(len(found.plan.sets), "set")
-    console.print(f"{total} of {sets}; costs: {found.costs.source} ({found.costs.reason})")
+    tuning = tuned.tuning
+    total = number_of(sum(tuned.plan.sets.values()), "request")
+    sets = number_of(len(tuned.plan.sets), "set")
+    console.print(f"{total} of {sets}; costs: {tuned.costs.source} ({tuned.costs.reason})")
     if not tuning.results:
         console.print("Nothing was replayed.")
         return
-    console.print(_table(found))
-    console.print(NOTE + " ".join(_worth(found)), style="dim")
-    _show_recommendation(console, found, model)
-    _show_llama_server(console, found, model)
+    console.print(_table(tuned))
+    console.print(NOTE + " ".join(_worth(tuned)), style="dim")
+    _show_recommendation(console, tuned, model)
+    _show_llama_server(console, tuned, model)
 
 
-def _table(found: Tuned) -> Table:
-    tuning = found.tuning
+def _table(tuned: Tuned) -> Table:
+    tuning = tuned.tuning
     table = make_table(["drafter", *COLUMNS], text=["drafter"])
     for result in tuning.finalists:
         candidate, tally = result.candidate, result.reported
-        gain = found.gain(result)
+        gain = tuned.gain(result)
         default = ["(default)"] if result is tuning.default else []
         words = [candidate.spec.replace(",", ", "), *candidate.sizes.split(","), *default]
         table.add_row(
@@ -77,10 +77,10 @@ def _table(found: Tuned) -> Table:
     return table
 
 
-def _worth(found: Tuned) -> Iterator[str]:
+def _worth(tuned: Tuned) -> Iterator[str]:
     """Yield notes on how far to trust the figures."""
-    tuning = found.tuning
-    searched = f"{len(found.plan.candidates)} candidates in {duration_text(found.seconds)}"
+    tuning = tuned.tuning
+    searched = f"{len(tuned.plan.candidates)} candidates in {duration_text(tuned.seconds)}"
     if tuning.best.held_out is not None:
         yield (
             f"{searched}: chosen on {tuning.num_chosen_on} requests; tok/pass, accepted and gain "
@@ -94,46 +94,46 @@ def _worth(found: Tuned) -> Iterator[str]:
     else:
         yield f"{searched}: the held-out requests were not replayed: the figures are optimistic."
     if not tuning.finished:
-        why = "interrupted" if found.interrupted else "out of time"
+        why = "interrupted" if tuned.interrupted else "out of time"
         done = tuning.results[0].requests
         least = min(result.requests for result in tuning.finalists)
         fewer = f", the others {least} or more" if least < done else ""
         yield f"{why}: the best have seen {done} of {tuning.num_chosen_on} requests{fewer}."
 
 
-def _show_recommendation(console: Console, found: Tuned, model: Path | None) -> None:
+def _show_recommendation(console: Console, tuned: Tuned, model: Path | None) -> None:
     from ngramspec.bench.tune.lines import imports, ready_lines
 
-    advised = found.advised
-    _show_trial(console, found)
+    advised = tuned.advised
+    _show_trial(console, tuned)
     console.print()
-    console.print(f"Recommended: {_recommendation(found)}", style="bold")
-    console.print(_modelled(found))
-    _show_measured(console, found)
-    lines = ready_lines(advised, found.costs, model, found.options)
-    for line in (lines["serve"], "", *imports(advised, found.costs)):
+    console.print(f"Recommended: {_recommendation(tuned)}", style="bold")
+    console.print(_modelled(tuned))
+    _show_measured(console, tuned)
+    lines = ready_lines(advised, tuned.costs, model, tuned.options)
+    for line in (lines["serve"], "", *imports(advised, tuned.costs)):
         console.print(f"  {line}".rstrip(), soft_wrap=True)
     console.print(f"  drafter = {lines['create_drafter']}", soft_wrap=True)
     console.print(f"  draft_model = {lines['ngram_draft']}", soft_wrap=True)
 
 
-def _recommendation(found: Tuned) -> str:
+def _recommendation(tuned: Tuned) -> str:
     """Return what is recommended, with its gain where that was found in the search."""
-    tuning, advised = found.tuning, found.advised
-    with_file = " with the file" if found.file_options else ""
+    tuning, advised = tuned.tuning, tuned.advised
+    with_file = " with the file" if tuned.file_options else ""
     if advised.name == tuning.default.candidate.name:
         return f"the default{with_file}." + (
             "" if with_file else " Nothing beats it by more than 1 %."
         )
-    gain = found.gain(tuning.best)
+    gain = tuned.gain(tuning.best)
     gained = f", {gain - 1:+.1%} over the default" if gain is not None else ""
     return f"{advised.name} lengths{with_file}{gained}."
 
 
-def _modelled(found: Tuned) -> str:
+def _modelled(tuned: Tuned) -> str:
     """Return the speed-ups over plain decoding."""
-    tuning, trial = found.tuning, found.trial
-    row = next(one for one in tuning.results if one.candidate.name == found.advised.name)
+    tuning, trial = tuned.tuning, tuned.trial
+    row = next(one for one in tuning.results if one.candidate.name == tuned.advised.name)
     text = f"Modelled over plain decoding: {tuning.speedup(row.reported):.3f}"
     if row is not tuning.default:
         text += f" (the default: {tuning.speedup(tuning.default.reported):.3f})"
@@ -143,9 +143,9 @@ def _modelled(found: Tuned) -> str:
     return f"{text}."
 
 
-def _show_trial(console: Console, found: Tuned) -> None:
+def _show_trial(console: Console, tuned: Tuned) -> None:
     """Print what the statistics file is worth."""
-    trial = found.trial
+    trial = tuned.trial
     if trial is None:
         return
     text = ["after a restart", "lengths", "file"]
@@ -160,21 +160,21 @@ def _show_trial(console: Console, found: Tuned) -> None:
         )
     console.print()
     console.print(table)
-    made = (
+    worth = (
         f"{size_text(trial.num_bytes)} from {number_of(trial.num_texts, 'answer')}, "
         f"{trial.gain - 1:+.1%} after a restart on the "
-        f"{number_of(found.tuning.num_held_out, 'held-out request')}, which it was not built from"
+        f"{number_of(tuned.tuning.num_held_out, 'held-out request')}, which it was not built from"
     )
     if trial.path is None:
-        console.print(f"No file was written, as it does not pay: {made}.")
+        console.print(f"No file was written, as it does not pay: {worth}.")
     else:
         console.print(f"Written: {trial.path}", soft_wrap=True)  # a path is copied whole
-        console.print(f"{made}. It holds answers: keep it private.")
+        console.print(f"{worth}. It holds answers: keep it private.")
 
 
-def _show_measured(console: Console, found: Tuned) -> None:
+def _show_measured(console: Console, tuned: Tuned) -> None:
     """Print what was measured on the model."""
-    measured = found.measured
+    measured = tuned.measured
     if measured is None:
         return
     words = []
@@ -187,10 +187,10 @@ def _show_measured(console: Console, found: Tuned) -> None:
         console.print(SLOWER)
 
 
-def _show_llama_server(console: Console, found: Tuned, model: Path | None) -> None:
+def _show_llama_server(console: Console, tuned: Tuned, model: Path | None) -> None:
     from ngramspec.bench.tune.lines import llama_server_line
 
-    tuning = found.tuning
+    tuning = tuned.tuning
     theirs = tuning.best_for_llama_server
     console.print()
     if theirs is None:
@@ -201,7 +201,7 @@ def _show_llama_server(console: Console, found: Tuned, model: Path | None) -> No
     where = "held-out requests" if theirs.held_out is not None else "requests it was chosen on"
     text = f"For llama-server: {speedup:.3f} times plain decoding on the {where}."
     console.print(text, style="bold")
-    line = llama_server_line(theirs.candidate, model, found.setting)
+    line = llama_server_line(theirs.candidate, model, tuned.setting)
     console.print(f"  {line}", soft_wrap=True)
     console.print(LLAMA_NOTE, style="dim")
     console.print(page_url("reference/differences.md"), style="dim", soft_wrap=True)
