@@ -112,11 +112,11 @@ class BatchDrafts:
         if drafts.max() >= self._vocab_size:
             self._cut(chosen, drafts, lens)
         self.num_tokens = num + int(lens.sum())
-        made = lists_of(drafts, lens)
+        lists = lists_of(drafts, lens)
         if isinstance(at, slice):
-            return made
+            return lists
         drafted: list[list[int]] = [[] for _ in range(self._slots.size)]
-        for row, draft in zip(at.tolist(), made, strict=True):
+        for row, draft in zip(at.tolist(), lists, strict=True):
             drafted[row] = draft
         return drafted
 

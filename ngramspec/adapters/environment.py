@@ -20,7 +20,7 @@ OF_OTHERS = (
     *("HEALTH_URL", "BASELINE", "DEBUG", "SANITIZE", "COMMIT", "FAULTS", "MAX_EXAMPLES"),
     *("SOAK_SECONDS", "SLOW_PAGES", "API_KEY", "KEY"),
 )
-_told: set[str] = set()  # names that this process has warned of
+_warned: set[str] = set()  # names that this process has warned of
 
 
 def warn_of_unknown(log: logging.Logger, environment: Mapping[str, str] | None = None) -> None:
@@ -37,11 +37,11 @@ def warn_of_unknown(log: logging.Logger, environment: Mapping[str, str] | None =
         return
     for name in sorted(os.environ if environment is None else environment):
         own = name.removeprefix(PREFIX)
-        if own == name or own in (*READ, *OF_OTHERS) or name in _told:
+        if own == name or own in (*READ, *OF_OTHERS) or name in _warned:
             continue
-        _told.add(name)
+        _warned.add(name)
         # Without PREFIX, which would make any two of them near.
         close = difflib.get_close_matches(own, READ, n=1)
-        known = f"after {PREFIX} come {', '.join(READ)}"
-        hint = f"did you mean {PREFIX}{close[0]}?" if close else known
+        listing = f"after {PREFIX} come {', '.join(READ)}"
+        hint = f"did you mean {PREFIX}{close[0]}?" if close else listing
         log.warning("ngramspec: nothing reads the variable %s; %s", name, hint)

@@ -45,11 +45,11 @@ class RowSlots:
         self._num_active = 0
         self._used = np.zeros(num, np.int64)  # step in which the slot was last active
         self._room = np.zeros(num, np.int64)  # tokens of the longest text since it had no memory
-        self._kept = 0  # the same of all slots that are not active
+        self._idle_room = 0  # the same of all slots that are not active
         self._step = 0
         self._slot_of_key: dict[Hashable, int] = {}
         self._key_of_slot: list[Hashable] = [None] * num
-        self._said = False  # that a text cannot begin
+        self._warned = False  # that a text cannot begin
         self.steady = False  # the last step found every row where it was
 
     @property
@@ -87,9 +87,9 @@ class RowSlots:
         num = min(len(counts), self._drafter.slots)
         self._step += 1
         accepted = self._accepted[:num]
-        known = self._known(num, keys)
+        assigned = self._known(num, keys)
         all_decode = bool(counts[:num].all())
-        slots = known.copy() if all_decode else np.where(counts[:num] > 0, known, _NONE)
+        slots = assigned.copy() if all_decode else np.where(counts[:num] > 0, assigned, _NONE)
         self._drafter.follow_batch(slots, token_ids, lengths[:num], accepted)
         self.steady = all_decode and num == self._num_active and bool((accepted >= 0).all())
         if self.steady and num == len(counts):
@@ -119,7 +119,7 @@ class RowSlots:
                 self._end_others(slots)
             self._seat(slots, lost, token_ids, lengths, counts, keys, prompt_lens)
         self._end_others(slots)
-        while self._kept > KEPT:
+        while self._idle_room > KEPT:
             held = np.flatnonzero(~self._active & (self._room > 0))
             self._forget(int(held[self._used[held].argmin()]))
 
@@ -140,15 +140,15 @@ class RowSlots:
         prompt_lens: TokenIds | None,
     ) -> None:
         """Give each lost row a slot, and bring the slot up to date."""
-        found = self._found(slots, lost, token_ids, lengths, keys)
+        chosen = self._found(slots, lost, token_ids, lengths, keys)
         joined = np.full(slots.size, -1, np.int32)
-        for row, slot in zip(lost.tolist(), found.tolist(), strict=True):
-            known = int(lengths[row] - counts[row])
-            if not (self._active[slot] and self._drafter.length(slot) == known):
+        for row, slot in zip(lost.tolist(), chosen.tolist(), strict=True):
+            length = int(lengths[row] - counts[row])
+            if not (self._active[slot] and self._drafter.length(slot) == length):
                 if prompt_lens is not None:
-                    known = min(known, int(prompt_lens[row]))
+                    length = min(length, int(prompt_lens[row]))
                 try:
-                    self._begin(slot, token_ids[row, :known])
+                    self._begin(slot, token_ids[row, :length])
                 except (InputError, MemoryError) as error:
                     self._say(error)
                     continue
@@ -160,8 +160,8 @@ class RowSlots:
         slots[lost] = np.where(accepted[lost] >= 0, joined[lost], -1)
 
     def _say(self, error: Exception) -> None:
-        if not self._said:  # the row is met again at every step
-            self._said = True
+        if not self._warned:  # the row is met again at every step
+            self._warned = True
             log.warning("a row has no drafts, and others like it: %s", error)
 
     def _found(
@@ -175,22 +175,22 @@ class RowSlots:
         """Return a slot for each lost row: its key's, one with its text, or the longest unused."""
         free = np.ones(self._active.size, np.bool_)
         free[slots[slots >= 0]] = False
-        found = np.full(lost.size, -1, np.int32)
+        chosen = np.full(lost.size, -1, np.int32)
         if keys is not None:
             for i, row in enumerate(lost.tolist()):
-                found[i] = self._slot_of_key.get(keys[row], -1)
-            free[found[found >= 0]] = False
-        new = np.flatnonzero(found < 0)
+                chosen[i] = self._slot_of_key.get(keys[row], -1)
+            free[chosen[chosen >= 0]] = False
+        new = np.flatnonzero(chosen < 0)
         some = np.empty(new.size, np.int32)
         choice = np.flatnonzero(free).astype(np.int32)
         self._drafter.find_slots(choice, token_ids, lengths, lost[new], some)
-        found[new] = some
+        chosen[new] = some
         free[some[some >= 0]] = False
-        rest = np.flatnonzero(found < 0)
+        rest = np.flatnonzero(chosen < 0)
         # Slots whose request has ended come first, the earliest ended of them first.
         order = np.lexsort((self._used, self._active))
-        found[rest] = order[free[order]][: rest.size]
-        return found
+        chosen[rest] = order[free[order]][: rest.size]
+        return chosen
 
     def _begin(self, slot: int, prompt: TokenIds) -> None:
         if self._active[slot]:
@@ -200,7 +200,7 @@ class RowSlots:
         self._drafter.begin(slot, prompt)
         self._active[slot] = True
         self._num_active += 1
-        self._kept -= int(self._room[slot])
+        self._idle_room -= int(self._room[slot])
 
     def _end_others(self, slots: TokenIds) -> None:
         """End the requests whose rows are gone; their texts stay, in case they come back."""
@@ -217,12 +217,12 @@ class RowSlots:
         self._num_active -= 1
         self._used[slot] = self._step
         self._room[slot] = max(int(self._room[slot]), self._drafter.length(slot))
-        self._kept += int(self._room[slot])
+        self._idle_room += int(self._room[slot])
 
     def _forget(self, slot: int) -> None:
         """Free the memory of a slot that is not active."""
         self._drafter.forget(slot)
-        self._kept -= int(self._room[slot])
+        self._idle_room -= int(self._room[slot])
         self._room[slot] = 0
 
     def _name(self, slot: int, key: Hashable) -> None:

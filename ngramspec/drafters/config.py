@@ -38,8 +38,8 @@ def check_int(name: str, value: object, low: int, high: int) -> None:
 
 def _option(default: T, help: str) -> T:
     """Return a field that is an option of the command line, with its help."""
-    made: Any = field(default=default, metadata={"help": help})
-    return made  # type: ignore[no-any-return]
+    option: Any = field(default=default, metadata={"help": help})
+    return option  # type: ignore[no-any-return]
 
 
 def _check_bool(name: str, value: object) -> None:
@@ -228,11 +228,11 @@ class RecycleConfig:
         check_int("capacity", self.capacity, 64, 1 << 26)
         _check_probability("min_probability", self.min_probability)
         _check_interval(self.save_interval)
-        given = self.pool
-        if not isinstance(given, (str, os.PathLike, type(None))) and (
-            type(given).__name__ != "SuccessorPool"
+        pool = self.pool
+        if not isinstance(pool, (str, os.PathLike, type(None))) and (
+            type(pool).__name__ != "SuccessorPool"
         ):
-            kind = type(given).__name__
+            kind = type(pool).__name__
             raise InputError(f"pool must be a SuccessorPool or a path, got {kind}")
 
 

@@ -105,20 +105,20 @@ def _parameters(
     """Sort the parameters by drafter; each must be known to at least one of them."""
     if not isinstance(params, Mapping):
         raise InputError(f"params must be a mapping by drafter, got {type(params).__name__}")
-    known = {name: {field.name for field in fields(CONFIGS[name])} for name in names}
+    keys = {name: {field.name for field in fields(CONFIGS[name])} for name in names}
     for key in shared:
-        if not any(key in keys for keys in known.values()):
-            hint = nearest(key, sorted(set().union(*known.values())))
+        if not any(key in one for one in keys.values()):
+            hint = nearest(key, sorted(set().union(*keys.values())))
             raise InputError(f"unknown parameter {key!r} for {', '.join(names)}; {hint}")
-    per_name = {name: {k: v for k, v in shared.items() if k in known[name]} for name in names}
+    per_name = {name: {k: v for k, v in shared.items() if k in keys[name]} for name in names}
     for name, own in params.items():
         if name not in per_name:
             raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
         if not isinstance(own, Mapping):
             raise InputError(f"params of {name} must be a mapping, got {type(own).__name__}")
         for key in own:
-            if key not in known[name]:
-                hint = nearest(str(key), known[name])
+            if key not in keys[name]:
+                hint = nearest(str(key), keys[name])
                 raise InputError(f"unknown parameter {key!r} for {name}; {hint}")
         per_name[name].update(own)
     return per_name

@@ -65,21 +65,21 @@ def followers_after(
     }
 
 
-def _pool_draft(found: Statistics, token_ids: Sequence[int], most: int) -> list[int]:
+def _pool_draft(statistics: Statistics, token_ids: Sequence[int], most: int) -> list[int]:
     """Return the pool's continuation of the text, looked up token by token."""
-    shape, given = found.shape, len(token_ids)
-    if given < shape.n_match:
+    shape, length = statistics.shape, len(token_ids)
+    if length < shape.n_match:
         raise InputError(
-            f"the text has {given} token{'s' * (given != 1)}, lookups in {found.path} take "
+            f"the text has {length} token{'s' * (length != 1)}, lookups in {statistics.path} take "
             f"{shape.n_match}"
         )
     pool = HashPool(
         shape.capacity,
         shape.check_bits,
         shape.max_occupancy,
-        found.vocab_size,
-        found.cells.astype(np.uint32),
-        found.counters.astype(np.int64),
+        statistics.vocab_size,
+        statistics.cells.astype(np.uint32),
+        statistics.counters.astype(np.int64),
     )
     tail = list(token_ids[-shape.n_match :])
     draft: list[int] = []

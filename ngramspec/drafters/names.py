@@ -27,25 +27,25 @@ DEFAULT_MAX_DRAFT = 64
 MAX_SHOWN = 80  # characters of an unknown name in a message
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, choices: Iterable[str]) -> str:
     """Return a hint that names the known words nearest to an unknown one, or all of them."""
     import difflib  # only errors need it
 
-    known, name = tuple(known), name[:MAX_SHOWN]  # difflib keeps every character's place
-    close = difflib.get_close_matches(name.replace("_", "-"), known, n=2, cutoff=0.6)
-    close = close or difflib.get_close_matches(name, known, n=2, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+    choices, name = tuple(choices), name[:MAX_SHOWN]  # difflib keeps every character's place
+    close = difflib.get_close_matches(name.replace("_", "-"), choices, n=2, cutoff=0.6)
+    close = close or difflib.get_close_matches(name, choices, n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(choices)}"
 
 
 def parse_names(
-    spec: str | Iterable[str], order: str, known: Sequence[str] = DRAFTER_NAMES
+    spec: str | Iterable[str], order: str, choices: Sequence[str] = DRAFTER_NAMES
 ) -> tuple[str, ...]:
     """Split a comma-separated list (or take a sequence) of drafter names and put it in order.
 
     Args:
         spec: Such as "ngram-mod,ngram-cache".
-        order: "priority" for the order of known, "given" for the caller's.
-        known: The names that there are.
+        order: "priority" for the order of choices, "given" for the caller's.
+        choices: The names that there are.
 
     Raises:
         InputError: No name, an unknown or repeated name, no text, or an unknown order.
@@ -58,13 +58,13 @@ def parse_names(
             raise InputError(f"spec must be names of drafters, got {spec!r:.{MAX_SHOWN}}")
     names = [part.strip() for part in parts]
     if not any(names):
-        raise InputError(f"spec must name at least one drafter, known: {', '.join(known)}")
+        raise InputError(f"spec must name at least one drafter, known: {', '.join(choices)}")
     for name in names:
-        if name not in known:
-            hint = nearest(name, known)
+        if name not in choices:
+            hint = nearest(name, choices)
             raise InputError(f"unknown drafter {name!r:.{MAX_SHOWN}}; {hint}")
     if len(set(names)) != len(names):
         raise InputError(f"each drafter may be named once, got {','.join(names):.{MAX_SHOWN}}")
     if order not in ("priority", "given"):
         raise InputError(f'order must be "priority" or "given", got {order!r}')
-    return tuple(sorted(names, key=known.index) if order == "priority" else names)
+    return tuple(sorted(names, key=choices.index) if order == "priority" else names)

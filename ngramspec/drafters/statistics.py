@@ -60,12 +60,12 @@ def open_static(config: CacheConfig) -> StaticCache | None:
         VocabMismatchError: It was built with another tokenizer than config.tokenizer.
         OSError: It cannot be read.
     """
-    given = config.static
-    if given is None or isinstance(given, StaticCache):
-        return given
-    if isinstance(given, NgramCache):
-        return _in_memory({size: given.entries(size) for size in SIZES})
-    path = _path("static", "a StaticCache, an NgramCache", given)
+    static = config.static
+    if static is None or isinstance(static, StaticCache):
+        return static
+    if isinstance(static, NgramCache):
+        return _in_memory({size: static.entries(size) for size in SIZES})
+    path = _path("static", "a StaticCache, an NgramCache", static)
     if is_container(path) or path.suffix == CONTAINER_SUFFIX:
         digest = _origin(config).fingerprint
         return open_cache(path, fingerprint=digest, any_tokenizer=config.any_tokenizer)
@@ -79,12 +79,12 @@ def open_dynamic(config: CacheConfig) -> tuple[NgramCache | None, DynamicFile | 
     Raises:
         As open_static; CapacityError: The file holds more than max_ngrams.
     """
-    given = config.dynamic
-    if given is None or isinstance(given, NgramCache):
-        return given, None
-    if isinstance(given, DynamicFile):
-        return given.cache, None
-    path = _path("dynamic", "an NgramCache, a DynamicFile", given)
+    dynamic = config.dynamic
+    if dynamic is None or isinstance(dynamic, NgramCache):
+        return dynamic, None
+    if isinstance(dynamic, DynamicFile):
+        return dynamic.cache, None
+    path = _path("dynamic", "an NgramCache, a DynamicFile", dynamic)
     bounds = (config.ngram_min, config.ngram_max, config.max_ngrams)
     file = DynamicFile(path, *bounds, _origin(config), config.any_tokenizer)
     return file.cache, file
@@ -165,8 +165,8 @@ def open_shared(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[s
         As open_static and open_dynamic; FileNotFoundError: The folder of a file that will be
         written does not exist.
     """
-    made = {name: dict(own) for name, own in params.items()}
-    mod, cache, suffix, recycle = (made.get(name, {}) for name in DRAFTERS_WITH_FILES)
+    opened = {name: dict(own) for name, own in params.items()}
+    mod, cache, suffix, recycle = (opened.get(name, {}) for name in DRAFTERS_WITH_FILES)
     if isinstance(mod.get("pool"), (str, os.PathLike)):
         _need_folder(mod["pool"])
         if Path(mod["pool"]).exists():
@@ -188,7 +188,7 @@ def open_shared(params: Mapping[str, Mapping[str, Any]], saves: Saves) -> dict[s
         successors = open_successor_file(settings)
         recycle["pool"] = successors.pool
         saves.add(successors, settings.save_interval)
-    return made
+    return opened
 
 
 def _need_folder(path: str | os.PathLike[str]) -> None:
@@ -204,10 +204,10 @@ def open_or_make_pool(config: ModConfig) -> HashPool:
     Raises:
         As open_pool.
     """
-    given = config.pool
-    if isinstance(given, HashPool):
-        return given
-    path = _path("pool", "a HashPool", given)
+    pool = config.pool
+    if isinstance(pool, HashPool):
+        return pool
+    path = _path("pool", "a HashPool", pool)
     origin = _origin(config)
     if not path.exists():
         shape = PoolShape(config.n_match, config.capacity, config.check_bits, config.max_occupancy)
@@ -228,10 +228,10 @@ def open_index(config: SuffixConfig) -> SuffixIndex:
     Raises:
         As open_static.
     """
-    given = config.static
-    if isinstance(given, SuffixIndex):
-        return given
-    path = _path("static", "a SuffixIndex", given)
+    static = config.static
+    if isinstance(static, SuffixIndex):
+        return static
+    path = _path("static", "a SuffixIndex", static)
     digest = _origin(config).fingerprint
     return open_suffix_index(path, fingerprint=digest, any_tokenizer=config.any_tokenizer)
 
@@ -240,10 +240,10 @@ def _in_memory(entries: dict[int, Entries]) -> StaticCache:
     return cache_in_memory({s: ArraySource(some) for s, some in entries.items() if len(some)})
 
 
-def _path(role: str, kinds: str, given: object) -> Path:
-    if not isinstance(given, (str, os.PathLike)):
-        raise InputError(f"{role} must be {kinds} or a path, got {type(given).__name__}")
-    return Path(given)
+def _path(role: str, kinds: str, source: object) -> Path:
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(f"{role} must be {kinds} or a path, got {type(source).__name__}")
+    return Path(source)
 
 
 def _origin(config: AnyConfig) -> Origin:
@@ -253,5 +253,7 @@ def _origin(config: AnyConfig) -> Origin:
 
 
 def _target(config: AnyConfig) -> Fingerprint | None:
-    given = config.tokenizer
-    return given if given is None or isinstance(given, Fingerprint) else fingerprint_of(given)
+    tokenizer = config.tokenizer
+    if tokenizer is None or isinstance(tokenizer, Fingerprint):
+        return tokenizer
+    return fingerprint_of(tokenizer)

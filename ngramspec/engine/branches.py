@@ -27,10 +27,10 @@ def most_branches(tree: int | str, target: Target, policy: AutoPolicy) -> tuple[
         raise InputError(f'tree must be "auto", "off" or a number >= 1, got {tree!r}')
     why = target.no_branches
     if not why and policy.weighs:
-        wanted = USUAL_BRANCHES if isinstance(tree, str) else tree
-        if wanted > target.max_branches and tree != AUTO:
+        count = USUAL_BRANCHES if isinstance(tree, str) else tree
+        if count > target.max_branches and tree != AUTO:
             raise InputError(f"a draft may have at most {target.max_branches} branches, got {tree}")
-        return min(wanted, target.max_branches), ""
+        return min(count, target.max_branches), ""
     if tree not in (AUTO, 1):
         why = why or "only the policy auto chooses branches"
         raise InputError(f"drafts cannot have {tree} branches: {why}")

@@ -49,7 +49,7 @@ class Calibration:
 
     def medians(self) -> dict[int, float]:
         """Return the median of each size. It may fall where a size has a faster kernel."""
-        return {n: round(statistics.median(found), 9) for n, found in self.seconds.items()}
+        return {n: round(statistics.median(times), 9) for n, times in self.seconds.items()}
 
     def table(self, name: str) -> CostTable:
         """Return the medians, in seconds.
@@ -123,17 +123,17 @@ def calibrate(
     _check(target, token_ids, sizes, rounds)
     probe = _Probe(target, token_ids)
     probe.fill(int(token_ids.size) - sizes[-1])
-    found: dict[int, list[float]] = {size: [] for size in sizes}
+    samples: dict[int, list[float]] = {size: [] for size in sizes}
     for size, timed in _visits(sizes, rounds, seed):
         if stopped():
-            kept = {size: times for size, times in found.items() if times}
-            return Calibration(kept, probe.context, False)
+            measured = {size: times for size, times in samples.items() if times}
+            return Calibration(measured, probe.context, False)
         if timed:
-            found[size].append(probe.settled(size))
+            samples[size].append(probe.settled(size))
         else:
             probe.seconds(size)
         advance()
-    return Calibration(found, probe.context, True)
+    return Calibration(samples, probe.context, True)
 
 
 def calibrate_within(
@@ -179,10 +179,10 @@ def calibrate_within(
         if not any(taken):
             break
     probe.fill(0)
-    found = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.agree(size)}
-    if not found.keys() >= set(QUICK_SIZES[:2]):
+    fastest = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.agree(size)}
+    if not fastest.keys() >= set(QUICK_SIZES[:2]):
         return None
-    return Calibration(found, context, len(found) == len(sizes), samples.scattered())
+    return Calibration(fastest, context, len(fastest) == len(sizes), samples.scattered())
 
 
 def _visits(sizes: Sequence[int], rounds: int, seed: int) -> Iterator[tuple[int, bool]]:
@@ -270,9 +270,9 @@ class _Samples:
         """
         if time.perf_counter() + 2 * self.expected(size) > self._deadline:
             return False
-        found = sorted((self._probe.seconds(size), self._probe.seconds(size)))
-        self._taken[size] = sorted(self._taken.get(size, []) + found)
-        per_token = found[0] / size
+        times = sorted((self._probe.seconds(size), self._probe.seconds(size)))
+        self._taken[size] = sorted(self._taken.get(size, []) + times)
+        per_token = times[0] / size
         self._per_token = min(self._per_token or per_token, per_token)
         return True
 

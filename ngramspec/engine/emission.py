@@ -50,71 +50,77 @@ class Emission:
 
     def emit(self, slot: Slot) -> None:
         """Hand out what a step added to the slot's generation, and end it where the step did."""
-        made, on_chunk = slot.generation, slot.on_chunk
-        assert made is not None
+        generation, on_chunk = slot.generation, slot.on_chunk
+        assert generation is not None
         reason, count, error = REASONS[slot.ending], slot.num_added, None
         if slot.ending == IMPOSSIBLE and slot.sampler is not None:
             problem = slot.sampler.problem or ("" if slot.sampler.may_end else NO_TOKEN)
             if problem:
                 reason, error = "error", InputError(problem)
-        with_logprobs = made.request.logprobs is not None
+        with_logprobs = generation.request.logprobs is not None
         emitted = slot.emitted[:count].tolist() if on_chunk or with_logprobs else ()
         if with_logprobs:
-            self._add_logprobs(slot, made, emitted)
+            self._add_logprobs(slot, generation, emitted)
         if reason is not None:
             self._release(slot)
         if on_chunk is None:
             if reason is not None:
-                made.transcript.take(True)
-                self._finish(made, reason, error)
+                generation.transcript.take(True)
+                self._finish(generation, reason, error)
             return
-        spans = made.transcript.take(reason is not None)
+        spans = generation.transcript.take(reason is not None)
         if reason is not None:
-            self._finish(made, reason, error)
+            self._finish(generation, reason, error)
         accepted = slot.num_credited
-        logprobs = tuple(made.logprobs[len(made.logprobs) - count :]) if with_logprobs else ()
+        first = len(generation.logprobs) - count
+        logprobs = tuple(generation.logprobs[first:]) if with_logprobs else ()
         text = "".join(piece for piece, _ in spans)
-        _hand_out(on_chunk, Chunk(made, tuple(emitted), accepted, text, spans, logprobs, reason))
+        _hand_out(
+            on_chunk, Chunk(generation, tuple(emitted), accepted, text, spans, logprobs, reason)
+        )
 
     def progress(self, slot: Slot) -> None:
         """Hand out how much of the slot's prompt is read, if its request wants to know."""
-        made, on_chunk = slot.generation, slot.on_chunk
-        if on_chunk is None or not made.request.progress:
+        generation, on_chunk = slot.generation, slot.on_chunk
+        if on_chunk is None or not generation.request.progress:
             return
-        timings = made.timings
+        timings = generation.timings
         seconds = time.perf_counter() - timings.started
-        told = Progress(timings.num_prompt, timings.num_cached, slot.num_past, seconds)
-        _hand_out(on_chunk, Chunk(made, (), 0, "", (), (), None, told))
+        progress = Progress(timings.num_prompt, timings.num_cached, slot.num_past, seconds)
+        _hand_out(on_chunk, Chunk(generation, (), 0, "", (), (), None, progress))
 
     def end(
         self,
-        made: Generation,
+        generation: Generation,
         on_chunk: OnChunk | None,
         reason: FinishReason,
         error: Exception | None = None,
     ) -> None:
         """End a generation without further tokens; held-back text is handed out."""
-        spans = made.transcript.take(True)
-        self._finish(made, reason, error)
+        spans = generation.transcript.take(True)
+        self._finish(generation, reason, error)
         if on_chunk is not None:
             text = "".join(piece for piece, _ in spans)
-            _hand_out(on_chunk, Chunk(made, (), 0, text, spans, (), reason))
+            _hand_out(on_chunk, Chunk(generation, (), 0, text, spans, (), reason))
 
-    def _add_logprobs(self, slot: Slot, made: Generation, emitted: Sequence[int]) -> None:
+    def _add_logprobs(self, slot: Slot, generation: Generation, emitted: Sequence[int]) -> None:
         """Add each token's log-probability in its row, or in what the sampler made of the row."""
-        likeliest = min(made.request.logprobs or 0, self._rows.vocab_size)
+        likeliest = min(generation.request.logprobs or 0, self._rows.vocab_size)
         for index, token in enumerate(emitted):
-            if made.request.post_sampling_probs:
+            if generation.request.post_sampling_probs:
                 logprob, top = slot.logprobs(index)
             else:
                 logprob, top = self._rows.logprobs(slot.row(index), token, likeliest)
-            made.logprobs.append(TokenLogprob(token, logprob, tuple(top)))
+            generation.logprobs.append(TokenLogprob(token, logprob, tuple(top)))
 
-    def _finish(self, made: Generation, reason: FinishReason, error: Exception | None) -> None:
-        made.finish(reason, error)
+    def _finish(
+        self, generation: Generation, reason: FinishReason, error: Exception | None
+    ) -> None:
+        generation.finish(reason, error)
         finished = self._stats.finished
         finished[reason] = finished.get(reason, 0) + 1
-        self._stats.request_latency.observe(made.timings.finished - made.timings.submitted)
+        timings = generation.timings
+        self._stats.request_latency.observe(timings.finished - timings.submitted)
 
 
 def _hand_out(on_chunk: OnChunk, chunk: Chunk) -> None:

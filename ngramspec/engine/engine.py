@@ -222,8 +222,8 @@ class Engine:
         if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
             raise InputError(f"token ids of the prompt must be in 0..{vocab_size - 1}")
         for number, _ in request.adapters:
-            if number >= (known := self._target.num_adapters):
-                raise InputError(f"there is no adapter {number}; {known} are loaded")
+            if number >= (count := self._target.num_adapters):
+                raise InputError(f"there is no adapter {number}; {count} are loaded")
         if not -1 <= request.slot < len(self._slots):
             raise InputError(f"slot must be in -1..{len(self._slots) - 1}, got {request.slot}")
 
@@ -245,7 +245,7 @@ class Engine:
         The future raises StateError if the engine is closed before, and BackendError if the target
         cannot save.
         """
-        return self._on_slot(slot, lambda found: self._saving.take(found, owner))
+        return self._on_slot(slot, lambda one: self._saving.take(one, owner))
 
     def restore_slot(
         self, slot: int, saved: SavedSlot, owner: str = "", tenant: str = ""
@@ -277,7 +277,7 @@ class Engine:
 
         Arguments and errors as save_slot.
         """
-        return self._on_slot(slot, lambda found: self._saving.erase(found, owner))
+        return self._on_slot(slot, lambda one: self._saving.erase(one, owner))
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """Run requests to their end in the calling thread, one per slot at a time.
@@ -287,19 +287,19 @@ class Engine:
         Raises:
             As submit; the requests before it are cancelled then.
         """
-        made: list[Generation] = []
+        generations: list[Generation] = []
         try:
             for request in requests:
                 while self._full and self.step():
                     pass
-                made.append(self.submit(request))
+                generations.append(self.submit(request))
         except Exception:
-            for generation in made:
+            for generation in generations:
                 generation.cancel()
             raise
         while self.step():
             pass
-        return made
+        return generations
 
     def announce(self) -> Callable[[], None]:
         """Announce a request; call the returned function once it is submitted or given up.
@@ -348,10 +348,10 @@ class Engine:
         waiting = [ticket.generation for ticket in self._queue.take_all()]
         running = [slot.generation for slot in self._slots] + [self._stepper.starting]
         finished = self._stats.finished
-        for made in (*waiting, *running):
-            if made is not None and made.finish_reason is None:
+        for generation in (*waiting, *running):
+            if generation is not None and generation.finish_reason is None:
                 finished["error"] = finished.get("error", 0) + 1
-                made.finish("error", error)
+                generation.finish("error", error)
         self._stepper.tasks.fail(error)
 
     def slots(self) -> tuple[SlotInfo, ...]:
@@ -385,31 +385,31 @@ class Engine:
     @property
     def draft_model(self) -> DraftModelInfo | None:
         """Return what is known of the draft model, None if there is none."""
-        given = self._draft_model
-        if given is None:
+        source = self._draft_model
+        if source is None:
             return None
         unknown = DraftModelInfo(
-            name=given.name, path="", nbytes=0, n_max=DEFAULT_MAX_DRAFT, n_min=0, p_min=0.0
+            name=source.name, path="", nbytes=0, n_max=DEFAULT_MAX_DRAFT, n_min=0, p_min=0.0
         )
-        return given.info or unknown
+        return source.info or unknown
 
     def drafting(self) -> Drafting:
         """Return what drafts for requests that ask for nothing else, in which memory, or why not.
 
         Cost: O(drafters) and a look at the policy's costs; for monitoring.
         """
-        found, own = self.drafters.shared_bytes(), self._own
+        drafters, own = self.drafters.shared_bytes(), self._own
         longest = self.drafters.max_draft
         if own is not None:
-            found[own.name], longest = own.nbytes, own.max_draft
+            drafters[own.name], longest = own.nbytes, own.max_draft
         small = self.draft_model
         longest = max(longest, 0 if small is None else small.n_max)
         longest, notes = self._longest_draft(longest)
-        if not found and small is None:
+        if not drafters and small is None:
             notes = ["no drafter and no draft model is named"]
         notes += () if small is None else small.notes
         return Drafting(
-            drafters=found,
+            drafters=drafters,
             slot_bytes=self.drafters.slot_bytes(),
             draft_model=small,
             policy=self._policy.name,
@@ -422,16 +422,17 @@ class Engine:
             notes=tuple(notes),
         )
 
-    def types_of(self, wanted: Speculation) -> tuple[str, ...]:
+    def types_of(self, speculation: Speculation) -> tuple[str, ...]:
         """Return the names of what drafts for a request with these settings.
 
         Raises:
             InputError: They name a drafter that is unknown, or a draft model that is not there.
         """
-        if not (wanted.enabled and self._stepper.sequences.can_reject):
+        if not (speculation.enabled and self._stepper.sequences.can_reject):
             return ()
-        names = wanted.drafters(self.drafters.types if self._own is None else (self._own.name,))
-        if wanted.types is None:
+        types = self.drafters.types if self._own is None else (self._own.name,)
+        names = speculation.drafters(types)
+        if speculation.types is None:
             return (*names, *self._second)
         for name in names:
             if name not in DRAFTER_NAMES and name not in self._second:
@@ -443,19 +444,19 @@ class Engine:
         """Return the draft model's name for requests, or none."""
         return () if self._draft_model is None else (self._draft_model.name,)
 
-    def _longest_draft(self, wanted: int) -> tuple[int, list[str]]:
+    def _longest_draft(self, longest: int) -> tuple[int, list[str]]:
         """Return the longest draft that is ever sent of those that sources have, and notes."""
         notes, sequences = list[str](), self._stepper.sequences
         if not sequences.can_reject:
             return 0, ["the model cannot take tokens back"]
         if self._capacity == 1:
             return 0, ["a batch holds a single token"]
-        wanted = min(wanted, self._policy.max_draft)
+        longest = min(longest, self._policy.max_draft)
         room = min(self._capacity, self._target.max_outputs or self._capacity)
-        most = min(wanted, room - 1, sequences.longest_draft(None) or wanted)
-        if most < wanted and most == room - 1:
+        most = min(longest, room - 1, sequences.longest_draft(None) or longest)
+        if most < longest and most == room - 1:
             notes.append(f"a batch holds {room} tokens")
-        elif most < wanted:
+        elif most < longest:
             notes.append(
                 f"longer drafts would need memory for more than {most} states of each slot"
             )
@@ -571,14 +572,14 @@ class Engine:
         """Return the sources of a request in their order of priority, and what to release."""
         if not (request.speculation.enabled and self._stepper.sequences.can_reject):
             return (), None
-        ngram, held, wanted = self._own, None, request.speculation
-        if ngram is not None and (wanted.types is not None or wanted.params):
+        ngram, held, speculation = self._own, None, request.speculation
+        if ngram is not None and (speculation.types is not None or speculation.params):
             raise InputError("an engine with a drafter of its own takes no types and params")
-        small, names = self._draft_model, self.types_of(wanted)
+        small, names = self._draft_model, self.types_of(speculation)
         if small is not None and small.name not in names:
             small = None
         if ngram is None:
-            ngram, held = self.drafters.hold(wanted, tenant)
+            ngram, held = self.drafters.hold(speculation, tenant)
         prediction = self._prediction if request.prediction_ids.size else None
         sources = (prediction, ngram, small)
         return tuple(source for source in sources if source is not None), held

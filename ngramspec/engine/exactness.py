@@ -57,13 +57,13 @@ def combinations(
     threads: Iterable[int], flash_attn: Iterable[bool], cache_types: Iterable[str]
 ) -> list[Setting]:
     """Return all settings with these values that llama.cpp has; padded ones if that may help."""
-    made = []
+    settings = []
     for kind, on, count, unified in product(cache_types, flash_attn, threads, (True, False)):
         if on or kind in ("f16", "f32"):  # there is no quantised cache without flash attention
-            made.append(Setting(count, on, kind, unified))
+            settings.append(Setting(count, on, kind, unified))
             if count > 1 and unified:
-                made.append(Setting(count, on, kind, unified, padded=True))
-    return made
+                settings.append(Setting(count, on, kind, unified, padded=True))
+    return settings
 
 
 @dataclass
@@ -79,10 +79,10 @@ class Exactness:
 
         ways: Ways of decoding to look at, all by default.
         """
-        found = [self.differing[way] for way in ways or tuple(self.differing)]
+        differing = [self.differing[way] for way in ways or tuple(self.differing)]
         largest = 0
-        for size in sorted(set().union(*found)):
-            if any(counts.get(size, 0) for counts in found):
+        for size in sorted(set().union(*differing)):
+            if any(counts.get(size, 0) for counts in differing):
                 return largest
             largest = size
         return largest
@@ -125,14 +125,14 @@ def measure(
 
     Cost: len(token_ids) decodes of one token, then about num_rows * sum(1 / size) batches per way.
     """
-    found = Exactness(setting, num_rows=num_rows)
+    exactness = Exactness(setting, num_rows=num_rows)
     with open_target(setting, BESIDE + 1) as target:
         if target.max_rollback is not None:
             raise BackendError("no setting is exact: this model cannot take its tokens back")
         runner = _Runner(target, token_ids, num_rows)
         reference = runner.plain()
         for way in ways:
-            counts = found.differing[way] = {}
+            counts = exactness.differing[way] = {}
             for size in (1, *sizes):
                 if size <= target.max_batch:
                     rows = runner.decode(way, size)
@@ -140,7 +140,7 @@ def measure(
                 on_step()
                 if stop_early and counts.get(size):
                     break
-    return found
+    return exactness
 
 
 def trees_differ(
@@ -193,12 +193,12 @@ class _Runner:
 
     def decode_trees(self, size: int) -> Logits:
         """Decode the compared rows in trees of a size and return them."""
-        made: list[Logits] = []
+        rows: list[Logits] = []
         self._target.truncate(0, self._start)
         position, right = self._start, 0
         while position < self._ids.size:
             count = min((size + 1) // 2, self._ids.size - position)
-            made.extend(self._tree(position, count, right))
+            rows.extend(self._tree(position, count, right))
             if right:
                 self._target.truncate(0, position + 1)
                 if count > 1:
@@ -206,7 +206,7 @@ class _Runner:
             else:
                 self._target.truncate(0, position + count)
             position, right = position + count, 1 - right
-        return np.array(made)
+        return np.array(rows)
 
     def _tree(self, position: int, count: int, right: int) -> list[Any]:
         """Decode a token with a tree after it whose branch `right` is the text; return its rows."""
@@ -222,7 +222,7 @@ class _Runner:
         return [self._rows.copy(row) for row in (0, *range(first, first + length))]
 
     def _all(self, size: int, beside: bool, rollback: bool) -> Logits:
-        made: list[Logits] = []
+        rows: list[Logits] = []
         self._target.truncate(0, self._start)
         position = self._start
         while position < self._ids.size:
@@ -231,9 +231,9 @@ class _Runner:
             )
             if rollback:
                 self._wrong(position, count)
-            made.extend(self._decode(position, count, beside=beside and size > BESIDE))
+            rows.extend(self._decode(position, count, beside=beside and size > BESIDE))
             position += count
-        return np.array(made)
+        return np.array(rows)
 
     def _wrong(self, position: int, count: int) -> None:
         """Decode a wrong draft of this length and take it back."""

@@ -126,17 +126,17 @@ class Generation:
         with self._reading:
             if self._message is None:
                 finished = self.finish_reason is not None
-                made = self.request.format.message(self.text)
+                message = self.request.format.message(self.text)
                 if not finished:
-                    return made
-                self._message = made
+                    return message
+                self._message = message
             return self._message
 
     @property
     def stop_text(self) -> str:
         """Return the stop text that ended it, empty when none did."""
-        found = self.transcript.stop
-        return self.request.stop[found] if found >= 0 else ""
+        index = self.transcript.stop
+        return self.request.stop[index] if index >= 0 else ""
 
     @property
     def cancelled(self) -> bool:

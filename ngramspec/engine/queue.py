@@ -76,8 +76,8 @@ class Queue:
         with self._lock:
             for tenant in sorted(self._waiting, key=running.count):
                 for ticket in self._waiting[tenant]:
-                    wanted = ticket.generation.request.slot
-                    fitting = [slot for slot in idle if wanted in (-1, slot.id)]
+                    slot_id = ticket.generation.request.slot
+                    fitting = [slot for slot in idle if slot_id in (-1, slot.id)]
                     if fitting and adapters not in (None, ticket.generation.request.adapters):
                         return None
                     if fitting:

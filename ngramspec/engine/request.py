@@ -128,9 +128,9 @@ class Request:
             value = getattr(self, name)
             if not (is_int(value) and least <= value <= MAX_COUNT):
                 raise InputError(f"{name} must be in {least}..{MAX_COUNT}, got {value!r}")
-        given = self.logprobs
-        if given is not None and not (is_int(given) and 0 <= given <= MAX_LOGPROBS):
-            raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {given!r}")
+        logprobs = self.logprobs
+        if logprobs is not None and not (is_int(logprobs) and 0 <= logprobs <= MAX_LOGPROBS):
+            raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {logprobs!r}")
         if not isinstance(self.sampling, Sampling):
             raise InputError(f"sampling must be a Sampling, got {self.sampling!r:.80}")
         if not isinstance(self.speculation, Speculation):
@@ -148,14 +148,16 @@ class Request:
             raise InputError(f"timeout must be above 0 seconds, and finite, got {seconds!r}")
 
     def _check_adapters(self) -> None:
-        given = self.adapters
-        pairs = isinstance(given, (list, tuple)) and all(
-            isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in given
+        adapters = self.adapters
+        pairs = isinstance(adapters, (list, tuple)) and all(
+            isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in adapters
         )
         if not pairs:
-            raise InputError(f"adapters must be a tuple of numbers and scales, got {given!r:.80}")
-        numbers = [number for number, _ in given]
-        scales = [scale for _, scale in given]
+            raise InputError(
+                f"adapters must be a tuple of numbers and scales, got {adapters!r:.80}"
+            )
+        numbers = [number for number, _ in adapters]
+        scales = [scale for _, scale in adapters]
         if not all(is_int(number) and number >= 0 for number in numbers):
             raise InputError(f"adapters must have numbers from 0 on, got {numbers!r:.80}")
         if numbers != sorted(set(numbers)):
@@ -165,7 +167,7 @@ class Request:
             if not (number and 0 < abs(scale) <= sys.float_info.max):
                 raise InputError(f"scales of adapters must be finite and not 0, got {scales!r:.80}")
         # Of one type, since adapters of requests are compared.
-        object.__setattr__(self, "adapters", tuple((n, float(scale)) for n, scale in given))
+        object.__setattr__(self, "adapters", tuple((n, float(scale)) for n, scale in adapters))
 
     def _check_stop(self) -> None:
         if not are_texts(self.stop):

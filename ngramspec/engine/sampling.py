@@ -82,16 +82,18 @@ class Sampling:
             )
         # Hashable: what is made of them is kept by them.
         object.__setattr__(self, "dry_sequence_breakers", tuple(breakers))
-        known, named = (*SAMPLERS, *MORE_SAMPLERS), self.samplers
-        if not (are_texts(named) and len(set(named).intersection(known)) == len(named)):
-            given = f"{named!r:.200}"
-            raise InputError(f"samplers must be some of {', '.join(known)}, each once, got {given}")
+        choices, named = (*SAMPLERS, *MORE_SAMPLERS), self.samplers
+        if not (are_texts(named) and len(set(named).intersection(choices)) == len(named)):
+            text = f"{named!r:.200}"
+            raise InputError(
+                f"samplers must be some of {', '.join(choices)}, each once, got {text}"
+            )
         self._check_biases()
 
     def _check_biases(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
-            given = f"{self.logit_bias!r:.80}"
-            raise InputError(f"logit_bias must be a mapping from token ids to numbers, got {given}")
+            text = f"{self.logit_bias!r:.80}"
+            raise InputError(f"logit_bias must be a mapping from token ids to numbers, got {text}")
         if len(self.logit_bias) > MAX_BIASES:
             most, count = MAX_BIASES, len(self.logit_bias)
             raise InputError(f"logit_bias must have at most {most} tokens, got {count}")

@@ -144,12 +144,12 @@ class Saving:
         joined = 0 if slot.num_reusable >= slot.length else slot.num_reusable
         best = NO_TOKENS
         for drafter in self._drafters.of_namespace(slot.namespace):
-            known = drafter.history(slot.id)
-            count = min(TAIL, known.size, text.size - joined)
-            if known.size > best.size and np.array_equal(
-                known[known.size - count :], text[text.size - count :]
+            history = drafter.history(slot.id)
+            count = min(TAIL, history.size, text.size - joined)
+            if history.size > best.size and np.array_equal(
+                history[history.size - count :], text[text.size - count :]
             ):
-                best = known
+                best = history
         return best
 
     def _teach(self, slot: Slot, saved: SavedSlot, tenant: str) -> None:

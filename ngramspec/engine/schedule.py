@@ -21,11 +21,11 @@ def choose_slot(
     neighbours: Ids of slots that it should be adjacent to: without a common prefix, the slot that
         makes the fewest runs of consecutive ids comes first.
     """
-    kept = {slot.id: _kept(slot, request) for slot in idle}
-    best = max(idle, key=lambda slot: kept[slot.id])
-    if kept[best.id] * SIMILAR < request.prompt_ids.size:
+    counts = {slot.id: _kept(slot, request) for slot in idle}
+    best = max(idle, key=lambda slot: counts[slot.id])
+    if counts[best.id] * SIMILAR < request.prompt_ids.size:
         best = min(idle, key=lambda slot: (num_rows({slot.id, *neighbours}), slot.used))
-    return best, kept[best.id]
+    return best, counts[best.id]
 
 
 def num_rows(ids: Collection[int]) -> int:

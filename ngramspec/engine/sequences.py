@@ -67,37 +67,37 @@ class Sequences:
             return "cache"
         return "saved" if self.checkpoints else "snapshots" if self.can_reject else "none"
 
-    def begin(self, slot: Slot, request: Request, kept: int) -> int:
+    def begin(self, slot: Slot, request: Request, held: int) -> int:
         """Make the slot hold a request's prompt; return how many tokens need not be read again.
 
-        kept: Tokens of the prompt that the slot's sequence holds.
+        held: Tokens of the prompt that the slot's sequence holds.
         """
         prompt = request.prompt_ids
         size = int(prompt.size)
-        donor = self._donor(slot, request, kept)
+        donor = self._donor(slot, request, held)
         if donor is not None:
-            kept = min(donor.common_prefix(prompt), size - 1)
+            held = min(donor.common_prefix(prompt), size - 1)
             self.cut(slot, 0)
-            self._target.copy(donor.id, slot.id, kept)
+            self._target.copy(donor.id, slot.id, held)
             self.unsettled.add(slot)
-            slot.num_past = kept
+            slot.num_past = held
             if self._target.shares_copies:
                 root, count = self._shared.get(donor, (object(), 0))
-                self._shared[donor] = root, max(count, kept)
-                self._shared[slot] = root, kept
-        self.cut(slot, min(kept, size - 1))  # the last token gives the first logits
+                self._shared[donor] = root, max(count, held)
+                self._shared[slot] = root, held
+        self.cut(slot, min(held, size - 1))  # the last token gives the first logits
         slot.num_reusable = slot.size
         slot.tokens[:size] = prompt
         slot.length = slot.num_prompt = size
         slot.namespace, slot.adapters = request.speculation.namespace, request.adapters
         return slot.num_past
 
-    def new_cells(self, slot: Slot, request: Request, kept: int) -> int:
+    def new_cells(self, slot: Slot, request: Request, held: int) -> int:
         """Return how many cells `begin` takes for a prompt beside those that running requests use.
 
         Arguments as begin.
         """
-        donor = self._donor(slot, request, kept)
+        donor = self._donor(slot, request, held)
         size = int(request.prompt_ids.size)
         if donor is None or donor.generation is None or not self._target.shares_copies:
             return size
@@ -112,11 +112,11 @@ class Sequences:
             most[root] = max(most.get(root, 0), count)
         return total - sum(most.values())
 
-    def _donor(self, slot: Slot, request: Request, kept: int) -> Slot | None:
+    def _donor(self, slot: Slot, request: Request, held: int) -> Slot | None:
         """Return the slot to copy the beginning of a prompt from, if that is worth it."""
         if self._min_copy is None:
             return None
-        return best_donor(self._slots, slot, request, kept + self._min_copy)
+        return best_donor(self._slots, slot, request, held + self._min_copy)
 
     def preempt(self, slot: Slot) -> None:
         """Free the cells of a running slot for others, until `resume`."""
@@ -131,9 +131,9 @@ class Sequences:
         slot.preempted = False
         slot.num_past = self.preempted.take(slot, self.empty_idle)
 
-    def longest_draft(self, wanted: int | None) -> int | None:
-        """Return the longest draft that can be taken back, at most the wanted one; None = any."""
-        limits = [limit for limit in (wanted, self._max_draft) if limit is not None]
+    def longest_draft(self, most: int | None) -> int | None:
+        """Return the longest draft that can be taken back, at most `most`; None = any."""
+        limits = [limit for limit in (most, self._max_draft) if limit is not None]
         return min(limits, default=None)
 
     def save_drafted(self, slot: Slot) -> None:
@@ -143,14 +143,14 @@ class Sequences:
 
     def reject(self, slot: Slot) -> None:
         """Remove the rejected tokens of the draft that was just verified."""
-        kept = slot.length - slot.num_out + slot.num_accepted
+        length = slot.length - slot.num_out + slot.num_accepted
         if slot.branch and self._in_order:
             # A branch's cells would not lie in the order of its text: it is decoded again.
-            kept -= slot.num_accepted
+            length -= slot.num_accepted
         elif slot.branch and slot.saved is None and not self._target.adopt(slot.id, slot.branch):
-            kept = slot.num_before
+            length = slot.num_before
         if slot.saved is None:
-            if self.cut(slot, kept) != kept:
+            if self.cut(slot, length) != length:
                 self.num_failures += 1
         elif self._target.restore(slot.id, slot.saved, slot.num_before):
             # Accepted ones, of any branch, are decoded again with the next token.
@@ -249,7 +249,7 @@ def discarded(held: int, size: int, num_prompt: int, request: Request) -> tuple[
         num_prompt: Tokens of the prompt.
         request: Says how many to keep and to discard.
     """
-    wanted = num_prompt if request.num_keep < 0 else request.num_keep
-    first = max(0, min(wanted, size - SPARE))
+    num_keep = num_prompt if request.num_keep < 0 else request.num_keep
+    first = max(0, min(num_keep, size - SPARE))
     left = held - first
     return first, max(1, min(request.num_discard or left // 2, left - 1))

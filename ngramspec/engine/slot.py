@@ -38,21 +38,21 @@ def slot_info(slot: Slot, request_id: str, waits_for: str = "") -> SlotInfo:
         request_id: Of the request that was started on it last.
         waits_for: The room in the cache that the next request needs.
     """
-    made = slot.generation
-    state = "idle" if made is None else "decode" if slot.decoding else "prompt"
+    generation = slot.generation
+    state = "idle" if generation is None else "decode" if slot.decoding else "prompt"
     state = "preempted" if slot.preempted else state
-    timings = None if made is None else made.timings
+    timings = None if generation is None else generation.timings
     return SlotInfo(
         slot.id,
         state,
-        request_id if made is None else made.request.id,
-        -1 if made is None else made.number,
+        request_id if generation is None else generation.request.id,
+        -1 if generation is None else generation.number,
         slot.num_prompt,
         0 if timings is None else timings.num_cached,
         slot.length,
         slot.num_past,
-        0 if made is None else made.num_tokens,
-        -1 if made is None else _remaining(made),
+        0 if generation is None else generation.num_tokens,
+        -1 if generation is None else _remaining(generation),
         bool(slot.sources),
         0 if timings is None else timings.num_draft_tokens,
         0 if timings is None else timings.num_accepted_tokens,
@@ -60,6 +60,6 @@ def slot_info(slot: Slot, request_id: str, waits_for: str = "") -> SlotInfo:
     )
 
 
-def _remaining(made: Generation) -> int:
-    most = made.request.max_tokens
-    return -1 if most < 0 else most - made.num_tokens
+def _remaining(generation: Generation) -> int:
+    most = generation.request.max_tokens
+    return -1 if most < 0 else most - generation.num_tokens

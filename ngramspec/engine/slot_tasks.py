@@ -79,8 +79,8 @@ class SlotTasks:
 def _run(future: Future[Any], work: Callable[[], Any]) -> None:
     """Do a piece of work; its result or error goes to the future."""
     try:
-        made = work()
+        result = work()
     except Exception as error:
         future.set_exception(error)
     else:
-        future.set_result(made)
+        future.set_result(result)

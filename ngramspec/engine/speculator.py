@@ -115,7 +115,7 @@ class Speculator:
         self.failures: dict[str, int] = {}  # calls that raised, by source name
         self._arbiter = Arbiter(policy)
         self._prices: dict[str, Price] = {}
-        self._made: dict[int, list[Offer]] = {}  # by slot, of this step
+        self._offers: dict[int, list[Offer]] = {}  # by slot, of this step
         self._record: dict[str, tuple[float, float]] = {}  # by source: tokens known, right ones
         self._streaks: dict[int, int] = {}  # by slot: newest tokens in a row that drafts had right
 
@@ -123,7 +123,7 @@ class Speculator:
         """Tell all sources of the slot which request it has got; the last one's drafts are gone."""
         self._policy.begin(slot.id)
         self._arbiter.begin(slot.id)
-        self._made.pop(slot.id, None)
+        self._offers.pop(slot.id, None)
         self._streaks.pop(slot.id, None)
         request = slot.generation.request
         self._tell(slot, lambda source: source.start(slot.id, request))
@@ -151,11 +151,11 @@ class Speculator:
         """
         everyone = [*slots, *proposer.priced]
         for slot in everyone:
-            self._made[slot.id] = []
+            self._offers[slot.id] = []
         self._ask_free(slots, proposer)
         if not self._policy.weighs:
             return
-        self._choose([slot for slot in slots if self._made[slot.id]], proposer)
+        self._choose([slot for slot in slots if self._offers[slot.id]], proposer)
         sources = dict.fromkeys(source for slot in everyone for source in slot.sources)
         for source in sources:
             if source.own_passes:
@@ -173,14 +173,14 @@ class Speculator:
     def commit(self, slot: Slot) -> None:
         """Learn what came of all drafts of the slot, and tell its sources what was emitted."""
         emitted, had_right = slot.emitted, False
-        for offer in self._made.pop(slot.id, ()):
-            right, known = _judged(offer, emitted)
-            had_right = had_right or right == known > 0
-            self._policy.learn(slot.id, offer.source.name, offer.claims, right, known)
-            self._remember(offer.source.name, right, min(known, right + 1))
+        for offer in self._offers.pop(slot.id, ()):
+            right, judged = _judged(offer, emitted)
+            had_right = had_right or right == judged > 0
+            self._policy.learn(slot.id, offer.source.name, offer.claims, right, judged)
+            self._remember(offer.source.name, right, min(judged, right + 1))
             if offer.source.own_passes:
                 apart = offer.beside and slot.num_own > slot.num_own_right == 0
-                self._arbiter.learn(slot.id, offer.source.name, right, known, apart)
+                self._arbiter.learn(slot.id, offer.source.name, right, judged, apart)
         streak = self._streaks.get(slot.id, 0)
         self._streaks[slot.id] = streak + int(emitted.size) if had_right else 0
         credits: dict[DraftSource, int] = {}
@@ -340,8 +340,8 @@ class Speculator:
         try:
             confidence = source.confidence(slot.id)
             if confidence is None:
-                known, right = self._record.get(source.name, (KNOWN, RIGHT))
-                confidence = np.full(draft.size, right / known)
+                judged, right = self._record.get(source.name, (KNOWN, RIGHT))
+                confidence = np.full(draft.size, right / judged)
             claims = np.ascontiguousarray(confidence, dtype=np.float32)[: draft.size]
             if claims.shape != draft.shape or not ((claims >= 0) & (claims <= 1)).all():
                 raise InputError(f"a draft of {draft.size} tokens needs {draft.size} probabilities")
@@ -349,14 +349,14 @@ class Speculator:
             self._shut_out(slot, source, error)
             return None
         offer = Offer(source, draft, claims, before, beside)
-        self._made[slot.id].append(offer)
+        self._offers[slot.id].append(offer)
         return offer
 
-    def _remember(self, source: str, right: int, known: int) -> None:
+    def _remember(self, source: str, right: int, judged: int) -> None:
         """Count a source's right tokens, to estimate its next draft if it gives no confidence."""
         before = self._record.get(source, (KNOWN, RIGHT))
-        kept = min(1.0, MEMORY / (before[0] + known))
-        self._record[source] = kept * (before[0] + known), kept * (before[1] + right)
+        share = min(1.0, MEMORY / (before[0] + judged))
+        self._record[source] = share * (before[0] + judged), share * (before[1] + right)
 
     def _wish(self, slot: Slot, source: DraftSource, proposer: Proposer, price: Price) -> Wish:
         """Return what to ask of a source for a slot."""
@@ -401,7 +401,7 @@ class Speculator:
             native = owner.native
             claims, parents = native.offered(slot.id), native.offered_parents(slot.id)
             return FreeDraft(native.offered_by(slot.id), claims, slot.draft, parents)
-        for offer in self._made[slot.id]:
+        for offer in self._offers[slot.id]:
             if offer.source is slot.draft_source:
                 return FreeDraft(offer.source.name, offer.claims, slot.draft)
         return NO_DRAFT
@@ -416,7 +416,7 @@ class Speculator:
         best, chains = [], []
         streaks = [self._streaks.get(slot.id, 0) for slot in slots]
         for slot, streak in zip(slots, streaks, strict=True):
-            offers = self._made[slot.id]
+            offers = self._offers[slot.id]
             of_slot = [(offer.source.name, offer.claims, offer.draft.size) for offer in offers]
             one = len(offers) == 1
             index = 0 if one else self._policy.best(of_slot, batch_tokens, decoding, streak)
@@ -428,7 +428,7 @@ class Speculator:
         for slot, chosen, most in zip(slots, best, lengths, strict=True):
             length = most if most >= slot.min_draft else 0
             tokens = chosen.draft[:length]
-            offers = self._made[slot.id]
+            offers = self._offers[slot.id]
             owner = next(o for o in offers if np.array_equal(o.draft[:length], tokens))
             for offer in offers:
                 self._send(slot, offer.source, length if offer is owner else 0)

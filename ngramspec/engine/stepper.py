@@ -103,11 +103,11 @@ class Stepper:
         self._propose()
         if self._decode():
             for slot in self._verifier.verify():
-                made, on_chunk = slot.generation, slot.on_chunk
+                generation, on_chunk = slot.generation, slot.on_chunk
                 try:
                     self._finish(slot)
                 except Exception as error:
-                    self._fail(slot, made, on_chunk, error)
+                    self._fail(slot, generation, on_chunk, error)
         return True
 
     def end_all(self, reason: FinishReason, error: Exception | None) -> None:
@@ -134,10 +134,10 @@ class Stepper:
             self._look, self.waits_for = False, ""
         now = time.perf_counter()
         for slot in self._slots:
-            made = slot.generation
-            if made is None:
+            generation = slot.generation
+            if generation is None:
                 continue
-            if made.cancelled:
+            if generation.cancelled:
                 self._end(slot, "cancelled")
             elif slot.deadline and now > slot.deadline:
                 self._end(slot, "length")
@@ -155,15 +155,15 @@ class Stepper:
 
     def _resume(self, slot: Slot) -> bool:
         """Let a preempted request go on if there is room for it."""
-        made, on_chunk = slot.generation, slot.on_chunk
-        if not self._has_room(made, slot.length, slot.length):
+        generation, on_chunk = slot.generation, slot.on_chunk
+        if not self._has_room(generation, slot.length, slot.length):
             return False
         try:
             self.sequences.resume(slot)
         except Exception as error:
-            self._fail(slot, made, on_chunk, error)
+            self._fail(slot, generation, on_chunk, error)
         else:
-            log.info("request %s goes on in slot %d", made.request.id, slot.id)
+            log.info("request %s goes on in slot %d", generation.request.id, slot.id)
         return True
 
     def _start(self) -> bool:
@@ -183,11 +183,11 @@ class Stepper:
         neighbours = [slot.id for slot in running] if self._target.contiguous else ()
         slot = slots[0]  # is emptied where none can be chosen
         try:
-            slot, kept = choose_slot(slots, request, neighbours)
-            cells = self.sequences.new_cells(slot, request, kept)
+            slot, held = choose_slot(slots, request, neighbours)
+            cells = self.sequences.new_cells(slot, request, held)
             if self._has_room(ticket.generation, int(request.prompt_ids.size), cells):
                 self._queue.take(ticket)
-                self._begin(ticket, slot, kept)
+                self._begin(ticket, slot, held)
         except Exception as error:
             self._queue.take(ticket)
             self._fail(slot, ticket.generation, ticket.on_chunk, error)
@@ -213,51 +213,51 @@ class Stepper:
 
     def _preempt(self, slot: Slot, error: CapacityError) -> None:
         """Let a running request wait: its cells go to older ones, and it keeps all else."""
-        made = slot.generation
+        generation = slot.generation
         log.info(
             "request %s in slot %d waits with %d tokens: %s",
-            *(made.request.id, slot.id, slot.num_past, error),
+            *(generation.request.id, slot.id, slot.num_past, error),
         )
-        self.waits_for = f"request {made.request.id} waits until an older one has ended"
+        self.waits_for = f"request {generation.request.id} waits until an older one has ended"
         try:
             self.sequences.preempt(slot)
         except Exception as failure:
-            self._fail(slot, made, slot.on_chunk, failure)
+            self._fail(slot, generation, slot.on_chunk, failure)
 
-    def _begin(self, ticket: Ticket, slot: Slot, kept: int) -> None:
+    def _begin(self, ticket: Ticket, slot: Slot, held: int) -> None:
         """Start a request on a slot, which keeps what the cache holds of its prompt."""
-        made = ticket.generation
-        request, wanted = made.request, made.request.speculation
+        generation = ticket.generation
+        request, speculation = generation.request, generation.request.speculation
         if request.adapters != self._adapters:  # nothing else runs
             self._target.adapt(request.adapters)
             self._adapters = request.adapters
-        kept = self.sequences.begin(slot, request, kept)
+        held = self.sequences.begin(slot, request, held)
         self.touch(slot)
-        timings, now = made.timings, time.perf_counter()
+        timings, now = generation.timings, time.perf_counter()
         deadline = 0.0 if request.timeout is None else now + request.timeout
-        longest = self.sequences.longest_draft(wanted.max_draft)
-        shortest = self._min_draft if wanted.min_draft is None else wanted.min_draft
+        longest = self.sequences.longest_draft(speculation.max_draft)
+        shortest = self._min_draft if speculation.min_draft is None else speculation.min_draft
         slot.start(
-            made, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline, shortest
+            generation, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline, shortest
         )
         self.speculator.start(slot)
         self.request_ids[slot.id] = request.id
-        timings.started, timings.num_cached = now, kept
+        timings.started, timings.num_cached = now, held
         # An earlier cancel set the queue's flag, which makes the next step schedule as well.
-        made.slot, made.on_cancel = slot.id, self._look_again
-        self._stats.num_cached_tokens += kept
+        generation.slot, generation.on_cancel = slot.id, self._look_again
+        self._stats.num_cached_tokens += held
         self._stats.queue_time.observe(now - timings.submitted)
         self._emission.progress(slot)
 
     def _fail(
-        self, slot: Slot, made: Generation, on_chunk: OnChunk | None, error: Exception
+        self, slot: Slot, generation: Generation, on_chunk: OnChunk | None, error: Exception
     ) -> None:
         """End one request with its error, and empty its sequence."""
-        log.warning("request %s failed: %r", made.request.id, error, exc_info=error)
+        log.warning("request %s failed: %r", generation.request.id, error, exc_info=error)
         if slot.generation is not None:
             self._release(slot)
-        if made.finish_reason is None:
-            self._emission.end(made, on_chunk, "error", error)
+        if generation.finish_reason is None:
+            self._emission.end(generation, on_chunk, "error", error)
         self._drop(slot)
 
     def _drop(self, slot: Slot) -> None:
@@ -274,18 +274,18 @@ class Stepper:
         """Make room in the contexts that are full."""
         full, self._full = self._full, []
         for slot in full:
-            made = slot.generation
-            if made is None or slot.length < slot.size:  # its request was cancelled
+            generation = slot.generation
+            if generation is None or slot.length < slot.size:  # its request was cancelled
                 continue
             try:
-                first, count = self.sequences.shift(slot, made.request)
+                first, count = self.sequences.shift(slot, generation.request)
                 self.speculator.shift(slot, first, count)
             except Exception as error:
-                self._fail(slot, made, slot.on_chunk, error)
+                self._fail(slot, generation, slot.on_chunk, error)
                 continue
             self._look_again()
             log.debug("slot %d: discarded %d tokens from %d on", slot.id, count, first)
-            made.timings.num_discarded += count
+            generation.timings.num_discarded += count
             self._stats.num_context_shifts += 1
 
     def _propose(self) -> None:
@@ -373,10 +373,10 @@ class Stepper:
 
     def _end(self, slot: Slot, reason: FinishReason, error: Exception | None = None) -> None:
         """End the slot's request, if there is one, without further tokens."""
-        made, on_chunk = slot.generation, slot.on_chunk
-        if made is not None:
+        generation, on_chunk = slot.generation, slot.on_chunk
+        if generation is not None:
             self._release(slot)
-            self._emission.end(made, on_chunk, reason, error)
+            self._emission.end(generation, on_chunk, reason, error)
 
     def _release(self, slot: Slot) -> None:
         """Free the slot; its tokens stay in the cache for the next request."""

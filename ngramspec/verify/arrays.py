@@ -43,8 +43,8 @@ class Arrays:
     def put(self, array: Array) -> Array:
         """Return an array or tensor as one of this library, on this device."""
         if is_tensor(array):
-            kept = array.detach()
-            return kept.cpu().numpy() if self.lib is np else kept.to(**self._place)
+            tensor = array.detach()
+            return tensor.cpu().numpy() if self.lib is np else tensor.to(**self._place)
         if self.lib is np:
             return np.asarray(array)
         return self.lib.tensor(np.ascontiguousarray(array), **self._place)
@@ -112,8 +112,8 @@ def _checked(values: Any, name: str, shape: tuple[str, ...], kind: str) -> Array
     array = as_array(values, name)
     right = is_float(array) if kind == "floats" else _is_whole(array)
     if array.ndim != len(shape) or not right:
-        wanted = f"({', '.join(shape)}{',' * (len(shape) == 1)})"
+        expected = f"({', '.join(shape)}{',' * (len(shape) == 1)})"
         raise InputError(
-            f"{name} must be {kind} of shape {wanted}, got {array.dtype} of {tuple(array.shape)}"
+            f"{name} must be {kind} of shape {expected}, got {array.dtype} of {tuple(array.shape)}"
         )
     return array

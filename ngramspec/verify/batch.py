@@ -40,9 +40,9 @@ def read_batch(
         rows: The target's, shape (batch, 1 + max_draft) or (batch, 1 + max_draft, vocab_size).
         name: Of tokens, for messages.
     """
-    given = arrays.ints(tokens, name, ("batch", "max_draft"))
+    ids = arrays.ints(tokens, name, ("batch", "max_draft"))
     sizes = arrays.ints(lengths, "lengths", ("batch",))
-    batch, width = given.shape
+    batch, width = ids.shape
     if tuple(rows.shape[:2]) != (batch, 1 + width) or sizes.shape[0] != batch:
         raise InputError(
             f"{name} of shape ({batch}, {width}) need ({batch}, {1 + width}) rows of the "
@@ -51,10 +51,10 @@ def read_batch(
     refuse(arrays, (sizes < 0) | (sizes > width), f"lengths must be in 0..{width}", sizes)
     drafted = arrays.range(width) < sizes[:, None]
     most = rows.shape[2] - 1 if rows.ndim == 3 else LARGEST_TOKEN
-    wrong = drafted & ((given < 0) | (given > most))
-    refuse(arrays, wrong, f"{name} must be token ids in 0..{most}", given)
-    kept = arrays.lib.where(drafted, given, arrays.lib.zeros_like(given))
-    return DraftBatch(kept, sizes, drafted, arrays.range(1 + width) <= sizes[:, None])
+    wrong = drafted & ((ids < 0) | (ids > most))
+    refuse(arrays, wrong, f"{name} must be token ids in 0..{most}", ids)
+    padded = arrays.lib.where(drafted, ids, arrays.lib.zeros_like(ids))
+    return DraftBatch(padded, sizes, drafted, arrays.range(1 + width) <= sizes[:, None])
 
 
 def read_chosen(arrays: Arrays, target: Any) -> Array:
@@ -90,9 +90,9 @@ def leading(arrays: Arrays, right: Array) -> Array:
 
 def emitted(arrays: Arrays, counts: Array, tokens: Array) -> Verification:
     """Return the first counts[i] + 1 tokens of each row i, then -1."""
-    said = arrays.range(tokens.shape[1]) <= counts[:, None]
-    kept = arrays.lib.where(said, tokens, arrays.lib.full_like(tokens, -1))
-    return Verification(arrays.int32(counts), arrays.int32(kept))
+    mask = arrays.range(tokens.shape[1]) <= counts[:, None]
+    padded = arrays.lib.where(mask, tokens, arrays.lib.full_like(tokens, -1))
+    return Verification(arrays.int32(counts), arrays.int32(padded))
 
 
 def refuse(arrays: Arrays, wrong: Array, message: str, values: Array) -> None:

@@ -105,8 +105,8 @@ def read_sums(arrays: Arrays, rows: Array, batch: DraftBatch) -> Array:
 def read_numbers(arrays: Arrays, batch: DraftBatch, uniforms: Any, generator: Any) -> Array:
     """Return the random numbers of a call, float64 (batch, 1 + max_draft), or raise InputError."""
     if (uniforms is None) == (generator is None):
-        given = "none" if uniforms is None else "both"
-        raise InputError(f"expected uniforms or a generator, got {given}")
+        which = "none" if uniforms is None else "both"
+        raise InputError(f"expected uniforms or a generator, got {which}")
     shape = tuple(batch.judged.shape)
     if uniforms is None:
         return arrays.uniforms(generator, shape)
@@ -154,7 +154,7 @@ def sample(arrays: Arrays, rows: Array, numbers: Array, before: Array | float = 
     possible = rows > 0
     total = lib.amax(lib.where(possible, ends, lib.zeros_like(ends)), axis=-1)
     # Rounding must not lead past the last token, nor to one of probability 0.
-    wanted = lib.minimum(
+    points = lib.minimum(
         numbers * (total + before) - before, lib.nextafter(total, lib.zeros_like(total))
     )
-    return lib.argmax(arrays.int32(possible & (ends > wanted[..., None])), axis=-1)
+    return lib.argmax(arrays.int32(possible & (ends > points[..., None])), axis=-1)

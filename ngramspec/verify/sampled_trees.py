@@ -73,25 +73,25 @@ def verify_tree_sampled(
 def _depths(arrays: Arrays, trees: TreeBatch) -> Array:
     """Return how many drafted tokens precede what each row of the target says."""
     above, sizes = arrays.host(trees.parents), arrays.host(trees.drafts.lengths)
-    made = np.zeros((above.shape[0], above.shape[1] + 1), np.int64)
+    depths = np.zeros((above.shape[0], above.shape[1] + 1), np.int64)
     for i, n in enumerate(sizes):
-        made[i, 1 : n + 1] = positions(above[i, :n]) + 1
-    return arrays.put(made)
+        depths[i, 1 : n + 1] = positions(above[i, :n]) + 1
+    return arrays.put(depths)
 
 
 def _reject(
     arrays: Arrays, rows: Array, sums: Array, numbers: Array, trees: TreeBatch
 ) -> TreeVerification:
-    said, above = trees.drafts.tokens, trees.parents
-    requests = arrays.range(said.shape[0])
-    likely = arrays.host(arrays.wide(rows[requests[:, None], above + 1, said]))
-    wanted, totals = arrays.host(numbers), arrays.host(sums)
+    drafted, above = trees.drafts.tokens, trees.parents
+    requests = arrays.range(drafted.shape[0])
+    likely = arrays.host(arrays.wide(rows[requests[:, None], above + 1, drafted]))
+    draws, totals = arrays.host(numbers), arrays.host(sums)
     paths: list[list[int]] = []
     lost: list[float] = []  # probability of the drafted tokens after the path, which failed
     failed: tuple[list[int], list[int]] = ([], [])  # their requests and ids
     for i, n in enumerate(arrays.host(trees.drafts.lengths)):
         path, gone, passed = _walk(
-            arrays.host(said)[i, :n], arrays.host(above)[i, :n], likely[i], wanted[i], totals[i]
+            arrays.host(drafted)[i, :n], arrays.host(above)[i, :n], likely[i], draws[i], totals[i]
         )
         paths.append(path)
         lost.append(passed)
@@ -108,7 +108,7 @@ def _reject(
 
 
 def _walk(
-    said: Any, above: Any, likely: Any, wanted: Any, totals: Any
+    drafted: Any, above: Any, likely: Any, draws: Any, totals: Any
 ) -> tuple[list[int], list[int], float]:
     """Return a tree's path, the ids drafted after it, all of which failed, and their probability.
 
@@ -117,10 +117,10 @@ def _walk(
     path: list[int] = []
     gone: list[int] = []
     passed, at = 0.0, -1
-    for node, (parent, token) in enumerate(zip(above.tolist(), said.tolist(), strict=True)):
+    for node, (parent, token) in enumerate(zip(above.tolist(), drafted.tolist(), strict=True)):
         if parent != at or token in gone:
             continue
-        if wanted[len(path)] * totals[at + 1] < passed + likely[node]:
+        if draws[len(path)] * totals[at + 1] < passed + likely[node]:
             path.append(node)
             gone, passed, at = [], 0.0, node
         else:

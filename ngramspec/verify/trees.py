@@ -77,10 +77,10 @@ def read_trees(arrays: Arrays, tokens: Any, parents: Any, lengths: Any, rows: Ar
 
 def match_trees(arrays: Arrays, chosen: Array, trees: TreeBatch) -> TreeVerification:
     """Return the path of each tree that the target chose, then the target's own token."""
-    said, above = arrays.host(trees.drafts.tokens), arrays.host(trees.parents)
+    drafted, above = arrays.host(trees.drafts.tokens), arrays.host(trees.parents)
     picked = arrays.host(chosen)
     paths = [
-        longest_path(above[i, :n], said[i, :n], picked[i, : n + 1]).tolist()
+        longest_path(above[i, :n], drafted[i, :n], picked[i, : n + 1]).tolist()
         for i, n in enumerate(arrays.host(trees.drafts.lengths))
     ]
     own = [int(picked[i, path[-1] + 1 if path else 0]) for i, path in enumerate(paths)]
@@ -91,12 +91,12 @@ def accepted(
     arrays: Arrays, trees: TreeBatch, paths: Sequence[list[int]], own: Sequence[int]
 ) -> TreeVerification:
     """Return accepted paths and the target's own tokens after them as padded arrays."""
-    said = arrays.host(trees.drafts.tokens)
-    tokens = np.full((said.shape[0], said.shape[1] + 1), -1, np.int32)
-    padded = np.full(said.shape, -1, np.int32)
+    drafted = arrays.host(trees.drafts.tokens)
+    tokens = np.full((drafted.shape[0], drafted.shape[1] + 1), -1, np.int32)
+    padded = np.full(drafted.shape, -1, np.int32)
     for i, path in enumerate(paths):
         padded[i, : len(path)] = path
-        tokens[i, : len(path)] = said[i, path]
+        tokens[i, : len(path)] = drafted[i, path]
         tokens[i, len(path)] = own[i]
     counts = np.array([len(path) for path in paths], np.int32)
     return TreeVerification(arrays.put(counts), arrays.put(tokens), arrays.put(padded))

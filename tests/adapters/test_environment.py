@@ -42,7 +42,7 @@ for _ in range(2):
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "_told", set())
+    monkeypatch.setattr(environment, "_warned", set())
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:

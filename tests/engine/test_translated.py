@@ -56,7 +56,7 @@ def check(drafts: TranslatedDraftModel, model: FakeTarget, own: Tokens, slot: in
     held = model.held[slot]
     assert seq.num_past == len(held)
     wanted = b"".join(own.tokens[token] for token in text.ids[: text.length].tolist())
-    if text.known == text.length and not text.fresh and not text.rough:
+    if text.translated == text.length and not text.fresh and not text.rough:
         assert text.translation.text == wanted.replace(b"<m>", b"<mark>")
         shared = min(text.changed, seq.length)
         assert seq.tokens[:shared].tolist() == text.translation.ids()[:shared].tolist()

@@ -189,14 +189,14 @@ class SuffixDecodingCache:
         most = self._depth if max_spec_tokens is None else max(0, max_spec_tokens)
         width = TREE_WIDTH if use_tree_spec else 1
         limits = (most, max_spec_factor, max_spec_offset, min_token_prob, width)
-        made = request.speculate(context, *limits)
-        if made is None:
+        draft = request.speculate(context, *limits)
+        if draft is None:
             lease, stray = self._begin(self._strays, context[-self._depth :], "context")
             try:
-                made = stray.speculate(context, *limits)
+                draft = stray.speculate(context, *limits)
             finally:
                 self._strays.give_back(lease)
-        return SuffixDecodingDraft(*made) if made else SuffixDecodingDraft()
+        return SuffixDecodingDraft(*draft) if draft else SuffixDecodingDraft()
 
     def stop_request(self, req_id: Hashable) -> None:
         """End a request; its text in the pool stays.

@@ -116,17 +116,17 @@ def _is_real() -> bool:
 def _with(settings: Mapping[str, Any]) -> type[SuffixDecodingCache]:
     """Return the class with other defaults."""
     parameters = inspect.signature(SuffixDecodingCache).parameters.values()
-    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     for name in settings:
-        if name not in known:
-            raise InputError(f"unknown setting {name!r}; {nearest(name, known)}")
+        if name not in names:
+            raise InputError(f"unknown setting {name!r}; {nearest(name, names)}")
     if not settings:
         return SuffixDecodingCache
 
-    made: type[SuffixDecodingCache] = type(
+    configured: type[SuffixDecodingCache] = type(
         "ConfiguredCache", (ConfiguredCache,), {"settings": dict(settings)}
     )
-    return made
+    return configured
 
 
 def _hang(module: ModuleType | None) -> None:

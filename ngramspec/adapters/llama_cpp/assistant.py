@@ -226,9 +226,9 @@ def check_assistant(
             f"the family {other.family}"
         )
     _check_alone(own)
-    width, wanted = own.number("embedding_length_out", 0), other.number("embedding_length")
-    if width != wanted:
-        raise own.error(f"it takes states of {width} numbers, those of {other.name} have {wanted}")
+    width, needed = own.number("embedding_length_out", 0), other.number("embedding_length")
+    if width != needed:
+        raise own.error(f"it takes states of {width} numbers, those of {other.name} have {needed}")
     for local, source in zip((True, False), _shared_layers(own, other), strict=True):
         kind = "with a window" if local else "without a window"
         head = "attention.key_length_swa" if local else "attention.key_length"
@@ -239,10 +239,10 @@ def check_assistant(
             )
         groups = other.numbers("attention.head_count_kv")[source]
         for layer, has_window in enumerate(own.flags("attention.sliding_window_pattern")):
-            found = own.numbers("attention.head_count_kv")[layer]
-            if has_window == local and found != groups:
+            count = own.numbers("attention.head_count_kv")[layer]
+            if has_window == local and count != groups:
                 raise own.error(
-                    f"its layer {layer} looks at {found} heads of keys, layer {source} of "
+                    f"its layer {layer} looks at {count} heads of keys, layer {source} of "
                     f"{other.name} has {groups}"
                 )
 
@@ -304,24 +304,24 @@ class _Facts:
         self, path: str | os.PathLike[str], instead: Mapping[str, Value] | None = None
     ) -> None:
         self.name = Path(path).name
-        self._known = read_metadata(path, lambda key: not key.startswith("tokenizer."))
-        self._known |= instead or {}
-        self.family = str(self._known.get(ARCHITECTURE, ""))
+        self._metadata = read_metadata(path, lambda key: not key.startswith("tokenizer."))
+        self._metadata |= instead or {}
+        self.family = str(self._metadata.get(ARCHITECTURE, ""))
 
     def number(self, key: str, default: int | None = None) -> int:
         """Return a number of the model, by its key without the family."""
-        value = self._known.get(f"{self.family}.{key}", default)
+        value = self._metadata.get(f"{self.family}.{key}", default)
         if not isinstance(value, int):
             raise self.error(f"it has no number {self.family}.{key}")
         return value
 
     def text(self, key: str, default: str) -> str:
         """Return a text of the model, by its key without the family."""
-        return str(self._known.get(f"{self.family}.{key}", default))
+        return str(self._metadata.get(f"{self.family}.{key}", default))
 
     def numbers(self, key: str) -> list[int]:
         """Return a number for each layer; one in the file is that of all."""
-        value = self._known.get(f"{self.family}.{key}")
+        value = self._metadata.get(f"{self.family}.{key}")
         layers = self.number("block_count")
         if isinstance(value, int):
             return [value] * layers
@@ -336,7 +336,7 @@ class _Facts:
         return InputError(f"{self.name} cannot be used as, or with, an assistant: {reason}")
 
     def _list(self, key: str, layers: int) -> list[int]:
-        value = self._known.get(f"{self.family}.{key}")
+        value = self._metadata.get(f"{self.family}.{key}")
         if not isinstance(value, np.ndarray) or value.size != layers:
             raise self.error(f"it has no list {self.family}.{key} of {layers} layers")
         return [int(one) for one in value]

@@ -45,14 +45,14 @@ class Buffers:
     compute: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def kept(self) -> int:
+    def context(self) -> int:
         """Return the bytes of keys, values and states."""
         return self.cache + self.states
 
     @property
     def total(self) -> int:
         """Return all bytes of the context."""
-        return self.kept + self.outputs + sum(self.compute.values())
+        return self.context + self.outputs + sum(self.compute.values())
 
 
 def make_context(model: Loaded, params: Any, slots: int | None = None) -> tuple[Handle, Buffers]:

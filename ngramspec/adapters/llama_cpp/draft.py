@@ -164,7 +164,7 @@ class NgramDraft(LlamaDraftModel):
             check_int(name, value, 1, 2**31 - 1)
         self._config: dict[str, Any] = {"spec": spec, "max_draft": max_draft, "slots": slots}
         self._config.update(policy=policy, **params)
-        self._given = drafter is not None
+        self._from_drafter = drafter is not None
         chosen = _make_policy(policy, max_draft)
         self.drafter: Any = _make_drafter(drafter, spec, slots, pool, params, chosen)
         self.clock = RoundClock(self.drafter.policy)
@@ -173,7 +173,7 @@ class NgramDraft(LlamaDraftModel):
         self.counters = DraftCounters()
         self._warned = False
         self._lock = threading.RLock()
-        stated = {} if self._given else stated_fingerprints({"pool": pool, **params})
+        stated = {} if self._from_drafter else stated_fingerprints({"pool": pool, **params})
         self._streams = StreamTable(self.drafter.slots, stated)
 
     def bind(self, llama: Any) -> Host:
@@ -249,9 +249,9 @@ class NgramDraft(LlamaDraftModel):
         return self.drafter.stats()
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._given or not isinstance(self._config["policy"], str):
-            made = "a Drafter" if self._given else "an AutoPolicy"
-            raise StateError(f"made from {made}, so it cannot be pickled: give its name instead")
+        if self._from_drafter or not isinstance(self._config["policy"], str):
+            origin = "a Drafter" if self._from_drafter else "an AutoPolicy"
+            raise StateError(f"made from {origin}, so it cannot be pickled: give its name instead")
         return dict(self._config)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -86,10 +86,10 @@ def open_draft_model(
         vocabularies = target.model.vocabulary, model.vocabulary
         translator = _translator(*vocabularies, settings, difference)
         return TranslatedDraftModel(small, translator, target.context_size, **options)
-    made = DraftModel(small, **options)
+    source = DraftModel(small, **options)
     if settings.replace:
-        made.info = dataclasses.replace(made.info, notes=(NO_EXCHANGE,))
-    return made
+        source.info = dataclasses.replace(source.info, notes=(NO_EXCHANGE,))
+    return source
 
 
 def _translator(
@@ -107,9 +107,9 @@ def _translator(
         check_texts(other, "draft model's")
     except BackendError as error:
         raise BackendError(f"{difference}, and {error}") from None
-    made = Translator(own, other, settings.replace)
-    made.prepare()
-    return made
+    translator = Translator(own, other, settings.replace)
+    translator.prepare()
+    return translator
 
 
 def draft_context(

@@ -141,12 +141,12 @@ def candidates(
     That shows in one token of twenty or so, more seldom than is measured, so it is always padded.
     Only one slot can be.
     """
-    found = []
+    settings = []
     if slots == 1 and (threads > 1 or adapters):
-        found.append(Setting(threads, True, cache_type, True, padded=True))
+        settings.append(Setting(threads, True, cache_type, True, padded=True))
     if not adapters:
-        found.append(Setting(1, True, cache_type, False))
-    return found
+        settings.append(Setting(1, True, cache_type, False))
+    return settings
 
 
 def find_exact(
@@ -182,7 +182,7 @@ def find_exact(
     ids = random_tokens(model, ENOUGH_TOKENS)
     tried = []
     for setting in candidates(threads, slots, cache_type, bool(model.adapters)):
-        found = measure(
+        exactness = measure(
             lambda s, n: _adapted(open_setting(model, s, n, ENOUGH_TOKENS, own)),
             setting,
             ids,
@@ -192,8 +192,8 @@ def find_exact(
             stop_early=True,
             on_step=on_step,
         )
-        if found.limit() >= LEAST:
-            return found
+        if exactness.limit() >= LEAST:
+            return exactness
         tried.append(setting.text())
     raise BackendError(
         f"no setting is exact for this model: with {'; or with '.join(tried)}, batches of 2 tokens "
@@ -223,15 +223,15 @@ def open_tested(model: LlamaModel, settings: ContextSettings) -> tuple[LlamaTarg
         path = None
     kinds = candidates(threads, slots, settings.type_k, bool(model.adapters))
     if path is not None and (saved := _load(path, kinds)) is not None:
-        found, branches = saved
-        target = open_setting(model, found.setting, slots, size, settings, branches)
-        target.exact_batch = found.limit()
-        return target, found
-    found = find_exact(model, threads, slots, settings.type_k, settings)
-    target = open_exact(model, found, slots, size, branches, settings)
+        exactness, branches = saved
+        target = open_setting(model, exactness.setting, slots, size, settings, branches)
+        target.exact_batch = exactness.limit()
+        return target, exactness
+    exactness = find_exact(model, threads, slots, settings.type_k, settings)
+    target = open_exact(model, exactness, slots, size, branches, settings)
     if path is not None:
-        _save(path, found, target.settings.branches)
-    return target, found
+        _save(path, exactness, target.settings.branches)
+    return target, exactness
 
 
 def exact_path(model: LlamaModel, settings: ContextSettings) -> Path:
@@ -262,23 +262,23 @@ def _load(path: Path, kinds: Sequence[Setting]) -> tuple[Exactness, int] | None:
             str(way): {int(size): int(rows) for size, rows in counts.items()}
             for way, counts in body["differing"].items()
         }
-        found = Exactness(Setting(**body["setting"]), differing, QUICK_ROWS)
+        exactness = Exactness(Setting(**body["setting"]), differing, QUICK_ROWS)
         branches = int(body["branches"])
-        if found.setting not in kinds or found.limit() < LEAST or branches < 1:
+        if exactness.setting not in kinds or exactness.limit() < LEAST or branches < 1:
             raise ValueError("it is none that is tried")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         log.warning("the exact setting in %s is ignored: %s", path, error)
         return None
-    return found, branches
+    return exactness, branches
 
 
-def _save(path: Path, found: Exactness, branches: int) -> None:
+def _save(path: Path, exactness: Exactness, branches: int) -> None:
     """Save what was measured, for _load; log why, if that fails."""
     body = {
-        "setting": asdict(found.setting),
-        "differing": found.differing,
+        "setting": asdict(exactness.setting),
+        "differing": exactness.differing,
         "branches": branches,
     }
     try:
@@ -291,7 +291,7 @@ def _save(path: Path, found: Exactness, branches: int) -> None:
 
 def open_exact(
     model: LlamaModel,
-    found: Exactness,
+    exactness: Exactness,
     slots: int,
     context_size: int,
     branches: int = 1,
@@ -301,7 +301,7 @@ def open_exact(
 
     Args:
         model: The model.
-        found: What find_exact returned.
+        exactness: What find_exact returned.
         slots: Of the target.
         context_size: Of each slot.
         branches: Most of a draft. Only one slot has more than one, if rows are equal beside others:
@@ -309,9 +309,9 @@ def open_exact(
         own: As for find_exact.
     """
     target = open_setting(
-        model, found.setting, slots, context_size, own, branches if slots == 1 else 1
+        model, exactness.setting, slots, context_size, own, branches if slots == 1 else 1
     )
-    target.exact_batch = found.limit()
+    target.exact_batch = exactness.limit()
     if target.max_branches > 1:
         count = _tree_tokens(context_size)
         rows, ids = min(QUICK_ROWS, count // 2), random_tokens(model, count)
@@ -319,7 +319,7 @@ def open_exact(
         sizes = [size for size in (3, 9, 33, 63) if size <= most]
         if trees_differ(_adapted(target), ids, sizes, rows):
             target.close()
-            return open_exact(model, found, slots, context_size, own=own)
+            return open_exact(model, exactness, slots, context_size, own=own)
         target.adapt(())
     return target
 

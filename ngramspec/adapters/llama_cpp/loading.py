@@ -55,10 +55,10 @@ class Loading:
         Raises:
             InputError: An unknown mode, or a key or value that llama.cpp cannot hold.
         """
-        for name, known in (("mode", tuple(MODES)), ("lazy", LAZY_MODES)):
+        for name, choices in (("mode", tuple(MODES)), ("lazy", LAZY_MODES)):
             value = getattr(self, name)
-            if value not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+            if value not in choices:
+                raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
         for key, value in self.metadata.items():
             texts = [key, value] if isinstance(value, str) else [key]
             long = next((text for text in texts if len(text.encode()) > TEXT_BYTES), None)

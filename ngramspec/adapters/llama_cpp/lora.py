@@ -35,7 +35,7 @@ def load_adapters(
     Raises:
         BackendError: One cannot be read, is not for this model, or works only after certain tokens.
     """
-    lib, made = library.lib, []
+    lib, adapters = library.lib, []
     for path in map(Path, paths):
         position = native_llama.log_position()
         address = lib.llama_adapter_lora_init(model.address, os.fsencode(path))
@@ -47,29 +47,29 @@ def load_adapters(
         texts = (
             _text(lib, address, f"adapter.lora.{key}") for key in ("task_name", "prompt_prefix")
         )
-        made.append(LoraAdapter(path, address, *texts))
-    return tuple(made)
+        adapters.append(LoraAdapter(path, address, *texts))
+    return tuple(adapters)
 
 
-def apply_adapters(lib: Any, context: Any, known: Sequence[LoraAdapter], wanted: Adapters) -> None:
+def apply_adapters(lib: Any, context: Any, loaded: Sequence[LoraAdapter], chosen: Adapters) -> None:
     """Make a context compute with adapters, and with no others.
 
     Args:
         lib: The module llama_cpp.llama_cpp.
         context: The llama_context.
-        known: The model's.
-        wanted: Numbers in `known`, and scales.
+        loaded: The model's.
+        chosen: Numbers in `loaded`, and scales.
 
     Raises:
         InputError: There is no adapter of a number.
         BackendError: llama.cpp refuses.
     """
-    wrong = [number for number, _ in wanted if number >= len(known)]
+    wrong = [number for number, _ in chosen if number >= len(loaded)]
     if wrong:
-        raise InputError(f"there is no adapter {wrong[0]}; {len(known)} are loaded")
-    count = len(wanted)
-    addresses = (lib.llama_adapter_lora_p_ctypes * count)(*(known[n].address for n, _ in wanted))
-    scales = (ctypes.c_float * count)(*(scale for _, scale in wanted))
+        raise InputError(f"there is no adapter {wrong[0]}; {len(loaded)} are loaded")
+    count = len(chosen)
+    addresses = (lib.llama_adapter_lora_p_ctypes * count)(*(loaded[n].address for n, _ in chosen))
+    scales = (ctypes.c_float * count)(*(scale for _, scale in chosen))
     status = lib.llama_set_adapters_lora(context, addresses, count, scales)
     if status:
         raise BackendError(f"llama.cpp does not apply the adapters (status {status})")

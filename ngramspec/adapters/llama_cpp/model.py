@@ -84,13 +84,13 @@ class LlamaModel:
         lib = self.library.lib
         catch_log(lib)
         params = lib.llama_model_default_params()
-        kept = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
+        arrays = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
         params.vocab_only = vocab_only
         self.vocab_only = vocab_only
         self.placement, self.loading = placement, loading
         self.n_gpu_layers = placement.layers
         self.handle = load_model(self.library, self.path, params)
-        del kept  # llama.cpp has read it
+        del arrays  # llama.cpp has read it
         self.adapters = load_adapters(self.library, self.handle, adapters)
         self._users: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -250,10 +250,10 @@ class LlamaModel:
         """
         return self._templates.capabilities(self._template(template, True)).as_dict()
 
-    def _template(self, given: str | None, tools: bool) -> str:
+    def _template(self, chosen: str | None, tools: bool) -> str:
         """Return the template to use; a model may have another one for chats with tools."""
         own = self.tool_template if tools else None
-        template = given or own or self.chat_template
+        template = chosen or own or self.chat_template
         if not template:
             raise InputError("this model has no chat template")
         return template

@@ -69,7 +69,7 @@ def open_mtp(settings: MtpSettings, target: LlamaTarget, stack: contextlib.ExitS
         StateError: The heads have a file of their own, and the target holds tokens.
     """
     if settings.path is not None:
-        made: MtpHeads = open_assistant(
+        source: MtpHeads = open_assistant(
             settings.path,
             target,
             stack,
@@ -81,9 +81,9 @@ def open_mtp(settings: MtpSettings, target: LlamaTarget, stack: contextlib.ExitS
     else:
         heads = stack.enter_context(contextlib.closing(LlamaHeads(target, settings.n_max)))
         n_max, n_min, p_min = settings.n_max, settings.n_min, settings.p_min
-        made = MtpHeads(heads, n_max, n_min, p_min, nbytes=heads.buffers.total)
-    stack.callback(made.follow, False)
-    return made
+        source = MtpHeads(heads, n_max, n_min, p_min, nbytes=heads.buffers.total)
+    stack.callback(source.follow, False)
+    return source
 
 
 class LlamaHeads(NextnContext):
@@ -145,8 +145,8 @@ def count_heads(model: WithHeads) -> int:
     if layers < 1:
         raise BackendError(f"{name} has no MTP heads: its file has no layers for them")
     if family not in (*SINGLE, *CHAINED):
-        known = ", ".join((*SINGLE, *CHAINED))
-        raise BackendError(f"MTP heads of {family} models are not supported, only of {known}")
+        families = ", ".join((*SINGLE, *CHAINED))
+        raise BackendError(f"MTP heads of {family} models are not supported, only of {families}")
     if not model.loading.mtp:
         raise BackendError(f"{name} was loaded without its MTP heads: set mtp of Loading")
     if family in SINGLE and layers > 1:

@@ -127,10 +127,10 @@ def staging_of(model: Loaded) -> dict[str, Any]:
     """
     lib = model.library.lib
     missing = [name for name in PUBLIC if not hasattr(lib, name)]
-    found: dict[str, Any] = {}
+    functions: dict[str, Any] = {}
     for name, mangled in STAGING.items():
         try:
-            found[name] = lib._lib[mangled]
+            functions[name] = lib._lib[mangled]
         except AttributeError:
             missing.append(name)
     if missing:
@@ -139,12 +139,12 @@ def staging_of(model: Loaded) -> dict[str, Any]:
             "llama-cpp-python 0.3.36 has them"
         )
     context = ctypes.c_void_p
-    found["llama_set_embeddings_nextn"].argtypes = [context, ctypes.c_bool, ctypes.c_bool]
-    found["llama_set_embeddings_nextn"].restype = None
-    found["llama_get_embeddings_nextn"].argtypes = [context]
-    found["llama_get_embeddings_nextn"].restype = ctypes.POINTER(ctypes.c_float)
-    found["llama_set_nextn_layer_offset"].argtypes = [context, ctypes.c_int32]
-    found["llama_set_nextn_layer_offset"].restype = None
-    found["llama_get_ctx_other"].argtypes = [context]
-    found["llama_get_ctx_other"].restype = ctypes.c_void_p
-    return found
+    functions["llama_set_embeddings_nextn"].argtypes = [context, ctypes.c_bool, ctypes.c_bool]
+    functions["llama_set_embeddings_nextn"].restype = None
+    functions["llama_get_embeddings_nextn"].argtypes = [context]
+    functions["llama_get_embeddings_nextn"].restype = ctypes.POINTER(ctypes.c_float)
+    functions["llama_set_nextn_layer_offset"].argtypes = [context, ctypes.c_int32]
+    functions["llama_set_nextn_layer_offset"].restype = None
+    functions["llama_get_ctx_other"].argtypes = [context]
+    functions["llama_get_ctx_other"].restype = ctypes.c_void_p
+    return functions

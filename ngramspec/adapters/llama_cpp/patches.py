@@ -144,9 +144,9 @@ class IncrementalTokenizer:
         """Detokenize as the host does; prev_tokens have no influence there either."""
         if not isinstance(tokens, list):
             tokens = list(map(int, tokens))  # the host takes arrays and deques too
-        known, text = self._known(tokens, bool(special))
-        text += b"".join(map(self._pieces[bool(special)].__getitem__, tokens[known:]))
-        if known or len(tokens) >= SHORT:
+        count, text = self._known(tokens, bool(special))
+        text += b"".join(map(self._pieces[bool(special)].__getitem__, tokens[count:]))
+        if count or len(tokens) >= SHORT:
             self._last = (bool(special), list(tokens), text)
         return text[1:] if text[:1] == b" " and tokens[0] == self._bos else text
 

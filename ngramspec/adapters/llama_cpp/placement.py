@@ -64,8 +64,8 @@ class Placement:
             isinstance(layers, int) or layers == AUTO,
             f'n_gpu_layers must be a number or "auto", got {layers!r}',
         )
-        known = ", ".join(SPLITS)
-        _check(self.split in (None, *SPLITS), f"split must be one of {known}, got {self.split!r}")
+        choices = ", ".join(SPLITS)
+        _check(self.split in (None, *SPLITS), f"split must be one of {choices}, got {self.split!r}")
         _check(self.main_gpu >= 0, f"main_gpu must be >= 0, got {self.main_gpu}")
         fine = all(0 <= share < math.inf for share in self.shares)
         _check(fine, f"shares must be numbers from 0 on, got {self.shares}")
@@ -104,21 +104,21 @@ def place(placement: Placement, lib: Any, params: Any) -> list[Any]:
     params.main_gpu = placement.main_gpu
     if placement.split is not None:
         params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{placement.split.upper()}")
-    kept: list[Any] = []
+    arrays: list[Any] = []
     if placement.shares:
-        most, given = int(lib.llama_max_devices()), len(placement.shares)
-        _check(given <= most, f"llama.cpp splits among at most {most} devices, got {given} shares")
-        kept.append((ctypes.c_float * most)(*placement.shares))
-        params.tensor_split = ctypes.cast(kept[-1], type(params.tensor_split))
+        most, count = int(lib.llama_max_devices()), len(placement.shares)
+        _check(count <= most, f"llama.cpp splits among at most {most} devices, got {count} shares")
+        arrays.append((ctypes.c_float * most)(*placement.shares))
+        params.tensor_split = ctypes.cast(arrays[-1], type(params.tensor_split))
     if placement.devices:
-        found = [_device(name) for name in placement.devices if name != NO_DEVICE]
-        kept.append((ctypes.c_void_p * (len(found) + 1))(*found, None))
-        params.devices = ctypes.cast(kept[-1], ctypes.c_void_p)
+        devices = [_device(name) for name in placement.devices if name != NO_DEVICE]
+        arrays.append((ctypes.c_void_p * (len(devices) + 1))(*devices, None))
+        params.devices = ctypes.cast(arrays[-1], ctypes.c_void_p)
     overrides = list(_overrides(placement))
     if overrides:
-        kept.append((_Override * (len(overrides) + 1))(*overrides))
-        params.tensor_buft_overrides = ctypes.cast(kept[-1], ctypes.c_void_p)
-    return kept
+        arrays.append((_Override * (len(overrides) + 1))(*overrides))
+        params.tensor_buft_overrides = ctypes.cast(arrays[-1], ctypes.c_void_p)
+    return arrays
 
 
 def device_names() -> list[str]:
@@ -154,9 +154,9 @@ def gpus(placement: Placement | None = None) -> list[Device]:
         BackendError: As device_names.
     """
     by_type = {kind: [d for d in _devices() if _type_of(d) == kind] for kind in (_GPU, _INTEGRATED)}
-    found = [_read(device) for device in by_type[_GPU] or by_type[_INTEGRATED]]
+    devices = [_read(device) for device in by_type[_GPU] or by_type[_INTEGRATED]]
     only = placement.devices if placement else ()
-    return [one for one in found if not only or one.name in only]
+    return [one for one in devices if not only or one.name in only]
 
 
 def device_lines() -> list[str]:
@@ -184,8 +184,8 @@ def host_memory() -> tuple[int, int]:
 
 def stays_on_host(placement: Placement) -> list[re.Pattern[str]]:
     """Return patterns of the names of tensors that a placement keeps in the CPU's memory."""
-    given = [re.compile(pattern) for pattern, memory in placement.buffers if memory == "CPU"]
-    return given + [re.compile(pattern) for pattern in _cpu_patterns(placement)]
+    patterns = [re.compile(pattern) for pattern, memory in placement.buffers if memory == "CPU"]
+    return patterns + [re.compile(pattern) for pattern in _cpu_patterns(placement)]
 
 
 def _read(device: Any) -> Device:
@@ -207,13 +207,13 @@ def _overrides(placement: Placement) -> Iterator[_Override]:
         InputError: There is no such kind of memory.
     """
     if placement.buffers:
-        known = _buffer_types()
+        types = _buffer_types()
         for pattern, name in placement.buffers:
             _check(
-                name in known,
-                f"llama.cpp has no memory {name!r} for tensors; there is: {', '.join(known)}",
+                name in types,
+                f"llama.cpp has no memory {name!r} for tensors; there is: {', '.join(types)}",
             )
-            yield _Override(pattern.encode(), known[name])
+            yield _Override(pattern.encode(), types[name])
     patterns = _cpu_patterns(placement)
     if patterns:
         cpu = function_of("ggml_backend_cpu_buffer_type", ctypes.c_void_p)()
@@ -222,11 +222,11 @@ def _overrides(placement: Placement) -> Iterator[_Override]:
 
 def _cpu_patterns(placement: Placement) -> list[str]:
     """Return the patterns of experts and feed-forward networks that stay with the CPU."""
-    made = []
+    patterns = []
     for count, pattern in ((placement.cpu_experts, _EXPERTS), (placement.cpu_dense, _DENSE)):
         layers = [""] if count == ALL else [rf"blk\.{layer}" for layer in range(count)]
-        made += [layer + pattern for layer in layers]
-    return made
+        patterns += [layer + pattern for layer in layers]
+    return patterns
 
 
 def _buffer_types() -> dict[str, int]:
@@ -239,11 +239,11 @@ def _buffer_types() -> dict[str, int]:
 
 def _device(name: str) -> Any:
     by_name = function_of("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)
-    found = by_name(name.encode())
-    if not found or _is_cpu(found):
-        known = ", ".join([*device_names(), NO_DEVICE])
-        raise InputError(f"llama.cpp has no device {name!r}; there is: {known}")
-    return found
+    device = by_name(name.encode())
+    if not device or _is_cpu(device):
+        names = ", ".join([*device_names(), NO_DEVICE])
+        raise InputError(f"llama.cpp has no device {name!r}; there is: {names}")
+    return device
 
 
 def _devices() -> list[Any]:

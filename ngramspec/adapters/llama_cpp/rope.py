@@ -35,8 +35,8 @@ class Rope:
             InputError: A value is out of its bounds.
         """
         if self.scaling not in (None, *SCALINGS):
-            known = ", ".join(SCALINGS)
-            raise InputError(f"rope scaling must be one of {known}, got {self.scaling!r}")
+            choices = ", ".join(SCALINGS)
+            raise InputError(f"rope scaling must be one of {choices}, got {self.scaling!r}")
         for name in ("freq_base", "freq_scale"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:

@@ -43,7 +43,7 @@ class Kept(Generic[T]):
     def __init__(self, most: int, weight: int) -> None:
         self._most, self._room = most, weight
         self._lock = threading.Lock()  # guards the rest
-        self._made: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._items: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
         """Return the object of a key, or make it; make() returns it and its weight.
@@ -51,29 +51,29 @@ class Kept(Generic[T]):
         Threads that ask for the same key at once may each make it: none waits for another.
         """
         with self._lock:
-            if key in self._made:
-                self._made.move_to_end(key)
-                return self._made[key][0]
-        made, weight = make()
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key][0]
+        item, weight = make()
         dropped = []  # freed without the lock
         with self._lock:
             self._room -= weight
-            if key in self._made:
+            if key in self._items:
                 dropped.append(self._drop(key))
-            self._made[key] = made, weight
-            while len(self._made) > 1 and (len(self._made) > self._most or self._room < 0):
-                dropped.append(self._drop(next(iter(self._made))))
-        return made
+            self._items[key] = item, weight
+            while len(self._items) > 1 and (len(self._items) > self._most or self._room < 0):
+                dropped.append(self._drop(next(iter(self._items))))
+        return item
 
     def clear(self) -> list[T]:
         """Drop and return everything."""
         with self._lock:
-            return [self._drop(key) for key in list(self._made)]
+            return [self._drop(key) for key in list(self._items)]
 
     def _drop(self, key: Hashable) -> T:
-        made, weight = self._made.pop(key)
+        item, weight = self._items.pop(key)
         self._room += weight
-        return made
+        return item
 
 
 class Chains:
@@ -176,25 +176,25 @@ class Chains:
 
     def _penalties(self, s: Sampling) -> tuple[dict[str, Callable[[], Any]], int]:
         """Return what makes the samplers that penalise tokens, and how far they look back."""
-        lib, made, lookback = self._lib, dict[str, Callable[[], Any]](), 0
+        lib, makers, lookback = self._lib, dict[str, Callable[[], Any]](), 0
         back = self._back(s.repeat_last_n)
         if back and (s.repeat_penalty != 1.0 or s.frequency_penalty or s.presence_penalty):
             values = s.repeat_penalty, s.frequency_penalty, s.presence_penalty
             size, lookback = self._model.vocab_size, back
-            made["penalties"] = lambda: lib.llama_sampler_init_penalties(size, lookback, *values)
+            makers["penalties"] = lambda: lib.llama_sampler_init_penalties(size, lookback, *values)
         reach = self._back(s.dry_penalty_last_n)
         if reach and s.dry_multiplier:
             prototype = self._dry_prototype(s, reach)
-            made["dry"] = lambda: lib.llama_sampler_clone(prototype.address)
-            return made, max(lookback, reach)
-        return made, lookback
+            makers["dry"] = lambda: lib.llama_sampler_clone(prototype.address)
+            return makers, max(lookback, reach)
+        return makers, lookback
 
     def _filters(self, s: Sampling, seed: int) -> dict[str, Callable[[], Any]]:
         """Return what makes the samplers that leave candidates out, and the temperature."""
         lib = self._lib
         dynamic = s.dynatemp_range, s.dynatemp_exponent
         xtc = s.xtc_probability, s.xtc_threshold, s.min_keep, seed
-        wanted: list[tuple[str, bool, Any, tuple[Any, ...]]] = [
+        filters: list[tuple[str, bool, Any, tuple[Any, ...]]] = [
             ("top_n_sigma", s.top_n_sigma > 0, lib.llama_sampler_init_top_n_sigma,
              (s.top_n_sigma,)),
             ("top_k", s.top_k > 0, lib.llama_sampler_init_top_k, (s.top_k,)),
@@ -208,7 +208,7 @@ class Chains:
         ]  # fmt: skip
         return {
             name: functools.partial(make, *arguments)
-            for name, active, make, arguments in wanted
+            for name, active, make, arguments in filters
             if active
         }
 
@@ -235,8 +235,8 @@ class Chains:
             texts = [text for text in texts if text and b"\0" not in text]
             array = (ctypes.c_char_p * max(1, len(texts)))(*texts)
             vocab = self._model.vocabulary.address
-            made = self._lib.llama_sampler_init_dry(vocab, *key[:4], array, len(texts))
-            return self._handle(made), 1
+            address = self._lib.llama_sampler_init_dry(vocab, *key[:4], array, len(texts))
+            return self._handle(address), 1
 
         return self._dry.get(key, make)
 

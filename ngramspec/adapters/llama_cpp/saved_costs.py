@@ -214,12 +214,12 @@ def _measured(target: LlamaTarget, seconds: float) -> CostTable | None:
 
 
 def save_calibration(
-    found: Calibration, target: LlamaTarget, path: Path, *, rough: bool = False
+    calibration: Calibration, target: LlamaTarget, path: Path, *, rough: bool = False
 ) -> None:
     """Save the costs of a target with what they depend on, so that find_costs finds them.
 
     Args:
-        found: What was measured.
+        calibration: What was measured.
         target: What it was measured on.
         path: Replaced when it exists.
         rough: Whether a start has measured them in passing.
@@ -230,14 +230,14 @@ def save_calibration(
     """
     about = {
         "unit": "s",
-        "context": found.context,
-        "rounds": min(map(len, found.seconds.values())),
+        "context": calibration.context,
+        "rounds": min(map(len, calibration.seconds.values())),
         "rough": rough,
-        "scattered": round(found.scattered, 3),
+        "scattered": round(calibration.scattered, 3),
         "key": cost_key(target.model, target.settings),
         "version_of_ngramspec": __version__,
     }
-    save_costs(found.table(target.model.path.stem), path, about)
+    save_costs(calibration.table(target.model.path.stem), path, about)
 
 
 def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
@@ -275,13 +275,13 @@ def cost_key(model: LlamaModel, settings: ContextSettings) -> dict[str, Any]:
     }
 
 
-def _busy(made: Calibration, stolen: float) -> str:
+def _busy(calibration: Calibration, stolen: float) -> str:
     """Return why what was measured may be too high for later starts, "" if nothing says so.
 
     stolen: Of _stolen, before it was measured.
     """
-    if made.scattered > MOST_SCATTERED:
-        return f"{made.scattered:.0%} of the passes took longer than others of their size"
+    if calibration.scattered > MOST_SCATTERED:
+        return f"{calibration.scattered:.0%} of the passes took longer than others of their size"
     if (stolen := _stolen() - stolen) > MOST_STOLEN:
         return f"its host took {stolen:.2f} s of the processors"
     return overload()
@@ -335,9 +335,9 @@ def _shown(facts: Mapping[str, str], name: str) -> str:
 
 
 def _cache_home() -> Path:
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(given):  # the specification says that relative paths are invalid
-        return Path(given)
+    path = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(path):  # the specification says that relative paths are invalid
+        return Path(path)
     home = os.path.expanduser("~")
     if not os.path.isabs(home):
         raise InputError("there is no home folder to keep costs in: set XDG_CACHE_HOME")

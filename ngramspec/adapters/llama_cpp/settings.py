@@ -117,8 +117,8 @@ class ContextSettings:
         )
         for name in ("type_k", "type_v"):
             value = getattr(self, name)
-            known = ", ".join(CACHE_TYPES)
-            _check(value in CACHE_TYPES, f"{name} must be one of {known}, got {value!r}")
+            choices = ", ".join(CACHE_TYPES)
+            _check(value in CACHE_TYPES, f"{name} must be one of {choices}, got {value!r}")
         snapshots = self.n_rs_seq
         _check(
             snapshots == "auto" or 0 <= snapshots <= 1024,
@@ -248,9 +248,9 @@ def context_tokens(each: int, settings: ContextSettings) -> int:
         InputError: There are too many or too few, or cells of a cache that is not unified.
     """
     if settings.kv_unified:
-        wanted = settings.cells or (settings.slots if settings.context_size else 1) * each
-        _check(wanted >= each, f"a cache of {wanted} cells cannot hold a sequence of {each}")
-        total = _round_up(wanted + settings.pad)
+        cells = settings.cells or (settings.slots if settings.context_size else 1) * each
+        _check(cells >= each, f"a cache of {cells} cells cannot hold a sequence of {each}")
+        total = _round_up(cells + settings.pad)
     else:
         _check(not settings.cells, "cells needs kv_unified: it is the size of a unified cache")
         total = (settings.slots + settings.pad) * _round_up(each)
@@ -271,9 +271,9 @@ def snapshots(model: Runnable, settings: ContextSettings, sequences: int, n_ubat
         return 0
     room = max(0, n_ubatch - 2)  # llama.cpp asserts that they and one more token fit
     if settings.n_rs_seq != "auto":
-        wanted = settings.n_rs_seq
-        _check(wanted <= room, f"n_rs_seq must be below n_ubatch - 1, got {wanted} of {n_ubatch}")
-        return wanted
+        count = settings.n_rs_seq
+        _check(count <= room, f"n_rs_seq must be below n_ubatch - 1, got {count} of {n_ubatch}")
+        return count
     size = model.state_bytes
     room = min(room, SNAPSHOTS if size <= SMALL_STATE else FEW_SNAPSHOTS)
     budget = max(SNAPSHOT_BYTES, model.size_bytes // 4)

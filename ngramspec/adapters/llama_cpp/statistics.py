@@ -24,17 +24,17 @@ def stated_fingerprints(params: Mapping[str, Any]) -> dict[str, tuple[bytes, str
     if params.get("any_tokenizer"):
         return {}
     stated: dict[str, tuple[bytes, str]] = {}
-    for given in files_among(params):
+    for file in files_among(params):
         model = ""
-        if isinstance(given, (str, os.PathLike)):
-            name, fingerprint = os.fspath(given), None
+        if isinstance(file, (str, os.PathLike)):
+            name, fingerprint = os.fspath(file), None
             if is_container(name):
                 container = open_container(name, verify=False)
                 fingerprint = container.header.fingerprint
                 model = about_of(container).get("tokenizer", "")
         else:
-            name = str(getattr(given, "name", ""))
-            fingerprint = getattr(given, "fingerprint", None)
+            name = str(getattr(file, "name", ""))
+            fingerprint = getattr(file, "fingerprint", None)
         if fingerprint:
             stated[name] = fingerprint, f", of {model}" if model else ""
     return stated

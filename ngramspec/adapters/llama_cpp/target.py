@@ -48,8 +48,8 @@ States = npt.NDArray[np.float32]
 class Follower(Protocol):
     """Follows what the cache holds, such as MTP heads; one that raises is told no more."""
 
-    def follow(self, wanted: bool) -> None:
-        """Rest, if `wanted` is False: it is told no more, and the target need give no states."""
+    def follow(self, active: bool) -> None:
+        """Rest, if `active` is False: it is told no more, and the target need give no states."""
 
     def decoded(self, batch: Batch, states: States) -> None:
         """Take a batch that was computed, and the states after its tokens: float32, a row each.

@@ -28,7 +28,7 @@ def differences(read: Read, ours: type) -> list[str]:
         read: Returns the source of a module by its dotted name; raises OSError or ImportError.
         ours: The class that stands in for NgramCorpus.
     """
-    found: list[str] = []
+    lines: list[str] = []
     checks = (
         (CORPUS, _corpus), (WORKER, _worker), (HOOKS, _hooks), (RUNNER, _runner),
         (CONFIG, _config),
@@ -37,10 +37,10 @@ def differences(read: Read, ours: type) -> list[str]:
         try:
             tree = ast.parse(read(module))
         except (OSError, ImportError, SyntaxError) as error:
-            found.append(f"{module}: {error}")
+            lines.append(f"{module}: {error}")
             continue
-        found += [f"{module}: {line}" for line in check(tree, ours)]
-    return found
+        lines += [f"{module}: {line}" for line in check(tree, ours)]
+    return lines
 
 
 def _corpus(tree: ast.Module, ours: type) -> Iterator[str]:
@@ -57,10 +57,10 @@ def _corpus(tree: ast.Module, ours: type) -> Iterator[str]:
         if own is None:
             yield f"{CLASS}.{node.name} is new"
         elif not isinstance(own, property):
-            known = list(inspect.signature(own).parameters)
-            wanted = [arg.arg for arg in node.args.args + node.args.kwonlyargs]
-            if wanted != known[: len(wanted)]:
-                yield f"{CLASS}.{node.name} takes {', '.join(wanted)}"
+            parameters = list(inspect.signature(own).parameters)
+            names = [arg.arg for arg in node.args.args + node.args.kwonlyargs]
+            if names != parameters[: len(names)]:
+                yield f"{CLASS}.{node.name} takes {', '.join(names)}"
 
 
 def _worker(tree: ast.Module, ours: type) -> Iterator[str]:
@@ -72,14 +72,14 @@ def _worker(tree: ast.Module, ours: type) -> Iterator[str]:
              if isinstance(n, ast.ImportFrom) and n.module == CORPUS for a in n.names]  # fmt: skip
     if CLASS not in names:
         yield f"it does not import {CLASS}"
-    known = set(inspect.signature(ours).parameters)
+    parameters = set(inspect.signature(ours).parameters)
     for node in ast.walk(theirs):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == CLASS:
             for keyword in node.keywords:
-                if keyword.arg not in known:
+                if keyword.arg not in parameters:
                     yield f"it makes a {CLASS} with {keyword.arg}"
         name = _of_corpus(node)
-        if name and not hasattr(ours, name) and name not in known:
+        if name and not hasattr(ours, name) and name not in parameters:
             yield f"it uses {CLASS}.{name}"
     if "model_runner" not in _assigned(theirs):
         yield "NGRAMWorker has no model_runner"

@@ -191,11 +191,11 @@ class Corpus:
 
     def stats(self) -> dict[str, SourceStats]:
         """Return counts by source name, since the corpora last changed."""
-        found: dict[str, SourceStats] = {}
+        totals: dict[str, SourceStats] = {}
         for drafter in self._slots.drafters:
             for name, one in drafter.stats().items():
-                found[name] = found[name].plus(one) if name in found else one
-        return found
+                totals[name] = totals[name].plus(one) if name in totals else one
+        return totals
 
     def _tree(self, name: str, tail: Sequence[int], length: int) -> tuple[Ids, Ids]:
         if self._broken:
@@ -255,10 +255,10 @@ def within_vocabulary(ids: Ids, parents: Ids, vocab_size: int) -> tuple[Ids, Ids
     if not len(ids) or ids.max() < vocab_size:
         return ids, parents
     places = [-1] * (len(ids) + 1)  # new index by old index, -1 = dropped; the last is the root's
-    kept: list[int] = []
+    nodes: list[int] = []
     for i, (token, parent) in enumerate(zip(ids.tolist(), parents.tolist(), strict=True)):
         if token < vocab_size and (parent < 0 or places[parent] >= 0):
-            places[i] = len(kept)
-            kept.append(i)
-    above = np.array([places[parents[i]] for i in kept], np.int32)
-    return ids[kept], above
+            places[i] = len(nodes)
+            nodes.append(i)
+    above = np.array([places[parents[i]] for i in nodes], np.int32)
+    return ids[nodes], above

@@ -92,8 +92,8 @@ class Documents:
     def remove(self, name: str) -> None:
         """Forget a corpus; an unknown name does nothing."""
         with self._lock:
-            known = self._texts.pop(name, None) is not None
-        if known:
+            removed = self._texts.pop(name, None) is not None
+        if removed:
             self._changed()
 
     def wait(self) -> None:

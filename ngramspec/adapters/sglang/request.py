@@ -43,12 +43,13 @@ class SlotRequest:
         """
         self._forget()
         drafter, slot = self.lease
-        given, said = np.array(prompt, np.int32), np.array(output, np.int32)
-        drafter.begin(slot, given)
+        prompt_ids, output_ids = np.array(prompt, np.int32), np.array(output, np.int32)
+        drafter.begin(slot, prompt_ids)
         self._begun = True
-        drafter.accept(slot, said, 0)
-        self._length = len(given) + len(said)
-        self._end = np.concatenate((given[-self._depth :], said))[-self._depth :].tobytes()
+        drafter.accept(slot, output_ids, 0)
+        self._length = len(prompt_ids) + len(output_ids)
+        end = np.concatenate((prompt_ids[-self._depth :], output_ids))
+        self._end = end[-self._depth :].tobytes()
 
     def follow(self, tail: Sequence[int], length: int) -> None:
         """Append what is new in the text.
@@ -67,8 +68,8 @@ class SlotRequest:
         new = length - self._length
         if new > len(ids):
             ids = self._completed(ids, new)
-        known = ids[: len(ids) - new] if new > 0 else ids
-        goes_on = self._begun and 0 <= new <= len(ids) and self._end.endswith(known.tobytes())
+        before = ids[: len(ids) - new] if new > 0 else ids
+        goes_on = self._begun and 0 <= new <= len(ids) and self._end.endswith(before.tobytes())
         if not goes_on:
             self.begin(ids, _NONE)
             self._length = length
@@ -112,9 +113,9 @@ class SlotRequest:
                 while at >= 0:
                     path.append(self._ids[at])
                     at = self._parents[at]
-                found = np.array(path[::-1], np.int32)
-                if np.array_equal(found[-len(tail) :], tail):
-                    return found
+                ids = np.array(path[::-1], np.int32)
+                if np.array_equal(ids[-len(tail) :], tail):
+                    return ids
         return tail
 
     def _right(self, tokens: Ids) -> int:

@@ -68,23 +68,23 @@ def read_settings(environment: Mapping[str, str] | None = None) -> CorpusSetting
         InputError: A name or value is wrong, a file is named that other processes write to, or a
             drafter would draft nothing.
     """
-    given = os.environ if environment is None else environment
-    spec = given.get(f"{PREFIX}DRAFTER", "") or "suffix"
+    variables = os.environ if environment is None else environment
+    spec = variables.get(f"{PREFIX}DRAFTER", "") or "suffix"
     names = parse_names(spec, "priority")
     shared: dict[str, Any] = {}
     for key in ("static", "tokenizer"):
-        text = given.get(PREFIX + key.upper(), "")
+        text = variables.get(PREFIX + key.upper(), "")
         if text:
             shared[key] = text
-    if given.get(f"{PREFIX}ANY_TOKENIZER", "").lower() in TRUE:
+    if variables.get(f"{PREFIX}ANY_TOKENIZER", "").lower() in TRUE:
         shared["any_tokenizer"] = True
-    known = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
-    params = {name: {k: v for k, v in shared.items() if k in known[name]} for name in names}
+    keys = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
+    params = {name: {k: v for k, v in shared.items() if k in keys[name]} for name in names}
     if "static" in shared and not any("static" in own for own in params.values()):
         raise InputError(f"{PREFIX}STATIC: {', '.join(names)} read no statistics")
     if "suffix" in params:
         params["suffix"]["min_probability"] = 0.0  # all rows are verified, filled or not
-    for name, own in _own_params(given.get(f"{PREFIX}PARAMS", "")).items():
+    for name, own in _own_params(variables.get(f"{PREFIX}PARAMS", "")).items():
         if name not in params:
             raise InputError(f"{PREFIX}PARAMS names {name!r}, which is not in {spec}")
         params[name].update(own)

@@ -108,10 +108,10 @@ def _seeds(seeds: Any, input_ids: Any) -> Any:
     rows = input_ids.shape[0]
     if seeds is None:
         return torch.randint(0, 2**62, (rows,)).numpy()
-    given = np.asarray(seeds)
-    if not np.issubdtype(given.dtype, np.integer) or given.shape not in ((), (rows,)):
+    numbers = np.asarray(seeds)
+    if not np.issubdtype(numbers.dtype, np.integer) or numbers.shape not in ((), (rows,)):
         raise InputError(f"seeds must be one whole number or one per row ({rows}), got {seeds!r}")
-    return given.astype(np.int64) + (0 if given.shape else np.arange(rows))
+    return numbers.astype(np.int64) + (0 if numbers.shape else np.arange(rows))
 
 
 def _kept_streamer(frame: Any) -> Any:

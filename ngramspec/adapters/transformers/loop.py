@@ -97,9 +97,9 @@ class Loop:
         nodes = self._nodes(longest)
         logits = self._pass.run(nodes)
         self._show(logits)
-        made = self._verified(logits, nodes)
+        verification = self._verified(logits, nodes)
         self._drafts.observe(computed * (1 + longest), time.perf_counter() - started)
-        self._settle(made)
+        self._settle(verification)
 
     def _show(self, logits: Any) -> None:
         """Show a drafter that learns from logits what the model held likely, reduced on its device.
@@ -110,10 +110,10 @@ class Loop:
 
         top = min(self._drafts.top, logits.shape[-1])
         if top:
-            found = torch.topk(torch.log_softmax(logits, dim=-1), top, dim=-1)
-            tokens = found.indices.to(torch.int32).cpu().numpy()
+            likeliest = torch.topk(torch.log_softmax(logits, dim=-1), top, dim=-1)
+            tokens = likeliest.indices.to(torch.int32).cpu().numpy()
             rows = np.flatnonzero(self._open).astype(np.int32)
-            self._drafts.observe_top(rows, tokens, found.values.cpu().numpy())
+            self._drafts.observe_top(rows, tokens, likeliest.values.cpu().numpy())
 
     def _nodes(self, longest: int) -> Nodes:
         """Return the newest token of each row with its draft."""
@@ -133,27 +133,27 @@ class Loop:
         if probs.device.type == "mps":  # has no float64
             probs = probs.cpu()
         uniforms = position_uniforms(self._seeds, self._texts.lengths, nodes.ids.shape[1])
-        made = verify_tree_sampled(probs, *tree, method=self._method, uniforms=uniforms)
-        return TreeVerification(*(part.cpu().numpy() for part in made))
+        verification = verify_tree_sampled(probs, *tree, method=self._method, uniforms=uniforms)
+        return TreeVerification(*(part.cpu().numpy() for part in verification))
 
-    def _settle(self, made: TreeVerification, first: bool = False) -> None:
+    def _settle(self, verification: TreeVerification, first: bool = False) -> None:
         """Write what was emitted, end rows, teach the drafter and keep of the cache what stays."""
-        texts, before, emitted = self._texts, self._open.copy(), made.tokens
+        texts, before, emitted = self._texts, self._open.copy(), verification.tokens
         counts = np.zeros(len(before), dtype=np.int64)
         ended = np.zeros(len(before), dtype=bool)
         for row in np.flatnonzero(before).tolist():
-            said = emitted[row, : int(made.num_accepted[row]) + 1]
-            counts[row], ended[row] = self._stops.cut(texts, row, said)
-            texts.write(row, int(texts.lengths[row]), said[: counts[row]])
+            tokens = emitted[row, : int(verification.num_accepted[row]) + 1]
+            counts[row], ended[row] = self._stops.cut(texts, row, tokens)
+            texts.write(row, int(texts.lengths[row]), tokens[: counts[row]])
         self._stops.check(texts, counts, ended)
         for row in np.flatnonzero(before).tolist():
-            said = emitted[row, : counts[row]]
-            accepted = min(int(made.num_accepted[row]), len(said))
-            self._drafts.accept(row, said, accepted)
-            self._newest[row] = said[-1]
+            tokens = emitted[row, : counts[row]]
+            accepted = min(int(verification.num_accepted[row]), len(tokens))
+            self._drafts.accept(row, tokens, accepted)
+            self._newest[row] = tokens[-1]
         texts.lengths += counts
         if not first:
-            self._pass.keep(counts, made.paths)
+            self._pass.keep(counts, verification.paths)
         for row in np.flatnonzero(ended).tolist():
             self._end(row)
         if self._streamer is not None:
@@ -184,7 +184,7 @@ class Loop:
         if mask is None or mask.shape != self._input_ids.shape:
             return list(ids)
         there = mask.cpu().numpy() != 0
-        return [np.ascontiguousarray(row[kept]) for row, kept in zip(ids, there, strict=True)]
+        return [np.ascontiguousarray(row[columns]) for row, columns in zip(ids, there, strict=True)]
 
     def _vocab_size(self) -> int:
         return int(self._model.config.get_text_config().vocab_size)

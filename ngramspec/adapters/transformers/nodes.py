@@ -48,22 +48,22 @@ class Nodes:
     def seen(self) -> Bools:
         """Return which nodes each node sees, itself and those before it: (rows, nodes, nodes)."""
         rows, count = self.ids.shape
-        made = np.tile(np.tri(count, dtype=np.bool_), (rows, 1, 1))
+        mask = np.tile(np.tri(count, dtype=np.bool_), (rows, 1, 1))
         for row in np.flatnonzero(self._forked):
             end = 1 + int(self.lengths[row])
-            made[row] = np.eye(count, dtype=np.bool_)
-            made[row, :end, :end] = ancestor_mask(np.append(-1, self.parents[row, : end - 1] + 1))
-        return made
+            mask[row] = np.eye(count, dtype=np.bool_)
+            mask[row, :end, :end] = ancestor_mask(np.append(-1, self.parents[row, : end - 1] + 1))
+        return mask
 
     def path(self, row: int, node: int) -> list[int]:
         """Return the nodes from the one after the newest token down to a node."""
         if not self._forked[row]:
             return list(range(1, 1 + node))
-        made: list[int] = []
+        path: list[int] = []
         while node > 0:
-            made.append(node)
+            path.append(node)
             node = int(self.parents[row, node - 1]) + 1
-        return made[::-1]
+        return path[::-1]
 
     def after(self, row: int, node: int) -> list[int]:
         """Return the nodes that come right after a node."""

@@ -57,8 +57,8 @@ class Pass:
         import torch
 
         # A copy: processors write into it.
-        kept = outputs.logits[:, -queries:]
-        return kept.to(copy=True, dtype=torch.float32, device=self._input_ids.device)
+        logits = outputs.logits[:, -queries:]
+        return logits.to(copy=True, dtype=torch.float32, device=self._input_ids.device)
 
 
 class CutPass(Pass):
@@ -107,13 +107,13 @@ class CutPass(Pass):
 
         O(layers), and O(tokens of the path) for a branch that was not the first one.
         """
-        kept, rejected = int(counts[0]), self._queries - int(counts[0])
+        count, rejected = int(counts[0]), self._queries - int(counts[0])
         _, nodes, places = misplaced(counts, paths)
         if len(nodes):
             self._move(nodes, places)
         if self._next is not None:
-            self._next = self._next + kept
-        self._seen += kept
+            self._next = self._next + count
+        self._seen += count
         for layer in self.cache.layers:
             _cut(layer, rejected)
 
@@ -266,14 +266,14 @@ class RowsPass(Pass):
         if len(ended) // 2 <= ended.sum() < len(ended) and self._places.columns is not None:
             self._drop(np.flatnonzero(~ended))
 
-    def _drop(self, kept: npt.NDArray[np.int64]) -> None:
+    def _drop(self, rows: npt.NDArray[np.int64]) -> None:
         """Hold only some of the rows."""
         import torch
 
-        index = torch.from_numpy(kept).to(self._model.device)
-        self._held = self._held[kept]
+        index = torch.from_numpy(rows).to(self._model.device)
+        self._held = self._held[rows]
         self._offsets = self._offsets[index]
-        self._places.rows = self._places.rows[: len(kept)]
+        self._places.rows = self._places.rows[: len(rows)]
         if self._prompt is not None:
             self._prompt = self._prompt[index]
         for layer in self.cache.layers:

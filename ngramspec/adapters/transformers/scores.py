@@ -49,14 +49,14 @@ class Scores:
     """
 
     def __init__(self, processors: Iterable[Any]) -> None:
-        known = list(processors)
-        for processor in known:
+        processors = list(processors)
+        for processor in processors:
             if _keeps_state(processor):
                 raise InputError(
                     f"{type(processor).__name__} must see every token once, in order: unusable "
                     "with drafts"
                 )
-        groups = groupby(known, key=lambda processor: _name(processor) in PLAIN)
+        groups = groupby(processors, key=lambda processor: _name(processor) in PLAIN)
         self._parts = [(plain, list(group)) for plain, group in groups]
         self.reads_text = any(not plain for plain, _ in self._parts)
 
@@ -151,9 +151,9 @@ def _turns(texts: Texts, nodes: Nodes, active: Any) -> Iterator[tuple[int, dict[
             length = int(texts.lengths[row] + nodes.depths[row, node])
             waiting[length][row].append(node)
     for length in sorted(waiting):
-        found = waiting[length]
-        for turn in range(max(map(len, found.values()))):
-            yield length, {row: ids[turn] for row, ids in found.items() if turn < len(ids)}
+        rows = waiting[length]
+        for turn in range(max(map(len, rows.values()))):
+            yield length, {row: ids[turn] for row, ids in rows.items() if turn < len(ids)}
 
 
 def _keeps_state(processor: Any) -> bool:

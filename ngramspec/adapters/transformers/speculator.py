@@ -61,15 +61,15 @@ class NgramSpeculator:
         self.max_draft = max_draft
         self._spec = parse_names(spec, "priority")
         self._policy = policy
-        known = {name: {field.name for field in fields(CONFIGS[name])} for name in self._spec}
+        keys = {name: {field.name for field in fields(CONFIGS[name])} for name in self._spec}
         self._params = {
-            name: {key: value for key, value in shared.items() if key in known[name]}
+            name: {key: value for key, value in shared.items() if key in keys[name]}
             for name in self._spec
         }
         for name, own in (params or {}).items():
             self._params.setdefault(name, {}).update(own)
         # create_drafter refuses unknown parameters, with the nearest name.
-        strange = {key: shared[key] for key in shared if not any(key in k for k in known.values())}
+        strange = {key: shared[key] for key in shared if not any(key in k for k in keys.values())}
         self._idle: list[Drafter] = []
         self._gone: dict[str, SourceStats] = {}
         self._lent: list[Drafter] = []

@@ -63,9 +63,9 @@ class Stops:
     def cut(self, texts: Texts, row: int, token_ids: npt.NDArray[np.int32]) -> tuple[int, bool]:
         """Return how many of a row's next tokens belong to its text, and whether they end it."""
         room = self.room - int(texts.lengths[row])
-        found = np.flatnonzero(np.isin(token_ids[:room], self._ends))
-        if found.size:
-            return int(found[0]) + 1, True
+        ends = np.flatnonzero(np.isin(token_ids[:room], self._ends))
+        if ends.size:
+            return int(ends[0]) + 1, True
         return min(len(token_ids), room), len(token_ids) >= room
 
     def check(
@@ -101,5 +101,5 @@ class Stops:
         done = torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
         for criterion in criteria:
             done = done | criterion(ids, None)
-        made: npt.NDArray[np.bool_] = done.cpu().numpy()
-        return made
+        answers: npt.NDArray[np.bool_] = done.cpu().numpy()
+        return answers

@@ -21,7 +21,7 @@ _COUNTERS = {
     "draft_tokens": ("num_draft_tokens", "Tokens of the drafts that were proposed."),
     "accepted_tokens": ("num_accepted_tokens", "Drafted tokens that the model confirmed."),
 }
-_made: dict[str, Any] = {}  # of this process: prometheus_client accepts each name once
+_registered: dict[str, Any] = {}  # of this process: prometheus_client accepts each name once
 
 
 class SourceCounters:
@@ -43,7 +43,7 @@ class SourceCounters:
         self._seconds = seconds
         self._clock = clock
         self._due = clock() + seconds
-        self._told: Mapping[str, SourceStats] = {}
+        self._last: Mapping[str, SourceStats] = {}
         shared = seconds > 0 and "PROMETHEUS_MULTIPROC_DIR" in os.environ
         self._counters = _prometheus_counters() if shared else {}
 
@@ -54,7 +54,7 @@ class SourceCounters:
         self._due = self._clock() + self._seconds
         now = dict(self._stats())
         for name, stats in now.items():
-            before = self._told.get(name)
+            before = self._last.get(name)
             new = {
                 counter: getattr(stats, figure) - (getattr(before, figure) if before else 0)
                 for counter, (figure, _) in _COUNTERS.items()
@@ -71,7 +71,7 @@ class SourceCounters:
                     new["accepted_tokens"],
                     100 * new["accepted_tokens"] / max(1, new["draft_tokens"]),
                 )
-        self._told = now
+        self._last = now
 
 
 def _prometheus_counters() -> dict[str, Any]:
@@ -80,6 +80,6 @@ def _prometheus_counters() -> dict[str, Any]:
     except ImportError:  # vLLM depends on it; without vLLM nobody reads it
         return {}
     for name, (_, text) in _COUNTERS.items():
-        if name not in _made:
-            _made[name] = Counter(f"ngramspec:{name}", text, ["source"])
-    return _made
+        if name not in _registered:
+            _registered[name] = Counter(f"ngramspec:{name}", text, ["source"])
+    return _registered

@@ -34,11 +34,11 @@ BATCH_FIELDS = ("req_id_to_index", "num_prompt_tokens", "token_ids_cpu", "num_to
 def register() -> None:
     """Install the proposer if the environment asks for it; log why if that is not possible."""
     warn_of_unknown(log)  # also where nothing is asked for: the switch may be misspelt
-    wanted = os.environ.get(SWITCH, "")
-    if not wanted:
+    kind = os.environ.get(SWITCH, "")
+    if not kind:
         return
-    if wanted != "suffix":
-        log.warning("ngramspec: %s must be suffix, got %r: nothing is changed", SWITCH, wanted)
+    if kind != "suffix":
+        log.warning("ngramspec: %s must be suffix, got %r: nothing is changed", SWITCH, kind)
         return
     try:
         problem = install()
@@ -83,15 +83,15 @@ def install() -> str:
 
 def misfit(base: Any, input_batch: Any) -> str:
     """Return how vLLM differs from what the proposer expects, "" if it does not."""
-    for owner, method, known in (
+    for owner, method, expected in (
         (base, "__init__", INIT),
         (base, "propose", PROPOSE),
         (input_batch, "add_request", ADD),
     ):
-        found = tuple(inspect.signature(getattr(owner, method)).parameters)[1:]
-        if found != known:
+        names = tuple(inspect.signature(getattr(owner, method)).parameters)[1:]
+        if names != expected:
             name = f"{owner.__name__}.{method}"
-            return f"{name} takes {', '.join(found)} instead of {', '.join(known)}"
+            return f"{name} takes {', '.join(names)} instead of {', '.join(expected)}"
     source = inspect.getsource(input_batch)
     for name in BATCH_FIELDS:
         if f"self.{name}" not in source:

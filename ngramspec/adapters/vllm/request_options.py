@@ -58,10 +58,10 @@ def read_options(sampling_params: Any) -> RequestOptions:
         raise InputError(f"extra_args[{KEY!r}] must hold options by name, got {own!r}")
     flat = f"{KEY}."
     own = {**own, **{n[len(flat) :]: v for n, v in extra.items() if str(n).startswith(flat)}}
-    known = [one.name for one in fields(RequestOptions)]
+    names = [one.name for one in fields(RequestOptions)]
     for name in own:
-        if name not in known:
-            raise InputError(f"unknown option {name!r} of a request; {nearest(str(name), known)}")
+        if name not in names:
+            raise InputError(f"unknown option {name!r} of a request; {nearest(str(name), names)}")
     if type(own.get("speculate")) is int and own["speculate"] in (0, 1):
         own["speculate"] = bool(own["speculate"])  # vllm_xargs has no booleans
     return RequestOptions(**own)

@@ -113,15 +113,15 @@ def read_settings(
             processes write to is named where all ranks must draft the same, or a drafter shares
             text between requests where suffix_decoding_max_cached_requests=0 forbids it.
     """
-    given = _from_environment(os.environ if environment is None else environment)
-    given.update(_from_config(getattr(vllm_config, "additional_config", None)))
-    known = {option.name for option in fields(Options)}
-    options = Options(**{name: given.pop(name) for name in list(given) if name in known})
+    values = _from_environment(os.environ if environment is None else environment)
+    values.update(_from_config(getattr(vllm_config, "additional_config", None)))
+    names = {option.name for option in fields(Options)}
+    options = Options(**{name: values.pop(name) for name in list(values) if name in names})
     alone, drafts_here = _ranks(vllm_config.parallel_config)
     tokenizer = _tokenizer_path(vllm_config.model_config)
-    if tokenizer and "tokenizer" not in given:
-        given["tokenizer"] = tokenizer
-    params = drafter_params(options, given)
+    if tokenizer and "tokenizer" not in values:
+        values["tokenizer"] = tokenizer
+    params = drafter_params(options, values)
     keep_apart(vllm_config.speculative_config, params)
     changing = [role for own in params.values() for role in _CHANGING if role in own]
     if changing and not alone:
@@ -153,30 +153,30 @@ def drafter_params(options: Options, shared: Mapping[str, Any]) -> dict[str, dic
             would draft nothing.
     """
     names = parse_names(options.drafter, "priority")
-    known = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
-    everything = set().union(*known.values())
+    keys = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
+    everything = set().union(*keys.values())
     for key in set(shared) - everything - {"tokenizer"}:
         hint = nearest(key, sorted(everything | {one.name for one in fields(Options)}))
         raise InputError(f"unknown option {key!r} for {', '.join(names)}; {hint}")
-    made = {name: {k: v for k, v in shared.items() if k in known[name]} for name in names}
+    params = {name: {k: v for k, v in shared.items() if k in keys[name]} for name in names}
     for name, own in options.params.items():
-        if name not in made:
+        if name not in params:
             raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
-        made[name].update(own)
-    refuse_untaught("vLLM", made)
-    return made
+        params[name].update(own)
+    refuse_untaught("vLLM", params)
+    return params
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    given = {}
+    values = {}
     for name, read in _FROM_TEXT.items():
         text = environment.get(PREFIX + name.upper(), "")
         if text:
             try:
-                given[name] = read(text)
+                values[name] = read(text)
             except ValueError as error:
                 raise InputError(f"{PREFIX}{name.upper()}={text!r}: {error}") from None
-    return given
+    return values
 
 
 def _from_config(additional: Any) -> dict[str, Any]:

@@ -137,13 +137,13 @@ class BatchProposer:
             rows = rows_of.get(name, [])
             part = _part_of(rows)
             try:
-                made = group.propose(limits[part], others, tokens - group.num_rows)
+                drafts = group.propose(limits[part], others, tokens - group.num_rows)
             except Exception as error:
                 self.namespaces.fail(name, error, [keys[row] for row in rows])
                 continue
             tokens += group.num_tokens - group.num_rows
             for row in rows:
-                drafted[row] = made[row - part.start]
+                drafted[row] = drafts[row - part.start]
         self._next = tokens, len(decoding) == num and decoding == self._decoding
         self._decoding = decoding
         return drafted
@@ -151,11 +151,11 @@ class BatchProposer:
     def _rows_of(self, asks: list[RequestOptions]) -> dict[str, list[int]]:
         """Return the rows that want drafts, by namespace."""
         apart = self.settings.options.namespaces > 0
-        found: dict[str, list[int]] = {}
+        rows: dict[str, list[int]] = {}
         for row, one in enumerate(asks):
             if one.speculate:
-                found.setdefault(one.namespace if apart else "", []).append(row)
-        return found
+                rows.setdefault(one.namespace if apart else "", []).append(row)
+        return rows
 
     def _follow(
         self, batch: Any, counts: TokenIds, keys: list[str], rows_of: Mapping[str, list[int]]
@@ -202,5 +202,5 @@ def _part_of(rows: list[int]) -> slice:
 
 def suffix_proposer(base: type) -> type:
     """Return the class to put in place of vLLM's SuffixDecodingProposer `base`."""
-    said = "BatchProposer that passes vLLM's isinstance checks for its own proposer."
-    return type("NgramspecProposer", (BatchProposer, base), {"__doc__": said})
+    doc = "BatchProposer that passes vLLM's isinstance checks for its own proposer."
+    return type("NgramspecProposer", (BatchProposer, base), {"__doc__": doc})

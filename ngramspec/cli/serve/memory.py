@@ -21,8 +21,8 @@ def memory_of(target: LlamaTarget, placement: Placement) -> Memory:
     shared = settings.kv_unified and settings.slots > 1
     return Memory(
         weights=model.size_bytes,
-        context=buffers.kept,
-        context_per_slot=buffers.kept if shared else buffers.kept // settings.slots,
+        context=buffers.context,
+        context_per_slot=buffers.context if shared else buffers.context // settings.slots,
         context_shared=shared,
         compute=buffers.outputs + sum(buffers.compute.values()),
         device=_device(target, placement),

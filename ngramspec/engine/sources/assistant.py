@@ -45,10 +45,10 @@ class Assistant(MtpHeads):
     def _draft(self, slots: Sequence[int], most: dict[int, int]) -> None:
         started, calls = perf_counter_ns(), 0
         states = {slot: self._texts[slot].state for slot in slots}
-        wanted, first = list(slots), started
-        while wanted:
+        drafting, first = list(slots), started
+        while drafting:
             self._batch.clear()
-            for row, slot in enumerate(wanted):
+            for row, slot in enumerate(drafting):
                 text = self._texts[slot]
                 token = text.draft[-1] if text.draft else text.newest
                 self._batch.add(slot, text.length, np.array([token], dtype=np.int32), None, True)
@@ -57,9 +57,9 @@ class Assistant(MtpHeads):
                 after = self._heads.decode(self._batch, self._states, self._rows, 0)
             except CapacityError:
                 break  # the target's own next token has no room either: the engine makes some
-            states = {slot: after[row].copy() for row, slot in enumerate(wanted)}
-            wanted = [
-                slot for row, slot in enumerate(wanted) if self._extend(slot, row, most[slot])
+            states = {slot: after[row].copy() for row, slot in enumerate(drafting)}
+            drafting = [
+                slot for row, slot in enumerate(drafting) if self._extend(slot, row, most[slot])
             ]
             calls += 1
             if calls == 1:

@@ -123,23 +123,23 @@ class DraftModel(DraftSource):
 
     def start(self, slot: int, request: Request) -> None:
         """Take the request's namespace and p_min; text of another namespace is dropped."""
-        seq, wanted = self._sequences[slot], request.speculation
-        seq.p_min = self._p_min if wanted.p_min is None else wanted.p_min
-        if seq.namespace != wanted.namespace:
+        seq, speculation = self._sequences[slot], request.speculation
+        seq.p_min = self._p_min if speculation.p_min is None else speculation.p_min
+        if seq.namespace != speculation.namespace:
             self._cut(slot, 0)
-            seq.namespace = wanted.namespace
+            seq.namespace = speculation.namespace
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request; the model reads the prompt at the first proposal."""
         seq = self._sequences[slot]
         size = min(int(token_ids.size), seq.tokens.size)
-        known = seq.tokens[: min(seq.num_past, seq.length)]  # drafted tokens may follow
-        kept = count_right(known, token_ids[:size])
+        before = seq.tokens[: min(seq.num_past, seq.length)]  # drafted tokens may follow
+        same = count_right(before, token_ids[:size])
         seq.tokens[:size] = token_ids[:size]
         seq.length, seq.torn = size, size < token_ids.size
         seq.foreign = bool((token_ids >= self._target.vocab_size).any())
         self._drop(seq)
-        self._cut(slot, min(kept, size - 1))
+        self._cut(slot, min(same, size - 1))
         self._counts.begins += 1
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
@@ -219,16 +219,16 @@ class DraftModel(DraftSource):
         end = first + count
         if seq.torn or seq.length < end:  # a smaller context, which was full: it does not draft
             return
-        kept = seq.num_past - count if seq.num_past > end else min(seq.num_past, first)
+        num_past = seq.num_past - count if seq.num_past > end else min(seq.num_past, first)
         if seq.num_past > end and (
             self._target.no_shift or not self._target.shift(slot, first, count)
         ):
-            kept = first
+            num_past = first
         seq.tokens[first : seq.length - count] = seq.tokens[end : seq.length]
         seq.length -= count
         self._drop(seq)
-        self._cut(slot, kept)
-        seq.num_past = min(seq.num_past, kept)
+        self._cut(slot, num_past)
+        seq.num_past = min(seq.num_past, num_past)
 
     def end(self, slot: int) -> None:
         """End the request; its text stays in the cache for a next turn."""
@@ -258,13 +258,13 @@ class DraftModel(DraftSource):
         What the cache holds of them stays there, be it of the text or of the last draft.
         """
         seq = self._sequences[slot]
-        kept = min(seq.num_past, first + count_right(self._guessed(seq, first), token_ids))
+        num_past = min(seq.num_past, first + count_right(self._guessed(seq, first), token_ids))
         room = max(min(int(token_ids.size), seq.tokens.size - first), 0)
         seq.torn = room < token_ids.size or (seq.torn and first >= seq.length)
         seq.tokens[first : first + room] = token_ids[:room]
         seq.length = min(first, seq.tokens.size) + room
         self._drop(seq)
-        self._cut(slot, max(min(kept, seq.length - 1), 0))
+        self._cut(slot, max(min(num_past, seq.length - 1), 0))
 
     def _num_ends(self, slot: int) -> int:
         """Return how many of the last tokens are decoded together, before the draft."""

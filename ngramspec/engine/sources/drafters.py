@@ -91,7 +91,7 @@ class Drafters:
         if self.types:
             self.get(Speculation())
 
-    def get(self, wanted: Speculation, tenant: str = "") -> NativeSource | None:
+    def get(self, speculation: Speculation, tenant: str = "") -> NativeSource | None:
         """Return the chain for a request's settings, None when it wants no n-gram drafts.
 
         Raises:
@@ -99,29 +99,29 @@ class Drafters:
                 belongs to the engine, or one of a drafter that is not among the types.
             QuotaError: MAX_KINDS other chains of the tenant are in use.
         """
-        source, key = self.hold(wanted, tenant)
+        source, key = self.hold(speculation, tenant)
         self.release(key)
         return source
 
-    def hold(self, wanted: Speculation, tenant: str = "") -> tuple[NativeSource | None, Any]:
+    def hold(self, speculation: Speculation, tenant: str = "") -> tuple[NativeSource | None, Any]:
         """Return the chain as `get` does, and the key for `release` when the request ends.
 
         Raises:
             As get.
         """
-        types = tuple(name for name in wanted.drafters(self.types) if name in DRAFTER_NAMES)
-        if wanted.enabled:
-            _check_params(wanted.params, types)
+        types = tuple(name for name in speculation.drafters(self.types) if name in DRAFTER_NAMES)
+        if speculation.enabled:
+            _check_params(speculation.params, types)
         if not types:
             return None, None
-        own = {name: dict(given) for name, given in wanted.params.items() if given}
-        key = _kind(types, wanted.namespace, own)
+        own = {name: dict(values) for name, values in speculation.params.items() if values}
+        key = _kind(types, speculation.namespace, own)
         with self._lock:
             grown = self._count_released()
             kind = self._kinds.get(key)
             if kind is None:
                 leaving = self._leaving(tenant)
-                kind = self._kinds[key] = self._make(types, own, wanted.namespace, tenant)
+                kind = self._kinds[key] = self._make(types, own, speculation.namespace, tenant)
                 if leaving is not None:  # not before: settings that are refused cost nothing
                     self._drop(leaving)
                 grown = True
@@ -143,8 +143,8 @@ class Drafters:
     @property
     def dynamic_file(self) -> DynamicFile | None:
         """The file behind the dynamic cache of ngram-cache, None when there is none."""
-        given = self._params.get("ngram-cache", {}).get("dynamic")
-        return given if isinstance(given, DynamicFile) else None
+        dynamic = self._params.get("ngram-cache", {}).get("dynamic")
+        return dynamic if isinstance(dynamic, DynamicFile) else None
 
     def pools(self) -> dict[str, HashPool]:
         """Return all ngram-mod pools by namespace."""
@@ -194,7 +194,7 @@ class Drafters:
 
     def shared_bytes(self) -> dict[str, int]:
         """Return by default drafter the memory of the pool, caches and index that "" has."""
-        found: dict[str, tuple[Any, ...]] = {
+        shared: dict[str, tuple[Any, ...]] = {
             "ngram-mod": (self.pool(),),
             "ngram-cache": (
                 self._given("ngram-cache", "static"),
@@ -203,7 +203,7 @@ class Drafters:
             "suffix": (self.suffix_pool(), self._given("suffix", "static")),
             "recycle": (self.successor_pool(),),
         }
-        return {name: sum(map(_nbytes, found.get(name, ()))) for name in self.types}
+        return {name: sum(map(_nbytes, shared.get(name, ()))) for name in self.types}
 
     def slot_bytes(self) -> int:
         """Return the memory of the histories and indexes of the default drafters now."""
@@ -243,11 +243,11 @@ class Drafters:
         params = {name: {**self._params.get(name, {}), **own.get(name, {})} for name in types}
         try:
             self._pools.join(params, namespace)
-            made = create_drafter(types, slots=self._slots, params=params, order="given")
+            drafter = create_drafter(types, slots=self._slots, params=params, order="given")
         except BaseException:
             self._forget_pools()
             raise
-        return _Kind(NativeSource(made), tenant, namespace, made.nbytes)
+        return _Kind(NativeSource(drafter), tenant, namespace, drafter.nbytes)
 
     def _count_released(self) -> bool:
         """Count the requests that ended; True when one of their chains has grown."""
@@ -318,7 +318,7 @@ class Drafters:
 
 def _kind(types: tuple[str, ...], namespace: str, own: Params) -> tuple[Any, ...]:
     """Return the key of the chain for these settings, hashable even where values are lists."""
-    settings = sorted((name, sorted(given.items())) for name, given in own.items())
+    settings = sorted((name, sorted(values.items())) for name, values in own.items())
     return types, namespace, repr(settings)
 
 
@@ -332,12 +332,12 @@ def _check_params(params: Params, types: Sequence[str]) -> None:
     for name, own in params.items():
         if name not in CONFIGS:
             raise InputError(f"unknown drafter {name!r}; {nearest(name, CONFIGS)}")
-        known = [field.name for field in fields(CONFIGS[name]) if field.name not in OWNED]
+        names = [field.name for field in fields(CONFIGS[name]) if field.name not in OWNED]
         if not isinstance(own, Mapping):
             raise InputError(f"the parameters of {name} must be a mapping, got {own!r}")
         for key in own:
-            if key not in known:
-                raise InputError(f"a request cannot set {key!r} of {name}; {nearest(key, known)}")
+            if key not in names:
+                raise InputError(f"a request cannot set {key!r} of {name}; {nearest(key, names)}")
         CONFIGS[name](**own)
         if own and name not in types:
             raise InputError(f"parameters of {name} need it in types, got {','.join(types)}")

@@ -77,14 +77,14 @@ class _Verified:
     first: Position of the first one.
     branches: A bit for each branch of a tree that the token belongs to.
     branch: The one that was right.
-    kept: How many of its tokens stay.
+    count: How many of its tokens stay.
     """
 
     first: int
     tokens: TokenIds
     states: States
     branches: npt.NDArray[np.uint32]
-    kept: int
+    count: int
     branch: int = 0
 
 
@@ -95,7 +95,7 @@ class Text:
     The entry at position p is made of token p and the state after token p - 1, so the heads can
     read one token more than the target: the newest.
 
-    said: Tokens of the request, the newest included, which may be more than the target holds.
+    total: Tokens of the request, the newest included, which may be more than the target holds.
     length: Tokens that the target holds for good.
     state: After the last of them; zeros where it is not known.
     newest: The token that comes next, -1 = not known.
@@ -107,7 +107,7 @@ class Text:
 
     state: States
     p_min: float
-    said: int = 0
+    total: int = 0
     length: int = 0
     newest: int = -1
     read: int = 0
@@ -195,13 +195,13 @@ class MtpHeads(DraftSource):
         self._failure: Exception | None = None
         self.follow(True)
 
-    def follow(self, wanted: bool) -> None:
+    def follow(self, active: bool) -> None:
         """Follow the target, or rest: then no decode costs more, and nothing is drafted."""
-        self.max_draft = self._n_max if wanted else 0
-        if wanted:
+        self.max_draft = self._n_max if active else 0
+        if active:
             for slot in range(len(self._texts)):
                 self._forget(slot, 0)
-        self._heads.listen(self if wanted else None)
+        self._heads.listen(self if active else None)
 
     # What the target tells.
 
@@ -236,15 +236,15 @@ class MtpHeads(DraftSource):
                 self._forget(slot, first)
                 if sure:
                     text.state = states[here][-1].copy()
-            kept = int(rows.size)
-            text.verified = _Verified(first, tokens[rows], states[rows], branches[rows], kept)
+            count = int(rows.size)
+            text.verified = _Verified(first, tokens[rows], states[rows], branches[rows], count)
 
     def truncated(self, slot: int, length: int) -> None:
         """Follow the target, which has removed a sequence's tokens from `length` on."""
         text = self._texts[slot]
         verified = text.verified
         if verified is not None and length > verified.first:
-            verified.kept = min(verified.kept, length - verified.first)
+            verified.count = min(verified.count, length - verified.first)
             return
         text.verified = None
         self._cut(text, length)
@@ -289,17 +289,17 @@ class MtpHeads(DraftSource):
 
     def shift(self, slot: int, first: int, count: int) -> None:
         """Count the tokens that the context has discarded; the target has told which they are."""
-        self._texts[slot].said -= count
+        self._texts[slot].total -= count
 
     def start(self, slot: int, request: Request) -> None:
         """Take the request's p_min; what the heads hold follows the target's cache."""
-        wanted = request.speculation.p_min
-        self._texts[slot].p_min = self._p_min if wanted is None else wanted
+        p_min = request.speculation.p_min
+        self._texts[slot].p_min = self._p_min if p_min is None else p_min
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request: the target has read its prompt."""
         text = self._texts[slot]
-        text.newest, text.said = -1, int(token_ids.size)
+        text.newest, text.total = -1, int(token_ids.size)
         self._counts.begins += 1
 
     def propose(self, slots: Sequence[int], limits: Sequence[int]) -> list[TokenIds]:
@@ -356,7 +356,7 @@ class MtpHeads(DraftSource):
         self._counts.judged(text.sent, min(num_accepted, right))
         if token_ids.size:
             text.newest = int(token_ids[-1])
-            text.said += int(token_ids.size)
+            text.total += int(token_ids.size)
         text.draft, text.claims, text.sent = [], [], 0
 
     def end(self, slot: int) -> None:
@@ -376,7 +376,7 @@ class MtpHeads(DraftSource):
         verified, text.verified = text.verified, None
         if verified is None:
             return
-        rows = np.flatnonzero(verified.branches >> verified.branch & 1)[: verified.kept]
+        rows = np.flatnonzero(verified.branches >> verified.branch & 1)[: verified.count]
         if not rows.size:
             return
         self._take(text, verified.tokens[rows], verified.states[rows])
@@ -409,11 +409,11 @@ class MtpHeads(DraftSource):
         position = text.length - text.num_unread  # of the first unread token
         unread = []
         for tokens, before in text.unread:
-            kept = min(max(length - position, 0), int(tokens.size))
-            if kept:
-                unread.append((tokens[:kept], before[:kept]))
-            if kept < tokens.size and position + kept == length:
-                state = before[kept].copy()
+            count = min(max(length - position, 0), int(tokens.size))
+            if count:
+                unread.append((tokens[:count], before[:count]))
+            if count < tokens.size and position + count == length:
+                state = before[count].copy()
             position += int(tokens.size)
         text.unread = unread
         text.length = length
@@ -434,7 +434,7 @@ class MtpHeads(DraftSource):
         text = self._texts[slot]
         return (
             # A state that was brought back is of a text that lacks accepted tokens.
-            text.length == text.said - 1
+            text.length == text.total - 1
             and 0 <= text.newest < self._heads.vocab_size
             and text.length + self._n_max < self._heads.context_size
         )
@@ -518,11 +518,11 @@ class MtpHeads(DraftSource):
         first, calls = perf_counter_ns(), 0
         while True:
             after = {slot: states[row].copy() for slot, row in going.items()}
-            wanted = [slot for slot, row in going.items() if self._extend(slot, row, most[slot])]
-            if not wanted:
+            drafting = [slot for slot, row in going.items() if self._extend(slot, row, most[slot])]
+            if not drafting:
                 break
             self._batch.clear()
-            for slot in wanted:
+            for slot in drafting:
                 text = self._texts[slot]
                 token = np.array(text.draft[-1:], dtype=np.int32)
                 self._add(slot, text.held, token, after[slot][None], True)
@@ -544,12 +544,12 @@ class MtpHeads(DraftSource):
         self._read(slots)
         read = perf_counter_ns()
         chains = {slot: [self._texts[slot].state] for slot in slots}
-        wanted, first = list(slots), read
+        drafting, first = list(slots), read
         for head in range(self._n_max):
-            if not wanted:
+            if not drafting:
                 break
             self._batch.clear()
-            for slot in wanted:
+            for slot in drafting:
                 text = self._texts[slot]
                 self._heads.truncate(slot, text.length)  # the head before has written there
                 tokens = np.array([text.newest, *text.draft], dtype=np.int32)
@@ -561,9 +561,9 @@ class MtpHeads(DraftSource):
             if head == 0:
                 first = perf_counter_ns()
             rows = self._last_rows()
-            for slot in wanted:
+            for slot in drafting:
                 chains[slot].append(states[rows[slot]].copy())
-            wanted = [slot for slot in wanted if self._extend(slot, rows[slot], most[slot])]
+            drafting = [slot for slot in drafting if self._extend(slot, rows[slot], most[slot])]
         ended = perf_counter_ns()
         if num_read:
             self._times.read.note(1e-9 * (read - started) / num_read)

@@ -49,8 +49,8 @@ class Pools:
         if "ngram-cache" in params and namespace:
             cache = params["ngram-cache"]
             if cache.pop("dynamic", None) is not None:
-                made = NgramCache(max_ngrams=NAMESPACE_NGRAMS)
-                cache["dynamic"] = self._dynamic.setdefault(namespace, made)
+                dynamic = NgramCache(max_ngrams=NAMESPACE_NGRAMS)
+                cache["dynamic"] = self._dynamic.setdefault(namespace, dynamic)
 
     def forget(self, used: Collection[str]) -> None:
         """Drop the pools of all namespaces but "" and those in use."""
@@ -79,13 +79,13 @@ class Pools:
         return {**params, "pool": pool}
 
     def _with_suffix(self, params: dict[str, Any], namespace: str) -> dict[str, Any]:
-        given = params.pop("pool", None)
+        own = params.pop("pool", None)
         capacity = params.pop("capacity", SuffixConfig.capacity)
         pool = self.suffix.get(namespace)
         if pool is None:
             if namespace:
-                given, capacity = None, min(capacity, NAMESPACE_TOKENS)
-            pool = self.suffix[namespace] = given or SuffixPool(capacity)
+                own, capacity = None, min(capacity, NAMESPACE_TOKENS)
+            pool = self.suffix[namespace] = own or SuffixPool(capacity)
         return {**params, "pool": pool}
 
     def _with_recycle(self, params: dict[str, Any], namespace: str) -> dict[str, Any]:

@@ -47,9 +47,9 @@ class PredictionSource(DraftSource):
         """Start the request."""
         start = token_ids[-MATCH:]
         prediction = self._predictions.pop(slot, NO_TOKENS)
-        known = np.concatenate([start, prediction, BORDER])
-        self._lengths[slot], self._newest[slot] = len(known), start
-        self._drafter.begin(slot, np.concatenate([known, start]))
+        text = np.concatenate([start, prediction, BORDER])
+        self._lengths[slot], self._newest[slot] = len(text), start
+        self._drafter.begin(slot, np.concatenate([text, start]))
 
     def draft(self, slot: int, limit: int) -> TokenIds:
         """Draft what follows in the prediction."""

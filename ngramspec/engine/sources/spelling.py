@@ -117,12 +117,12 @@ class Speller:
             return self._alone(text)
         ids, ends = self.tokenize(head + text, begins=False)
         index = bisect_right(ends, len(head))
-        made = ids[index:]
+        tokens = ids[index:]
         if (ends[index - 1] if index else 0) < len(head):
             if index == len(ids):
                 return []
-            made = [*self._alone(text[: ends[index] - len(head)]), *made[1:]]
-        return made if self.spell(made) == text else self._alone(text)
+            tokens = [*self._alone(text[: ends[index] - len(head)]), *tokens[1:]]
+        return tokens if self.spell(tokens) == text else self._alone(text)
 
     def splits(self, context: Sequence[int], text: bytes) -> bool:
         """Return whether a text after others has tokens of its own in the whole text.
@@ -166,16 +166,16 @@ class Speller:
         while size < len(text) and text[size] & 0xC0 == 0x80:
             size += 1
         rest = text[size:]
-        found = [self._bytes.get(byte, -1) for byte in text[:size]]
+        tokens = [self._bytes.get(byte, -1) for byte in text[:size]]
         try:
             rest.decode()
         except UnicodeDecodeError:
-            found += [self._bytes.get(byte, -1) for byte in rest]
+            tokens += [self._bytes.get(byte, -1) for byte in rest]
         else:
-            found += self.tokenize(rest, begins=False)[0] if rest else []
-        if -1 in found or self.spell(found) != text:
+            tokens += self.tokenize(rest, begins=False)[0] if rest else []
+        if -1 in tokens or self.spell(tokens) != text:
             return []
-        return found
+        return tokens
 
     @cached_property
     def _bytes(self) -> dict[int, int]:
@@ -188,10 +188,10 @@ class Speller:
 
     def _tokenize(self, text: bytes) -> list[int]:
         self.num_bytes += len(text)
-        made: list[int] = self._vocabulary.tokenize(
+        ids: list[int] = self._vocabulary.tokenize(
             text.decode(), add_special=False, parse_special=True
         ).tolist()
-        return made
+        return ids
 
     def _ends(self, ids: Sequence[int], text: bytes) -> list[int]:
         """Return where each token ends in a text that they spell, but for spaces.
@@ -241,7 +241,7 @@ class Exchange:
         """Return the text with all strings exchanged."""
         if not self._new:
             return text
-        return self._pattern.sub(lambda found: self._new[found[0]], text)
+        return self._pattern.sub(lambda match: self._new[match[0]], text)
 
     def settled(self, text: bytes) -> int:
         """Return how many bytes of a text are exchanged the same way, whatever comes after it."""
@@ -249,10 +249,10 @@ class Exchange:
             return len(text)
         sure = max(len(text) - self._longest + 1, 0)  # a string from here on may be a longer one
         done = 0
-        for found in self._pattern.finditer(text):
-            if found.start() >= sure:
+        for match in self._pattern.finditer(text):
+            if match.start() >= sure:
                 return max(done, sure)
-            done = found.end()
+            done = match.end()
         return max(done, sure)
 
     def apply_to(self, text: bytes, places: Sequence[int]) -> tuple[bytes, list[int]]:
@@ -269,18 +269,18 @@ class Exchange:
         text = text[: len(text) - self._begun(text)]
         if not self._new:
             return text, [min(place, len(text)) for place in places]
-        made, moved, done = bytearray(), list[int](), 0
-        for found in [*self._pattern.finditer(text), None]:
-            start, end = found.span() if found else (len(text), len(text) + 1)
+        exchanged, moved, done = bytearray(), list[int](), 0
+        for match in [*self._pattern.finditer(text), None]:
+            start, end = match.span() if match else (len(text), len(text) + 1)
             while len(moved) < len(places) and places[len(moved)] < start:
-                moved.append(len(made) + places[len(moved)] - done)
-            made += text[done:start]
-            while len(moved) < len(places) and (found is None or places[len(moved)] < end):
-                moved.append(len(made))
-            if found:
-                made += self._new[found[0]]
+                moved.append(len(exchanged) + places[len(moved)] - done)
+            exchanged += text[done:start]
+            while len(moved) < len(places) and (match is None or places[len(moved)] < end):
+                moved.append(len(exchanged))
+            if match:
+                exchanged += self._new[match[0]]
             done = end
-        return bytes(made), moved
+        return bytes(exchanged), moved
 
     def _begun(self, text: bytes) -> int:
         """Return the length of the longest end of a text that a string begins with."""

@@ -30,7 +30,7 @@ class _Text:
     """What a slot said, in the target's tokens.
 
     ids: Prompt and emitted tokens, `length` of them.
-    known: How many of them the translation holds.
+    translated: How many of them the translation holds.
     fresh: It holds others after these, or none: it is made anew.
     rough: It lost a part, and perhaps some bytes beside it.
     changed: Tokens of the model's sequence from here on are not those of the translation.
@@ -42,14 +42,14 @@ class _Text:
     """
 
     __slots__ = (
-        "before", "changed", "claims", "draft", "ends", "fresh", "ids", "known", "length", "most",
-        "partial", "rough", "translation", "usual",
+        "before", "changed", "claims", "draft", "ends", "fresh", "ids", "length", "most",
+        "partial", "rough", "translated", "translation", "usual",
     )  # fmt: skip
 
     def __init__(self, size: int, translation: Translation) -> None:
         self.ids: TokenIds = np.zeros(size, dtype=np.int32)
         self.translation = translation
-        self.length = self.known = self.changed = self.ends = self.most = self.usual = 0
+        self.length = self.translated = self.changed = self.ends = self.most = self.usual = 0
         self.fresh, self.rough = True, False
         self.before: TokenIds = NO_TOKENS
         self.partial = b""
@@ -95,18 +95,18 @@ class TranslatedDraftModel(DraftModel):
         if self._sequences[slot].namespace != request.speculation.namespace:
             text = self._texts[slot]
             text.translation.clear()
-            text.length = text.known = text.changed = 0
+            text.length = text.translated = text.changed = 0
         super().start(slot, request)
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request; its prompt is translated and read at the first proposal."""
         text = self._texts[slot]
         size = min(int(token_ids.size), text.ids.size)
-        same = count_right(text.ids[: text.known], token_ids[:size])
-        text.fresh = text.fresh or text.rough or same < text.known
+        same = count_right(text.ids[: text.translated], token_ids[:size])
+        text.fresh = text.fresh or text.rough or same < text.translated
         text.ids[:size] = token_ids[:size]
         text.length = size
-        text.known = same
+        text.translated = same
         text.draft, text.claims = NO_TOKENS, []
         self._counts.begins += 1
 
@@ -118,8 +118,11 @@ class TranslatedDraftModel(DraftModel):
     def backlog(self, slot: int) -> float:
         """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
         text, seq = self._texts[slot], self._sequences[slot]
-        times = len(text.translation) / text.known if text.known and not text.fresh else self._ratio
-        return self._backlog(int(text.length * times) - min(seq.num_past, int(text.known * times)))
+        times = self._ratio
+        if text.translated and not text.fresh:
+            times = len(text.translation) / text.translated
+        past = min(seq.num_past, int(text.translated * times))
+        return self._backlog(int(text.length * times) - past)
 
     def confidence(self, slot: int) -> npt.NDArray[np.float32]:
         """Return the probability of each token of the last draft."""
@@ -145,8 +148,8 @@ class TranslatedDraftModel(DraftModel):
         if not text.fresh:
             self._translate(slot, NO_TOKENS)
             spell = self._translator.spell
-            kept = spell(text.ids[:first], True), spell(text.ids[end : text.length], False)
-            here, lost = text.translation.discard(*kept)
+            sides = spell(text.ids[:first], True), spell(text.ids[end : text.length], False)
+            here, lost = text.translation.discard(*sides)
             text.rough = True
             if self._sequences[slot].length != len(text.translation) + lost:
                 text.changed = min(text.changed, here)  # a smaller context, which was full
@@ -155,7 +158,7 @@ class TranslatedDraftModel(DraftModel):
                 text.changed = len(text.translation)
         text.ids[first : text.length - count] = text.ids[end : text.length].copy()
         text.length -= count
-        text.known = max(text.known - count, 0)
+        text.translated = max(text.translated - count, 0)
 
     def end(self, slot: int) -> None:
         """End the request; its text stays in the cache for a next turn."""
@@ -176,21 +179,21 @@ class TranslatedDraftModel(DraftModel):
     def _translate(self, slot: int, before: TokenIds) -> None:
         """Translate what is new, then what others drafted, and give it to the model."""
         text, spell = self._texts[slot], self._translator.spell
-        made, words = text.translation, text.ids[: text.length]
+        translation, words = text.translation, text.ids[: text.length]
         if text.fresh:
-            changed = made.replace(spell(words, True))
+            changed = translation.replace(spell(words, True))
         else:
-            changed = made.append(spell(words[text.known :], text.known == 0))
+            changed = translation.append(spell(words[text.translated :], text.translated == 0))
         text.changed = min(text.changed, changed)
         text.rough = text.rough and not text.fresh
-        text.fresh, text.known = False, text.length
-        first, text.partial = text.changed, made.partial
+        text.fresh, text.translated = False, text.length
+        first, text.partial = text.changed, translation.partial
         if before.size:
-            changed, tail, text.partial = made.preview(spell(before, False))
+            changed, tail, text.partial = translation.preview(spell(before, False))
             first = min(first, changed)
-            ids = np.concatenate([made.ids(first)[: changed - first], tail])
+            ids = np.concatenate([translation.ids(first)[: changed - first], tail])
         else:
-            changed, ids = len(made), made.ids(first)
+            changed, ids = len(translation), translation.ids(first)
         self._rewrite(slot, first, ids)
         text.changed = changed
         seq = self._sequences[slot]
@@ -282,15 +285,15 @@ class TranslatedDraftModel(DraftModel):
         goes_on = super()._extend(slot, row, most)
         text, draft = self._texts[slot], self._sequences[slot].draft
         if goes_on and text.partial:
-            said = self._translator.draft.spell(draft[: len(text.partial)])
-            if not said.startswith(text.partial) and not text.partial.startswith(said):
+            spelled = self._translator.draft.spell(draft[: len(text.partial)])
+            if not spelled.startswith(text.partial) and not text.partial.startswith(spelled):
                 return False
         if not goes_on or len(draft) < text.usual:
             return goes_on
-        made = self._drafted_text(slot)[0]
+        tokens = self._drafted_text(slot)[0]
         # What comes next tells whether the last token is whole.
-        return len(made) < text.most or (
-            len(made) <= text.most + MOST_AFTER and self._translator.may_grow(made, text.most)
+        return len(tokens) < text.most or (
+            len(tokens) <= text.most + MOST_AFTER and self._translator.may_grow(tokens, text.most)
         )
 
     def _drafted_text(self, slot: int) -> tuple[list[int], list[float]]:
@@ -305,11 +308,11 @@ class TranslatedDraftModel(DraftModel):
         """Return the slot's draft in the target's tokens."""
         if not self._sequences[slot].draft:
             return NO_TOKENS
-        made, chances = self._drafted_text(slot)
-        made, chances = made[:most], chances[:most]
-        if len(made) < max(1, self._n_min):
+        tokens, chances = self._drafted_text(slot)
+        tokens, chances = tokens[:most], chances[:most]
+        if len(tokens) < max(1, self._n_min):
             return NO_TOKENS
         text = self._texts[slot]
-        text.draft, text.claims = np.array(made, dtype=np.int32), chances
-        self._sequences[slot].sent = len(made)
+        text.draft, text.claims = np.array(tokens, dtype=np.int32), chances
+        self._sequences[slot].sent = len(tokens)
         return text.draft

@@ -303,8 +303,8 @@ class Translator:
 
         Cost: a look at every token of both, once.
         """
-        known, own = self.draft.pieces(), self.target.pieces()
-        more = (piece for piece in own if piece not in known)
+        theirs, own = self.draft.pieces(), self.target.pieces()
+        more = (piece for piece in own if piece not in theirs)
         starts = (piece[:size] for piece in more for size in range(1, len(piece)))
         return {own[start] for start in starts if start in own}
 
@@ -341,18 +341,18 @@ class Translator:
             return [], []
         starts = [start - len(partial) for start in starts]
         text = text[len(partial) :]
-        made = self.target.after(context.tolist(), text) if text else []
+        tokens = self.target.after(context.tolist(), text) if text else []
         ends, size = list[int](), 0
-        for token in made:
+        for token in tokens:
             size += len(self.target.piece(token))
             ends.append(size)
-        chances = [1.0] * len(made)
+        chances = [1.0] * len(tokens)
         for index, (start, claim) in enumerate(zip(starts, claims, strict=True)):
             after = starts[index + 1] if index + 1 < len(starts) else size
             place = bisect_right(ends, max(start, 0))
             if place < len(chances) and after > 0:  # the text is not known yet
                 chances[place] *= claim
-        return made, chances
+        return tokens, chances
 
 
 def _common(one: bytes, other: bytes) -> int:
@@ -369,12 +369,12 @@ def check_texts(speller: Speller, whose: str) -> None:
     """
     probe = PROBE.encode()
     try:
-        made = speller.spell(speller.tokenize(probe, begins=True)[0])
+        spelled = speller.spell(speller.tokenize(probe, begins=True)[0])
     except BackendError as error:
-        made = str(error).encode()
-    if made not in (probe, b" " + probe):
-        found = made.decode("utf-8", "replace")
+        spelled = str(error).encode()
+    if spelled not in (probe, b" " + probe):
+        text = spelled.decode("utf-8", "replace")
         raise BackendError(
-            f"the {whose} vocabulary changes texts, such as {PROBE!r} to {found!r}: no draft can "
+            f"the {whose} vocabulary changes texts, such as {PROBE!r} to {text!r}: no draft can "
             "go from one model to the other; use a draft model of the target's family"
         )

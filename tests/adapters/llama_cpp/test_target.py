@@ -309,8 +309,8 @@ def test_a_follower_that_raises_is_told_no_more(open_target: Open, call: str) ->
     follows: list[bool] = []
 
     class Failing:
-        def follow(self, wanted: bool) -> None:
-            follows.append(wanted)
+        def follow(self, active: bool) -> None:
+            follows.append(active)
             raise RuntimeError("follow")
 
         def __getattr__(self, name: str) -> Callable[..., None]:

@@ -58,16 +58,16 @@ class BuiltinTemplate:
         size = 1024 + 2 * sum(len(role) + len(content) for role, content in pairs)
         while True:
             buffer = ctypes.create_string_buffer(size)
-            made = int(
+            length = int(
                 self._lib.llama_chat_apply_template(
                     self._name, chat, len(pairs), starts, buffer, size
                 )
             )
-            if made < 0:
+            if length < 0:
                 raise InputError("llama.cpp cannot write these messages in its chat template")
-            if made <= size:
-                return buffer.raw[:made].decode("utf-8", "replace")
-            size = made
+            if length <= size:
+                return buffer.raw[:length].decode("utf-8", "replace")
+            size = length
 
 
 def _bytes(value: Any) -> bytes:

@@ -68,11 +68,11 @@ def capabilities_of(template: str) -> Capabilities:
     Cost: up to nine renderings of a few messages, each within the limits of the sandbox.
     """
     render = functools.partial(_Probing().render, template)
-    made = {**_contents(render), "supports_system_role": _system_role(render)}
-    made |= _tools(render)
-    made["supports_preserve_reasoning"] = _preserved_reasoning(render)
-    made["supports_reasoning_effort"] = _reasoning_effort(render)
-    return Capabilities(**made)
+    flags = {**_contents(render), "supports_system_role": _system_role(render)}
+    flags |= _tools(render)
+    flags["supports_preserve_reasoning"] = _preserved_reasoning(render)
+    flags["supports_reasoning_effort"] = _reasoning_effort(render)
+    return Capabilities(**flags)
 
 
 class _Seen:
@@ -180,26 +180,26 @@ class _Probing(Sandbox):
 
 def watched(value: Any) -> Any:
     """Return a copy of JSON data that notes what is done with it."""
-    made: Any = value
+    copy: Any = value
     if isinstance(value, str):
-        made = _Text(value)
+        copy = _Text(value)
     elif isinstance(value, dict):
-        made = _Object((name, watched(part)) for name, part in value.items())
+        copy = _Object((name, watched(part)) for name, part in value.items())
     elif isinstance(value, list):
-        made = _List(map(watched, value))
-    if isinstance(made, _Seen):
-        made.reset()
-    return made
+        copy = _List(map(watched, value))
+    if isinstance(copy, _Seen):
+        copy.reset()
+    return copy
 
 
 def _note_all(value: Any) -> None:
     """Note that a value and all that it holds are read."""
-    left, known = [value], set()
+    left, seen = [value], set()
     while left:
         part = left.pop()
-        if id(part) in known:
+        if id(part) in seen:
             continue
-        known.add(id(part))
+        seen.add(id(part))
         if isinstance(part, _Seen):
             part.used = True
         if isinstance(part, dict):
@@ -244,43 +244,43 @@ def _calls(arguments: Any, count: int) -> list[Any]:
         for number in range(count)
     ]
     answer = {"role": "tool", "content": "Tool response", "tool_call_id": "call00001"}
-    said = {"role": "assistant", "content": "the tool said so"}
-    return [USER, {"role": "assistant", "content": "", "tool_calls": calls}, answer, said, USER]
+    reply = {"role": "assistant", "content": "the tool said so"}
+    return [USER, {"role": "assistant", "content": "", "tool_calls": calls}, answer, reply, USER]
 
 
 def _tools(render: Render) -> dict[str, bool]:
     """Return what the template does with tools and calls."""
-    made = dict.fromkeys(("supports_tools", "supports_tool_calls"), True)
+    flags = dict.fromkeys(("supports_tools", "supports_tool_calls"), True)
     objects = False
     text, values = render(_calls({"arg": "value"}, 1), TOOLS)
     if text is not None:
-        calls = _read_tools(values, made)
+        calls = _read_tools(values, flags)
         if calls.used:
             objects = bool(calls[0]["function"]["arguments"]["arg"].used)
     if not objects:
         text, values = render(_calls('{"arg": "value"}', 1), TOOLS)
         if text is None:
-            made = dict.fromkeys(made, False)
+            flags = dict.fromkeys(flags, False)
         else:
-            _read_tools(values, made)
+            _read_tools(values, flags)
     arguments: Any = {"arg": "value"} if objects else '{"arg": "value"}'
     text, values = render(_calls(arguments, 2), TOOLS)
     second = values["messages"][1]["tool_calls"][1]["function"]
     parallel = text is not None and second.used
     return {
-        **made,
+        **flags,
         "supports_object_arguments": objects,
         "supports_parallel_tool_calls": parallel,
     }
 
 
-def _read_tools(values: dict[str, Any], made: dict[str, bool]) -> Any:
-    """Note in `made` what a rendering did not read; return the calls."""
+def _read_tools(values: dict[str, Any], flags: dict[str, bool]) -> Any:
+    """Note in `flags` what a rendering did not read; return the calls."""
     calls = values["messages"][1]["tool_calls"]
     if not values["tools"][0]["function"]["name"].used:
-        made["supports_tools"] = False
+        flags["supports_tools"] = False
     if not calls.used:
-        made["supports_tool_calls"] = False
+        flags["supports_tool_calls"] = False
     return calls
 
 

@@ -33,8 +33,8 @@ class Begun:
             return f"{self.start}{content or ''}"
         if self.empty is not None and not reasoning:
             return f"{self.start}{self.empty}{content or ''}"
-        made = f"{self.start}{self.think}{reasoning}"
-        return made if content is None else f"{made}{self.answer}{content}"
+        text = f"{self.start}{self.think}{reasoning}"
+        return text if content is None else f"{text}{self.answer}{content}"
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ def _results_in_order(messages: list[Message]) -> list[Message]:
 
 def _turns_with_results(messages: list[Message]) -> list[Message]:
     """Return messages in which calls, their results and the answer after them are one (Gemma 4)."""
-    made: list[Message] = []
+    turns: list[Message] = []
     place = 0
     while place < len(messages):
         message = messages[place]
         place += 1
         if message.get("role") != "assistant" or not message.get("tool_calls"):
-            made.append(message)
+            turns.append(message)
             continue
         turn: Message = {"role": "assistant", "tool_calls": message["tool_calls"]}
         names = [call.get("function", {}).get("name", "") for call in message["tool_calls"]]
@@ -154,8 +154,8 @@ def _turns_with_results(messages: list[Message]) -> list[Message]:
                 place += 1
         if isinstance(thought := message.get("reasoning_content"), str):
             turn["reasoning_content"] = thought
-        made.append(turn)
-    return made
+        turns.append(turn)
+    return turns
 
 
 def trimmed(messages: list[Message]) -> list[Message]:
@@ -249,13 +249,13 @@ def opening(
         reasoning: As far as it goes.
         content: As far as it goes; None: only the reasoning has begun.
     """
-    made = family.begun.text(reasoning, content).replace(GENERATION, generation, 1)
+    text = family.begun.text(reasoning, content).replace(GENERATION, generation, 1)
     if family.turn and prompt.endswith(family.turn[0]):
-        return family.turn[1] + made
-    return made
+        return family.turn[1] + text
+    return text
 
 
 def shaped(family: Family | None, messages: Sequence[Message]) -> list[Message]:
     """Return messages as the family wants them; it may change those given."""
-    made = list(messages)
-    return family.shape(made) if family and family.shape else made
+    copies = list(messages)
+    return family.shape(copies) if family and family.shape else copies

@@ -25,31 +25,31 @@ def messages_for(
     Raises:
         InputError: Arguments of a call are not JSON.
     """
-    made: list[Message] = [copied(message) for message in messages]
-    for message in made:
+    copies: list[Message] = [copied(message) for message in messages]
+    for message in copies:
         if message.get("role") == "developer" and not keeps_developer:
             message["role"] = "system"
-    if made and made[0].get("role") == "system" and not can.supports_system_role:
-        made = _without_system(made)
-    for message in made:
+    if copies and copies[0].get("role") == "system" and not can.supports_system_role:
+        copies = _without_system(copies)
+    for message in copies:
         if can.supports_object_arguments:
             _parse_arguments(message)
-    return [with_contents(message, can) for message in made]
+    return [with_contents(message, can) for message in copies]
 
 
 def with_contents(message: Mapping[str, Any], can: Capabilities) -> Message:
     """Return a message whose content is a text or a list of parts, as the template takes it."""
-    made = dict(message)
-    if "content" not in made and "tool_calls" not in made:
-        return made
-    content = made.get("content")
-    made["content"] = content = "" if content is None else content
+    copy = dict(message)
+    if "content" not in copy and "tool_calls" not in copy:
+        return copy
+    content = copy.get("content")
+    copy["content"] = content = "" if content is None else content
     if isinstance(content, str):
         if can.supports_typed_content and not can.supports_string_content:
-            made["content"] = [{"type": "text", "text": content}]
+            copy["content"] = [{"type": "text", "text": content}]
     elif can.supports_string_content and not can.supports_typed_content:
-        made["content"] = text_of(content)
-    return made
+        copy["content"] = text_of(content)
+    return copy
 
 
 def text_of(content: Any, between: str = "\n") -> str:

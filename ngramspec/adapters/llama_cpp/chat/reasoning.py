@@ -64,9 +64,8 @@ def think_tags(template: str, can: Capabilities, render: Render) -> ThinkTags:
 
     Cost: up to six renderings of a few messages.
     """
-    known = _known(template)
-    if known:
-        return known
+    if tags := _known(template):
+        return tags
     tags = _of_answers(render) or ThinkTags()
     tags = _of_prompts(render, tags)
     if can.supports_tool_calls:
@@ -89,17 +88,17 @@ def _known(template: str) -> ThinkTags | None:
 
 def _around(text: str) -> ThinkTags | None:
     """Return the tags around the example's reasoning, None if it is not between any."""
-    if found := _AROUND.search(text):
-        return ThinkTags(*found.groups())
-    found = _AFTER.search(text)
-    return ThinkTags("", found[1]) if found else None
+    if match := _AROUND.search(text):
+        return ThinkTags(*match.groups())
+    match = _AFTER.search(text)
+    return ThinkTags("", match[1]) if match else None
 
 
 def _of_answers(render: Render) -> ThinkTags | None:
     """Return the tags of an earlier answer with reasoning."""
     plain = render([USER, SAID], [], False, True)
-    made = render([USER, {**SAID, "reasoning_content": THOUGHT}], [], False, True)
-    return None if plain is None or made is None else _around(made)
+    thinking = render([USER, {**SAID, "reasoning_content": THOUGHT}], [], False, True)
+    return None if plain is None or thinking is None else _around(thinking)
 
 
 def _of_prompts(render: Render, tags: ThinkTags) -> ThinkTags:
@@ -131,10 +130,10 @@ def _of_calls(render: Render, tags: ThinkTags) -> ThinkTags:
     """Return the tags of templates that show reasoning only beside calls."""
     thought = {**SAID, "reasoning_content": THOUGHT}
     called = {**thought, "content": None, "tool_calls": [CALL]}
-    plain, made = (render([USER, given], [TOOL], False, True) for given in (thought, called))
-    if plain is None or made is None or THOUGHT in plain or THOUGHT not in made:
+    plain, calling = (render([USER, answer], [TOOL], False, True) for answer in (thought, called))
+    if plain is None or calling is None or THOUGHT in plain or THOUGHT not in calling:
         return tags
-    return _around(made) or ThinkTags()
+    return _around(calling) or ThinkTags()
 
 
 def _is_tag(text: str) -> bool:

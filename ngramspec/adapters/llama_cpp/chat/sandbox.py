@@ -126,15 +126,15 @@ class Generator(CodeGenerator):
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
         """Check keys."""
         pairs = [nodes.Pair(self._bare(pair.key), pair.value) for pair in node.items]
-        made = nodes.Dict(pairs)
-        made.set_environment(self.environment)
-        super().visit_Dict(made, frame)
+        mapping = nodes.Dict(pairs)
+        mapping.set_environment(self.environment)
+        super().visit_Dict(mapping, frame)
 
     def call(self, name: str, arguments: list[nodes.Expr]) -> nodes.Expr:
         """Return a call of a method of the sandbox."""
-        made = nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
-        made.set_environment(self.environment)
-        return made
+        node = nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
+        node.set_environment(self.environment)
+        return node
 
 
 class _Generation(Extension):
@@ -353,8 +353,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             texts = [part for part in values if isinstance(part, str)]
             if texts:
                 self._check_method(texts[0], name, texts[1:])
-            made = call(*args, **kwargs)
-            return self._took(list(made) if isinstance(made, GeneratorType) else made)
+            result = call(*args, **kwargs)
+            return self._took(list(result) if isinstance(result, GeneratorType) else result)
 
         return bounded
 

@@ -83,8 +83,8 @@ class ChatTemplates:
             raise InputError(f"template variables must not be {', '.join(sorted(taken))}")
         if not all(isinstance(message, Mapping) for message in messages):
             raise InputError("messages must be objects with a role and a content")
-        known = self._template(template)
-        return known.prompt(
+        compiled = self._template(template)
+        return compiled.prompt(
             messages, list(tools or ()), add_generation_prompt, variables, continued
         )
 
@@ -115,18 +115,18 @@ class ChatTemplates:
                 return self._compiled[text]
         if len(text) > MAX_TEMPLATE_CHARS:
             raise InputError(f"a chat template may have {MAX_TEMPLATE_CHARS} characters at most")
-        made: _Template | BuiltinTemplate
+        template: _Template | BuiltinTemplate
         if self._library and "{" not in text and text in self._names:
             from ngramspec.adapters.llama_cpp.chat.builtin import BuiltinTemplate
 
-            made = BuiltinTemplate(self._library, text)
+            template = BuiltinTemplate(self._library, text)
         else:
-            made = _Template(self._sandbox, text, self._without_added, self._bos, self._eos)
+            template = _Template(self._sandbox, text, self._without_added, self._bos, self._eos)
         with self._lock:
-            self._compiled[text] = made
+            self._compiled[text] = template
             while len(self._compiled) > MAX_TEMPLATES:
                 self._compiled.popitem(last=False)
-        return made
+        return template
 
     def _without_added(self, prompt: str) -> str:
         """Return a prompt without the end token that the tokenizer adds."""
@@ -187,16 +187,16 @@ class _Template:
         from ngramspec.adapters.llama_cpp.chat.messages import messages_for
 
         last = messages[-1] if continued and messages else None
-        given = list(messages if last is None else messages[:-1])
-        made = messages_for(given, self.can, keeps_developer="<|channel|>" in self.text)
+        before = list(messages if last is None else messages[:-1])
+        turns = messages_for(before, self.can, keeps_developer="<|channel|>" in self.text)
         if TRIMS in self.text:
-            made = trimmed(made)
-        made = shaped(self.family, made)
+            turns = trimmed(turns)
+        turns = shaped(self.family, turns)
         every = variables_of(variables, self.thinks)
         starts = add_generation_prompt and not continued
-        prompt = self._rendered(made, tools, starts, every)
+        prompt = self._rendered(turns, tools, starts, every)
         if last is not None:
-            return prompt + self._begun(prompt, last, continued, made, tools, every)
+            return prompt + self._begun(prompt, last, continued, turns, tools, every)
         if self.family:
             return self.family.finished(prompt, starts)
         return prompt
@@ -260,9 +260,9 @@ class _Template:
     ) -> str | None:
         from ngramspec.adapters.llama_cpp.chat.messages import copied, with_contents
 
-        given = [with_contents(message, self.can) for message in messages]
+        turns = [with_contents(message, self.can) for message in messages]
         try:
-            return self._rendered(given, copied(tools), starts, {"enable_thinking": thinks})
+            return self._rendered(turns, copied(tools), starts, {"enable_thinking": thinks})
         except InputError:
             return None
 

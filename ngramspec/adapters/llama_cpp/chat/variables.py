@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def variables_of(given: Mapping[str, Any], thinks: bool) -> dict[str, Any]:
+def variables_of(variables: Mapping[str, Any], thinks: bool) -> dict[str, Any]:
     """Return the variables of a template: the defaults, and what is given.
 
     Args:
-        given: Those of the request and the server; they take precedence.
+        variables: Those of the request and the server; they take precedence.
         thinks: The template can switch reasoning on.
     """
     now = datetime.datetime.now()
-    made: dict[str, Any] = {"preserve_reasoning": True}
-    if isinstance(keep := given.get("preserve_reasoning", True), bool):
-        made |= kept_reasoning(keep)
-    if isinstance(effort := given.get("reasoning_effort"), str) and effort:
-        made |= reasoning_effort(effort)
-    made["enable_thinking"] = thinks
-    made["datetime"] = now.strftime("%b %d %Y")
-    made["date_string"] = now.strftime("%d %b %Y")
-    return {**made, **given}
+    defaults: dict[str, Any] = {"preserve_reasoning": True}
+    if isinstance(keep := variables.get("preserve_reasoning", True), bool):
+        defaults |= kept_reasoning(keep)
+    if isinstance(effort := variables.get("reasoning_effort"), str) and effort:
+        defaults |= reasoning_effort(effort)
+    defaults["enable_thinking"] = thinks
+    defaults["datetime"] = now.strftime("%b %d %Y")
+    defaults["date_string"] = now.strftime("%d %b %Y")
+    return {**defaults, **variables}
 
 
 def kept_reasoning(keep: bool) -> dict[str, bool]:

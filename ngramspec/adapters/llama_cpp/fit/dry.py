@@ -66,19 +66,19 @@ class DryModel:
         self.library = load_library()
         lib = self.library.lib
         catch_log(lib)
-        known = read_metadata(self.path, (ARCHITECTURE, TOKENS).__contains__)
-        tokens = known.get(TOKENS)
-        self.architecture = architecture = str(known.get(ARCHITECTURE, ""))
+        header = read_metadata(self.path, (ARCHITECTURE, TOKENS).__contains__)
+        tokens = header.get(TOKENS)
+        self.architecture = architecture = str(header.get(ARCHITECTURE, ""))
         metadata = dict(loading.metadata)
         if isinstance(tokens, list):  # sorting them takes long, and only their number matters here
             metadata["tokenizer.ggml.model"] = "no_vocab"
             metadata[f"{architecture}.vocab_size"] = len(tokens)
         loading = replace(loading, mode="none", metadata=metadata)
         params = lib.llama_model_default_params()
-        kept = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
+        arrays = [*place(placement, lib, params), *apply_loading(loading, self.library, params)]
         params.no_alloc = True
         self.handle = load_model(self.library, self.path, params)
-        del kept
+        del arrays
         address = self.handle.address
         self.size_bytes = int(lib.llama_model_size(address))
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(address))
@@ -156,10 +156,10 @@ class DryModel:
             handle, _ = make_context(self, context_params(self, own))
             try:
                 params = assistant_params(self, own, handle.address)
-                made = assistant._buffers(params)
+                buffers = assistant._buffers(params)
             finally:
                 handle.free()
-            need = assistant._sum(replace(made, cache=0), 1)  # the cache is the target's
+            need = assistant._sum(replace(buffers, cache=0), 1)  # the cache is the target's
             return self._with_states(need, own)
 
         return self._evenly(settings, plan)
@@ -189,18 +189,18 @@ class DryModel:
         )
         return low.towards(high, (tokens - MOST_PLANNED // 2) / (MOST_PLANNED // 2))
 
-    def _sum(self, made: Buffers, rows_more: int) -> Need:
+    def _sum(self, buffers: Buffers, rows_more: int) -> Need:
         """Return what a context's buffers take.
 
         rows_more: How many times the rows of logits that it begins with.
         """
         names = {device.name for device in gpus(self.placement)}
-        on_gpus = sum(size for name, size in made.compute.items() if name in names)
+        on_gpus = sum(size for name, size in buffers.compute.items() if name in names)
         return Need(
-            kept=made.kept,
-            host_compute=sum(made.compute.values()) - on_gpus,
+            context=buffers.context,
+            host_compute=sum(buffers.compute.values()) - on_gpus,
             gpu_compute=on_gpus,
-            outputs=made.outputs * rows_more,
+            outputs=buffers.outputs * rows_more,
         )
 
     def close(self) -> None:
@@ -240,12 +240,12 @@ def trained_context(path: str | os.PathLike[str], loading: Loading | None = None
         OSError: The file cannot be read.
     """
     check_gguf(Path(path))
-    known = dict(read_metadata(path, lambda key: key == ARCHITECTURE or key.endswith(CONTEXT)))
-    known.update(loading.metadata if loading else {})
-    found = known.get(f"{known.get(ARCHITECTURE)}{CONTEXT}")
-    if not isinstance(found, int):
+    metadata = dict(read_metadata(path, lambda key: key == ARCHITECTURE or key.endswith(CONTEXT)))
+    metadata.update(loading.metadata if loading else {})
+    tokens = metadata.get(f"{metadata.get(ARCHITECTURE)}{CONTEXT}")
+    if not isinstance(tokens, int):
         raise FormatError(f"{os.fspath(path)}: the metadata do not say how long a context can be")
-    return found
+    return tokens
 
 
 def weights_of(tensors: dict[str, int], num_layers: int, placement: Placement) -> Weights:

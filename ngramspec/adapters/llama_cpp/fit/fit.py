@@ -194,11 +194,11 @@ def layer_notes(machine: Machine, placement: Placement, words: Words) -> Iterato
     asked = placement.n_gpu_layers
     if machine.devices or asked == 0 or NO_DEVICE in placement.devices:
         return
-    found = next(iter(machine.hardware), None)
-    if found is not None:
+    gpu = next(iter(machine.hardware), None)
+    if gpu is not None:
         yield (
-            f"{found.name} is not used: this build of llama.cpp cannot. To build one that can: "
-            f"{found.install_line}"
+            f"{gpu.name} is not used: this build of llama.cpp cannot. To build one that can: "
+            f"{gpu.install_line}"
         )
     elif asked != AUTO:
         yield (
@@ -334,12 +334,12 @@ class _Fitting:
                 beside = model.need_of_assistant(small, settings)
             on_gpus = small.weights.on_gpus(small.placement.layers)
             weights, with_gpus = small.weights.total, on_gpus > 0
-        kept_on_gpus = beside.kept if with_gpus and settings.offload_kqv else 0
+        context_on_gpus = beside.context if with_gpus and settings.offload_kqv else 0
         host = weights - on_gpus + beside.host_compute + beside.outputs
         return replace(
             need,
-            beside_host=host + beside.kept - kept_on_gpus,
-            beside_gpus=on_gpus + beside.gpu_compute + kept_on_gpus,
+            beside_host=host + beside.context - context_on_gpus,
+            beside_gpus=on_gpus + beside.gpu_compute + context_on_gpus,
         )
 
     def _asked(self) -> int:
@@ -349,8 +349,8 @@ class _Fitting:
 
     def _placed(self, own: Placement, layers: int) -> Placement:
         """Return the draft model's placement beside a target's layers; auto: all or none."""
-        wanted = own.n_gpu_layers
-        count = self._assumed(wanted) if wanted != AUTO or layers == ALL else 0
+        asked = own.n_gpu_layers
+        count = self._assumed(asked) if asked != AUTO or layers == ALL else 0
         return replace(own, n_gpu_layers=count)
 
     def _placed_draft(self, layers: int) -> SecondSettings | None:
@@ -382,10 +382,10 @@ class _Fitting:
         """Return what would fit instead, as a part of a sentence."""
         words, asked = self.words, self.settings.slots
         for slots in dict.fromkeys((asked, max(1, asked // 2), 1)):
-            found = self._largest(model, plan, wish, slots)
-            if found.left >= 0:
+            largest = self._largest(model, plan, wish, slots)
+            if largest.left >= 0:
                 streams = 1 if self.settings.kv_unified else slots
-                tokens = found.tokens if words.total else found.tokens // streams
+                tokens = largest.tokens if words.total else largest.tokens // streams
                 more = "" if slots == asked else f" with {words.slots} {slots}"
                 return f"{words.context} {tokens}{more} fits"
         if plan.layers and self.machine.devices:

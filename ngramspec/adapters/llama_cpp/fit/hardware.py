@@ -53,11 +53,11 @@ def find_hardware(
         return [Hardware("metal", "Apple silicon")] if apple else []
     if programs is None:
         programs = os.environ.get("PATH", "").split(os.pathsep)
-    found = []
+    gpus = []
     for find in (_nvidia, _amd):
-        found += [find(root, [Path(folder) for folder in programs if folder], system)]
-    found.append(None if any(found) else _vulkan(root))
-    return [one for one in found if one]
+        gpus += [find(root, [Path(folder) for folder in programs if folder], system)]
+    gpus.append(None if any(gpus) else _vulkan(root))
+    return [one for one in gpus if one]
 
 
 Find = Callable[[Path, Sequence[Path], str], "Hardware | None"]

@@ -55,14 +55,14 @@ def host_space(root: Path = Path("/")) -> HostSpace | None:
 
     root: Where proc and sys/fs/cgroup are.
     """
-    known = _table(root / "proc" / "meminfo")
-    if "MemTotal" not in known or "MemAvailable" not in known:
+    meminfo = _table(root / "proc" / "meminfo")
+    if "MemTotal" not in meminfo or "MemAvailable" not in meminfo:
         return None
-    free, total = known["MemAvailable"] * KIB, known["MemTotal"] * KIB
+    free, total = meminfo["MemAvailable"] * KIB, meminfo["MemTotal"] * KIB
     limit = ""
     for group, names in _groups(root):
         for most in filter(None, (_number(group / name) for name in names.limits)):
-            if most >= known["MemTotal"] * KIB:
+            if most >= meminfo["MemTotal"] * KIB:
                 continue
             limit, total = "the container", min(total, most)
             used = _number(group / names.used) or 0
@@ -72,7 +72,7 @@ def host_space(root: Path = Path("/")) -> HostSpace | None:
     room = _address_space()
     if room is not None and room < free:
         limit, total, free = "ulimit -v", min(total, room), room
-    swap = 0 if limit else known.get("SwapFree", 0) * KIB
+    swap = 0 if limit else meminfo.get("SwapFree", 0) * KIB
     return HostSpace(free, total, swap, limit)
 
 
@@ -129,9 +129,9 @@ def _table(path: Path) -> Mapping[str, int]:
         lines = path.read_text().splitlines()
     except OSError:
         return {}
-    found = {}
+    numbers = {}
     for line in lines:
         name, *rest = line.replace(":", " ").split()[:2] or [""]
         if rest and rest[0].isdigit():
-            found[name] = int(rest[0])
-    return found
+            numbers[name] = int(rest[0])
+    return numbers

@@ -68,13 +68,13 @@ class Weights:
 class Need:
     """Bytes that a context takes, if all layers are where the placement puts them.
 
-    kept: Keys, values and states.
+    context: Keys, values and states.
     host_compute, gpu_compute: What a decode needs.
     outputs: Rows of logits.
     beside_host, beside_gpus: Another model with its context, which is as long.
     """
 
-    kept: int
+    context: int
     host_compute: int = 0
     gpu_compute: int = 0
     outputs: int = 0
@@ -157,12 +157,12 @@ def make_plan(space: Space, weights: Weights, measure: Measure, wish: Wish) -> P
         measure: Tells what contexts take.
         wish: What was asked for.
     """
-    known: dict[int, Need] = {}
+    needs: dict[int, Need] = {}
 
     def at(layers: int, tokens: int) -> Plan:
-        need = known.get(tokens)
+        need = needs.get(tokens)
         if need is None:
-            need = known[tokens] = measure(tokens)
+            need = needs[tokens] = measure(tokens)
         use = use_of(weights, need, layers, wish.kept_on_host)
         host, gpus = _left(space, use, weights, wish)
         return Plan(layers=layers, tokens=tokens, use=use, host_left=host, gpus_left=gpus)
@@ -199,12 +199,12 @@ def longest(at: Callable[[int], Plan], least: int, most: int, step: int) -> Plan
         guess = max(guess // step, best.tokens // step + 1) * step
         if guess >= over.tokens:
             break
-        found = at(guess)
-        if found.left < 0:
-            over = found
+        plan = at(guess)
+        if plan.left < 0:
+            over = plan
             continue
-        best = found
-        after = at(found.tokens + step) if found.tokens + step < over.tokens else over
+        best = plan
+        after = at(plan.tokens + step) if plan.tokens + step < over.tokens else over
         if after.left < 0:
             break
         best = after
@@ -215,13 +215,13 @@ def use_of(weights: Weights, need: Need, layers: int, kept_on_host: bool = False
     """Return what a model takes, by its number of layers on the GPUs."""
     on_gpus = weights.on_gpus(layers)
     used = on_gpus > 0
-    kept = 0 if kept_on_host else round(need.kept * weights.share(layers))
+    context_on_gpus = 0 if kept_on_host else round(need.context * weights.share(layers))
     tied = weights.tied if used else 0
     compute = need.host_compute if used else need.host_compute + need.gpu_compute
     return Use(
         host_weights=weights.total + tied - on_gpus,
-        host=need.kept - kept + compute + need.outputs + need.beside_host,
-        gpus=on_gpus + kept + (need.gpu_compute if used else 0) + need.beside_gpus,
+        host=need.context - context_on_gpus + compute + need.outputs + need.beside_host,
+        gpus=on_gpus + context_on_gpus + (need.gpu_compute if used else 0) + need.beside_gpus,
     )
 
 
@@ -262,5 +262,5 @@ def _most_layers(space: Space, weights: Weights, at: Callable[[int], Plan]) -> i
     return next((count for count in counts if at(count).gpus_left >= 0), 0)
 
 
-def _margin(free: int, given: tuple[int, ...]) -> int:
-    return given[0] if given else min(MARGIN, free // MARGIN_SHARE)
+def _margin(free: int, margins: tuple[int, ...]) -> int:
+    return margins[0] if margins else min(MARGIN, free // MARGIN_SHARE)

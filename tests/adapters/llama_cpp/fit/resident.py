@@ -48,9 +48,9 @@ def main(path: str, given: str) -> None:
             target.decode(batch, rows)
             allocated, used = held("VmData") - before[0], held("RssAnon") - before[1]
             made = target.buffers
-    real = made.kept + sum(made.compute.values())
+    real = made.context + sum(made.compute.values())
     print(json.dumps({
-        "planned": need.kept + need.host_compute, "real": real, "outputs": need.outputs,
+        "planned": need.context + need.host_compute, "real": real, "outputs": need.outputs,
         "allocated": allocated, "used": used,
     }))  # fmt: skip
 

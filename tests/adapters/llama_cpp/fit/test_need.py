@@ -58,7 +58,7 @@ def test_a_plan_is_what_the_real_context_takes(
         need = model.need(made)
         about = (model.n_ctx_train, model.size_bytes, model.num_layers, model.is_stateful)
     with LlamaModel(model_path(name)) as real, LlamaTarget(real, made) as target:
-        assert need.kept == target.buffers.kept
+        assert need.context == target.buffers.context
         assert need.host_compute == sum(target.buffers.compute.values())
         assert need.outputs >= target.buffers.outputs
         assert about == (real.n_ctx_train, real.size_bytes, real.num_layers, real.is_stateful)
@@ -84,8 +84,8 @@ def test_heads_are_planned_as_their_real_context(
         need, own = model.need_of_heads(made, 5), model.need(made)
     with LlamaModel(path, loading=loading) as real, LlamaTarget(real, made) as target:
         heads = LlamaHeads(target, 5)
-        assert own.kept == target.buffers.kept
-        assert need.kept == heads.buffers.kept > 0
+        assert own.context == target.buffers.context
+        assert need.context == heads.buffers.context > 0
         assert need.host_compute == sum(heads.buffers.compute.values())
         assert need.outputs >= heads.buffers.outputs + 4 * heads.state_width * made.n_batch
 
@@ -107,7 +107,7 @@ def test_an_assistant_is_planned_as_its_real_context(tmp_path: Path, settings: s
         LlamaModel(other, loading=Loading(mtp=True)) as own,
     ):
         context = LlamaAssistant(target, own)
-        assert need.kept == 0  # the cache is the target's
+        assert need.context == 0  # the cache is the target's
         assert need.host_compute == sum(context.buffers.compute.values()) > 0
         assert need.outputs >= context.buffers.outputs + 4 * context.state_width * made.n_batch
 
@@ -134,7 +134,7 @@ def test_keys_and_values_are_those_of_the_formula(model_path: ModelPath) -> None
     with dry(model_path("llama")) as model:
         for tokens in (1024, 65536):
             kept = layers * heads * size * 2 * tokens * 2  # of two bytes
-            assert model.need(ContextSettings(context_size=tokens)).kept == kept
+            assert model.need(ContextSettings(context_size=tokens)).context == kept
 
 
 def test_states_are_those_that_are_measured(model_path: ModelPath) -> None:
@@ -183,8 +183,8 @@ def test_very_long_contexts_are_not_planned_but_computed(model_path: ModelPath) 
                 )
                 for tokens in (MOST_PLANNED // 2, MOST_PLANNED, 512 * MOST_PLANNED)
             ]
-            each = (sizes[1].kept - sizes[0].kept) / (MOST_PLANNED // 2)
-            assert sizes[2].kept == pytest.approx(each * 512 * MOST_PLANNED, rel=1e-3)
+            each = (sizes[1].context - sizes[0].context) / (MOST_PLANNED // 2)
+            assert sizes[2].context == pytest.approx(each * 512 * MOST_PLANNED, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["embedded", "llama", "gemma3", "mamba", "lfm2"])

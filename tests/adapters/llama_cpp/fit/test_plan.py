@@ -27,7 +27,7 @@ TRAINED = 131072
 
 
 def need_8b(tokens: int) -> Need:
-    return Need(kept=tokens * 128 * 1024, host_compute=16 * MIB, gpu_compute=258 * MIB + tokens)
+    return Need(context=tokens * 128 * 1024, host_compute=16 * MIB, gpu_compute=258 * MIB + tokens)
 
 
 def plan_8b(space: Space, **wish: object) -> Plan:
@@ -82,7 +82,7 @@ def test_output_goes_first_and_tied_embeddings_are_copied() -> None:
     weights = Weights(layers=(10, 20, 30), host=5, output=7, tied=4)
     assert [weights.on_gpus(n) for n in (0, 1, 2, 3, 4, 99, -1)] == [0, 11, 41, 61, 71, 71, 71]
     assert weights.total == 72
-    need = Need(kept=30, host_compute=1, gpu_compute=2, outputs=3)
+    need = Need(context=30, host_compute=1, gpu_compute=2, outputs=3)
     without = use_of(weights, need, 0)
     assert (without.host_weights, without.host, without.gpus) == (72, 36, 0)
     some = use_of(weights, need, 2)
@@ -102,7 +102,7 @@ def test_contexts_fit_and_longer_ones_do_not(
     host: int, gpus: list[int], per_token: int, bend: int, most: int, layers: int | None
 ) -> None:
     def measure(tokens: int) -> Need:  # not a line: what a decode needs has a step
-        return Need(kept=tokens * per_token, gpu_compute=(tokens // 4096) ** 2 * bend)
+        return Need(context=tokens * per_token, gpu_compute=(tokens // 4096) ** 2 * bend)
 
     space, weights = Space(host=host, gpus=tuple(gpus)), replace(LLAMA_8B, tied=0)
     wish = Wish(tokens=most, layers=layers, least=512)
@@ -118,8 +118,8 @@ def test_contexts_fit_and_longer_ones_do_not(
 
 def test_what_is_lacking_whatever_else_gives_way() -> None:
     use = use_of(LLAMA_8B, need_8b(8192), 0)
-    weights, context = LLAMA_8B.total, need_8b(8192)
-    rest = context.kept + context.host_compute + context.gpu_compute
+    weights, need = LLAMA_8B.total, need_8b(8192)
+    rest = need.context + need.host_compute + need.gpu_compute
     assert lacking(Space(host=rest), use, mapped=True) == 0
     assert lacking(Space(host=rest), use, mapped=False) == weights
     assert lacking(Space(host=rest, swap=weights), use, mapped=False) == 0
