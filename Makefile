@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 360  # for each of ten targets: an hour
 SOAK_SECONDS ?= 1800  # for each of two soaks
 # What the sanitizers run over; `make asan ASAN_TESTS=tests/engine` for less.
-ASAN_TESTS ?= tests/native tests/structured tests/drafters tests/formats tests/verify tests/threads tests/adapters/arctic tests/engine tests/server
+ASAN_TESTS ?= tests/native tests/text/structured tests/drafting tests/files tests/verify tests/threads tests/hosts/arctic tests/engine tests/server
 TSAN_TESTS ?= tests/threads tests/native/drafter/test_batch_threads.py tests/engine tests/server
 COMMA := ,
 # GCC drops what llama.cpp's AMX kernels load their tiles with, and they crash (llama.cpp issue 20824).
@@ -25,12 +25,12 @@ NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null 
 LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
-QUICK := $(addprefix tests/,native drafters formats grammar structured chat verify test_tree.py threads golden replay corpus recordings tokenizers gotemplate ollama \
+QUICK := $(addprefix tests/,native drafting files text verify threads golden replay lab/corpus lab/recordings \
 	models packaging/test_layers.py packaging/test_imports.py engine test_llm.py \
-	$(addprefix adapters/llama_cpp/test_,chain_sampler.py chain_sampler_rules.py model.py settings.py) \
+	$(addprefix llamacpp/test_,chain_sampler.py chain_sampler_rules.py model.py settings.py) \
 	$(addprefix server/test_,response_formats.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
 SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost) \
-	native/policy/test_speed_up formats/test_saving
+	native/policy/test_speed_up files/test_saving
 TORCH_STAMP := $(VENV)/.torch
 SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
@@ -123,7 +123,7 @@ quick: $(STAMP)
 # The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.
 # Arctic is compiled with the torch that is there; by itself it would fetch another one.
 engines: $(TORCH_STAMP)
-	$(BIN)/python -m pip install --quiet -r tests/adapters/vllm/requirements.txt
+	$(BIN)/python -m pip install --quiet -r tests/hosts/vllm/requirements.txt
 	$(BIN)/python -m pip install --quiet nanobind==2.9.2 ninja cmake wheel grpcio-tools
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation "$(ARCTIC)"
 	mkdir -p build/engines
@@ -132,7 +132,7 @@ engines: $(TORCH_STAMP)
 		unzip -qo $$name-*.whl '*.py' '*.cpp' '*.h' '*.dist-info/*' -d $$name || test $$? -eq 11; done
 	rm build/engines/*.whl
 	VLLM_SOURCES=build/engines/vllm SGLANG_SOURCES=build/engines/sglang $(BIN)/python -m pytest \
-		tests/adapters tests/bench/gpu tests/verify/test_arrays.py \
+		tests/hosts tests/lab/gpu tests/verify/test_arrays.py \
 		tests/packaging/test_examples.py tests/packaging/test_readme.py
 
 docs: $(INSTALLED)

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec.bench.replay.arbitration import Arbitration, OtherSource, arbitrate
 from ngramspec.costs import PROFILES
-from ngramspec.recordings.traces import Cut, Trace, find_traces, load_traces
+from ngramspec.lab.recordings.traces import Cut, Trace, find_traces, load_traces
+from ngramspec.lab.replay.arbitration import Arbitration, OtherSource, arbitrate
 
 TRACES = Path(__file__).parent / "data" / "traces"
 GOOD, BAD = 0.9, 0.05

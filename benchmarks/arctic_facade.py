@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.adapters.arctic.cache import SuffixDecodingCache
-from ngramspec.recordings import RecordedRequest
+from ngramspec.hosts.arctic.cache import SuffixDecodingCache
+from ngramspec.lab.recordings import RecordedRequest
 from traces import requests_of, trace_names
 
 DEPTH, MOST, CACHED = 24, 24, 10_000  # vLLM's defaults

@@ -29,8 +29,8 @@ from pathlib import Path
 import numpy as np
 
 from ngramspec import embedded_model
-from ngramspec.build import BuildOptions, NoProgress
-from ngramspec.build.ray_executor import build_on_ray
+from ngramspec.lab.builder import BuildOptions, NoProgress
+from ngramspec.lab.builder.ray_executor import build_on_ray
 
 MEGA = 1_000_000
 WORD = re.compile(rb"[A-Za-z_]{4,}")

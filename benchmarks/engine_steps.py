@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine, Request, Sampling
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 
 SLOTS = (1, 4, 8)
 

@@ -20,15 +20,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec.bench.replay.outcome import geometric_mean
-from ngramspec.bench.replay.player import Player, Subject
-from ngramspec.bench.replay.subjects import subject
-from ngramspec.bench.replay.tally import ReplayTally, total_of
-from ngramspec.bench.replay.walk import walk
 from ngramspec.cli.progress import progress
 from ngramspec.costs import PROFILES, CostTable
-from ngramspec.recordings import RecordedRequest
-from ngramspec.recordings.traces import Trace, find_traces, load_traces
+from ngramspec.lab.recordings import RecordedRequest
+from ngramspec.lab.recordings.traces import Trace, find_traces, load_traces
+from ngramspec.lab.replay.outcome import geometric_mean
+from ngramspec.lab.replay.player import Player, Subject
+from ngramspec.lab.replay.subjects import subject
+from ngramspec.lab.replay.tally import ReplayTally, total_of
+from ngramspec.lab.replay.walk import walk
 from traces import FOLDER
 
 ROUNDS = 10

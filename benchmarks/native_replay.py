@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec import DRAFTER_NAMES, create_drafter
-from ngramspec.drafters.names import FROM_LOGITS
-from ngramspec.recordings import RecordedRequest
+from ngramspec.drafting.names import FROM_LOGITS
+from ngramspec.lab.recordings import RecordedRequest
 from traces import requests_of, trace_names, trace_text
 
 DEMANDING = ("agentic.tau2_tools", "agentic.tau_airline_4trials", "code_edit.aider_swebench")

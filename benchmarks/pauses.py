@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec import DRAFTER_NAMES, NgramCache, create_drafter
-from ngramspec.drafters.names import FROM_LOGITS
+from ngramspec.drafting.names import FROM_LOGITS
 from traces import requests_of, trace_names
 
 DYNAMIC = "ngram-cache, dynamic"

@@ -33,8 +33,8 @@ import numpy.typing as npt
 from ngramspec import create_drafter, embedded_model
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.bench.replay.walk import right_path, right_prefix
 from ngramspec.costs import PROFILES, CostTable
+from ngramspec.lab.replay.walk import right_path, right_prefix
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("prose", "code", "chat")

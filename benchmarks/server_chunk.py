@@ -23,7 +23,6 @@ import h11
 import numpy as np
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
-from ngramspec.chat.format import chat_format
 from ngramspec.engine import Chunk, Engine, Generation, Request
 from ngramspec.server import ServedModel, ServerSettings
 from ngramspec.server.anthropic.events import MessageEvents
@@ -40,6 +39,7 @@ from ngramspec.server.reply.sse import Events, EventStream
 from ngramspec.server.responses.events import ResponseEvents
 from ngramspec.server.responses.plan import ResponsePlan
 from ngramspec.server.responses.tools import ResponseTools
+from ngramspec.text.chat.format import chat_format
 
 WARM = 500  # chunks that are not counted
 TURNS = 3  # of the event loop, until a chunk is written

@@ -23,9 +23,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ngramspec.adapters.sglang.corpus import Corpus
-from ngramspec.adapters.sglang.settings import read_settings
-from ngramspec.recordings import RecordedRequest
+from ngramspec.hosts.sglang.corpus import Corpus
+from ngramspec.hosts.sglang.settings import read_settings
+from ngramspec.lab.recordings import RecordedRequest
 from traces import requests_of, trace_names
 
 DEPTH, WIDTH = 18, 10  # SGLang's defaults

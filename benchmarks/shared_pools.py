@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec import Drafter, HashPool, NgramCache, SuffixPool, create_drafter
-from ngramspec.recordings import RecordedRequest
+from ngramspec.lab.recordings import RecordedRequest
 from traces import requests_of, trace_names
 
 KINDS: dict[str, Callable[[], dict[str, Any]]] = {

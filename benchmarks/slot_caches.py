@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from ngramspec import embedded_model
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 
 SLOTS, CONTEXT, RUNS = 4, 128, 7
 PASSES = ((1, 1, 1, 1), (5, 5, 5, 5), (9, 5, 3, 1), (17, 1, 1, 1), (17, 17, 1, 1), (33, 17, 9, 1))

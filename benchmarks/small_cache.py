@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine, Request, Sampling
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.settings import ContextSettings, with_branches
+from ngramspec.llamacpp.target import LlamaTarget
 
 CLIENTS, CELLS = (4, 8, 32), (1024, 2048, 4096)
 PROMPTS, ANSWERS = (20, 100, 400), (20, 150, 500)

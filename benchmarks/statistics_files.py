@@ -37,8 +37,8 @@ Figures = dict[str, float]
 def worker_build(tokens: str, output: str) -> Figures:
     """Count 2-grams of token ids on one core and write them."""
     from ngramspec._native.files.tally import Tally
-    from ngramspec.formats.cache_file import Origin, write_cache
-    from ngramspec.formats.entries import ArraySource
+    from ngramspec.files.cache_file import Origin, write_cache
+    from ngramspec.files.entries import ArraySource
 
     ids = np.fromfile(tokens, dtype=np.int32)
     start = time.perf_counter()
@@ -53,7 +53,7 @@ def worker_merge(output: str, *inputs: str) -> Figures:
     """Merge statistics files."""
     from ngramspec import open_cache
     from ngramspec._native.files.entries import EntryMerger, EntryReader
-    from ngramspec.formats.cache_file import Origin, write_cache
+    from ngramspec.files.cache_file import Origin, write_cache
 
     start = time.perf_counter()
     readers = [EntryReader(open_cache(path), 2) for path in inputs]
@@ -63,7 +63,7 @@ def worker_merge(output: str, *inputs: str) -> Figures:
 
 def worker_load(slots: str, path: str) -> Figures:
     """Make a drafter for so many slots over a file and draft once on each."""
-    import ngramspec.drafters.statistics  # noqa: F401, as their program has its code loaded
+    import ngramspec.drafting.statistics  # noqa: F401, as their program has its code loaded
     from ngramspec import create_drafter
 
     create_drafter("ngram-cache", slots=int(slots))
@@ -78,7 +78,7 @@ def worker_load(slots: str, path: str) -> Figures:
 
 def worker_tokenise(model: str, text: str, output: str) -> Figures:
     """Write the token ids of a text."""
-    from ngramspec.tokenizers import load_tokenizer
+    from ngramspec.text.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(model)
     content = Path(text).read_text()

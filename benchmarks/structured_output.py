@@ -34,11 +34,11 @@ import numpy as np
 
 from ngramspec import LLM, embedded_model
 from ngramspec._native.grammar.matcher import Matcher as NativeMatcher
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.errors import InputError
-from ngramspec.grammar import read_grammar
-from ngramspec.structured.gbnf import Rules
-from ngramspec.structured.json_schema import add_schema
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.text.grammar import read_grammar
+from ngramspec.text.structured.gbnf import Rules
+from ngramspec.text.structured.json_schema import add_schema
 
 SCHEMAS = Path(__file__).parent / "data" / "schemas.json"
 Convert = Callable[[Any], str]

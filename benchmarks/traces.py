@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.recordings import RecordedRequest
-from ngramspec.recordings.traces import Cut, load_traces
+from ngramspec.lab.recordings import RecordedRequest
+from ngramspec.lab.recordings.traces import Cut, load_traces
 
 FOLDER = Path(__file__).parent / "data" / "traces"
 Tokens = npt.NDArray[np.int32]

@@ -22,8 +22,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ngramspec import embedded_model
-from ngramspec.adapters.transformers import NgramSpeculator, ngramspec_generate
-from ngramspec.bench.e2e.tasks import FREE, TASKS
+from ngramspec.hosts.transformers import NgramSpeculator, ngramspec_generate
+from ngramspec.lab.e2e.tasks import FREE, TASKS
 
 EXPORTER = Path(__file__).parents[1] / "tools" / "gguf_to_transformers.py"
 Call = Callable[[], dict[str, Any]]

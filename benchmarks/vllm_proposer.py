@@ -58,7 +58,7 @@ def configuration(rows: int, longest: int, **options: Any) -> Any:
 
 def ours_by_content(config: Any, batch: Any) -> Callable[[list[list[int]]], list[list[int]]]:
     """method="custom_class"."""
-    from ngramspec.adapters.vllm import Proposer
+    from ngramspec.hosts.vllm import Proposer
 
     proposer = Proposer(config)
     return lambda new: proposer.propose(new, batch.num_tokens_no_spec, batch.token_ids_cpu)
@@ -66,7 +66,7 @@ def ours_by_content(config: Any, batch: Any) -> Callable[[list[list[int]]], list
 
 def ours_by_id(config: Any, batch: Any) -> Callable[[list[list[int]]], list[list[int]]]:
     """method="suffix" with the plugin."""
-    from ngramspec.adapters.vllm.suffix import BatchProposer
+    from ngramspec.hosts.vllm.suffix import BatchProposer
 
     proposer = BatchProposer(config)
     return lambda new: proposer.propose(DRAFTED, batch, new)

@@ -19,21 +19,21 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec._version import __version__
-from ngramspec.drafters import DRAFTER_NAMES, create_drafter
-from ngramspec.formats.llama_lookup import read_lookup_cache, write_lookup_cache
+from ngramspec.drafting import DRAFTER_NAMES, create_drafter
+from ngramspec.files.llama_lookup import read_lookup_cache, write_lookup_cache
 from ngramspec.models import embedded_model
 from ngramspec.stats import Replay, SourceStats
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.attach import attach
-    from ngramspec.adapters.llama_cpp.draft import NgramDraft
-    from ngramspec.adapters.llama_cpp.llama import Llama as Llama
-    from ngramspec.adapters.transformers.generate import ngramspec_generate
-    from ngramspec.adapters.transformers.speculator import NgramSpeculator
-    from ngramspec.formats.cache_file import open_cache
-    from ngramspec.formats.dynamic_file import DynamicFile
-    from ngramspec.formats.pool_file import open_pool
-    from ngramspec.formats.suffix_file import open_suffix_index
+    from ngramspec.files.cache_file import open_cache
+    from ngramspec.files.dynamic_file import DynamicFile
+    from ngramspec.files.pool_file import open_pool
+    from ngramspec.files.suffix_file import open_suffix_index
+    from ngramspec.hosts.llama_cpp.attach import attach
+    from ngramspec.hosts.llama_cpp.draft import NgramDraft
+    from ngramspec.hosts.llama_cpp.llama import Llama as Llama
+    from ngramspec.hosts.transformers.generate import ngramspec_generate
+    from ngramspec.hosts.transformers.speculator import NgramSpeculator
     from ngramspec.llm import LLM
 
 __all__ = [
@@ -66,15 +66,15 @@ __all__ = [
 # Loaded when first used, so that importing the package stays light.
 _LATE = {
     "LLM": "ngramspec.llm",
-    "DynamicFile": "ngramspec.formats.dynamic_file",
-    "Llama": "ngramspec.adapters.llama_cpp.llama",  # not in __all__: it imports llama_cpp
-    "NgramDraft": "ngramspec.adapters.llama_cpp",
-    "NgramSpeculator": "ngramspec.adapters.transformers",
-    "attach": "ngramspec.adapters.llama_cpp",
-    "ngramspec_generate": "ngramspec.adapters.transformers",
-    "open_cache": "ngramspec.formats.cache_file",
-    "open_pool": "ngramspec.formats.pool_file",
-    "open_suffix_index": "ngramspec.formats.suffix_file",
+    "DynamicFile": "ngramspec.files.dynamic_file",
+    "Llama": "ngramspec.hosts.llama_cpp.llama",  # not in __all__: it imports llama_cpp
+    "NgramDraft": "ngramspec.hosts.llama_cpp",
+    "NgramSpeculator": "ngramspec.hosts.transformers",
+    "attach": "ngramspec.hosts.llama_cpp",
+    "ngramspec_generate": "ngramspec.hosts.transformers",
+    "open_cache": "ngramspec.files.cache_file",
+    "open_pool": "ngramspec.files.pool_file",
+    "open_suffix_index": "ngramspec.files.suffix_file",
 }
 
 

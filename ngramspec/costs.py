@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import FormatError, InputError
-from ngramspec.files import new_file
+from ngramspec.files.atomic import new_file
 
 FORMAT = "ngramspec-costs"
 

@@ -18,17 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.fit import Limits
-from ngramspec.adapters.llama_cpp.loading import Loading
-from ngramspec.adapters.llama_cpp.mtp import SecondSettings
-from ngramspec.adapters.llama_cpp.placement import Placement
-from ngramspec.adapters.llama_cpp.rope import Rope
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, lay_out
-from ngramspec.chat.errors import ChatError
-from ngramspec.chat.format import PLAIN_ANSWER
-from ngramspec.chat.prompt import chat_prompt
-from ngramspec.drafters.names import (
+from ngramspec.drafting.names import (
     DEFAULT_MAX_DRAFT,
     DEFAULT_ORDER,
     DEFAULT_POLICY,
@@ -45,6 +35,13 @@ from ngramspec.engine import (
 )
 from ngramspec.engine.branches import AUTO
 from ngramspec.errors import InputError, StateError
+from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.fit import Limits
+from ngramspec.llamacpp.loading import Loading
+from ngramspec.llamacpp.mtp import SecondSettings
+from ngramspec.llamacpp.placement import Placement
+from ngramspec.llamacpp.rope import Rope
+from ngramspec.llamacpp.settings import ContextSettings, lay_out
 from ngramspec.runtime import (
     DraftSettings,
     ModelSettings,
@@ -54,7 +51,10 @@ from ngramspec.runtime import (
     open_runtime,
     within_trained,
 )
-from ngramspec.structured.json_schema import schema_grammar
+from ngramspec.text.chat.errors import ChatError
+from ngramspec.text.chat.format import PLAIN_ANSWER
+from ngramspec.text.chat.prompt import chat_prompt
+from ngramspec.text.structured.json_schema import schema_grammar
 
 if TYPE_CHECKING:
     from typing_extensions import Self

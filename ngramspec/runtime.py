@@ -14,27 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.adapters.llama_cpp.contexts import NoContextError
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.exact import check_exact, open_tested
-from ngramspec.adapters.llama_cpp.fit import Fitted, Limits, fit, possible, trained_context
-from ngramspec.adapters.llama_cpp.loading import Loading
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings, open_second
-from ngramspec.adapters.llama_cpp.placement import AUTO, Placement
-from ngramspec.adapters.llama_cpp.rope import Rope
-from ngramspec.adapters.llama_cpp.saved_costs import known_costs
-from ngramspec.adapters.llama_cpp.settings import ContextSettings, with_branches
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable
-from ngramspec.drafters.names import (
+from ngramspec.drafting.names import (
     DEFAULT_MAX_DRAFT,
     DEFAULT_ORDER,
     DEFAULT_POLICY,
     DEFAULT_SPEC,
     parse_names,
 )
-from ngramspec.drafters.statistics import Saves, open_shared
+from ngramspec.drafting.statistics import Saves, open_shared
 from ngramspec.engine import Engine
 from ngramspec.engine.branches import AUTO as AUTO_TREE
 from ngramspec.engine.branches import OFF
@@ -45,8 +33,20 @@ from ngramspec.engine.sources.mtp import MtpHeads
 from ngramspec.engine.sources.source import DraftSource
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, FormatError, InputError
+from ngramspec.llamacpp.contexts import NoContextError
+from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.exact import check_exact, open_tested
+from ngramspec.llamacpp.fit import Fitted, Limits, fit, possible, trained_context
+from ngramspec.llamacpp.loading import Loading
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.mtp import MtpSettings, SecondSettings, open_second
+from ngramspec.llamacpp.placement import AUTO, Placement
+from ngramspec.llamacpp.rope import Rope
+from ngramspec.llamacpp.saved_costs import known_costs
+from ngramspec.llamacpp.settings import ContextSettings, with_branches
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.models import embedded_model
-from ngramspec.tokenizers import fingerprint_of
+from ngramspec.text.tokenizers import fingerprint_of
 
 log = logging.getLogger(__name__)
 Params = Mapping[str, Mapping[str, Any]]  # of drafters, by their names

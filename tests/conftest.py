@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from helpers.machines import examples
-from ngramspec.adapters.llama_cpp import exact, saved_costs
+from ngramspec.llamacpp import exact, saved_costs
 
 # How long an example takes says more about the machine than about the code. The same examples every
 # time, unless more are asked for.

@@ -17,18 +17,18 @@ import pytest
 from helpers.serving import wait_until
 from helpers.together import run_together
 from ngramspec import LLM, NgramCache, embedded_model
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.fit import Limits
-from ngramspec.adapters.llama_cpp.rope import Rope
-from ngramspec.chat.errors import ChatError
-from ngramspec.chat.format import chat_format
-from ngramspec.chat.grammar import chat_grammar
-from ngramspec.chat.reasoning import REASONING_FORMATS
-from ngramspec.chat.reasoning.format import ReasoningFormat
-from ngramspec.chat.tools import tools_of
 from ngramspec.engine import Generation, Request, Sampling, Speculation
 from ngramspec.engine.policy import AutoPolicy
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
+from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.fit import Limits
+from ngramspec.llamacpp.rope import Rope
+from ngramspec.text.chat.errors import ChatError
+from ngramspec.text.chat.format import chat_format
+from ngramspec.text.chat.grammar import chat_grammar
+from ngramspec.text.chat.reasoning import REASONING_FORMATS
+from ngramspec.text.chat.reasoning.format import ReasoningFormat
+from ngramspec.text.chat.tools import tools_of
 
 CODE = "def area(width, height):\n    return width * height\n"
 CHAT = [{"role": "user", "content": f"Repeat this code:\n\n```python\n{CODE}```"}]
@@ -126,7 +126,8 @@ def test_marks_that_are_control_tokens_are_shown_and_told_apart(
     """The embedded model has three control tokens; one of them stands for such a mark here."""
     mark = "<|im_start|>"
     marks = ReasoningFormat(open=f"{mark}see", close=mark, signs=(mark,), special=True)
-    monkeypatch.setattr("ngramspec.chat.reasoning.REASONING_FORMATS", [marks, *REASONING_FORMATS])
+    formats = [marks, *REASONING_FORMATS]
+    monkeypatch.setattr("ngramspec.text.chat.reasoning.REASONING_FORMATS", formats)
     forced: Any = {"grammar": f'root ::= {mark} "see I see." {mark} "Noon."', "max_tokens": 60}
     for made in (llm.chat(CHAT, **forced), list(llm.stream(CHAT, **forced))[-1].generation):
         assert made.text == f"{mark}see I see.{mark}Noon."

@@ -14,16 +14,16 @@ import pytest
 
 pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 
-from ngramspec.adapters.llama_cpp import saved_costs
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.loading import Loading
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.mtp import MtpSettings
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable
 from ngramspec.engine import MtpHeads
 from ngramspec.engine.calibration import Calibration
 from ngramspec.errors import BackendError, FormatError, InputError
+from ngramspec.llamacpp import saved_costs
+from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.loading import Loading
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.mtp import MtpSettings
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.models import embedded_model
 from ngramspec.runtime import DraftSetup, set_up_drafts
 

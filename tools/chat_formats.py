@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ngramspec.chat.format import chat_format
+from ngramspec.text.chat.format import chat_format
 
 # File names in llama.cpp's models/templates begin like this; the longest one counts.
 EXPECTED = {

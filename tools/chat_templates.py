@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from helpers.chat_templates import TEMPLATES  # noqa: E402
 from helpers.chats import CONVERSATIONS, our_answer  # noqa: E402
-from ngramspec.adapters.llama_cpp.model import LlamaModel  # noqa: E402
+from ngramspec.llamacpp.model import LlamaModel  # noqa: E402
 from ngramspec.models import embedded_model  # noqa: E402
 from ngramspec.server import ServedModel  # noqa: E402
 

@@ -13,8 +13,8 @@ import argparse
 from html import escape
 from pathlib import Path
 
-from ngramspec.bench.e2e.demo import DRAFTERS, Piece, TaskResult, make_rows, open_benches, run_task
-from ngramspec.bench.e2e.tasks import TASKS
+from ngramspec.lab.e2e.demo import DRAFTERS, Piece, TaskResult, make_rows, open_benches, run_task
+from ngramspec.lab.e2e.tasks import TASKS
 
 OUTPUT = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "demo.svg"
 SHOWN = "rename"  # the task whose answer is shown

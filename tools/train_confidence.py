@@ -24,10 +24,10 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec._native.suffix.drafter import SuffixSource
 from ngramspec._native.suffix.pool import SuffixPool
-from ngramspec.bench.replay.subjects import DrafterPlayer
-from ngramspec.bench.replay.walk import walk
 from ngramspec.costs import PROFILES
-from ngramspec.recordings.traces import Trace, find_traces, load_traces
+from ngramspec.lab.recordings.traces import Trace, find_traces, load_traces
+from ngramspec.lab.replay.subjects import DrafterPlayer
+from ngramspec.lab.replay.walk import walk
 
 FEATURES, HIDDEN = 34, 32
 PEERS = Path(__file__).parents[1] / "benchmarks" / "data" / "peers.json"

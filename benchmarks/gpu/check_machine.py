@@ -148,7 +148,7 @@ def small_pass(device: Any) -> str:
 
 def check_llama(small: bool) -> str:
     """Look for the library, and the GPU that it was built for."""
-    from ngramspec.tokenizers.llama_library import load_library
+    from ngramspec.text.tokenizers.llama_library import load_library
 
     lib = load_library().lib
     print(f"llama.cpp: {lib.llama_print_system_info().decode()}")

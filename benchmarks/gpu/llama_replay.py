@@ -28,13 +28,13 @@ from typing import Any
 from llama_trace import TraceTarget
 from messages import say
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.placement import Placement
-from ngramspec.adapters.llama_cpp.settings import ContextSettings
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine, Request, Sampling
 from ngramspec.errors import BackendError, InputError
-from ngramspec.tokenizers.llama_library import load_library
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.placement import Placement
+from ngramspec.llamacpp.settings import ContextSettings
+from ngramspec.llamacpp.target import LlamaTarget
+from ngramspec.text.tokenizers.llama_library import load_library
 from replay_modes import Mode, parse_modes
 from replay_rounds import Budget, Rounds, add_minutes, run_rounds, state_of
 from replay_setup import RESULTS, ROOT, facts, save

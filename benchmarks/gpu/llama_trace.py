@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import BackendError
+from ngramspec.llamacpp.target import LlamaTarget
 
 Tokens = npt.NDArray[np.int32]
 

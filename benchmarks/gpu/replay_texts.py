@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec.errors import InputError
-from ngramspec.recordings.traces import Cut, find_traces, load_traces
+from ngramspec.lab.recordings.traces import Cut, find_traces, load_traces
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 Tokens = npt.NDArray[np.int32]

@@ -24,10 +24,10 @@ from ngramspec import (
 )
 from ngramspec._native.policy.arbiter import Arbiter, FreeDraft, Terms
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.costs import PROFILES
 from ngramspec.engine.sources.spelling import MOST_CONTEXT, Speller
 from ngramspec.engine.sources.translation import Translator
+from ngramspec.llamacpp.model import LlamaModel
 
 TEXT = np.resize(np.random.default_rng(0).integers(0, 50_000, 9973, dtype=np.int32), 32768)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ngramspec.cli.output import Piece
 
 if TYPE_CHECKING:
-    from ngramspec.chat.delta import Delta
-    from ngramspec.chat.format import ChatFormat
+    from ngramspec.text.chat.delta import Delta
+    from ngramspec.text.chat.format import ChatFormat
 
 OPEN, CLOSE = "<think>\n", "\n</think>\n\n"
 

@@ -59,9 +59,9 @@ from ngramspec.errors import CapacityError, InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ngramspec.bench.costs import Costs
-    from ngramspec.build import BuildOptions, BuildResult, HeldOut, Progress, Resources
-    from ngramspec.corpus import Problems
+    from ngramspec.lab.builder import BuildOptions, BuildResult, HeldOut, Progress, Resources
+    from ngramspec.lab.corpus import Problems
+    from ngramspec.lab.costs import Costs
 
 EPILOG = """\b
 Examples:
@@ -177,7 +177,7 @@ def build_cache(**values: Any) -> None:
     Duplicate documents count once. The tokenizer must be that of the model that will use the file.
     The same texts and options give the same bytes, whatever --jobs and --memory are.
     """
-    from ngramspec.build import Resources
+    from ngramspec.lab.builder import Resources
 
     check_output(values["output"])
     _refuse_misplaced(values)
@@ -200,8 +200,8 @@ def build_cache(**values: Any) -> None:
 
 def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
     """Build from the answers of recorded requests."""
-    from ngramspec.build.tokens import build_from_tokens
-    from ngramspec.recordings.traces import Cut
+    from ngramspec.lab.builder.tokens import build_from_tokens
+    from ngramspec.lab.recordings.traces import Cut
 
     for name in NOT_RECORDED:
         _refuse(values, (name,), True, "files of text")
@@ -250,8 +250,8 @@ def _refuse(values: Mapping[str, Any], names: tuple[str, ...], wrong: bool, need
 
 def _build_options(values: Mapping[str, Any]) -> BuildOptions:
     """Return the build's options; options not given keep their defaults."""
-    from ngramspec.build import BuildOptions
-    from ngramspec.formats.pool_file import PoolShape
+    from ngramspec.files.pool_file import PoolShape
+    from ngramspec.lab.builder import BuildOptions
 
     shape = {name: values[name] for name in POOL_SHAPE if values[name] is not None}
     cells = shape.get("capacity", LEAST_CELLS)
@@ -274,9 +274,9 @@ def _build_options(values: Mapping[str, Any]) -> BuildOptions:
 
 def _costs(values: Mapping[str, Any]) -> Costs:
     """Return the costs saved for the model whose tokenizer is used, or the usual ones."""
-    from ngramspec.adapters.llama_cpp.settings import ContextSettings
-    from ngramspec.bench.costs import choose_costs, saved_costs
-    from ngramspec.tokenizers.gguf import is_gguf
+    from ngramspec.lab.costs import choose_costs, saved_costs
+    from ngramspec.llamacpp.settings import ContextSettings
+    from ngramspec.text.tokenizers.gguf import is_gguf
 
     path = values["tokenizer"]
     if not values["held_out"] or path is None or not is_gguf(path):
@@ -294,10 +294,10 @@ def _build(
     values: Mapping[str, Any], settings: BuildOptions, resources: Resources, interrupt: Interrupt
 ) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
-    from ngramspec.build.checkpoint import has_checkpoint
-    from ngramspec.build.local import BuildStopped
     from ngramspec.cli.build_progress import build_progress
-    from ngramspec.files import DISK_FULL
+    from ngramspec.files.atomic import DISK_FULL
+    from ngramspec.lab.builder.checkpoint import has_checkpoint
+    from ngramspec.lab.builder.local import BuildStopped
     from ngramspec.models import embedded_model
 
     if values["tokenizer"] is None:
@@ -339,10 +339,10 @@ def finishing(kind: str, *, is_ray: bool) -> tuple[str, ...]:
 def _locally(
     values: Mapping[str, Any], settings: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
-    from ngramspec.build import build
-    from ngramspec.build.memory import return_large_blocks
+    from ngramspec.lab.builder import build
+    from ngramspec.lab.builder.memory import return_large_blocks
     from ngramspec.models import embedded_model
-    from ngramspec.tokenizers import load_tokenizer
+    from ngramspec.text.tokenizers import load_tokenizer
 
     return_large_blocks()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one core for each of --jobs
@@ -361,7 +361,7 @@ def _locally(
 def _with_ray(
     values: Mapping[str, Any], settings: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
-    from ngramspec.build.ray_executor import build_on_ray
+    from ngramspec.lab.builder.ray_executor import build_on_ray
     from ngramspec.models import embedded_model
 
     return build_on_ray(

@@ -31,15 +31,15 @@ from ngramspec.cli.options import COUNT, NumberRange, given_words, json_option, 
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, running
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, DEFAULT_SPEC
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, DEFAULT_SPEC
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.target import LlamaTarget
     from ngramspec.arrays import TokenIds
-    from ngramspec.bench.e2e.bench import Bench
-    from ngramspec.bench.e2e.check import Finding, Verdict
-    from ngramspec.bench.e2e.tasks import Task
     from ngramspec.engine.calibration import Calibration
+    from ngramspec.lab.e2e.bench import Bench
+    from ngramspec.lab.e2e.check import Finding, Verdict
+    from ngramspec.lab.e2e.tasks import Task
+    from ngramspec.llamacpp.target import LlamaTarget
 
 MODEL = "Model"
 SIZES = (1, 2, 4, 8, 16)  # tokens of the passes that are timed
@@ -88,10 +88,10 @@ def check(**values: Any) -> None:
     Prints a verdict and the line to start the server with; where equal runs differ too much, it
     draws no conclusion.
     """
-    from ngramspec.adapters.llama_cpp.saved_costs import overload
-    from ngramspec.bench.e2e.bench import PLAIN, parse_mode
-    from ngramspec.bench.e2e.check import conclude
-    from ngramspec.bench.e2e.tasks import KINDS, load_tasks
+    from ngramspec.lab.e2e.bench import PLAIN, parse_mode
+    from ngramspec.lab.e2e.check import conclude
+    from ngramspec.lab.e2e.tasks import KINDS, load_tasks
+    from ngramspec.llamacpp.saved_costs import overload
 
     resolve_model(values)
     values |= {"n_predict": LONGEST, "max_draft": DEFAULT_MAX_DRAFT}
@@ -137,10 +137,10 @@ def _measure(
     interrupt: Interrupt,
 ) -> tuple[Calibration, list[Finding]]:
     """Time passes, then answers, as long as there is time."""
-    from ngramspec.bench.e2e.check import measure
-    from ngramspec.bench.e2e.tasks import sample_tokens
     from ngramspec.engine import Sampling
     from ngramspec.engine.calibration import calibrate
+    from ngramspec.lab.e2e.check import measure
+    from ngramspec.lab.e2e.tasks import sample_tokens
 
     begun = time.monotonic()
     with progress("timing passes", int(seconds)) as steps:

@@ -29,7 +29,7 @@ def model(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
     """Complete a file, or the name of a model in Ollama's store once it has begun."""
     import os
 
-    from ngramspec.ollama.store import default_roots, list_models
+    from ngramspec.models.ollama.store import default_roots, list_models
 
     names: set[str] = set()
     if incomplete and not incomplete.startswith((".", "/", "~")):
@@ -43,6 +43,6 @@ def cache_types(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete types of the key-value cache."""
-    from ngramspec.adapters.llama_cpp.settings import CACHE_TYPES
+    from ngramspec.llamacpp.settings import CACHE_TYPES
 
     return in_list(*CACHE_TYPES)(ctx, param, incomplete)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.bench.e2e.tasks import TASK_NAMES, TASKS
 from ngramspec.cli.command import (
     EXIT_INTERRUPTED,
     NOTE_MEASURED,
@@ -36,14 +35,15 @@ from ngramspec.cli.output import (
 )
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafting.names import DRAFTER_NAMES
+from ngramspec.lab.e2e.tasks import TASK_NAMES, TASKS
 from ngramspec.pages import page_url
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.bench.e2e.demo import Benches, Row, TaskOutcome, TaskResult
+    from ngramspec.lab.e2e.demo import Benches, Row, TaskOutcome, TaskResult
 
 EPILOG = """\b
 Examples:
@@ -97,9 +97,9 @@ def demo(**values: Any) -> None:
     """
     from rich.console import Console
 
-    from ngramspec.adapters.llama_cpp.fit import Words, find_machine, layer_notes
-    from ngramspec.bench.e2e.demo import DRAFTERS, open_benches
-    from ngramspec.drafters.names import parse_names
+    from ngramspec.drafting.names import parse_names
+    from ngramspec.lab.e2e.demo import DRAFTERS, open_benches
+    from ngramspec.llamacpp.fit import Words, find_machine, layer_notes
 
     resolve_model(values)
     if values["exact"] and values["threads"] != 1:
@@ -135,7 +135,7 @@ def demo(**values: Any) -> None:
 def _results(
     benches: Benches, console: Console, values: dict[str, Any], interrupt: Interrupt
 ) -> Iterator[TaskResult]:
-    from ngramspec.bench.e2e.demo import run_task
+    from ngramspec.lab.e2e.demo import run_task
 
     chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
     each = benches.count_runs(values["repeats"])
@@ -195,7 +195,7 @@ def _show_text(console: Console, result: TaskResult, outcome: TaskOutcome) -> No
 def _show_tables(
     console: Console, results: Sequence[TaskResult], values: dict[str, Any], benches: Benches
 ) -> None:
-    from ngramspec.bench.e2e.demo import make_rows
+    from ngramspec.lab.e2e.demo import make_rows
 
     rows = make_rows(results)
     # The last task has fewer where Ctrl-C ended its rounds.
@@ -240,7 +240,7 @@ def _speed_table(rows: Sequence[Row], title: str) -> Table:
 
 def _task_table(results: Sequence[TaskResult]) -> Table:
     """Return the speed-ups by task."""
-    from ngramspec.bench.e2e.demo import make_rows
+    from ngramspec.lab.e2e.demo import make_rows
 
     columns = ("drafter", *(result.task.name for result in results))
     table = make_table(columns, title="Speed-up by task", text=columns[:1])
@@ -265,7 +265,7 @@ def _show_timed_equality(
 
 def _print_json(results: Sequence[TaskResult], values: dict[str, Any], benches: Benches) -> None:
     from ngramspec import __version__
-    from ngramspec.bench.e2e.demo import as_json
+    from ngramspec.lab.e2e.demo import as_json
 
     head = {"version": __version__, "model": benches.model.path.name}
     settings = {key: values[key] for key in ("repeats", "max_tokens", "threads", "exact")}

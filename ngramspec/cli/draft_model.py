@@ -16,12 +16,12 @@ from ngramspec.cli.llama_cpp.words import Threads, names_in
 from ngramspec.cli.model import downloaded_model, pulled_model
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, NumberRange, option, options
 from ngramspec.cli.target import CacheType
-from ngramspec.tokenizers.gguf import check_gguf
+from ngramspec.text.tokenizers.gguf import check_gguf
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-    from ngramspec.adapters.llama_cpp.mtp import MtpSettings, SecondSettings
-    from ngramspec.adapters.llama_cpp.placement import Placement
+    from ngramspec.llamacpp.draft_model import DraftModelSettings
+    from ngramspec.llamacpp.mtp import MtpSettings, SecondSettings
+    from ngramspec.llamacpp.placement import Placement
     from ngramspec.runtime import DraftSettings
 
 SECTION = "Draft model"
@@ -160,8 +160,8 @@ def take_second(
 
 
 def _heads(values: dict[str, Any], longest: int | None, shortest: int) -> MtpSettings:
-    from ngramspec.adapters.llama_cpp.mtp import MtpSettings
     from ngramspec.engine.sources.mtp import N_MAX, P_MIN
+    from ngramspec.llamacpp.mtp import MtpSettings
 
     n_max = values["spec_draft_n_max"] or longest or N_MAX
     p_min = P_MIN if values["draft_p_min"] is None else values["draft_p_min"]
@@ -197,8 +197,8 @@ def _least(values: dict[str, Any], shortest: int, n_max: int) -> int:
 def _draft_model(
     values: dict[str, Any], slots: int, longest: int | None, shortest: int
 ) -> DraftModelSettings | None:
-    from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
     from ngramspec.engine.sources.draft_model import N_MAX, P_MIN
+    from ngramspec.llamacpp.draft_model import DraftModelSettings
 
     for line in _notes(values):
         click.echo(line, err=True)
@@ -238,7 +238,7 @@ def _file(values: dict[str, Any]) -> tuple[Path, str] | None:
 
 def _placement(values: dict[str, Any]) -> Placement:
     """Return where the draft model's weights lie."""
-    from ngramspec.adapters.llama_cpp.placement import Placement
+    from ngramspec.llamacpp.placement import Placement
 
     return Placement(
         layers_of(values["n_gpu_layers_draft"], "--n-gpu-layers-draft"),

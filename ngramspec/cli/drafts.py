@@ -9,8 +9,8 @@ import click
 
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, NumberRange, option, options
-from ngramspec.drafters.config import option_flag, options_of
-from ngramspec.drafters.names import (
+from ngramspec.drafting.config import option_flag, options_of
+from ngramspec.drafting.names import (
     DEFAULT_MAX_DRAFT,
     DEFAULT_ORDER,
     DEFAULT_POLICY,

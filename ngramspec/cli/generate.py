@@ -42,11 +42,11 @@ from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
     from ngramspec.arrays import TokenIds
-    from ngramspec.bench.e2e.difference import Difference
-    from ngramspec.chat.format import ChatFormat
     from ngramspec.engine import Generation
+    from ngramspec.lab.e2e.difference import Difference
     from ngramspec.llm import LLM
     from ngramspec.runtime import DraftSettings
+    from ngramspec.text.chat.format import ChatFormat
 
 EPILOG = """\b
 Examples:
@@ -226,7 +226,7 @@ def _prompt_of(
 def _tokenized(
     llm: LLM, values: Mapping[str, Any], prompt: str
 ) -> tuple[TokenIds, ChatFormat | None]:
-    from ngramspec.chat.prompt import chat_prompt
+    from ngramspec.text.chat.prompt import chat_prompt
 
     template = llm.model.chat_template
     if values["chat"] and not template:
@@ -277,7 +277,7 @@ class _Comparison:
     @property
     def noisy(self) -> bool:
         """Whether equal runs differ too much for a conclusion."""
-        from ngramspec.bench.e2e.rounds import NOISY, spread
+        from ngramspec.lab.e2e.rounds import NOISY, spread
 
         return spread(self.plain_rates) > NOISY
 
@@ -394,8 +394,8 @@ class _Session:
 
     def _compare(self) -> _Comparison:
         """Generate by turns without drafts and with them."""
-        from ngramspec.bench.e2e.difference import find_difference
         from ngramspec.engine import Speculation
+        from ngramspec.lab.e2e.difference import find_difference
 
         drafted, plain = [self._run], [self._run_plain()]
         for number in range(1, ROUNDS):

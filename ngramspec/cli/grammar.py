@@ -29,7 +29,7 @@ def grammar_of(values: Mapping[str, Any]) -> str:
         InputError: More than one is given, or the schema is not valid.
         OSError: A file cannot be read.
     """
-    from ngramspec.structured.json_schema import schema_grammar
+    from ngramspec.text.structured.json_schema import schema_grammar
 
     names = [name for name in NAMES if values[name]]
     if len(names) > 1:

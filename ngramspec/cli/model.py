@@ -62,7 +62,7 @@ def pulled_model(path: Path, flag: str) -> tuple[Path, str]:
         InputError: It is no valid name, or the model needs a LoRA adapter.
         FormatError, OSError: As find_gguf.
     """
-    from ngramspec.ollama.store import ModelNotFoundError, default_roots, find_gguf
+    from ngramspec.models.ollama.store import ModelNotFoundError, default_roots, find_gguf
 
     try:
         return find_gguf(path, default_roots(os.environ.get("OLLAMA_MODELS")))

@@ -157,7 +157,7 @@ def read_utf8(path: Path) -> str:
 
 def is_lookup_cache(path: Path) -> bool:
     """Return whether a file begins as a lookup cache of llama.cpp does."""
-    from ngramspec.formats.llama_lookup import may_hold_records
+    from ngramspec.files.llama_lookup import may_hold_records
 
     return may_hold_records(path)
 
@@ -175,7 +175,7 @@ def is_costs(path: Path) -> bool:
 
 def is_statistics(path: Path) -> bool:
     """Return whether a file is a statistics file of ngramspec."""
-    from ngramspec.formats.container import is_container
+    from ngramspec.files.container import is_container
 
     return is_container(path)
 

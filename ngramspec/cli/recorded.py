@@ -15,9 +15,9 @@ from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.corpus.problems import Problems
-    from ngramspec.recordings.traces import Cut, Loaded, Trace
-    from ngramspec.tokenizers import Fingerprint, Tokenizer
+    from ngramspec.lab.corpus.problems import Problems
+    from ngramspec.lab.recordings.traces import Cut, Loaded, Trace
+    from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
 FORMATS = ("tokens", "requests", "chats", "llama-log")
 ABOUT_FILES = """\
@@ -80,8 +80,8 @@ def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
 
 def _is_recorded(path: Path) -> bool:
     from ngramspec.errors import BackendError, FormatError
-    from ngramspec.recordings.formats import LOOKED_AT, is_recorded
-    from ngramspec.recordings.lines import read_start
+    from ngramspec.lab.recordings.formats import LOOKED_AT, is_recorded
+    from ngramspec.lab.recordings.lines import read_start
 
     try:
         return is_recorded(read_start(path, LOOKED_AT))
@@ -102,9 +102,9 @@ def load_recorded(
     Raises:
         As find_traces and load_files.
     """
-    from ngramspec.corpus.problems import Problems
-    from ngramspec.recordings.traces import find_traces, load_files
-    from ngramspec.tokenizers import fingerprint_of
+    from ngramspec.lab.corpus.problems import Problems
+    from ngramspec.lab.recordings.traces import find_traces, load_files
+    from ngramspec.text.tokenizers import fingerprint_of
 
     files, problems = find_traces(paths), Problems()
     tokenizer_path = values["tokenizer"] or values.get("model")
@@ -127,7 +127,7 @@ def load_recorded(
 def _tokenizer(tokenizer_path: Path | None) -> Iterator[Callable[[], Tokenizer]]:
     """Hand out a function that returns the tokenizer of a file, or of the embedded model."""
     from ngramspec.models import embedded_model
-    from ngramspec.tokenizers import load_tokenizer
+    from ngramspec.text.tokenizers import load_tokenizer
 
     opened: list[Tokenizer] = []
 
@@ -154,7 +154,7 @@ def tokenizer_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Fingerp
         InputError: The files state several.
     """
     from ngramspec.models import embedded_model
-    from ngramspec.tokenizers import fingerprint_of
+    from ngramspec.text.tokenizers import fingerprint_of
 
     tokenizer_path = values["tokenizer"] or values.get("model")
     if tokenizer_path is not None:

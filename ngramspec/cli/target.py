@@ -25,9 +25,9 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.adapters.llama_cpp.settings import ContextSettings
-    from ngramspec.adapters.llama_cpp.target import LlamaTarget
+    from ngramspec.llamacpp.model import LlamaModel
+    from ngramspec.llamacpp.settings import ContextSettings
+    from ngramspec.llamacpp.target import LlamaTarget
     from ngramspec.runtime import ModelSettings
 
 
@@ -41,7 +41,7 @@ class CacheType(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name of the type."""
-        from ngramspec.adapters.llama_cpp.settings import CACHE_TYPES
+        from ngramspec.llamacpp.settings import CACHE_TYPES
 
         return click.Choice(CACHE_TYPES).convert(value, param, ctx)
 
@@ -153,7 +153,7 @@ def context_settings(values: Mapping[str, Any]) -> ContextSettings:
     Raises:
         InputError: A setting is out of its bounds.
     """
-    from ngramspec.adapters.llama_cpp.settings import ContextSettings, lay_out
+    from ngramspec.llamacpp.settings import ContextSettings, lay_out
 
     slots, total = values.get("parallel", 1), values.get("ctx_size", 0)
     if total and total < slots:

@@ -23,7 +23,7 @@ from ngramspec.engine.sources.mtp import MtpHeads
 from ngramspec.engine.sources.source import DraftSource
 from ngramspec.engine.target import Target
 from ngramspec.engine.thread import EngineThread
-from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
+from ngramspec.files.slot_file import SavedSlot, read_slot, write_slot
 
 __all__ = [
     "AutoPolicy",

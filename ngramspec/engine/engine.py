@@ -17,7 +17,7 @@ from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.engine.transcript import Pieces, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.drafters.names import (
+from ngramspec.drafting.names import (
     DEFAULT_MAX_DRAFT,
     DEFAULT_ORDER,
     DEFAULT_SPEC,
@@ -41,7 +41,7 @@ from ngramspec.engine.sources.source import DraftSource, NativeSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError
-from ngramspec.formats.slot_file import SavedSlot
+from ngramspec.files.slot_file import SavedSlot
 from ngramspec.stats import SourceStats
 
 T = TypeVar("T")

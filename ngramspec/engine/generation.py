@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from ngramspec._native.engine.figures import Timings
 from ngramspec._native.engine.transcript import Pieces, Transcript
-from ngramspec.chat.delta import ChatMessage
 from ngramspec.engine.request import Request
+from ngramspec.text.chat.delta import ChatMessage
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 NO_PIECES = Pieces([b""])  # of a generation that no engine runs

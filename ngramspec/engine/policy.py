@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import CostTable
-from ngramspec.drafters.config import MAX_CHOSEN, MAX_LENGTH
-from ngramspec.drafters.names import POLICY_NAMES
+from ngramspec.drafting.config import MAX_CHOSEN, MAX_LENGTH
+from ngramspec.drafting.names import POLICY_NAMES
 from ngramspec.errors import InputError
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ngramspec.arrays import TokenIds
-from ngramspec.chat.format import ChatFormat
-from ngramspec.drafters.names import REQUEST_NAMES, parse_names
+from ngramspec.drafting.names import REQUEST_NAMES, parse_names
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.sampling import Sampling, are_texts, is_int
 from ngramspec.errors import InputError
+from ngramspec.text.chat.format import ChatFormat
 
 Adapters = tuple[tuple[int, float], ...]  # numbers of adapters and their scales
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)

@@ -14,7 +14,7 @@ from ngramspec.engine.sequences import Sequences
 from ngramspec.engine.sources.drafters import Drafters
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, InputError, QuotaError
-from ngramspec.formats.slot_file import NO_STATE, SavedSlot
+from ngramspec.files.slot_file import NO_STATE, SavedSlot
 
 TAIL = 32  # newest tokens that tell whose history a drafter holds
 

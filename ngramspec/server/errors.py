@@ -7,10 +7,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ngramspec.chat.errors import ChatError
 from ngramspec.errors import CapacityError, InputError, NgramspecError, QuotaError, StateError
 from ngramspec.server.request_id import HEADER
-from ngramspec.structured import GrammarError
+from ngramspec.text.chat.errors import ChatError
+from ngramspec.text.structured import GrammarError
 
 # llama-server's error types, by status.
 TYPES = {

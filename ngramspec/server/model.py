@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
-from ngramspec.ollama.recipe import Recipe
+from ngramspec.models.ollama.recipe import Recipe
 from ngramspec.server.adapters import ServedAdapters
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ngramspec.recordings.writer import RecordFile, TooLongError
+from ngramspec.lab.recordings.writer import RecordFile, TooLongError
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ngramspec.tree import positions
 from ngramspec.verify.arrays import Array, Arrays
 from ngramspec.verify.sampled import check_method, read_numbers, read_sums, sample
+from ngramspec.verify.tree import positions
 from ngramspec.verify.trees import (
     TreeBatch,
     TreeVerification,

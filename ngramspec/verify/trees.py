@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramspec.errors import InputError
-from ngramspec.tree import longest_path
 from ngramspec.verify.arrays import Array, Arrays
 from ngramspec.verify.batch import DraftBatch, choose, read_batch, read_chosen, refuse
+from ngramspec.verify.tree import longest_path
 
 
 class TreeVerification(NamedTuple):

@@ -65,8 +65,8 @@ def tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each exact setting be tested once: it takes seconds, and the outcome is the same."""
     from helpers.exact_settings import differ_once, find_once
 
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_once)
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.trees_differ", differ_once)
+    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", find_once)
+    monkeypatch.setattr("ngramspec.llamacpp.exact.trees_differ", differ_once)
 
 
 @pytest.fixture

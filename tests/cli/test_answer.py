@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import examples
-from ngramspec.chat.format import chat_format
-from ngramspec.chat.reasoning import REASONING_FORMATS
-from ngramspec.chat.reasoning.format import ReasoningFormat
 from ngramspec.cli.answer import AnswerText
 from ngramspec.llm import LLM
+from ngramspec.text.chat.format import chat_format
+from ngramspec.text.chat.reasoning import REASONING_FORMATS
+from ngramspec.text.chat.reasoning.format import ReasoningFormat
 
 HARMONY = "<|channel|><|message|>"
 CODE = "def area(width, height):\n    return width * height\n"
@@ -101,7 +101,8 @@ def test_marks_that_are_control_tokens_are_told_apart(
     """The embedded model has three control tokens; one of them stands for such a mark here."""
     mark = "<|im_start|>"
     marks = ReasoningFormat(open=f"{mark}see", close=mark, signs=(mark,), special=True)
-    monkeypatch.setattr("ngramspec.chat.reasoning.REASONING_FORMATS", [marks, *REASONING_FORMATS])
+    formats = [marks, *REASONING_FORMATS]
+    monkeypatch.setattr("ngramspec.text.chat.reasoning.REASONING_FORMATS", formats)
     stream, grammar = LLM.stream, f'root ::= {mark} "see I see." {mark} "It is noon."'
 
     def forced(self: LLM, prompt: Any, **options: Any) -> Any:

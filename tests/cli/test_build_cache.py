@@ -23,16 +23,16 @@ from helpers.cli import (
     bytes_of,
     slow_counts,
 )
-from ngramspec.build import BuildOptions
-from ngramspec.build import build as build_file
-from ngramspec.build.local import BuildStopped
-from ngramspec.build.progress import NoProgress
 from ngramspec.errors import InputError
-from ngramspec.formats.cache_file import about_of, open_cache
-from ngramspec.formats.container import open_container
-from ngramspec.formats.pool_file import PoolShape, shape_of
+from ngramspec.files.cache_file import about_of, open_cache
+from ngramspec.files.container import open_container
+from ngramspec.files.pool_file import PoolShape, shape_of
+from ngramspec.lab.builder import BuildOptions
+from ngramspec.lab.builder import build as build_file
+from ngramspec.lab.builder.local import BuildStopped
+from ngramspec.lab.builder.progress import NoProgress
 from ngramspec.models import embedded_model
-from ngramspec.tokenizers import fingerprint_of, load_tokenizer
+from ngramspec.text.tokenizers import fingerprint_of, load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -273,14 +273,14 @@ def test_bytes_do_not_depend_on_jobs_and_memory(
 def test_ray_is_asked_when_it_is_to_build(
     invoke: Any, build: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ngramspec.build.local import BuildStopped
+    from ngramspec.lab.builder.local import BuildStopped
 
     asked: dict[str, Any] = {}
-    fake = ModuleType("ngramspec.build.ray_executor")
+    fake = ModuleType("ngramspec.lab.builder.ray_executor")
 
     def build_on_ray(paths: Any, output: Any, tokenizer: Any, options: Any, progress: Any,
                      **settings: Any) -> Any:  # fmt: skip
-        from ngramspec.build import build as build_here
+        from ngramspec.lab.builder import build as build_here
 
         asked.update(settings, tokenizer=tokenizer)
         if settings["address"] == "stop":

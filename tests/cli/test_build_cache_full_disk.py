@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from helpers.cli import FEW, assert_one_error, bytes_of
-from ngramspec.build.checkpoint import WorkFolder
-from ngramspec.build.local import LocalBuild
+from ngramspec.lab.builder.checkpoint import WorkFolder
+from ngramspec.lab.builder.local import LocalBuild
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 FOR_A_RUN, FOR_NOTHING = 200_000, 2_000  # a run takes 90 KB, the file 290 KB

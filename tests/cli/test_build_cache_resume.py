@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from helpers.cli import BY_JSONL, FEW, NO_TOKENIZER, assert_one_error, bytes_of
-from ngramspec.build import Resources
 from ngramspec.errors import CapacityError
+from ngramspec.lab.builder import Resources
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -169,7 +169,7 @@ def test_what_is_too_much_for_a_file_is_counted_once(
         raise CapacityError("more 4-grams than a file can hold: raise min_count")
 
     with monkeypatch.context() as patched:  # the limit is 2 ** 32
-        patched.setattr("ngramspec.build.finish.write_output", too_many)
+        patched.setattr("ngramspec.lab.builder.finish.write_output", too_many)
         result = invoke("build-cache", *FEW, "-o", "out.ngc")
     message = "raise min_count; what was counted is kept: give --resume and a larger --min-count"
     assert_one_error(result, message, 1)

@@ -14,18 +14,18 @@ from helpers.cli import CODE, FEW, assert_one_error, bytes_of
 from helpers.files import resealed
 from ngramspec import create_drafter
 from ngramspec._native.suffix.index import SuffixIndex
-from ngramspec.adapters.llama_cpp import LlamaModel
-from ngramspec.adapters.llama_cpp.saved_costs import costs_path
-from ngramspec.adapters.llama_cpp.settings import ContextSettings
-from ngramspec.build import BuildOptions, NoProgress, Resources, build
-from ngramspec.build.local import BuildStopped
 from ngramspec.costs import CostTable, save_costs
-from ngramspec.drafters.statistics import Saves, open_shared
+from ngramspec.drafting.statistics import Saves, open_shared
 from ngramspec.errors import InputError, VocabMismatchError
-from ngramspec.formats.container import open_container
+from ngramspec.files.container import open_container
+from ngramspec.lab.builder import BuildOptions, NoProgress, Resources, build
+from ngramspec.lab.builder.local import BuildStopped
+from ngramspec.llamacpp import LlamaModel
+from ngramspec.llamacpp.saved_costs import costs_path
+from ngramspec.llamacpp.settings import ContextSettings
 from ngramspec.models import embedded_model
 from ngramspec.runtime import DraftSettings, checked_params
-from ngramspec.tokenizers import load_tokenizer
+from ngramspec.text.tokenizers import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 INDEX = ("--kind", "suffix")
@@ -143,7 +143,7 @@ def test_a_corpus_that_is_too_large_ends_the_build_early_and_leaves_nothing(
         options, each = BuildOptions(kind="suffix"), Resources(seconds=0.0)
         build([CODE], "again.ngx", tokenizer, options, each, progress, resume=resume)
 
-    monkeypatch.setattr("ngramspec.build.finish.MOST_TOKENS", most)
+    monkeypatch.setattr("ngramspec.lab.builder.finish.MOST_TOKENS", most)
     for resume in (False, True):
         if resume:
             with pytest.raises(BuildStopped):

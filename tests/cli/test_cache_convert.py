@@ -11,10 +11,10 @@ import pytest
 
 from helpers.cache_files import MODEL, counts_of, held_by
 from ngramspec import read_lookup_cache
-from ngramspec.formats.cache_file import about_of, open_cache
-from ngramspec.formats.container import open_container
+from ngramspec.files.cache_file import about_of, open_cache
+from ngramspec.files.container import open_container
 from ngramspec.models import embedded_model
-from ngramspec.tokenizers import fingerprint_of
+from ngramspec.text.tokenizers import fingerprint_of
 
 pytestmark = pytest.mark.usefixtures("cache_files")
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from helpers.cache_files import FILES, build_file, counts_of
 from ngramspec.cli import main
-from ngramspec.formats.cache_file import open_cache
-from ngramspec.formats.container import open_container
-from ngramspec.formats.pool_file import PoolShape
+from ngramspec.files.cache_file import open_cache
+from ngramspec.files.container import open_container
+from ngramspec.files.pool_file import PoolShape
 
 pytestmark = pytest.mark.usefixtures("cache_files")
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from helpers.cache_files import MODEL, counts_of
-from ngramspec.formats.cache_file import Origin, write_cache
-from ngramspec.formats.container import open_container
+from ngramspec.files.cache_file import Origin, write_cache
+from ngramspec.files.container import open_container
 from ngramspec.models import embedded_model
-from ngramspec.tokenizers import fingerprint_of, load_tokenizer
+from ngramspec.text.tokenizers import fingerprint_of, load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("cache_files")
 
@@ -99,7 +99,7 @@ def test_inspect_pool(cache: Any, invoke: Any) -> None:
 def test_ids_are_shown_without_llama_cpp(cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
-    monkeypatch.setattr("ngramspec.tokenizers.llama_library._LOADED", [])
+    monkeypatch.setattr("ngramspec.text.tokenizers.llama_library._LOADED", [])
     made = cache("inspect", "a.ngc", "--top", "1")
     assert made["tokenizer"] == "the embedded model's"
     assert "text" not in made["sizes"][0]["top"][0]
@@ -138,6 +138,6 @@ def test_what_a_file_says_commands_no_terminal(invoke: Any) -> None:
 def test_a_file_of_an_impossible_date_is_inspected(
     invoke: Any, cache: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ngramspec.formats.describe.date_of", lambda seconds: None)
+    monkeypatch.setattr("ngramspec.files.describe.date_of", lambda seconds: None)
     assert cache("inspect", "a.ngc")["modified"] is None
     assert ", of an unknown date\n" in invoke("cache", "inspect", "a.ngc").stdout

@@ -11,9 +11,9 @@ import pytest
 from helpers.cache_files import MODEL, counts_of
 from helpers.cli import CORPORA, assert_one_error
 from ngramspec import create_drafter
-from ngramspec.formats.pool_file import open_pool
+from ngramspec.files.pool_file import open_pool
 from ngramspec.models import embedded_model
-from ngramspec.tokenizers import load_tokenizer
+from ngramspec.text.tokenizers import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("cache_files")
 

@@ -11,11 +11,11 @@ import pytest
 
 from helpers.cache_files import FILES, added, build_file, counts_of, held_by
 from helpers.cli import assert_one_error
-from ngramspec.formats.cache_file import about_of, open_cache
-from ngramspec.formats.container import open_container
-from ngramspec.formats.pool_file import open_pool
+from ngramspec.files.cache_file import about_of, open_cache
+from ngramspec.files.container import open_container
+from ngramspec.files.pool_file import open_pool
 from ngramspec.models import embedded_model
-from ngramspec.tokenizers import fingerprint_of
+from ngramspec.text.tokenizers import fingerprint_of
 
 pytestmark = pytest.mark.usefixtures("cache_files")
 

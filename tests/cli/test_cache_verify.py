@@ -10,9 +10,9 @@ import pytest
 from helpers.cache_files import flip
 from helpers.cli import assert_one_error
 from ngramspec import SuccessorPool, create_drafter
-from ngramspec.formats.cache_file import Origin, open_cache
-from ngramspec.formats.container import new_container, open_container
-from ngramspec.formats.successor_file import write_successors
+from ngramspec.files.cache_file import Origin, open_cache
+from ngramspec.files.container import new_container, open_container
+from ngramspec.files.successor_file import write_successors
 
 pytestmark = pytest.mark.usefixtures("cache_files")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from helpers.cli import assert_one_error
-from ngramspec.bench.e2e.check import Verdict
 from ngramspec.cli.check import SIZES
 from ngramspec.cli.drafting import gain_line
 from ngramspec.costs import CostTable
+from ngramspec.lab.e2e.check import Verdict
 
 pytestmark = pytest.mark.usefixtures("empty_folder", "few")
 QUICK = ("check", "-t", "1")
@@ -26,8 +26,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it end after two rounds of short answers, however fast the machine is."""
     for name, number in (("ROUNDS", 1), ("LONGEST", 8), ("FOR_PASSES", 1.0)):
         monkeypatch.setattr(importlib.import_module("ngramspec.cli.check"), name, number)
-    monkeypatch.setattr("ngramspec.bench.e2e.check.MOST_ROUNDS", 2)
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.saved_costs.overload", str)
+    monkeypatch.setattr("ngramspec.lab.e2e.check.MOST_ROUNDS", 2)
+    monkeypatch.setattr("ngramspec.llamacpp.saved_costs.overload", str)
 
 
 def test_json_of_passes_kinds_of_work_and_the_verdict(invoke: Any) -> None:
@@ -61,7 +61,7 @@ def test_the_text_fits_80_columns_and_ends_with_the_line_of_the_server(
     monkeypatch.setenv("COLUMNS", "80")
     Path("mine.jsonl").write_text('{"prompt": "Repeat: a b c a b c", "name": "abc"}\n')
     verdict = Verdict(answer, "It is so.", 1.0, busy)
-    monkeypatch.setattr("ngramspec.bench.e2e.check.conclude", lambda *_: verdict)
+    monkeypatch.setattr("ngramspec.lab.e2e.check.conclude", lambda *_: verdict)
     result = invoke(*QUICK, "-fa", "on", "-c", "4096", "--prompts", "mine.jsonl")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -73,7 +73,7 @@ def test_the_text_fits_80_columns_and_ends_with_the_line_of_the_server(
 
 
 def test_ctrl_c_shows_what_was_measured(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ngramspec.bench.e2e.bench import Bench
+    from ngramspec.lab.e2e.bench import Bench
 
     run = Bench.run
 
@@ -120,7 +120,7 @@ def test_the_line_on_what_right_drafts_can_give() -> None:
 def test_nothing_is_concluded_on_a_machine_with_more_to_do_than_it_can(
     invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = "ngramspec.adapters.llama_cpp.saved_costs.overload"
+    path = "ngramspec.llamacpp.saved_costs.overload"
     monkeypatch.setattr(path, lambda: "load 9.5 on 2 processors")
     made = json.loads(invoke(*QUICK, "--json").stdout)
     assert (made["answer"], made["busy"]) == ("unknown", True)

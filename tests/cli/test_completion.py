@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 from helpers.paths import ROOT
 from ngramspec.cli import main
 from ngramspec.costs import PROFILES
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafting.names import DRAFTER_NAMES
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 FILES = ("", "file")

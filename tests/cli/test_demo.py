@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ngramspec.bench.e2e.bench import Bench, Run
-from ngramspec.bench.e2e.tasks import CLOSE, FILE, INVOICE, PARTS, READ_TABLE
 from ngramspec.engine.exactness import Exactness, Setting
 from ngramspec.errors import BackendError
+from ngramspec.lab.e2e.bench import Bench, Run
+from ngramspec.lab.e2e.tasks import CLOSE, FILE, INVOICE, PARTS, READ_TABLE
 from ngramspec.models import embedded_model
 
 RUN = Bench._run
@@ -146,7 +146,7 @@ def test_view_in_colour(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lengths_are_fixed_only_where_all_drafters_have_settings() -> None:
     pytest.importorskip("llama_cpp", reason="the model is llama.cpp's")
-    from ngramspec.bench.e2e.demo import open_benches
+    from ngramspec.lab.e2e.demo import open_benches
 
     policies = {
         "suffix": "auto",
@@ -188,7 +188,7 @@ def test_tasks_begin_with_one_mode_after_the_other(
 
 def test_drafts_stay_within_what_was_tested(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Exactness(Setting(), {"alone": {1: 0, 2: 0, 3: 0, 4: 1}})
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", lambda *_: found)
+    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", lambda *_: found)
     result = invoke(*QUICK, "--drafter", "ngram-simple", "--exact", "--json")
     assert result.exit_code == 0, result.output
     made = json.loads(result.stdout)
@@ -203,7 +203,7 @@ def test_where_no_setting_is_exact_a_line_says_so(
     def find_none(*_: Any) -> None:
         raise BackendError("no setting is exact for this model")
 
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_none)
+    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", find_none)
     monkeypatch.setattr(Bench, "_run", cheating)
     quick = (*QUICK, "--drafter", "ngram-cache")
     result = invoke(*quick)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.cli.generate import generate
 from ngramspec.cli.serve import serve
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
-from ngramspec.tokenizers import llama_library
+from ngramspec.text.tokenizers import llama_library
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 WRONG_COMMAND_LINES = {
@@ -151,7 +151,7 @@ def test_wrong_files_end_the_start_before_the_model_is_loaded(
     if command[0] not in _commands_with(line.split()[0]):
         pytest.skip("the command has no such option")
     Path("text").write_text("some text, which is no file of ours\n")
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.model.load_model", load)
+    monkeypatch.setattr("ngramspec.llamacpp.model.load_model", load)
     result = invoke(*command, *line.split())
     assert result.exit_code in (1, 2), result.output
     (error,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]

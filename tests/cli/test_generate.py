@@ -13,12 +13,12 @@ import pytest
 
 from helpers.cli import assert_one_error
 from helpers.ollama_stores import tinycode
-from ngramspec.bench.e2e.demo import decode_pieces
-from ngramspec.bench.e2e.difference import find_difference
 from ngramspec.cli.output import marked_text, styled
-from ngramspec.drafters.names import DRAFTER_NAMES, POLICY_NAMES
+from ngramspec.drafting.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine.generation import Generation
 from ngramspec.errors import BackendError
+from ngramspec.lab.e2e.demo import decode_pieces
+from ngramspec.lab.e2e.difference import find_difference
 
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
@@ -125,7 +125,7 @@ def test_exact_fails_where_no_setting_is_exact(
     def find_none(*_: Any) -> None:
         raise BackendError("no setting is exact for this model")
 
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_none)
+    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", find_none)
     assert_one_error(invoke(*SHORT, "-p", PROMPT), "no setting is exact for this model", 1)
 
 
@@ -186,7 +186,7 @@ def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.Monk
     def other(prompt: Any, expected: list[int], got: list[int], run: Any) -> Any:
         return find_difference(prompt, expected, [*got[:5], got[5] + 1, *got[6:]], run)
 
-    monkeypatch.setattr("ngramspec.bench.e2e.difference.find_difference", other)
+    monkeypatch.setattr("ngramspec.lab.e2e.difference.find_difference", other)
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
     assert result.exit_code == 0
     found = re.search(

@@ -13,7 +13,7 @@ import pytest
 from helpers.paths import ROOT
 from ngramspec import DRAFTER_NAMES, __version__
 from ngramspec.cli.command import SectionCommand
-from ngramspec.drafters.config import option_flag, options_of
+from ngramspec.drafting.config import option_flag, options_of
 
 
 def load_tool() -> Any:
@@ -78,7 +78,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys\n"
         "from ngramspec.cli import main\n"
         "main(['generate', '--help'], standalone_mode=False)\n"
-        "heavy = {'rich', 'llama_cpp', 'jinja2', 'ngramspec.adapters', 'ngramspec.engine'}\n"
+        "heavy = {'rich', 'llama_cpp', 'jinja2', 'ngramspec.hosts', 'ngramspec.engine'}\n"
         "heavy &= set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else 0)\n"
     )

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ngramspec.adapters.llama_cpp import saved_costs
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.placement import Placement
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Request
+from ngramspec.llamacpp import saved_costs
+from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.placement import Placement
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.models import embedded_model
 from ngramspec.runtime import DraftSettings
 

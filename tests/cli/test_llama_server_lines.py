@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from helpers.command import Process
-from ngramspec.adapters.llama_cpp.threads import NICE
 from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Request
+from ngramspec.llamacpp.threads import NICE
 from ngramspec.models import embedded_model
 
 MODEL = str(embedded_model())

@@ -22,13 +22,13 @@ import openai
 
 from helpers.cli import assert_one_error
 from helpers.command import Process
-from ngramspec.build.tokens import build_from_tokens
-from ngramspec.formats.cache_file import about_of
-from ngramspec.formats.container import open_container
+from ngramspec.files.cache_file import about_of
+from ngramspec.files.container import open_container
+from ngramspec.lab.builder.tokens import build_from_tokens
+from ngramspec.lab.recordings.formats import recognise
+from ngramspec.lab.recordings.read import Recording
 from ngramspec.models import embedded_model
-from ngramspec.recordings.formats import recognise
-from ngramspec.recordings.read import Recording
-from ngramspec.tokenizers import fingerprint_of
+from ngramspec.text.tokenizers import fingerprint_of
 
 NAMES = ("area", "add", "total", "mean", "size", "count", "load", "save", "parse", "items")
 GIVEN = ("width, height", "a, b", "values", "path", "self, key", "self, value")

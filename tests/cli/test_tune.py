@@ -18,9 +18,9 @@ from helpers.planted import PLANTED, few_candidates, noise, planted
 from helpers.recordings import TRACES
 from ngramspec.cli.serve import serve
 from ngramspec.costs import CostTable, save_costs
+from ngramspec.lab.recordings import RecordedRequest
+from ngramspec.lab.recordings.traces import token_lines
 from ngramspec.models import embedded_model
-from ngramspec.recordings import RecordedRequest
-from ngramspec.recordings.traces import token_lines
 
 SQL = TRACES / "structured.spider_sql.txt.xz"
 H100 = ("--profile", "h100-8b")
@@ -36,7 +36,7 @@ def run(invoke: Any) -> Run:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search among a few candidates."""
-    monkeypatch.setattr("ngramspec.bench.tune.result.grid", few_candidates)
+    monkeypatch.setattr("ngramspec.lab.tune.result.grid", few_candidates)
 
 
 @pytest.fixture
@@ -138,9 +138,9 @@ def test_the_default_where_nothing_beats_it(run: Run, tmp_path: Path) -> None:
 def test_the_lines_are_valid(run: Run) -> None:
     """Every candidate's Python runs, and serve knows its options."""
     import ngramspec
-    from ngramspec.bench.costs import choose_costs
-    from ngramspec.bench.tune.candidates import grid
-    from ngramspec.bench.tune.lines import imports, llama_server_line, ready_lines
+    from ngramspec.lab.costs import choose_costs
+    from ngramspec.lab.tune.candidates import grid
+    from ngramspec.lab.tune.lines import imports, llama_server_line, ready_lines
 
     costs = choose_costs(profile="moe")
     scope: dict[str, Any] = {}
@@ -186,10 +186,10 @@ def test_costs_that_were_saved_for_the_model(
     run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
-    from ngramspec.adapters.llama_cpp import LlamaModel
-    from ngramspec.adapters.llama_cpp.placement import Placement
-    from ngramspec.adapters.llama_cpp.saved_costs import costs_path
-    from ngramspec.adapters.llama_cpp.settings import ContextSettings
+    from ngramspec.llamacpp import LlamaModel
+    from ngramspec.llamacpp.placement import Placement
+    from ngramspec.llamacpp.saved_costs import costs_path
+    from ngramspec.llamacpp.settings import ContextSettings
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     arguments = (log, "--model", embedded_model(), "--requests", "4", "--json")
@@ -231,7 +231,7 @@ def test_measured_are_held_out_requests_of_each_set_in_turn(
     measured: list[int],
 ) -> None:
     pytest.importorskip("llama_cpp", reason="the model is llama.cpp's")
-    from ngramspec.bench.tune.measured import Measured
+    from ngramspec.lab.tune.measured import Measured
 
     given: list[int] = []
 
@@ -239,7 +239,7 @@ def test_measured_are_held_out_requests_of_each_set_in_turn(
         given.extend(int(one.prompt[0]) for one in requests)
         return Measured(len(requests), ())
 
-    monkeypatch.setattr("ngramspec.bench.tune.measured.measure", watched)
+    monkeypatch.setattr("ngramspec.lab.tune.measured.measure", watched)
     paths = [tmp_path / f"{number}.txt" for number in range(len(sizes))]
     output = np.arange(500, 520, dtype=np.int32)
     for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
@@ -285,7 +285,7 @@ def test_the_same_seed_prints_the_same(run: Run, log: Path) -> None:
 def test_ctrl_c_prints_the_best_so_far(
     run: Run, log: Path, monkeypatch: pytest.MonkeyPatch, replays: int
 ) -> None:
-    from ngramspec.bench.tune.search import walk
+    from ngramspec.lab.tune.search import walk
 
     done = 0
 
@@ -301,7 +301,7 @@ def test_ctrl_c_prints_the_best_so_far(
 
         return walk(*arguments, **more, on_request=press)
 
-    monkeypatch.setattr("ngramspec.bench.tune.search.walk", interrupted)
+    monkeypatch.setattr("ngramspec.lab.tune.search.walk", interrupted)
     result = run(log, *H100, "--json")
     assert result.exit_code == 130, result.output
     found = json.loads(result.stdout)

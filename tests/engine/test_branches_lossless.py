@@ -47,7 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def tested_once() -> Iterator[None]:
     """Let exact engines test each setting once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ngramspec.adapters.llama_cpp.exact.find_exact", find_once)
+        patch.setattr("ngramspec.llamacpp.exact.find_exact", find_once)
         yield
 
 

@@ -17,9 +17,6 @@ from helpers.exact_settings import find_once
 from helpers.fake_target import FakeTarget, Garbage, Oracle
 from helpers.machines import SETTINGS
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.exact import open_exact
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import (
     AutoPolicy,
     DraftModel,
@@ -31,6 +28,9 @@ from ngramspec.engine import (
 )
 from ngramspec.engine.sequences import discarded
 from ngramspec.errors import BackendError, InputError
+from ngramspec.llamacpp.exact import open_exact
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 
 CONTEXT = 64
 SMALL_CONTEXT = 32

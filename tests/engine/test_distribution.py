@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import (
     AutoPolicy,
     DraftSource,
@@ -19,6 +17,8 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 
 SAMPLES = 20_000
 SAMPLING = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}

@@ -8,7 +8,7 @@ from helpers.fake_target import FakeTarget
 from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.costs import PROFILES, CostTable
-from ngramspec.drafters import create_drafter
+from ngramspec.drafting import create_drafter
 from ngramspec.engine import AutoPolicy, Engine
 from ngramspec.engine.drafting import best_pass, unpaid
 

@@ -387,7 +387,7 @@ def test_no_possible_token_fails_the_request(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_grammar_may_end_in_the_middle_of_a_draft(
     model_path: Callable[[str], str], extra: int
 ) -> None:
-    from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget
+    from ngramspec.llamacpp import LlamaModel, LlamaTarget
 
     text = "one two three"
     sampling = Sampling(temperature=0, grammar=f'root ::= "{text}"', ignore_eos=True)

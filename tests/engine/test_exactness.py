@@ -17,16 +17,16 @@ from click.testing import CliRunner
 from helpers.exact_settings import differ_once, find_once
 from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.adapters.llama_cpp import exact, saved_costs
-from ngramspec.adapters.llama_cpp.exact import check_exact, find_exact, open_exact, open_tested
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.placement import Device, Placement
-from ngramspec.adapters.llama_cpp.rope import Rope
-from ngramspec.adapters.llama_cpp.settings import ContextSettings
-from ngramspec.adapters.llama_cpp.threads import ThreadPlan
 from ngramspec.cli import main
 from ngramspec.engine.exactness import WAYS, Setting, measure
 from ngramspec.errors import BackendError, InputError
+from ngramspec.llamacpp import exact, saved_costs
+from ngramspec.llamacpp.exact import check_exact, find_exact, open_exact, open_tested
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.placement import Device, Placement
+from ngramspec.llamacpp.rope import Rope
+from ngramspec.llamacpp.settings import ContextSettings
+from ngramspec.llamacpp.threads import ThreadPlan
 
 IDS = (np.arange(100) % 90 + 1).astype(np.int32)
 
@@ -215,7 +215,7 @@ def test_one_slot_may_have_the_shared_cache_for_itself() -> None:
 
 def test_layers_on_a_gpu_are_refused_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Device] = []
-    monkeypatch.setattr("ngramspec.adapters.llama_cpp.exact.gpus", lambda placement: found)
+    monkeypatch.setattr("ngramspec.llamacpp.exact.gpus", lambda placement: found)
     check_exact(ContextSettings(), Placement(99))
     found.append(Device("CUDA0", "NVIDIA H100", 1 << 30, 1 << 30))
     check_exact(ContextSettings(), Placement(0))

@@ -17,7 +17,6 @@ import pytest
 from engine.workload import Garbage, requests
 from ngramspec import embedded_model
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.adapters.llama_cpp import LlamaModel, LlamaTarget
 from ngramspec.engine import (
     AutoPolicy,
     Chunk,
@@ -26,6 +25,7 @@ from ngramspec.engine import (
     Request,
     Speculation,
 )
+from ngramspec.llamacpp import LlamaModel, LlamaTarget
 
 NUM_PROMPTS = 64
 CONTEXT = 512

@@ -11,9 +11,9 @@ import pytest
 from engine.workload import Garbage, Oracle, requests
 from helpers.exact_settings import find_once
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.exact import open_exact
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import AutoPolicy, Engine, Generation, Speculation
+from ngramspec.llamacpp.exact import open_exact
+from ngramspec.llamacpp.model import LlamaModel
 
 NUM_PROMPTS = 200
 CONTEXT = 512

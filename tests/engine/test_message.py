@@ -8,10 +8,10 @@ import numpy as np
 
 from helpers.scripted_model import ANSWER, ScriptedTarget
 from helpers.together import run_together
-from ngramspec.chat.delta import ChatMessage
-from ngramspec.chat.format import chat_format
-from ngramspec.chat.tools import Tool, Tools
 from ngramspec.engine import Engine, Generation, Request
+from ngramspec.text.chat.delta import ChatMessage
+from ngramspec.text.chat.format import chat_format
+from ngramspec.text.chat.tools import Tool, Tools
 
 PROMPT = np.frombuffer(ANSWER.encode(), np.uint8).astype(np.int32)
 FORMAT = chat_format("<think> <tool_call>", "", Tools((Tool("f", {}, {}),)), parses_reasoning=True)

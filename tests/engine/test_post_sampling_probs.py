@@ -17,8 +17,6 @@ from helpers.fake_target import FakeTarget
 from ngramspec import LLM, embedded_model
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
 from ngramspec._native.engine.slot import Slot
-from ngramspec.adapters.llama_cpp.exact import open_exact
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import (
     AutoPolicy,
     Engine,
@@ -30,6 +28,8 @@ from ngramspec.engine import (
     TokenLogprob,
 )
 from ngramspec.errors import InputError
+from ngramspec.llamacpp.exact import open_exact
+from ngramspec.llamacpp.model import LlamaModel
 
 CONTEXT = 512
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage
 from helpers.machines import SETTINGS
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine import AutoPolicy, Engine, Generation, Request
 from ngramspec.engine.sources.prediction import MATCH, PredictionSource
 

@@ -17,13 +17,13 @@ from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Oracle
 from helpers.machines import SETTINGS
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, Engine, Generation, Request, Sampling
 from ngramspec.engine import preempted as preempted_module
 from ngramspec.engine.sources.draft_model import DraftModel
 from ngramspec.errors import BackendError, CapacityError
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 
 FLAT = CostTable(((1, 1.0), (64, 1.05)))  # further tokens cost next to nothing
 SIZE = 256

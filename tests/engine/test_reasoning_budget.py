@@ -17,8 +17,6 @@ from helpers.machines import SETTINGS
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
 from ngramspec._native.engine.reasoning import ReasoningSampler
 from ngramspec._native.engine.transcript import Pieces
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import (
     AutoPolicy,
     Engine,
@@ -28,6 +26,8 @@ from ngramspec.engine import (
     Speculation,
 )
 from ngramspec.errors import InputError
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.models import embedded_model
 
 TEXTS = ["<", "think", ">", "</", "/", "x", "y\n", "<think>", "</think>", "think></", "é", "<<"]

@@ -12,12 +12,12 @@ from helpers.backends import int32
 from helpers.logits import teach
 from ngramspec import SuccessorPool
 from ngramspec._native.drafter.drafter import Drafter
-from ngramspec.drafters.statistics import Saves, open_shared
+from ngramspec.drafting.statistics import Saves, open_shared
 from ngramspec.engine import Speculation
 from ngramspec.engine.sources.drafters import Drafters
 from ngramspec.engine.sources.pools import NAMESPACE_CONTEXTS
 from ngramspec.errors import InputError
-from ngramspec.formats.successor_file import open_successors
+from ngramspec.files.successor_file import open_successors
 
 TEXT = int32([1, 2, 3, 4, 5])
 

@@ -13,8 +13,6 @@ import pytest
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import (
     AutoPolicy,
     Engine,
@@ -25,6 +23,8 @@ from ngramspec.engine import (
     Speculation,
 )
 from ngramspec.errors import CapacityError, InputError, StateError
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 
 DRAFTERS = ("suffix", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 

@@ -10,9 +10,9 @@ import pytest
 
 from engine.workload import prompt
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import AutoPolicy, Engine, Request, Sampling, Speculation
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 
 # Keys longer than what two questions share by themselves: a draft needs an answer seen before.
 MOD = {"n_match": 12, "n_min": 2, "n_max": 32, "capacity": 1 << 16}

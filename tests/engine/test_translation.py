@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from helpers.machines import SETTINGS
 from helpers.paths import VOCABULARY_WITH_SPACES
 from ngramspec import embedded_model
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine.sources.spelling import MOST_CONTEXT, Exchange, Speller, whole
 from ngramspec.engine.sources.translation import LOOSE, NEAR, Translation, Translator, check_texts
 from ngramspec.errors import BackendError, InputError
+from ngramspec.llamacpp.model import LlamaModel
 from reference.translation import SlowTranslation
 
 pytest.importorskip("gguf")

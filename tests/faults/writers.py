@@ -11,14 +11,14 @@ import numpy as np
 
 from helpers.observing import observe
 from ngramspec import DynamicFile, NgramCache, SuccessorPool, embedded_model
-from ngramspec.build import BuildOptions, Resources, build, runs
-from ngramspec.formats.cache_file import Origin, write_cache
-from ngramspec.formats.entries import ArraySource
-from ngramspec.formats.llama_lookup import write_lookup_cache
-from ngramspec.formats.pool_file import PoolShape, create_pool, write_pool
-from ngramspec.formats.slot_file import SavedSlot, write_slot
-from ngramspec.formats.successor_file import write_successors
-from ngramspec.formats.suffix_file import write_suffix_index
+from ngramspec.files.cache_file import Origin, write_cache
+from ngramspec.files.entries import ArraySource
+from ngramspec.files.llama_lookup import write_lookup_cache
+from ngramspec.files.pool_file import PoolShape, create_pool, write_pool
+from ngramspec.files.slot_file import SavedSlot, write_slot
+from ngramspec.files.successor_file import write_successors
+from ngramspec.files.suffix_file import write_suffix_index
+from ngramspec.lab.builder import BuildOptions, Resources, build, runs
 
 SHAPE = PoolShape(2, 4096, 8, 0.5)  # larger than the buffer of a file
 TEXTS = ("def area(width, height):\n    return width * height\n", "x = area(2, 3)\n" * 9, "y = 0\n")
@@ -194,7 +194,7 @@ class Build(Writer):
     options: ClassVar[dict[str, Any]] = {"held_out": 0.4, "max_bytes": 4000}
 
     def set_up(self, sources: Path) -> None:
-        from ngramspec.tokenizers import load_tokenizer
+        from ngramspec.text.tokenizers import load_tokenizer
 
         runs.FAN_IN = 2
         sources.mkdir(parents=True)

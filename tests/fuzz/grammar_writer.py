@@ -10,9 +10,9 @@ import numpy as np
 
 from fuzz.target import Finding
 from ngramspec._native.grammar.matcher import Matcher
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.grammar import read_grammar
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
+from ngramspec.text.grammar import read_grammar
 
 STEPS = 20  # tokens written at most
 MOST_SECONDS = 2.0  # of processor time for one token; a tenth of it is the most on a quiet machine

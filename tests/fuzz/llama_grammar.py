@@ -96,7 +96,7 @@ def _told(status: int) -> str:
 
 
 def main() -> None:
-    from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.llamacpp.model import LlamaModel
     from ngramspec.models import embedded_model
 
     model = Vocabulary(LlamaModel(embedded_model(), vocab_only=True))

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from helpers.cli import CORPORA, Counts, slow_counts
 from ngramspec._native.files.entries import EntryReader, tokens_of
 from ngramspec.cli import main
-from ngramspec.formats.cache_file import open_cache
-from ngramspec.formats.entries import read_all
+from ngramspec.files.cache_file import open_cache
+from ngramspec.files.entries import read_all
 from ngramspec.models import embedded_model
 
 MODEL = ("--model", str(embedded_model()))

@@ -9,7 +9,7 @@ from typing import Any
 
 from helpers.paths import CORPORA
 from ngramspec.models import embedded_model
-from ngramspec.tokenizers import load_tokenizer
+from ngramspec.text.tokenizers import load_tokenizer
 
 CODE = str(CORPORA / "python")
 FEW = (str(CORPORA / "python/copy.py"), str(CORPORA / "python/csv.py"))

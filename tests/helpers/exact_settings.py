@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ngramspec.adapters.llama_cpp.exact import find_exact
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.engine.exactness import Exactness, trees_differ
+from ngramspec.llamacpp.exact import find_exact
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.settings import ContextSettings
 
 _FOUND: dict[tuple[Any, ...], Exactness] = {}
 _DIFFER: dict[tuple[Any, ...], bool] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.llamacpp.target import LlamaTarget
 
 
 def fail_after(monkeypatch: pytest.MonkeyPatch, decodes: int, error: Exception) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli import main
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Engine
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server.bridge import preparation
 from ngramspec.server.http import run
 

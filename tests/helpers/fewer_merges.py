@@ -10,7 +10,7 @@ from gguf import GGUFReader, GGUFWriter
 
 from helpers.gguf_models import attention_block, finish
 from helpers.paths import VOCABULARY_WITH_SPACES
-from ngramspec.tokenizers.llama import LlamaTokenizer
+from ngramspec.text.tokenizers.llama import LlamaTokenizer
 
 CONTROL = 3
 HEADS, FEED_FORWARD = 4, 64

@@ -21,8 +21,8 @@ from helpers.backends import int32
 from helpers.statistics_files import sources_of
 from ngramspec import open_pool
 from ngramspec.errors import FormatError
-from ngramspec.formats.cache_file import Origin, write_cache
-from ngramspec.formats.pool_file import PoolShape, create_pool
+from ngramspec.files.cache_file import Origin, write_cache
+from ngramspec.files.pool_file import PoolShape, create_pool
 
 OURS, OTHERS = b"0123456789abcdef", b"fedcba9876543210"  # fingerprints
 SAMPLE = {

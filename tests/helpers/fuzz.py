@@ -35,14 +35,14 @@ from ngramspec import (
 from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec._native.files.image import useful_ngrams, usefulness
 from ngramspec.errors import NgramspecError
-from ngramspec.formats.cache_file import Origin, about_of, check_cache, write_cache
-from ngramspec.formats.container import open_container
-from ngramspec.formats.entries import ArraySource, read_all
-from ngramspec.formats.pool_file import PoolShape, check_pool, create_pool
-from ngramspec.formats.prune import useful_sources
-from ngramspec.formats.slot_file import SavedSlot, read_slot, write_slot
-from ngramspec.formats.successor_file import facts_of, open_successors, write_successors
-from ngramspec.formats.suffix_file import check_index, write_suffix_index
+from ngramspec.files.cache_file import Origin, about_of, check_cache, write_cache
+from ngramspec.files.container import open_container
+from ngramspec.files.entries import ArraySource, read_all
+from ngramspec.files.pool_file import PoolShape, check_pool, create_pool
+from ngramspec.files.prune import useful_sources
+from ngramspec.files.slot_file import SavedSlot, read_slot, write_slot
+from ngramspec.files.successor_file import facts_of, open_successors, write_successors
+from ngramspec.files.suffix_file import check_index, write_suffix_index
 
 SIZES = (1, 2, 3, 4)
 ODD = (

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.adapters.llama_cpp.attach import Attachment, attach
 from ngramspec.errors import BackendError, InputError
+from ngramspec.hosts.llama_cpp.attach import Attachment, attach
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import numpy as np
 
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.vocabulary import Tokens
-from ngramspec.grammar import read_grammar
-from ngramspec.structured.gbnf import Rules
-from ngramspec.structured.json_schema import add_schema
+from ngramspec.text.grammar import read_grammar
+from ngramspec.text.structured.gbnf import Rules
+from ngramspec.text.structured.json_schema import add_schema
 
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 CLOSING = np.frombuffer(b'"]},:', np.uint8)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine.sampling import SAMPLERS, Sampling
+from ngramspec.llamacpp.model import LlamaModel
 
 
 class ReferenceSampler:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramspec.bench.replay.player import Tokens
-from ngramspec.bench.tune.candidates import DEFAULT, Candidate
-from ngramspec.recordings import RecordedRequest
-from ngramspec.recordings.traces import Trace
+from ngramspec.lab.recordings import RecordedRequest
+from ngramspec.lab.recordings.traces import Trace
+from ngramspec.lab.replay.player import Tokens
+from ngramspec.lab.tune.candidates import DEFAULT, Candidate
 
 COPIES, COPIED = 3, 300
 SIZES = [{"size_n": n, "size_m": m} for n in (4, 3, 8) for m in (64, 300, 600)]

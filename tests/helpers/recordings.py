@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from helpers.paths import BENCHMARK_DATA, GOLDEN_DATA
-from ngramspec.recordings.traces import Cut, Trace, load_files
-from ngramspec.tokenizers import Tokenizer
+from ngramspec.lab.recordings.traces import Cut, Trace, load_files
+from ngramspec.text.tokenizers import Tokenizer
 
 TRACES = BENCHMARK_DATA / "traces"
 

@@ -18,11 +18,11 @@ import httpx
 import openai
 from starlette.applications import Starlette
 
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings, open_draft_model
-from ngramspec.adapters.llama_cpp.exact import find_exact
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import AutoPolicy, Engine, EngineThread, Sampling
+from ngramspec.llamacpp.draft_model import DraftModelSettings, open_draft_model
+from ngramspec.llamacpp.exact import find_exact
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.http.run import HttpServer, bind, url_of

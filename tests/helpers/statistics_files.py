@@ -12,7 +12,7 @@ from ngramspec import StaticCache
 from ngramspec._native.cache.records import entries_of_records
 from ngramspec._native.files.entries import EntryReader, tokens_of
 from ngramspec._native.files.tally import Tally
-from ngramspec.formats.entries import ArraySource, Entries, read_all
+from ngramspec.files.entries import ArraySource, Entries, read_all
 from reference.statistics import Counts, Pair, by_ngram
 
 ENTRY_COUNT_MAX = 2**22 - 1

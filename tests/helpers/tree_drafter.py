@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.adapters.transformers import NgramSpeculator
+from ngramspec.hosts.transformers import NgramSpeculator
 
 
 class TreeDrafter:

@@ -49,7 +49,7 @@ def config(rows: int = 8, drafted: int = 4, **additional: Any) -> SimpleNamespac
         additional_config={"ngramspec": additional},
         speculative_config=SimpleNamespace(
             method="custom_class",
-            model="ngramspec.adapters.vllm.Proposer",
+            model="ngramspec.hosts.vllm.Proposer",
             num_speculative_tokens=drafted,
         ),
         model_config=SimpleNamespace(

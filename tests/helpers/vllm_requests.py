@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from helpers.vllm_calls import batch_of
-from ngramspec.adapters.batch_drafts import BatchDrafts
-from ngramspec.adapters.vllm.request_options import RequestOptions
-from ngramspec.adapters.vllm.suffix import BatchProposer
+from ngramspec.hosts.batch_drafts import BatchDrafts
+from ngramspec.hosts.vllm.request_options import RequestOptions
+from ngramspec.hosts.vllm.suffix import BatchProposer
 
 SAID = list(range(500, 540))
 

@@ -1,4 +1,4 @@
-"""Imports point one way: errors below the native modules, policy above, adapters on top."""
+"""Imports point one way, between the rooms of the package and inside them."""
 
 from __future__ import annotations
 
@@ -18,34 +18,25 @@ LEVELS = {
     "arrays": 0,
     "errors": 0,
     "extras": 0,
-    "files": 0,
     "pages": 0,
     "sizes": 0,
     "stats": 0,
     "_version": 0,
-    "gotemplate": 1,
-    "models": 1,
-    "costs": 1,
-    "tree": 1,
     "native": 1,
-    "verify": 2,
-    "formats": 2,
-    "corpus": 2,
-    "tokenizers": 2,
-    "ollama": 2,
-    "grammar": 2,
-    "structured": 2,
-    "chat": 3,
-    "drafters": 3,
-    "recordings": 3,
-    "engine": 4,
-    "build": 4,
-    "adapters": 5,
-    "runtime": 6,
-    "llm": 7,
-    "bench": 7,
-    "server": 8,
-    "cli": 9,
+    "files": 2,
+    "text": 3,
+    "costs": 3,
+    "verify": 3,
+    "models": 4,
+    "drafting": 5,
+    "engine": 6,
+    "llamacpp": 7,
+    "hosts": 8,
+    "runtime": 8,
+    "llm": 9,
+    "lab": 9,
+    "server": 10,
+    "cli": 11,
 }
 # Folder of native modules -> level, the same way.
 NATIVE_LEVELS = {
@@ -117,22 +108,42 @@ def test_only_what_serves_a_host_knows_its_native_modules() -> None:
     hosts = "ngramspec._native.hosts"
     knowing = {path for path in FILES if any(name.startswith(hosts) for name in imports(path))}
     folders = {path.relative_to(PACKAGE).parts[0] for path in knowing}
-    assert folders == {"adapters", "tokenizers"}
+    assert folders == {"hosts", "llamacpp", "text"}
 
 
-# Folder of bench -> level, the same way.
-BENCH_LEVELS = {"costs.py": 0, "replay": 0, "peers": 1, "e2e": 1, "comparison": 2, "tune": 2}
-BENCH = [path for path in FILES if path.parent.parent == PACKAGE / "bench"]
+# Room -> its folders and modules -> level, the same way.
+INSIDE = {
+    "text": {
+        "gotemplate": 0,
+        "grammar": 0,
+        "structured": 0,
+        "tokenizers": 0,
+        "templates": 1,
+        "chat": 1,
+    },
+    "lab": {
+        "corpus": 0,
+        "costs": 0,
+        "recordings": 1,
+        "builder": 2,
+        "replay": 2,
+        "peers": 3,
+        "e2e": 3,
+        "comparison": 4,
+        "tune": 4,
+    },
+}
 
 
-@pytest.mark.parametrize("path", BENCH, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_folders_of_bench_import_downwards_only(path: Path) -> None:
-    own = path.parent.name
-    for name in imports(path):
-        if name.startswith("ngramspec.bench."):
-            part = name.split(".")[2]
-            level = BENCH_LEVELS[part if part in BENCH_LEVELS else f"{part}.py"]
-            assert part == own or level < BENCH_LEVELS[own], f"{path} imports {name}"
+@pytest.mark.parametrize("room", INSIDE)
+def test_folders_of_a_room_import_downwards_only(room: str) -> None:
+    levels = INSIDE[room]
+    for path in (PACKAGE / room).rglob("*.py"):
+        own = path.relative_to(PACKAGE / room).parts[0].removesuffix(".py")
+        for name in imports(path):
+            if name.startswith(f"ngramspec.{room}."):
+                part = name.split(".")[2]
+                assert part == own or levels[part] < levels[own], f"{path} imports {name}"
 
 
 def test_what_drafts_knows_of_the_engine_only_what_it_drafts_for() -> None:
@@ -168,8 +179,7 @@ def test_protocols_know_nothing_of_one_another(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SERVER, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_the_server_knows_models_by_their_protocols_only(path: Path) -> None:
-    allowed = {"server", "engine", "drafters", "ollama", "gotemplate", "errors", "stats"}
-    allowed |= {"arrays", "chat", "recordings", "structured"}
+    allowed = {"server", "engine", "drafting", "models", "text", "lab", "errors", "stats", "arrays"}
     assert {part_of(name) for name in imports(path)} <= {*allowed, "_version"}
 
 
@@ -213,7 +223,7 @@ def test_native_modules_import_only_errors_stats_and_costs_from_python() -> None
 
 
 def test_llama_cpp_is_imported_inside_functions_only() -> None:
-    subclass = PACKAGE / "adapters" / "llama_cpp" / "llama.py"  # needs its base; loaded late
+    subclass = PACKAGE / "hosts" / "llama_cpp" / "llama.py"  # needs its base; loaded late
     for path in set(PACKAGE.rglob("*.py")) - {subclass}:
         for node in ast.parse(path.read_text()).body:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
@@ -227,9 +237,10 @@ def test_tests_lie_where_the_code_lies() -> None:
 
     tests = ROOT / "tests"
     of_the_package = {"native" if name == "_native" else name for name in folders(PACKAGE)}
-    assert folders(tests) - KINDS - FOR_TESTS <= of_the_package | {"native", "adapters"}
+    assert folders(tests) - KINDS - FOR_TESTS <= of_the_package | {"native"}
     assert folders(tests) >= KINDS | FOR_TESTS
-    assert folders(tests / "adapters") == folders(PACKAGE / "adapters")
+    for room in ("hosts", "text"):
+        assert folders(tests / room) <= folders(PACKAGE / room)
     assert folders(tests / "native") == set(NATIVE_LEVELS) - {"core"}  # which the others drive
 
 
@@ -239,8 +250,8 @@ ASSEMBLY = {
     "Engine": {"runtime.py"},
     "LlamaTarget": {
         "runtime.py",
-        "adapters/llama_cpp/draft_model.py",
-        "adapters/llama_cpp/exact.py",
+        "llamacpp/draft_model.py",
+        "llamacpp/exact.py",
     },
 }
 

@@ -21,8 +21,8 @@ import ngramspec
 from helpers.paths import ROOT
 from helpers.serving import serving
 from ngramspec import embedded_model
-from ngramspec.bench.e2e.tasks import TASKS
 from ngramspec.cli import main as cli
+from ngramspec.lab.e2e.tasks import TASKS
 
 if sys.version_info >= (3, 11):
     import tomllib

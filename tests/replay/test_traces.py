@@ -11,11 +11,11 @@ from helpers.recordings import BENCHMARK_DATA, TRACES, load_trace, trace_names
 from ngramspec import create_drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec._native.suffix.index import SuffixIndex
-from ngramspec.bench.replay.subjects import DrafterPlayer
-from ngramspec.bench.replay.walk import walk
 from ngramspec.costs import PROFILES
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
-from ngramspec.recordings.traces import Cut
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
+from ngramspec.lab.recordings.traces import Cut
+from ngramspec.lab.replay.subjects import DrafterPlayer
+from ngramspec.lab.replay.walk import walk
 from reference.source import common_prefix
 
 DRAFTERS = ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"]

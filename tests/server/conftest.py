@@ -15,7 +15,7 @@ pytest.importorskip("httpx")
 
 from helpers.command import Process
 from helpers.serving import Serving, serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
 
 

@@ -14,9 +14,9 @@ import pytest
 from helpers.failing import fail_after
 from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, CODE, REPEAT, Serving
-from ngramspec.chat.delta import Delta
 from ngramspec.errors import BackendError
 from ngramspec.server.anthropic.content import Content
+from ngramspec.text.chat.delta import Delta
 
 Start = Callable[..., Serving]
 ANSWER = f"```python\n{CODE}```"

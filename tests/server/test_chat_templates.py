@@ -23,7 +23,7 @@ from helpers.chat_templates import TEMPLATES
 from helpers.chats import ANSWER, CONVERSATIONS, HELLO, TOOLS, our_answer
 from helpers.paths import GOLDEN_DATA
 from helpers.serving import Serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server import ServedModel
 
 RECORDED = json.loads(gzip.decompress((GOLDEN_DATA / "chat_prompts.json.gz").read_bytes()))

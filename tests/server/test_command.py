@@ -70,9 +70,9 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
 def test_the_start_tells_what_drafts_can_give_and_where_it_is_reached(
     spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ngramspec.adapters.llama_cpp.saved_costs import costs_path
     from ngramspec.cli.serve import serve
     from ngramspec.cli.target import open_idle
+    from ngramspec.llamacpp.saved_costs import costs_path
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = ("-np", "1", "-c", "512", "-t", "1")
@@ -373,7 +373,7 @@ def test_branches_that_cannot_be_had_are_an_error(options: tuple[str, ...], mess
 
 
 IDLE = """
-from ngramspec.adapters.llama_cpp import saved_costs
+from ngramspec.llamacpp import saved_costs
 from ngramspec.cli import main
 # Other tests keep the machine busy.
 saved_costs._busy = lambda *_: ""

@@ -237,7 +237,7 @@ def test_the_end_does_not_wait_for_bodies_that_do_not_come(
 def test_a_pause_of_the_engine_is_not_the_clients_fault(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ngramspec.adapters.llama_cpp.target import LlamaTarget
+    from ngramspec.llamacpp.target import LlamaTarget
 
     server = start(slots=1, slow_client_timeout=0.5, sse_ping_interval=0)
     decode, decodes = LlamaTarget.decode, [0]

@@ -12,7 +12,7 @@ import pytest
 
 from helpers.command import Process
 from helpers.serving import CODE, Serving, serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server import ServerSettings
 from ngramspec.server.ollama.plan import plan_generate
 

@@ -14,11 +14,11 @@ import openai
 import pytest
 
 from helpers.serving import PATIENCE, Serving, serving, wait_until
-from ngramspec.adapters.llama_cpp.embeddings import Embedder
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.settings import ContextSettings
 from ngramspec.arrays import Vectors
 from ngramspec.errors import BackendError, CapacityError, QuotaError
+from ngramspec.llamacpp.embeddings import Embedder
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.settings import ContextSettings
 from ngramspec.server.embeddings import queue as queues
 from ngramspec.server.embeddings.queue import EmbeddingQueue
 from ngramspec.server.errors import ApiError

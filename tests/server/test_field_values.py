@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from helpers.serving import Serving, serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.drafters.config import CONFIGS
-from ngramspec.ollama.parameters import KINDS
+from ngramspec.drafting.config import CONFIGS
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.models.ollama.parameters import KINDS
 from ngramspec.server.llama_server.bodies import NativeBody
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaChatBody
 from ngramspec.server.openai.bodies import ChatBody, CompletionBody

@@ -20,7 +20,7 @@ import resource, sys
 from pathlib import Path
 import ngramspec.cli.serve.run
 from ngramspec.cli import main
-from ngramspec.tokenizers.llama_library import load_library
+from ngramspec.text.tokenizers.llama_library import load_library
 load_library()
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 limit = pages * resource.getpagesize() + int(sys.argv.pop(1))

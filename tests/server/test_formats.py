@@ -16,24 +16,24 @@ from starlette.testclient import TestClient
 
 from helpers.scripted_model import ScriptedModel, ScriptedTarget
 from helpers.written_calls import FAMILIES
-from ngramspec.chat.calls import CALL_FORMATS
-from ngramspec.chat.calls.format import (
+from ngramspec.engine import Engine, EngineThread
+from ngramspec.server import ChatModel, ServedModel, create_app
+from ngramspec.server.responses.output import Output
+from ngramspec.server.responses.tools import response_tools
+from ngramspec.text.chat.calls import CALL_FORMATS
+from ngramspec.text.chat.calls.format import (
     AnswerSink,
     CallFormat,
     Mark,
     NotACallError,
     closing,
 )
-from ngramspec.chat.format import chat_format
-from ngramspec.chat.reasoning import REASONING_FORMATS
-from ngramspec.chat.reasoning.format import ReasoningFormat
-from ngramspec.chat.text import Read, Stops, Text
-from ngramspec.chat.tools import Tool, Tools
-from ngramspec.engine import Engine, EngineThread
-from ngramspec.server import ChatModel, ServedModel, create_app
-from ngramspec.server.responses.output import Output
-from ngramspec.server.responses.tools import response_tools
-from ngramspec.structured.gbnf import Rules, literal
+from ngramspec.text.chat.format import chat_format
+from ngramspec.text.chat.reasoning import REASONING_FORMATS
+from ngramspec.text.chat.reasoning.format import ReasoningFormat
+from ngramspec.text.chat.text import Read, Stops, Text
+from ngramspec.text.chat.tools import Tool, Tools
+from ngramspec.text.structured.gbnf import Rules, literal
 
 TEMPLATE = "{{ tools }} <tool_call><function=name>"
 TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from helpers.serving import CHAT, Serving, wait_until
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server.bridge import bridge as bridges
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.bridge.preparation import Preparation

@@ -14,10 +14,10 @@ from helpers.command import Process
 from helpers.fake_target import FakeTarget
 from helpers.serving import wait_until
 from ngramspec import HashPool
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.cli.serve.keys import KeyWatch
 from ngramspec.engine import Engine
 from ngramspec.errors import InputError
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server import ServedModel, ServerSettings, create_app
 
 Spawn = Callable[..., Process]

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from helpers.serving import CHAT, Serving, serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server.http.keys import ApiKeys, presented_key
 
 KEYS = ("first-key", "second-key-é")

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from helpers.serving import CHAT, Serving, wait_until
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel
 
 LONG: dict[str, Any] = {"prompt": "def area(", "ignore_eos": True, "temperature": 1.0}
 Start = Callable[..., Serving]

@@ -16,7 +16,7 @@ from helpers.command import Process
 from helpers.lora_files import write_lora
 from helpers.serving import serving
 from ngramspec import LLM
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
 
 PROMPTS = (

@@ -23,8 +23,8 @@ from helpers.fake_target import FakeTarget
 from ngramspec import DynamicFile
 from ngramspec.engine import AutoPolicy, DraftSource, Engine, Request, Speculation
 from ngramspec.errors import FormatError
-from ngramspec.recordings.record import Head
-from ngramspec.recordings.writer import RecordFile
+from ngramspec.lab.recordings.record import Head
+from ngramspec.lab.recordings.writer import RecordFile
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.metrics.collector import MAX_POSITIONS, EngineCollector
 from ngramspec.server.recorder import Recorder

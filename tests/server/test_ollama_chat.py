@@ -12,8 +12,8 @@ import pytest
 from helpers.ollama_serving import ANSWER, GREEDY, TIME, check_figures, lines
 from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, CODE, Serving, serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Sampling
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server.ollama.events import read_calls
 
 WEATHER: dict[str, Any] = {

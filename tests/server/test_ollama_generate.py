@@ -11,7 +11,7 @@ import pytest
 
 from helpers.ollama_serving import ANSWER, GREEDY, check_figures, lines
 from helpers.serving import REPEAT, Serving
-from ngramspec.ollama.recipe import Recipe
+from ngramspec.models.ollama.recipe import Recipe
 
 FULL = (
     "{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}"

@@ -12,9 +12,9 @@ from helpers.paths import ROOT
 from helpers.scripted_model import ANSWER, ScriptedModel
 from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, Serving, serving
-from ngramspec.adapters.llama_cpp.loading import Loading
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.arrays import TokenIds
+from ngramspec.llamacpp.loading import Loading
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
 from ngramspec.server.anthropic.bodies import MessagesBody
 from ngramspec.server.errors import ApiError
@@ -23,7 +23,7 @@ from ngramspec.server.openai.bodies import ChatBody, CompletionBody
 from ngramspec.server.request.bodies import SamplingBody, parse
 from ngramspec.server.request.other_servers import MAX_CHOICES, REFUSED, TAKEN
 from ngramspec.server.responses.bodies import ResponsesBody
-from ngramspec.structured.json_schema import ANY_OBJECT
+from ngramspec.text.structured.json_schema import ANY_OBJECT
 
 BODIES: dict[type[SamplingBody], dict[str, Any]] = {
     ChatBody: {"messages": []},

@@ -12,8 +12,8 @@ import pytest
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.serving import CODE, Serving, serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Chunk, Engine, Request
+from ngramspec.llamacpp.model import LlamaModel
 
 LONG = CODE * 20
 CHAT = [{"role": "user", "content": LONG}]

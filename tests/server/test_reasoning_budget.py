@@ -10,7 +10,7 @@ import pytest
 
 from helpers.command import Process
 from helpers.serving import CODE, Serving, serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel
 
 THINK: list[Any] = [
     {

@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 
 from helpers.scripted_serving import serving_script
 from helpers.serving import CODE, Serving
-from ngramspec.chat.format import chat_format
-from ngramspec.chat.parser import ChatParser
-from ngramspec.chat.tools import Tool, Tools
 from ngramspec.server.chat.thoughts import reasoning_tokens
+from ngramspec.text.chat.format import chat_format
+from ngramspec.text.chat.parser import ChatParser
+from ngramspec.text.chat.tools import Tool, Tools
 
 NOW = Tools((Tool("now", {}, {}),))
 QWEN = "<tool_call> <function= <parameter= <think>"

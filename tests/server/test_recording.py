@@ -18,13 +18,13 @@ pytest.importorskip("gguf")
 from helpers.gguf_models import with_fim_tokens
 from helpers.serving import Serving, serving, wait_until
 from ngramspec.engine import Generation, Request
-from ngramspec.recordings import RecordedRequest
-from ngramspec.recordings.formats import recognise
-from ngramspec.recordings.read import Recording
-from ngramspec.recordings.record import Head
-from ngramspec.recordings.writer import LEAST_BYTES, RecordFile
+from ngramspec.lab.recordings import RecordedRequest
+from ngramspec.lab.recordings.formats import recognise
+from ngramspec.lab.recordings.read import Recording
+from ngramspec.lab.recordings.record import Head
+from ngramspec.lab.recordings.writer import LEAST_BYTES, RecordFile
 from ngramspec.server.recorder import Recorder
-from ngramspec.tokenizers import fingerprint_of
+from ngramspec.text.tokenizers import fingerprint_of
 
 SAID = [{"role": "user", "content": "Repeat this code:\n\n```python\nx = 1\ny = x + 2\n```"}]
 AGAIN = "Repeat the code."

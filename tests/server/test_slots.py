@@ -17,7 +17,7 @@ import pytest
 
 from helpers.command import Process
 from helpers.serving import Serving, serving, wait_until
-from ngramspec.adapters.llama_cpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server.http.connections import BODY
 from ngramspec.server.service import Service
 

@@ -10,10 +10,10 @@ import openai
 import pytest
 
 from helpers.serving import CODE, REPEAT, Serving
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafting.names import DRAFTER_NAMES
 from ngramspec.engine import AutoPolicy
+from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server.errors import ApiError
 from ngramspec.server.request.speculation import speculation_of
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from helpers.serving import Serving, serving
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Sampling
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server import ServerSettings
 
 BEGUN = [

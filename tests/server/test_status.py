@@ -11,9 +11,9 @@ import pytest
 
 from helpers.failing import decode_slowly
 from helpers.serving import CHAT, Serving
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafting.names import DRAFTER_NAMES
+from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.model import LlamaModel
 
 Start = Callable[..., Serving]
 

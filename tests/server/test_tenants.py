@@ -13,11 +13,11 @@ import pytest
 from helpers.fake_target import FakeTarget
 from helpers.serving import Serving, wait_until
 from ngramspec import HashPool, NgramCache
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import AutoPolicy, Engine
 from ngramspec.engine.sources.drafters import MAX_KINDS
 from ngramspec.errors import InputError
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.http.keys import ApiKeys
 

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families as families
 
 from helpers.failing import decode_slowly, fail_after
 from helpers.serving import CHAT, Serving, wait_until
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.errors import BackendError, CapacityError
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server.openai.chat_events import ChatEvents
 from ngramspec.server.traffic import CAUSES, DROPS, USUAL_ERRORS
 

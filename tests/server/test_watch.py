@@ -10,9 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from helpers.serving import running_engine, wait_until
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.engine import Engine
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.bridge.watch import EngineWatch
 

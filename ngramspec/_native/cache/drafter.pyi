@@ -5,7 +5,7 @@ from typing_extensions import Self
 from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.cache.static import StaticCache
 from ngramspec._native.drafter.source import Source
-from ngramspec.drafters.config import CacheConfig
+from ngramspec.drafting.config import CacheConfig
 
 @final
 class CacheSource(Source):

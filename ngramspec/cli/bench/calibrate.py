@@ -33,8 +33,8 @@ from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, open_idle, running
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp import LlamaTarget
     from ngramspec.engine.calibration import Calibration
+    from ngramspec.llamacpp import LlamaTarget
 
 MEASURE = "Measurement"
 NOTE = "interrupted; Ctrl-C again quits at once"
@@ -80,8 +80,8 @@ def calibrate(**values: Any) -> None:
     rounds of random order after a warm-up. The cost is not linear in the batch size: llama.cpp
     chooses other kernels for other sizes.
     """
-    from ngramspec.adapters.llama_cpp.saved_costs import save_calibration
     from ngramspec.engine.branches import OFF
+    from ngramspec.llamacpp.saved_costs import save_calibration
 
     if values["output"] is not None:
         check_output(values["output"], {"table of costs": is_costs})
@@ -102,7 +102,7 @@ def calibrate(**values: Any) -> None:
 
 def _usual_output(target: LlamaTarget) -> Path:
     """Return where the costs are looked for; make the folder, so that errors come early."""
-    from ngramspec.adapters.llama_cpp.saved_costs import costs_path
+    from ngramspec.llamacpp.saved_costs import costs_path
 
     path = costs_path(target.model, target.settings)
     try:
@@ -113,9 +113,9 @@ def _usual_output(target: LlamaTarget) -> Path:
 
 
 def _measure(target: LlamaTarget, context: int, most: int, rounds: int) -> Calibration:
-    from ngramspec.bench.e2e.tasks import sample_tokens
     from ngramspec.engine.calibration import calibrate as measure
     from ngramspec.engine.calibration import sizes_up_to
+    from ngramspec.lab.e2e.tasks import sample_tokens
 
     most = min(most, target.max_batch, target.exact_batch or most)
     sizes = sizes_up_to(most)
@@ -128,7 +128,7 @@ def _measure(target: LlamaTarget, context: int, most: int, rounds: int) -> Calib
 
 
 def _show(calibration: Calibration, target: LlamaTarget, saved: Path | None, as_json: bool) -> None:
-    from ngramspec.adapters.llama_cpp.saved_costs import cost_key, layers_note
+    from ngramspec.llamacpp.saved_costs import cost_key, layers_note
 
     rows, key = calibration.rows(), cost_key(target.model, target.settings)
     if as_json:

@@ -40,18 +40,18 @@ from ngramspec.cli.options import (
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, open_idle, running
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES
 from ngramspec.pages import page_url
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.adapters.llama_cpp.mtp import SecondSettings
-    from ngramspec.adapters.llama_cpp.target import LlamaTarget
     from ngramspec.arrays import TokenIds
-    from ngramspec.bench.e2e.bench import Bench, Mode, PromptOutcome, PromptResult
-    from ngramspec.bench.e2e.tasks import Task
+    from ngramspec.lab.e2e.bench import Bench, Mode, PromptOutcome, PromptResult
+    from ngramspec.lab.e2e.tasks import Task
+    from ngramspec.llamacpp.model import LlamaModel
+    from ngramspec.llamacpp.mtp import SecondSettings
+    from ngramspec.llamacpp.target import LlamaTarget
 
 PROMPTS, DRAFTS, MEASURE = "Prompts", "Drafts", "Measurement"
 EPILOG = """\b
@@ -134,7 +134,7 @@ def e2e(**values: Any) -> None:
     in the same round. Every run has a fresh drafter: nothing is learned from the run before, which
     had the same prompt. Times do not include the prompt.
     """
-    from ngramspec.bench.e2e.tasks import TASKS, load_tasks
+    from ngramspec.lab.e2e.tasks import TASKS, load_tasks
 
     resolve_model(values)
     tasks = load_tasks(values["files"]) if values["files"] else list(TASKS)
@@ -181,7 +181,7 @@ def open_bench(
     Raises:
         As tokenize_tasks, open_idle and set_up_drafts.
     """
-    from ngramspec.bench.e2e.bench import Bench, tokenize_tasks
+    from ngramspec.lab.e2e.bench import Bench, tokenize_tasks
     from ngramspec.runtime import set_up_drafts
 
     policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
@@ -201,9 +201,9 @@ def open_bench(
 
 def _modes(values: Mapping[str, Any]) -> list[Mode]:
     """Return plain decoding and the drafters."""
-    from ngramspec.bench.e2e.bench import PLAIN, parse_mode
+    from ngramspec.lab.e2e.bench import PLAIN, parse_mode
     from ngramspec.models import embedded_model
-    from ngramspec.tokenizers import fingerprint_of
+    from ngramspec.text.tokenizers import fingerprint_of
 
     specs = values["drafters"] or DRAFTER_NAMES
     files = {}
@@ -221,8 +221,8 @@ def _results(
     num_modes: int,
     interrupt: Interrupt,
 ) -> Iterator[PromptResult]:
-    from ngramspec.bench.e2e.bench import PromptResult
     from ngramspec.engine import Sampling
+    from ngramspec.lab.e2e.bench import PromptResult
 
     sampling = Sampling(temperature=values["temp"], seed=values["seed"])
     with progress("warming up", num_modes * values["repeats"] * len(tasks)) as advance:
@@ -249,7 +249,7 @@ def _results(
 
 def _as_json(values: Mapping[str, Any], results: Sequence[PromptResult]) -> dict[str, Any]:
     from ngramspec import __version__
-    from ngramspec.bench.e2e.bench import totals
+    from ngramspec.lab.e2e.bench import totals
     from ngramspec.models import embedded_model
 
     rows = totals(results)
@@ -265,7 +265,7 @@ def _as_json(values: Mapping[str, Any], results: Sequence[PromptResult]) -> dict
 
 def _show(values: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
     """Print a row for each prompt and drafter, and for each drafter over all prompts."""
-    from ngramspec.bench.e2e.bench import totals
+    from ngramspec.lab.e2e.bench import totals
 
     console = plain_console()
     table = make_table(COLUMNS, text=COLUMNS[:2])

@@ -15,8 +15,8 @@ from ngramspec.cli.progress import progress
 from ngramspec.cli.target import CacheType, model_options
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.target import LlamaTarget
     from ngramspec.engine.exactness import Exactness, Setting
+    from ngramspec.llamacpp.target import LlamaTarget
 
 EPILOG = """\b
 Examples:
@@ -83,10 +83,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]:
-    from ngramspec.adapters.llama_cpp.exact import open_setting, random_tokens
-    from ngramspec.adapters.llama_cpp.loading import Loading
-    from ngramspec.adapters.llama_cpp.model import LlamaModel
     from ngramspec.engine.exactness import SIZES, WAYS, measure
+    from ngramspec.llamacpp.exact import open_setting, random_tokens
+    from ngramspec.llamacpp.loading import Loading
+    from ngramspec.llamacpp.model import LlamaModel
     from ngramspec.models import embedded_model
 
     results = []

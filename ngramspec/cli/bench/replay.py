@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.bench.peers import ORACLE, PEERS
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.completion import in_list
 from ngramspec.cli.options import (
@@ -35,15 +34,16 @@ from ngramspec.cli.recorded import (
     say_recorded,
     traces_of,
 )
-from ngramspec.drafters.names import DRAFTER_NAMES
+from ngramspec.drafting.names import DRAFTER_NAMES
+from ngramspec.lab.peers import ORACLE, PEERS
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.bench.comparison.summary import Replays, Versus
-    from ngramspec.bench.replay.arbitration import OtherSource
-    from ngramspec.bench.replay.outcome import Outcome
+    from ngramspec.lab.comparison.summary import Replays, Versus
+    from ngramspec.lab.replay.arbitration import OtherSource
+    from ngramspec.lab.replay.outcome import Outcome
 
 PEER = "Peers"
 WIDE = 112  # columns for counts and speed-ups in one table
@@ -140,12 +140,12 @@ def replay(**values: Any) -> None:
     else:
         _show(replays, recorded=values["peers_from"] is not None)
     if values["output"] is not None:
-        from ngramspec.files import new_file
+        from ngramspec.files.atomic import new_file
 
         with new_file(values["output"]) as file:
             file.write(f"{json.dumps(facts, indent=1)}\n".encode())
     if values["plot"] is not None:
-        from ngramspec.bench.comparison.plot import plot_replays
+        from ngramspec.lab.comparison.plot import plot_replays
 
         plot_replays(replays, values["plot"])
 
@@ -167,7 +167,7 @@ def _check(values: dict[str, Any]) -> None:
             f"{plot}: the name must end with .png or .svg", param_hint="--plot"
         )
     if plot is not None:
-        from ngramspec.bench.comparison.plot import matplotlib_figures
+        from ngramspec.lab.comparison.plot import matplotlib_figures
 
         matplotlib_figures()  # what is missing is told before the work
 
@@ -179,12 +179,12 @@ def _is_result(path: Path) -> bool:
 
 
 def _replay(values: dict[str, Any]) -> Replays:
-    from ngramspec.bench.comparison.sets import PeerOptions, load_profiles, replay_sets
-    from ngramspec.bench.peers.runs import PeerPlaces
-    from ngramspec.bench.replay.arbitration import parse_other
-    from ngramspec.bench.replay.growth import growth_traces
-    from ngramspec.bench.replay.subjects import DEFAULT, subject
-    from ngramspec.recordings.traces import Cut
+    from ngramspec.lab.comparison.sets import PeerOptions, load_profiles, replay_sets
+    from ngramspec.lab.peers.runs import PeerPlaces
+    from ngramspec.lab.recordings.traces import Cut
+    from ngramspec.lab.replay.arbitration import parse_other
+    from ngramspec.lab.replay.growth import growth_traces
+    from ngramspec.lab.replay.subjects import DEFAULT, subject
 
     profiles = load_profiles(values["costs"])
     other = parse_other(values["other"]) if values["other"] else None
@@ -224,7 +224,7 @@ def _show(replays: Replays, recorded: bool = False) -> None:
 
 
 def _tables(replays: Replays, wide: bool) -> Iterator[Table]:
-    from ngramspec.bench.comparison.summary import compare
+    from ngramspec.lab.comparison.summary import compare
 
     if len(replays.drafters) + len(replays.peers) == 1:
         yield from _tables_of_one(replays, wide)

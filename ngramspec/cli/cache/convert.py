@@ -46,10 +46,10 @@ def convert(source: Path, output: Path, target: str | None, as_json: bool, **val
     A lookup cache does not record its tokenizer; name it, so that it can be checked against that of
     a model. llama.cpp reads n-grams of 1 to 4 tokens, from a static cache only those of 2.
     """
-    from ngramspec.formats.cache_file import Origin
-    from ngramspec.formats.convert import from_lookup_cache, to_lookup_cache
-    from ngramspec.formats.statistics import open_statistics
-    from ngramspec.tokenizers import fingerprint_of
+    from ngramspec.files.cache_file import Origin
+    from ngramspec.files.convert import from_lookup_cache, to_lookup_cache
+    from ngramspec.files.statistics import open_statistics
+    from ngramspec.text.tokenizers import fingerprint_of
 
     tokenizer_path = given_tokenizer(values)
     target = target or (LLAMA_CPP if output.suffix == LOOKUP_SUFFIX else NGRAMSPEC)

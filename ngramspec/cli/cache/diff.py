@@ -21,7 +21,7 @@ from ngramspec.cli.output import make_table, plain_console, print_json
 from ngramspec.cli.progress import progress
 
 if TYPE_CHECKING:
-    from ngramspec.tokenizers import Tokenizer
+    from ngramspec.text.tokenizers import Tokenizer
 
 EPILOG = """\b
 Examples:
@@ -48,8 +48,8 @@ def diff(first: Path, second: Path, top: int, as_json: bool, **values: Any) -> N
     equal, 1 if not, 2 if they cannot be compared. Provenance, version and vocab_size are shown but
     do not count as a difference; tokenizers do if both are known.
     """
-    from ngramspec.formats.compare import compare_statistics
-    from ngramspec.formats.statistics import open_statistics
+    from ngramspec.files.compare import compare_statistics
+    from ngramspec.files.statistics import open_statistics
 
     click.get_current_context().meta[TROUBLE_IS_2] = True
     tokenizer_path = given_tokenizer(values)

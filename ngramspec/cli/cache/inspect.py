@@ -31,7 +31,7 @@ from ngramspec.cli.output import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ngramspec.tokenizers import Tokenizer
+    from ngramspec.text.tokenizers import Tokenizer
 
 EPILOG = """\b
 Examples:
@@ -57,8 +57,8 @@ def inspect(file: Path, top: int, as_json: bool, **values: Any) -> None:
 
     N-grams are shown as text if a tokenizer is given, or if the file is of the embedded model's.
     """
-    from ngramspec.formats.describe import describe
-    from ngramspec.formats.statistics import open_statistics
+    from ngramspec.files.describe import describe
+    from ngramspec.files.statistics import open_statistics
 
     tokenizer_path = given_tokenizer(values)
     statistics = open_statistics(file)

@@ -21,7 +21,7 @@ from ngramspec.cli.options import (
 from ngramspec.cli.output import make_table, number_of, plain_console, print_json
 
 if TYPE_CHECKING:
-    from ngramspec.tokenizers import Tokenizer
+    from ngramspec.text.tokenizers import Tokenizer
 
 EPILOG = """\b
 Examples:
@@ -48,8 +48,8 @@ def lookup(file: Path, text: str, max_draft: int, as_json: bool, **values: Any) 
     static cache; the text itself counts too, as in a request. For a hash pool it is that of
     ngram-mod, however short. Below it: what followed the last tokens of the text in the corpus.
     """
-    from ngramspec.drafters.lookup import draft_after, followers_after
-    from ngramspec.formats.statistics import POOL_KIND, open_statistics
+    from ngramspec.drafting.lookup import draft_after, followers_after
+    from ngramspec.files.statistics import POOL_KIND, open_statistics
 
     tokenizer_path = given_tokenizer(values)
     if text == "-":

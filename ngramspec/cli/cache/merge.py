@@ -54,8 +54,8 @@ def merge(
     The order of the files does not matter, and the output can be one of them. Hash pools must have
     the same shape; each cell keeps the entry that was confirmed more often.
     """
-    from ngramspec.formats.merge import merge_statistics
-    from ngramspec.formats.statistics import POOL_KIND, open_statistics
+    from ngramspec.files.merge import merge_statistics
+    from ngramspec.files.statistics import POOL_KIND, open_statistics
 
     if len(files) < 2:
         raise click.UsageError("give two files or more")

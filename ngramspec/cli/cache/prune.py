@@ -54,8 +54,8 @@ def prune(
     --max-size keeps the n-grams that promise the most accepted tokens per byte. The output can be
     the file itself.
     """
-    from ngramspec.formats.prune import prune_statistics
-    from ngramspec.formats.statistics import open_statistics
+    from ngramspec.files.prune import prune_statistics
+    from ngramspec.files.statistics import open_statistics
 
     if (max_size, min_count, ngram_min or 1, ngram_max or 4) == (None, 1, 1, 4):
         raise click.UsageError("give --max-size, --min-count, --ngram-min or --ngram-max")

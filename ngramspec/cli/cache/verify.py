@@ -58,7 +58,7 @@ def _check(path: Path) -> dict[str, Any]:
     """Check a file and return kind, bytes and how much it holds."""
     import numpy as np
 
-    from ngramspec.formats.statistics import (
+    from ngramspec.files.statistics import (
         INDEX_KIND,
         POOL_KIND,
         SUCCESSORS_KIND,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ngramspec.errors import BackendError, InputError, VocabMismatchError
 
 if TYPE_CHECKING:
-    from ngramspec.tokenizers import Fingerprint, Tokenizer
+    from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
 
 def embedded_fingerprint() -> Fingerprint | None:
     """Return the fingerprint of the embedded model, None when the package has none."""
     from ngramspec.models import embedded_model
-    from ngramspec.tokenizers import fingerprint_of
+    from ngramspec.text.tokenizers import fingerprint_of
 
     try:
         return fingerprint_of(embedded_model())
@@ -35,7 +35,7 @@ def tokenizer_of(fingerprint: bytes | None, tokenizer_path: Path | None) -> Toke
         FormatError, BackendError, OSError: As load_tokenizer.
     """
     from ngramspec.models import embedded_model
-    from ngramspec.tokenizers import load_tokenizer
+    from ngramspec.text.tokenizers import load_tokenizer
 
     if tokenizer_path is not None:
         tokenizer = load_tokenizer(tokenizer_path)

@@ -11,7 +11,7 @@ import click
 from ngramspec.cli.output import number_of, print_json, size_text
 
 if TYPE_CHECKING:
-    from ngramspec.formats.container import Header
+    from ngramspec.files.container import Header
 
 
 def say_written(

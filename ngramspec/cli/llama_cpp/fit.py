@@ -13,7 +13,7 @@ from ngramspec.cli.options import AT_LEAST_1, Decorator, option, options
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.fit import Limits
+    from ngramspec.llamacpp.fit import Limits
 
 WHOLE = 1 << 31  # tokens: no context is cut below it
 MIB = 1 << 20
@@ -59,7 +59,7 @@ def limits_of(values: Mapping[str, Any]) -> Limits:
     Raises:
         InputError: --fit-target is no list of numbers.
     """
-    from ngramspec.adapters.llama_cpp.fit import Limits, Words
+    from ngramspec.llamacpp.fit import Limits, Words
 
     targets = numbers_in(values.get("fit_target"), "--fit-target")
     if any(not 0 <= target < WHOLE for target in targets):

@@ -12,7 +12,7 @@ from ngramspec.cli.options import Decorator, option, options
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.loading import Loading, Value
+    from ngramspec.llamacpp.loading import Loading, Value
 
 SECTION = "Loading"
 
@@ -47,7 +47,7 @@ def loading_of(values: Mapping[str, Any]) -> Loading:
     Raises:
         InputError: A value is not understood or out of its bounds.
     """
-    from ngramspec.adapters.llama_cpp.loading import Loading
+    from ngramspec.llamacpp.loading import Loading
 
     mapped, locked = values.get("mmap", True), values.get("mlock", False)
     flags = {(True, True): "mmap+mlock", (False, True): "mlock", (False, False): "none"}

@@ -12,7 +12,7 @@ from ngramspec.cli.options import COUNT, Decorator, option, options
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.placement import Placement
+    from ngramspec.llamacpp.placement import Placement
 
 SECTION = "Devices"
 ALL_LAYERS = -1
@@ -67,7 +67,7 @@ def placement_of(values: Mapping[str, Any]) -> Placement:
     Raises:
         InputError: A value is not understood or out of its bounds.
     """
-    from ngramspec.adapters.llama_cpp.placement import Placement
+    from ngramspec.llamacpp.placement import Placement
 
     layers = layers_of(values["n_gpu_layers"], "--n-gpu-layers")
     experts = ALL_LAYERS if values.get("cpu_moe") else values.get("n_cpu_moe", 0)
@@ -116,8 +116,8 @@ def buffers_of(texts: Iterable[str], flag: str) -> tuple[tuple[str, str], ...]:
 def _list_devices(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from ngramspec.adapters.llama_cpp.placement import device_lines
-    from ngramspec.tokenizers.llama_library import load_library
+    from ngramspec.llamacpp.placement import device_lines
+    from ngramspec.text.tokenizers.llama_library import load_library
 
     load_library()
     lines = device_lines() or ["none: this build of llama.cpp sees no GPU"]

@@ -10,7 +10,7 @@ import click
 from ngramspec.cli.options import COUNT, Decorator, NumberRange, option, options
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.rope import Rope
+    from ngramspec.llamacpp.rope import Rope
 
 SECTION = "Longer contexts"
 ABOVE_0 = NumberRange(0, min_open=True)
@@ -49,7 +49,7 @@ def rope_of(values: Mapping[str, Any]) -> Rope:
         click.UsageError: Two options give the scale.
         InputError: A value is out of its bounds.
     """
-    from ngramspec.adapters.llama_cpp.rope import Rope
+    from ngramspec.llamacpp.rope import Rope
 
     scale, freq_scale = values.get("rope_scale"), values.get("rope_freq_scale")
     if scale is not None and freq_scale is not None:

@@ -10,7 +10,7 @@ import click
 from ngramspec.cli.options import Decorator, option, options
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.threads import ThreadPlan
+    from ngramspec.llamacpp.threads import ThreadPlan
 
 SECTION = "Threads"
 PRIORITY = click.IntRange(-1, 3)
@@ -71,8 +71,8 @@ def prepare_process(values: Mapping[str, Any]) -> None:
     Raises:
         BackendError: llama-cpp-python is not installed.
     """
-    from ngramspec.adapters.llama_cpp.threads import set_numa, set_priority
-    from ngramspec.tokenizers.llama_library import load_library
+    from ngramspec.llamacpp.threads import set_numa, set_priority
+    from ngramspec.text.tokenizers.llama_library import load_library
 
     set_priority(values.get("prio") or 0)
     if values.get("numa"):
@@ -80,7 +80,7 @@ def prepare_process(values: Mapping[str, Any]) -> None:
 
 
 def _plan(values: Mapping[str, Any]) -> ThreadPlan:
-    from ngramspec.adapters.llama_cpp.threads import POLL, ThreadPlan, cpus_of_mask, cpus_of_range
+    from ngramspec.llamacpp.threads import POLL, ThreadPlan, cpus_of_mask, cpus_of_range
 
     cpus: frozenset[int] = frozenset()
     if values["cpu_mask"]:

@@ -345,7 +345,7 @@ def _take_path(ctx: click.Context, values: dict[str, Any]) -> None:
 
 def _choose_cache(values: dict[str, Any], auto: bool, drafts: bool) -> None:
     """Choose between a cache for all slots and one for each, as nobody said which."""
-    from ngramspec.adapters.llama_cpp.settings import lay_out
+    from ngramspec.llamacpp.settings import lay_out
 
     slots, total, each = values["parallel"], values["ctx_size"], values["kv_unified_per_slot"] or 0
     if not auto:

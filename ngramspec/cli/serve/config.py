@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ngramspec.cli.options import read_utf8
-from ngramspec.drafters.names import nearest
+from ngramspec.drafting.names import nearest
 from ngramspec.errors import InputError
 from ngramspec.extras import not_installed
 

@@ -13,8 +13,8 @@ from ngramspec.cli.target import context_settings, model_settings
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.embeddings import Embedder
-    from ngramspec.adapters.llama_cpp.model import LlamaModel
+    from ngramspec.llamacpp.embeddings import Embedder
+    from ngramspec.llamacpp.model import LlamaModel
 
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 
@@ -47,7 +47,7 @@ def open_embedder(
         InputError: The pooling is for ranking.
         BackendError: llama.cpp cannot make the context.
     """
-    from ngramspec.adapters.llama_cpp.embeddings import Embedder
+    from ngramspec.llamacpp.embeddings import Embedder
     from ngramspec.runtime import settle
 
     if not values["embeddings"]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ngramspec.adapters.llama_cpp.placement import Placement, gpus
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
+from ngramspec.llamacpp.placement import Placement, gpus
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import Memory
 from ngramspec.sizes import size_text
 

@@ -13,8 +13,8 @@ from click.core import ParameterSource
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
-    from ngramspec.ollama.parameters import Parameter
-    from ngramspec.ollama.recipe import Recipe
+    from ngramspec.models.ollama.parameters import Parameter
+    from ngramspec.models.ollama.recipe import Recipe
 
 # Parameters that are options under the same or another name.
 SAME_NAME = (
@@ -39,8 +39,8 @@ def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
         click.UsageError: Both options are given.
         InputError, FormatError, ModelNotFoundError, OSError: As find_recipe and read_recipe.
     """
-    from ngramspec.ollama.recipe import Recipe, find_recipe, read_recipe
-    from ngramspec.ollama.store import ModelNotFoundError, default_roots, may_be_name
+    from ngramspec.models.ollama.recipe import Recipe, find_recipe, read_recipe
+    from ngramspec.models.ollama.store import ModelNotFoundError, default_roots, may_be_name
 
     modelfile, model = options.pop("modelfile"), options["model"]
     if modelfile is not None and model is not None:
@@ -145,8 +145,8 @@ def _drafts(recipe: Recipe, roots: Sequence[Path]) -> dict[str, Any]:
         ModelNotFoundError, FormatError, OSError: As find_gguf.
     """
     from ngramspec.cli.drafts import NO_DRAFTS
-    from ngramspec.drafters.names import DRAFTER_NAMES, nearest
-    from ngramspec.ollama.store import ModelNotFoundError, find_gguf
+    from ngramspec.drafting.names import DRAFTER_NAMES, nearest
+    from ngramspec.models.ollama.store import ModelNotFoundError, find_gguf
 
     names, models = list[str](), list[str]()
     for one in recipe.drafts:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ngramspec.cli.options import FILE, Decorator, SizeType, option, options
 from ngramspec.cli.output import size_text
 from ngramspec.cli.told import tell
-from ngramspec.recordings.writer import LEAST_BYTES
+from ngramspec.lab.recordings.writer import LEAST_BYTES
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from ngramspec.server import ServerSettings
     from ngramspec.server.recorder import Recorder
-    from ngramspec.tokenizers import Fingerprint
+    from ngramspec.text.tokenizers import Fingerprint
 
 SECTION = "Recording"
 
@@ -56,8 +56,8 @@ def open_recorder(
     Raises:
         As RecordFile.
     """
-    from ngramspec.recordings.record import Head
-    from ngramspec.recordings.writer import RecordFile
+    from ngramspec.lab.recordings.record import Head
+    from ngramspec.lab.recordings.writer import RecordFile
     from ngramspec.server.recorder import Recorder
 
     path = options["record"]

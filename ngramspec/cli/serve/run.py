@@ -12,11 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ngramspec.adapters.llama_cpp.chat.builtin import builtin_names
-from ngramspec.adapters.llama_cpp.draft_model import DraftModelSettings
-from ngramspec.adapters.llama_cpp.model import LlamaModel
-from ngramspec.adapters.llama_cpp.saved_costs import find_costs, overload
-from ngramspec.adapters.llama_cpp.target import LlamaTarget
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafting import drafting_line, gain_line
 from ngramspec.cli.drafts import NO_DRAFTS
@@ -37,13 +32,18 @@ from ngramspec.cli.told import tell
 from ngramspec.costs import CostTable
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.errors import InputError
+from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.saved_costs import find_costs, overload
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.runtime import DraftSettings, Runtime, Settings, open_runtime
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 from ngramspec.server.http.shutdown import Shutdown
-from ngramspec.tokenizers import fingerprint_of
-from ngramspec.tokenizers.llama_library import load_library
+from ngramspec.text.templates.builtin import builtin_names
+from ngramspec.text.tokenizers import fingerprint_of
+from ngramspec.text.tokenizers.llama_library import load_library
 
 # Seconds for the parts of the shutdown, after --drain-timeout.
 SERVER_SECONDS = LAST_SECONDS + 15.0

@@ -52,17 +52,17 @@ from ngramspec.cli.target import (
     running,
 )
 from ngramspec.costs import PROFILES
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.errors import InputError, NgramspecError
 
 if TYPE_CHECKING:
-    from ngramspec.adapters.llama_cpp.model import LlamaModel
-    from ngramspec.bench.costs import Costs
-    from ngramspec.bench.tune.measured import Measured
-    from ngramspec.bench.tune.result import SearchPlan, Tuned
-    from ngramspec.bench.tune.trial import Trial
-    from ngramspec.recordings import RecordedRequest
-    from ngramspec.recordings.traces import Loaded, Trace
+    from ngramspec.lab.costs import Costs
+    from ngramspec.lab.recordings import RecordedRequest
+    from ngramspec.lab.recordings.traces import Loaded, Trace
+    from ngramspec.lab.tune.measured import Measured
+    from ngramspec.lab.tune.result import SearchPlan, Tuned
+    from ngramspec.lab.tune.trial import Trial
+    from ngramspec.llamacpp.model import LlamaModel
 
 COSTS, SEARCH, AFTER = "Costs", "Search", "Statistics file and measurement"
 SETTING = "Setting of saved costs"
@@ -135,7 +135,7 @@ def tune(**values: Any) -> None:
     plain decoding, and prints the line to start `serve` with.
     """
     from ngramspec.cli.tune.report import show
-    from ngramspec.recordings.traces import Cut
+    from ngramspec.lab.recordings.traces import Cut
 
     _check(values)
     name = values["model"]
@@ -174,8 +174,8 @@ def _check(values: Mapping[str, Any]) -> None:
 
 
 def _search(values: Mapping[str, Any], traces: Sequence[Trace]) -> Tuned:
-    from ngramspec.bench.tune.memo import Memo
-    from ngramspec.bench.tune.result import plan_search, run_search
+    from ngramspec.lab.tune.memo import Memo
+    from ngramspec.lab.tune.result import plan_search, run_search
 
     costs = _costs(values)
     plan = plan_search(traces, values["seed"])
@@ -197,7 +197,7 @@ def _search(values: Mapping[str, Any], traces: Sequence[Trace]) -> Tuned:
 
 def _costs(values: Mapping[str, Any]) -> Costs:
     """Return the costs that the options name, those saved for the model, or a default profile."""
-    from ngramspec.bench.costs import choose_costs, saved_costs
+    from ngramspec.lab.costs import choose_costs, saved_costs
 
     if values["costs"] or values["profile"] or not values["model"]:
         return choose_costs(values["costs"], values["profile"])
@@ -207,7 +207,7 @@ def _costs(values: Mapping[str, Any]) -> Costs:
 
 def _check_file(traces: Sequence[Trace], plan: SearchPlan, mix_keys: bool) -> None:
     """Refuse a file that nothing can decide on, or that would mix what keys keep apart."""
-    from ngramspec.bench.tune.split import LEAST, PART
+    from ngramspec.lab.tune.split import LEAST, PART
 
     refuse_mixed_keys(traces, mix_keys)
     if not plan.parts.num_held_out:
@@ -227,7 +227,7 @@ def _after(tuned: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) ->
 
 
 def _try_file(tuned: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Trial:
-    from ngramspec.bench.tune.trial import num_replays, try_file
+    from ngramspec.lab.tune.trial import num_replays, try_file
 
     parts, candidate = tuned.plan.parts, tuned.tuning.best.candidate
     with progress("trying a file", num_replays(parts, candidate)) as advance:
@@ -243,8 +243,8 @@ def _try_file(tuned: Tuned, values: Mapping[str, Any], loaded: Sequence[Loaded])
 
 
 def _measure(tuned: Tuned, values: Mapping[str, Any]) -> Measured:
-    from ngramspec.bench.tune.measured import measure, num_answers
     from ngramspec.engine.branches import OFF
+    from ngramspec.lab.tune.measured import measure, num_answers
     from ngramspec.runtime import set_up_drafts
 
     trial = tuned.trial

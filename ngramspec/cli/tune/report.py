@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngramspec.bench.tune.split import LEAST, PART
 from ngramspec.cli.output import (
     duration_text,
     make_table,
@@ -14,13 +13,14 @@ from ngramspec.cli.output import (
     plain_console,
     size_text,
 )
+from ngramspec.lab.tune.split import LEAST, PART
 from ngramspec.pages import page_url
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.bench.tune.result import Tuned
+    from ngramspec.lab.tune.result import Tuned
 
 COLUMNS = ("lengths", "tok/pass", "accepted", "speed-up", "held out", "gain")
 NOTE = (
@@ -102,7 +102,7 @@ def _worth(tuned: Tuned) -> Iterator[str]:
 
 
 def _show_recommendation(console: Console, tuned: Tuned, model: Path | None) -> None:
-    from ngramspec.bench.tune.lines import imports, ready_lines
+    from ngramspec.lab.tune.lines import imports, ready_lines
 
     advised = tuned.advised
     _show_trial(console, tuned)
@@ -188,7 +188,7 @@ def _show_measured(console: Console, tuned: Tuned) -> None:
 
 
 def _show_llama_server(console: Console, tuned: Tuned, model: Path | None) -> None:
-    from ngramspec.bench.tune.lines import llama_server_line
+    from ngramspec.lab.tune.lines import llama_server_line
 
     tuning = tuned.tuning
     theirs = tuning.best_for_llama_server

@@ -12,14 +12,14 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec._native.suffix.pool import SuffixPool
-from ngramspec.drafters import create_drafter
-from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import DEFAULT_ORDER, DRAFTER_NAMES, nearest, parse_names
+from ngramspec.drafting import create_drafter
+from ngramspec.drafting.config import CONFIGS
+from ngramspec.drafting.names import DEFAULT_ORDER, DRAFTER_NAMES, nearest, parse_names
 from ngramspec.engine.request import Speculation
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.engine.sources.source import NativeSource
 from ngramspec.errors import InputError, QuotaError
-from ngramspec.formats.dynamic_file import DynamicFile
+from ngramspec.files.dynamic_file import DynamicFile
 from ngramspec.stats import SourceStats
 
 Params = Mapping[str, Mapping[str, Any]]

@@ -9,7 +9,7 @@ from ngramspec._native.cache.ngram_cache import NgramCache
 from ngramspec._native.mod.pool import HashPool
 from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec._native.suffix.pool import SuffixPool
-from ngramspec.drafters.config import ModConfig, RecycleConfig, SuffixConfig
+from ngramspec.drafting.config import ModConfig, RecycleConfig, SuffixConfig
 
 # Sizes of a namespace's own pools: cells for ngram-mod, tokens for suffix and contexts for recycle,
 # 4 MiB each, and n-grams of its dynamic cache, 17 MiB when it is full.
@@ -103,7 +103,7 @@ class Pools:
             return config.pool
         if config.pool is None:
             return SuccessorPool(config.capacity, config.top)
-        from ngramspec.drafters.statistics import open_successor_file, save_with
+        from ngramspec.drafting.statistics import open_successor_file, save_with
 
         file = open_successor_file(config)
         save_with(self, file, config.save_interval)
@@ -115,6 +115,6 @@ def _open_hash(config: ModConfig) -> HashPool:
         return config.pool
     if config.pool is None:
         return HashPool(config.capacity, config.check_bits, config.max_occupancy)
-    from ngramspec.drafters.statistics import open_or_make_pool
+    from ngramspec.drafting.statistics import open_or_make_pool
 
     return open_or_make_pool(config)

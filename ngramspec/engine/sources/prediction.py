@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ngramspec.arrays import TokenIds
-from ngramspec.drafters import create_drafter
-from ngramspec.drafters.names import DEFAULT_MAX_DRAFT
+from ngramspec.drafting import create_drafter
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.engine.sources.source import DraftSource
 from ngramspec.stats import SourceStats

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.arrays import TokenIds
-from ngramspec.drafters.config import MAX_LENGTH
-from ngramspec.drafters.slot_pool import KEPT
+from ngramspec.drafting.config import MAX_LENGTH
+from ngramspec.drafting.slot_pool import KEPT
 from ngramspec.engine.drafting import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.errors import StateError

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngramspec.chat.delta import Delta
 from ngramspec.server.request.finite_json import finite_json
+from ngramspec.text.chat.delta import Delta
 
 Event = dict[str, Any]
 # Kind of a piece -> type of its block, of its events, and the member that holds the text.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ngramspec.chat.parser import ChatParser
 from ngramspec.server.anthropic.content import Content, Event
 from ngramspec.server.anthropic.plan import MessagePlan
 from ngramspec.server.bridge.answer import Item
@@ -14,6 +13,7 @@ from ngramspec.server.errors import ANTHROPIC_PREFIX, ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import SSE, json_text, named_event
 from ngramspec.server.reply.timings import optional_members, timings_of
+from ngramspec.text.chat.parser import ChatParser
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation

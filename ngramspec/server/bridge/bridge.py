@@ -18,8 +18,8 @@ from ngramspec.server.bridge.watch import EngineWatch
 from ngramspec.server.errors import ApiError, api_error, bad_request
 from ngramspec.server.http.client_gone import ClientGone
 from ngramspec.server.traffic import Cause, Traffic
-from ngramspec.structured import GrammarError
-from ngramspec.structured.gbnf import GrammarText
+from ngramspec.text.structured import GrammarError
+from ngramspec.text.structured.gbnf import GrammarText
 
 if TYPE_CHECKING:
     from starlette.types import Receive

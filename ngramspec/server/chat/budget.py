@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngramspec.arrays import TokenIds
-from ngramspec.chat.format import ChatFormat
-from ngramspec.chat.reasoning import reasoning_format_of
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
+from ngramspec.text.chat.format import ChatFormat
+from ngramspec.text.chat.reasoning import reasoning_format_of
 
 MAX_MESSAGE = 1 << 14  # characters
 MAX_TOKENS = (1 << 31) - 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from ngramspec.chat.tools import Tools, tools_of
 from ngramspec.server.request.bodies import MAX_TOOLS, Body, Objects, at_most
+from ngramspec.text.chat.tools import Tools, tools_of
 
 
 class Conversation(Body):

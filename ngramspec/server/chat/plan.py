@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngramspec.arrays import TokenIds
-from ngramspec.chat.format import ChatFormat, chat_format, end_of_reasoning
-from ngramspec.chat.grammar import chat_grammar
-from ngramspec.chat.tools import Tools
 from ngramspec.engine.request import Request
 from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
 from ngramspec.server.chat.conversation import Conversation
@@ -22,6 +19,9 @@ from ngramspec.server.request.grammar import check_constraint
 from ngramspec.server.request.prompts import check_length, check_text
 from ngramspec.server.request.speculation import speculation_of
 from ngramspec.server.settings import ServerSettings
+from ngramspec.text.chat.format import ChatFormat, chat_format, end_of_reasoning
+from ngramspec.text.chat.grammar import chat_grammar
+from ngramspec.text.chat.tools import Tools
 
 
 @dataclass(frozen=True)

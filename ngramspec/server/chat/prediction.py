@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ngramspec.arrays import TokenIds
-from ngramspec.chat.messages import text_of
 from ngramspec.engine.request import NO_TOKENS
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import Body, Objects
 from ngramspec.server.request.prompts import least_tokens
+from ngramspec.text.chat.messages import text_of
 
 
 class Prediction(Body):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ngramspec.chat.messages import (
+from ngramspec.errors import FormatError, InputError
+from ngramspec.models.ollama.chat_template import ChatTemplate, Think
+from ngramspec.server.chat.conversation import Conversation
+from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.model import ServedModel
+from ngramspec.text.chat.messages import (
     SYSTEM,
     Message,
     for_template,
@@ -13,13 +18,8 @@ from ngramspec.chat.messages import (
     text_of,
     with_objects,
 )
-from ngramspec.chat.tools import Tool, Tools, tools_of
-from ngramspec.errors import FormatError, InputError
-from ngramspec.gotemplate import Limits
-from ngramspec.ollama.chat_template import ChatTemplate, Think
-from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.model import ServedModel
+from ngramspec.text.chat.tools import Tool, Tools, tools_of
+from ngramspec.text.gotemplate import Limits
 
 # Variables that the server sets itself.
 _RESERVED = {"messages", "tools", "template", "add_generation_prompt", "continue_final_message",

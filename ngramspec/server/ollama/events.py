@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ngramspec.chat.delta import Delta
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
@@ -16,6 +15,7 @@ from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_line, json_text
 from ngramspec.server.reply.timings import draft_counts, optional_members
 from ngramspec.server.request.finite_json import finite_json
+from ngramspec.text.chat.delta import Delta
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation

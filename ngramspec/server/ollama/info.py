@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import InputError
-from ngramspec.ollama.modelfile import ExampleMessage, Modelfile
+from ngramspec.models.ollama.modelfile import ExampleMessage, Modelfile
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.events import time_text
 from ngramspec.server.ollama.names import listed_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ngramspec.errors import InputError
-from ngramspec.ollama.names import ModelName
+from ngramspec.models.ollama.names import ModelName
 from ngramspec.server.model import ServedModel
 
 

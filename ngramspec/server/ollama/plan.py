@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ngramspec.chat.format import PLAIN_ANSWER, ChatFormat
-from ngramspec.chat.grammar import chat_grammar
 from ngramspec.engine.request import MAX_STOPS, Request
-from ngramspec.ollama.parameters import KINDS, OF_LOADING, Parameter, clamp_parameter
+from ngramspec.models.ollama.parameters import KINDS, OF_LOADING, Parameter, clamp_parameter
 from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
@@ -21,7 +19,9 @@ from ngramspec.server.request.engine_request import make_requests
 from ngramspec.server.request.prompts import check_length
 from ngramspec.server.request.speculation import check_draft_model, speculation_of
 from ngramspec.server.settings import ServerSettings
-from ngramspec.structured.json_schema import ANY_OBJECT
+from ngramspec.text.chat.format import PLAIN_ANSWER, ChatFormat
+from ngramspec.text.chat.grammar import chat_grammar
+from ngramspec.text.structured.json_schema import ANY_OBJECT
 
 log = logging.getLogger(__name__)
 SAME_NAME = (

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.arrays import TokenIds
-from ngramspec.chat.calls import call_format_of
-from ngramspec.chat.format import PLAIN_ANSWER, ChatFormat, chat_format
-from ngramspec.chat.reasoning import REASONING_FORMATS
-from ngramspec.chat.tools import Tools, tools_of
 from ngramspec.errors import FormatError
-from ngramspec.gotemplate import Limits
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.prompt import LEVELS, chat_text, parsed_template
 from ngramspec.server.errors import bad_request, too_long
@@ -23,6 +18,11 @@ from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatB
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
 from ngramspec.server.request.prompts import check_ids, check_text, least_tokens
 from ngramspec.server.settings import ServerSettings
+from ngramspec.text.chat.calls import call_format_of
+from ngramspec.text.chat.format import PLAIN_ANSWER, ChatFormat, chat_format
+from ngramspec.text.chat.reasoning import REASONING_FORMATS
+from ngramspec.text.chat.tools import Tools, tools_of
+from ngramspec.text.gotemplate import Limits
 
 PLAIN = "{{ .Prompt }}"  # what Ollama uses if a model has no template at all
 ROLES = ("system", "user", "assistant", "tool")

@@ -8,7 +8,7 @@ from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.prediction import Prediction
 from ngramspec.server.errors import bad_request
 from ngramspec.server.request.bodies import Body, Integer, Prompt, SamplingBody
-from ngramspec.structured.json_schema import ANY_OBJECT
+from ngramspec.text.structured.json_schema import ANY_OBJECT
 
 
 class StreamOptions(Body):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ngramspec.chat.delta import Delta, custom_call
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.model import ServedModel
@@ -14,6 +13,7 @@ from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_event, json_text
 from ngramspec.server.reply.timings import optional_members, timings_of
+from ngramspec.text.chat.delta import Delta, custom_call
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation, TokenLogprob

@@ -6,7 +6,7 @@ from typing import Any
 
 from ngramspec.server.errors import bad_request
 from ngramspec.server.request.bodies import SamplingBody
-from ngramspec.structured.json_schema import schema_grammar
+from ngramspec.text.structured.json_schema import schema_grammar
 
 MAX_GRAMMAR = 1 << 20  # characters
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import Any
 
-from ngramspec.drafters.config import CONFIGS
-from ngramspec.drafters.names import MAX_SHOWN, REQUEST_NAMES, nearest, parse_names
+from ngramspec.drafting.config import CONFIGS
+from ngramspec.drafting.names import MAX_SHOWN, REQUEST_NAMES, nearest, parse_names
 from ngramspec.engine.request import MAX_COUNT, Speculation
 from ngramspec.engine.sources.drafters import OWNED
 from ngramspec.errors import InputError

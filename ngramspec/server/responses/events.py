@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ngramspec.chat.parser import ChatParser
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.errors import ApiError
@@ -16,6 +15,7 @@ from ngramspec.server.reply.sse import SSE, SSE_PING, json_text, named_event
 from ngramspec.server.reply.timings import optional_members, timings_of
 from ngramspec.server.responses.output import Event, Message, Output
 from ngramspec.server.responses.plan import ResponsePlan
+from ngramspec.text.chat.parser import ChatParser
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramspec.chat.messages import text_of
 from ngramspec.server.chat.turns import Turns
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.responses.tools import full_name
+from ngramspec.text.chat.messages import text_of
 
 ROLES = ("user", "assistant", "system", "developer")
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}

@@ -7,9 +7,9 @@ import uuid
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from ngramspec.chat.custom_tools import input_of
-from ngramspec.chat.delta import Delta
 from ngramspec.server.responses.tools import ResponseTools
+from ngramspec.text.chat.custom_tools import input_of
+from ngramspec.text.chat.delta import Delta
 
 Event = dict[str, Any]  # without its number
 

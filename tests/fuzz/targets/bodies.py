@@ -22,8 +22,8 @@ from fuzz import json_inputs
 from fuzz.target import Finding, Run, Target
 from fuzz.targets import schemas, speculative
 from helpers.serving import running_engine
-from ngramspec.adapters.llama_cpp.model import LlamaModel
 from ngramspec.engine import Sampling
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.anthropic.bodies import MessagesBody
@@ -281,10 +281,10 @@ TARGET = Target(
     opened=opened,
     instrumented=(
         "ngramspec.server",
-        "ngramspec.chat",
-        "ngramspec.structured",
-        "ngramspec.ollama",
-        "ngramspec.drafters",
+        "ngramspec.text.chat",
+        "ngramspec.text.structured",
+        "ngramspec.models.ollama",
+        "ngramspec.drafting",
     ),
     mutate=json_inputs.mutation(MEMBERS, paths()),
     words=tuple(name for name in MEMBERS if name.isascii()),

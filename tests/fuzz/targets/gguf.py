@@ -14,9 +14,9 @@ from pathlib import Path
 from fuzz import json_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import FormatError
-from ngramspec.tokenizers.fingerprint import fingerprint_of, read_gguf_tokens
-from ngramspec.tokenizers.gguf import is_gguf, read_metadata
-from ngramspec.tokenizers.llama_vocabulary import check_vocabulary
+from ngramspec.text.tokenizers.fingerprint import fingerprint_of, read_gguf_tokens
+from ngramspec.text.tokenizers.gguf import is_gguf, read_metadata
+from ngramspec.text.tokenizers.llama_vocabulary import check_vocabulary
 
 MOST_SECONDS = 5.0  # of processor time for 4 KB
 ODD = (0, 1, 7, 8, 9, 12, 13, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)
@@ -117,7 +117,7 @@ def mutate(data: bytes, most: int, seed: int, plain: Callable[[bytes, int], byte
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.tokenizers",),
+    instrumented=("ngramspec.text.tokenizers",),
     mutate=mutate,
     made=seeds,
     rss_mib=1024,

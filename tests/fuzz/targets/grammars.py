@@ -18,8 +18,8 @@ from fuzz.llama_grammar import Child, Verdict, is_whole
 from fuzz.target import Finding, Run, Target
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec.errors import InputError
-from ngramspec.grammar.gbnf import _Reader
-from ngramspec.grammar.rules import Rule, native_rules
+from ngramspec.text.grammar.gbnf import _Reader
+from ngramspec.text.grammar.rules import Rule, native_rules
 
 SECONDS = 2  # of processor time for llama.cpp
 
@@ -102,8 +102,8 @@ def num_alternatives(rules: list[Rule]) -> int:
 TARGET = Target(
     opened=opened,
     instrumented=(
-        "ngramspec.grammar.gbnf",
-        "ngramspec.grammar.rules",
+        "ngramspec.text.grammar.gbnf",
+        "ngramspec.text.grammar.rules",
     ),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,

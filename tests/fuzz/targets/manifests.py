@@ -16,8 +16,8 @@ from pathlib import Path
 from fuzz import json_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import InputError, NgramspecError
-from ngramspec.ollama.recipe import find_recipe
-from ngramspec.ollama.store import find_model, list_models
+from ngramspec.models.ollama.recipe import find_recipe
+from ngramspec.models.ollama.store import find_model, list_models
 
 KINDS = ("template", "system", "params", "messages", "license", "config", "model", "adapter")
 HEADS = [b"manifest", *(kind.encode() for kind in KINDS)]
@@ -100,7 +100,7 @@ def check(root: Path) -> None:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.ollama",),
+    instrumented=("ngramspec.models.ollama",),
     mutate=json_inputs.mutation(MEMBERS, HEADS),
     words=tuple(MEMBERS),
 )

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from fuzz import text_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import InputError
-from ngramspec.ollama.modelfile import parse_modelfile
-from ngramspec.ollama.modelfile_lines import KEYWORDS
-from ngramspec.ollama.parameters import KINDS
+from ngramspec.models.ollama.modelfile import parse_modelfile
+from ngramspec.models.ollama.modelfile_lines import KEYWORDS
+from ngramspec.models.ollama.parameters import KINDS
 
 MOST_SECONDS = 5.0  # of processor time for 4 KB
 WORDS = (
@@ -60,7 +60,7 @@ def opened() -> Iterator[Run]:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.ollama",),
+    instrumented=("ngramspec.models.ollama",),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,
 )

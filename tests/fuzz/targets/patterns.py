@@ -90,8 +90,8 @@ def opened() -> Iterator[Run]:
 TARGET = Target(
     opened=opened,
     instrumented=(
-        "ngramspec.structured.json_pattern",
-        "ngramspec.structured.regular",
+        "ngramspec.text.structured.json_pattern",
+        "ngramspec.text.structured.regular",
     ),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,

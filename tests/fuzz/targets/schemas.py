@@ -23,7 +23,7 @@ from fuzz.target import Finding, Run, Target
 from ngramspec.errors import InputError
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.grammar import grammar_of as grammar_of_body
-from ngramspec.structured import GrammarError
+from ngramspec.text.structured import GrammarError
 
 MOST_CHARS = 4 << 20  # of a grammar; the schemas have 4 KB at most
 MOST_DIGITS = 1000  # of a number without a fraction that is an int
@@ -149,16 +149,16 @@ def written(writer: Writer, grammar: str, choices: bytes) -> list[Any]:
 TARGET = Target(
     opened=opened,
     instrumented=(
-        "ngramspec.structured.json_schema",
-        "ngramspec.structured.json_array",
-        "ngramspec.structured.json_merge",
-        "ngramspec.structured.json_number",
-        "ngramspec.structured.json_object",
-        "ngramspec.structured.json_pattern",
-        "ngramspec.structured.json_string",
-        "ngramspec.structured.automaton",
-        "ngramspec.structured.regular",
-        "ngramspec.structured.gbnf",
+        "ngramspec.text.structured.json_schema",
+        "ngramspec.text.structured.json_array",
+        "ngramspec.text.structured.json_merge",
+        "ngramspec.text.structured.json_number",
+        "ngramspec.text.structured.json_object",
+        "ngramspec.text.structured.json_pattern",
+        "ngramspec.text.structured.json_string",
+        "ngramspec.text.structured.automaton",
+        "ngramspec.text.structured.regular",
+        "ngramspec.text.structured.gbnf",
     ),
     mutate=json_inputs.mutation(MEMBERS),
     words=tuple(f'"{name}"' for name in MEMBERS),

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 
 from fuzz import json_inputs
 from fuzz.target import Finding, Run, Target
-from ngramspec.drafters.config import CONFIGS
+from ngramspec.drafting.config import CONFIGS
 from ngramspec.engine.sources.drafters import Drafters
 from ngramspec.errors import InputError
 from ngramspec.server.errors import ApiError
@@ -84,7 +84,7 @@ def opened() -> Iterator[Run]:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.server.request.speculation", "ngramspec.drafters", "ngramspec.engine"),
+    instrumented=("ngramspec.server.request.speculation", "ngramspec.drafting", "ngramspec.engine"),
     mutate=json_inputs.mutation(MEMBERS),
     words=tuple(MEMBERS),
     max_bytes=2048,

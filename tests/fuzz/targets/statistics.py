@@ -53,7 +53,7 @@ def mutate(data: bytes, most: int, seed: int, plain: Callable[[bytes, int], byte
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.formats", "ngramspec.drafters"),
+    instrumented=("ngramspec.files", "ngramspec.drafting"),
     mutate=mutate,
     made=seeds,
     max_bytes=1 << 15,

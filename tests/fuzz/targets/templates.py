@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from fuzz import text_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import FormatError, InputError
-from ngramspec.gotemplate import Budget, JsonList, JsonMap, Limits, Template
-from ngramspec.gotemplate.functions import FUNCTIONS as BUILTINS
-from ngramspec.ollama.chat_template import ChatTemplate
-from ngramspec.ollama.template_functions import FUNCTIONS, dates
+from ngramspec.models.ollama.chat_template import ChatTemplate
+from ngramspec.models.ollama.template_functions import FUNCTIONS, dates
+from ngramspec.text.gotemplate import Budget, JsonList, JsonMap, Limits, Template
+from ngramspec.text.gotemplate.functions import FUNCTIONS as BUILTINS
 
 # Three renderings with the limits of a request; what takes longer does work that is not counted.
 MOST_SECONDS = 20.0  # of processor time with every branch counted; 2 on a fast machine
@@ -142,7 +142,7 @@ def rendered(text: str) -> None:
 
 TARGET = Target(
     opened=opened,
-    instrumented=("ngramspec.gotemplate", "ngramspec.ollama"),
+    instrumented=("ngramspec.text.gotemplate", "ngramspec.models.ollama"),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,
     max_bytes=2048,

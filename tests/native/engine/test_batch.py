@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ngramspec.tree
+import ngramspec.verify.tree
 from helpers.machines import SETTINGS as EXAMPLES
 from ngramspec._native.engine.decode import Batch
 from ngramspec.errors import CapacityError, InputError
@@ -70,7 +70,7 @@ def test_tokens_of_a_tree_stand_at_their_depth_and_share_branches_with_their_lea
     assert batch.add(3, 10, [5, 6], draft, True, above) == 0
     tokens, positions, sequences, outputs = batch.arrays()
     assert tokens.tolist() == [5, 6, *draft]
-    assert positions.tolist() == [10, 11, *(12 + ngramspec.tree.positions(parents))]
+    assert positions.tolist() == [10, 11, *(12 + ngramspec.verify.tree.positions(parents))]
     assert set(sequences.tolist()) == {3}
     assert outputs.tolist() == [False] + [True] * (len(draft) + 1)
     branches = batch.branches_of().tolist()

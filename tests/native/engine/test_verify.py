@@ -14,7 +14,7 @@ from helpers.machines import SETTINGS as EXAMPLES
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
 from ngramspec._native.engine.verify import verify
 from ngramspec.errors import InputError
-from ngramspec.tree import longest_path
+from ngramspec.verify.tree import longest_path
 
 VOCAB = 5
 

@@ -24,9 +24,9 @@ from helpers.statistics_files import (
 from helpers.texts import COUNT_MAX, Documents, counts, documents
 from ngramspec._native.files.entries import EntryMerger, entries_beyond
 from ngramspec._native.files.tally import Tally
-from ngramspec.build.runs import LateSource
 from ngramspec.errors import CapacityError, InputError
-from ngramspec.formats.entries import ArraySource, read_all
+from ngramspec.files.entries import ArraySource, read_all
+from ngramspec.lab.builder.runs import LateSource
 
 
 @SETTINGS

@@ -18,7 +18,7 @@ from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.rules import Rules
 from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.errors import InputError
-from ngramspec.grammar import read_grammar
+from ngramspec.text.grammar import read_grammar
 from reference.grammar import Node, SlowMatcher, TooManyStacksError, gbnf
 
 ALPHABET = "ab\u00e9\u00ea\u2603\U0001f600"

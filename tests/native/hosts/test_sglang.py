@@ -1,4 +1,4 @@
-"""tree_rows beside the definition: breadth first, ancestors by ngramspec.tree."""
+"""tree_rows beside the definition: breadth first, ancestors by ngramspec.verify.tree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers.machines import SETTINGS
 from ngramspec._native.hosts.sglang import tree_rows
 from ngramspec.errors import InputError
-from ngramspec.tree import ancestor_mask, positions
+from ngramspec.verify.tree import ancestor_mask, positions
 
 
 def rows(tokens: Any, parents: Any, root: int, width: int) -> tuple[Any, Any]:

@@ -747,7 +747,7 @@ cdef class Drafter:
         tokens, then the target's own. The sources `suffix` and `recycle` draft trees, the tokens
         likeliest to be emitted first; others draft a chain. With a policy, the tree is what pays of at most
         max_tokens, in the order of what the tokens save; as in propose, the policy learns from accept.
-        ngramspec.tree has masks, positions and greedy verification.
+        ngramspec.verify.tree has masks, positions and greedy verification.
 
         Args:
             slot: A slot with an active request.

@@ -1,7 +1,7 @@
 # Rules: a grammar as flat arrays, as the stack sets follow it.
 from ngramspec._native.core.types cimport int32_t, uint8_t
 
-# What an element of a rule is; its value is given in brackets. ngramspec/grammar/gbnf.py writes them.
+# What an element of a rule is; its value is given in brackets. ngramspec/text/grammar/gbnf.py writes them.
 cdef enum ElementKind:
     ELEMENT_END = 0         # of an alternative
     ELEMENT_RULE = 1        # any alternative of a rule (its number)

@@ -1,4 +1,4 @@
-"""ArcticRequest: one request of a SuffixDecodingCache (ngramspec.adapters.arctic), on a slot of a drafter."""
+"""ArcticRequest: one request of a SuffixDecodingCache (ngramspec.hosts.arctic), on a slot of a drafter."""
 
 from collections.abc import Sequence
 from operator import index

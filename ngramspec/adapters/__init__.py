@@ -1,1 +1,0 @@
-"""Adapters for host libraries; each host is imported only when its adapter is used."""

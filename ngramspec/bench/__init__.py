@@ -1,1 +1,0 @@
-"""What drafts bring: replays of recorded outputs, comparisons, a search, and times on a model."""

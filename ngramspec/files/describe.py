@@ -1,0 +1,108 @@
+"""What a statistics file holds, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ngramspec.files.dates import NANO, date_of
+from ngramspec.files.pool_file import CONFIDENCE_SHIFT
+from ngramspec.files.statistics import (
+    INDEX_KIND,
+    POOL_COUNTERS,
+    POOL_KIND,
+    SUCCESSORS_KIND,
+    Statistics,
+)
+from ngramspec.files.successor_file import facts_of
+from ngramspec.files.survey import survey
+
+
+def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
+    """Return what `ngramspec cache inspect --json` prints, without tokenizer and texts.
+
+    Args:
+        found: The file.
+        top: How many of each size's most frequent n-grams to list; 0 = none, without a scan.
+
+    Returns:
+        path, kind, sizes and dates, the tokenizer's fingerprint in hexadecimal digits, `about`
+        (the provenance), and "pool", "index", "successors" or "sizes", with an entry per size.
+
+    Cost: O(n-grams) with top, O(cells) for a pool.
+    """
+    facts: dict[str, Any] = {"path": str(found.path), "kind": found.kind}
+    if found.container is not None:
+        header = found.container.header
+        facts |= {"version": header.version, "producer": header.producer}
+    modified = date_of(found.path.stat().st_mtime_ns // NANO)
+    facts |= {"file_bytes": found.file_bytes, "modified": modified}
+    facts["fingerprint"] = found.fingerprint.hex() if found.fingerprint else None
+    facts["vocab_size"] = found.vocab_size or None
+    if found.kind == POOL_KIND:
+        facts["pool"] = _pool(found)
+    elif found.kind == INDEX_KIND:
+        facts["index"] = _index(found)
+    elif found.kind == SUCCESSORS_KIND:
+        facts["successors"] = facts_of(found.opened(SUCCESSORS_KIND))
+    else:
+        num = sum(found.cache.num_ngrams(size) for size in found.sizes)
+        facts["ngram_min"] = min(found.sizes, default=0)
+        facts["ngram_max"] = max(found.sizes, default=0)
+        facts["num_ngrams"] = num
+        facts["bytes_per_ngram"] = found.file_bytes / num if num else None
+        facts["sizes"] = [_size(found, size, top) for size in found.sizes]
+    facts["about"] = found.about
+    return facts
+
+
+def _size(statistics: Statistics, size: int, top: int) -> dict[str, Any]:
+    """Describe one n-gram size; top > 0 scans its entries."""
+    sections = statistics.cache.sections(size)
+    num_bytes = 4 * sum(map(len, sections or ())) if statistics.container is not None else None
+    facts: dict[str, Any] = {"size": size, "num_ngrams": statistics.cache.num_ngrams(size)}
+    facts["bytes"] = num_bytes
+    if top:
+        summary = survey(statistics.sources()[size], size, top)
+        facts |= {"num_pairs": summary.num_pairs, "occurrences": summary.occurrences}
+        pairs = zip(summary.top.tolist(), summary.counts.tolist(), strict=True)
+        facts["top"] = [_ngram(statistics, ngram, count) for ngram, count in pairs]
+    return facts
+
+
+def _ngram(statistics: Statistics, ngram: list[int], count: int) -> dict[str, Any]:
+    followers = statistics.cache.followers(ngram)
+    best, best_count = next(iter(followers.items()))
+    return {
+        "token_ids": ngram,
+        "count": count,
+        "num_followers": len(followers),
+        "follower": {"token_id": best, "count": best_count},
+    }
+
+
+def _pool(statistics: Statistics) -> dict[str, Any]:
+    shape, cells = statistics.shape, statistics.cells
+    used = cells[cells != 0]
+    return {
+        "n_match": shape.n_match,
+        "capacity": shape.capacity,
+        "check_bits": shape.check_bits,
+        "max_occupancy": shape.max_occupancy,
+        "num_used": len(used),
+        "occupancy": len(used) / shape.capacity,
+        "by_confidence": np.bincount(used >> CONFIDENCE_SHIFT, minlength=4).tolist(),
+        "counters": dict(zip(POOL_COUNTERS, statistics.counters.tolist(), strict=False)),
+    }
+
+
+def _index(statistics: Statistics) -> dict[str, Any]:
+    container, index = statistics.opened(INDEX_KIND), statistics.index
+    return {
+        "num_tokens": index.num_tokens,
+        "num_texts": index.num_texts,
+        "num_positions": container.header.num_ngrams,
+        "bytes_per_token": statistics.file_bytes / index.num_tokens if index.num_tokens else None,
+        "sections": {name: section.size for name, section in container.sections.items()},
+    }

@@ -1,5 +1,0 @@
-"""Grammars in GBNF, llama.cpp's format, as rules that the native matcher follows."""
-
-from ngramspec.grammar.gbnf import read_grammar
-
-__all__ = ["read_grammar"]

@@ -1,0 +1,1 @@
+"""Drafts in other engines: llama-cpp-python, transformers, vLLM, SGLang, Arctic's interface."""

@@ -1,0 +1,11 @@
+"""Arctic Inference: its SuffixDecodingCache over our drafter, for engines that import Arctic's.
+
+Importing this package does not import arctic_inference.
+"""
+
+from __future__ import annotations
+
+from ngramspec.hosts.arctic.cache import SuffixDecodingCache
+from ngramspec.hosts.arctic.draft import SuffixDecodingDraft
+
+__all__ = ["SuffixDecodingCache", "SuffixDecodingDraft"]

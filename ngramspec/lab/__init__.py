@@ -1,0 +1,1 @@
+"""Corpora, statistics files built from them, recorded requests, and what drafts bring on these."""

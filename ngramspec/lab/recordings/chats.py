@@ -1,0 +1,213 @@
+"""Chat logs: OpenAI's messages, ShareGPT's conversations, and prompts with their answers.
+
+Every answer of the assistant in a conversation is a request, with all before it as the prompt. In a
+log of requests with their responses, only the response is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngramspec.arrays import TokenIds
+from ngramspec.lab.recordings.chatml import ChatMl, Message
+from ngramspec.lab.recordings.lines import Bad, BadLineError, Line, parse
+from ngramspec.lab.recordings.request import RecordedRequest
+from ngramspec.text.tokenizers import Tokenizer
+
+CONVERSATIONS = ("messages", "conversations", "conversation")
+REQUESTS = ("request", "body", "kwargs")  # members that may hold the messages
+ANSWERS = ("response", "output", "completion", "answer", "choices")
+PROMPTS = ("prompt", "instruction", "question")
+ASSISTANT = "assistant"
+_ROLES = {"human": "user", "gpt": ASSISTANT, "model": ASSISTANT, "bot": ASSISTANT,
+          "chatgpt": ASSISTANT, "ai": ASSISTANT}  # fmt: skip
+
+
+def looks_like_chat(value: Any) -> bool:
+    """Return whether a parsed line or item may be a conversation."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, Mapping) and _role(one) for one in value)
+    if not isinstance(value, Mapping):
+        return False
+    return _conversation(value) is not None or (
+        any(isinstance(value.get(name), str) for name in PROMPTS)
+        and any(name in value for name in ANSWERS)
+    )
+
+
+def read_chats(
+    items: Iterable[tuple[int, Any]], tokenizer: Tokenizer, bad: Bad
+) -> Iterator[RecordedRequest]:
+    """Yield the requests of conversations.
+
+    Args:
+        items: Parsed conversations, each with the number of its line.
+        tokenizer: The target's.
+        bad: Is told of those without an answer.
+
+    Raises:
+        BackendError: The tokenizer refuses a text.
+    """
+    chat = ChatMl(tokenizer)
+    for number, item in items:
+        try:
+            exchanges = list(_exchanges(item))
+            if not exchanges:
+                raise BadLineError("no answer of the assistant in it")
+        except BadLineError as error:
+            bad(number, str(error))
+            continue
+        said: list[TokenIds] = []
+        for messages, answer in exchanges:
+            said += [chat.message(role, content) for role, content in messages]
+            prompt = np.concatenate([*said, chat.answer_head])
+            yield RecordedRequest(prompt, tokenizer.encode(answer))
+            said.append(chat.message(ASSISTANT, answer))
+
+
+def items_of_lines(lines: Iterable[Line], bad: Bad) -> Iterator[tuple[int, Any]]:
+    """Yield the parsed lines with their numbers; what is not JSON goes to `bad`."""
+    for line in lines:
+        try:
+            yield line.number, parse(line)
+        except BadLineError as error:
+            bad(line.number, str(error))
+
+
+def items_of_text(text: str, bad: Bad) -> Iterator[tuple[int, Any]]:
+    """Yield the items of a JSON array, or the one JSON object that a text is, with line numbers.
+
+    A damaged item ends the reading, as nobody knows where the next one begins.
+    """
+    decoder, at, line = json.JSONDecoder(), _skip(text, 0, ""), 1
+    if text[at : at + 1] == "[":
+        at += 1
+    done = 0
+    while (at := _skip(text, at, ",")) < len(text) and text[at] != "]":
+        line += text.count("\n", done, at)
+        done = at
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            bad(line, f"not JSON, and nothing behind it was read: {error}")
+            return
+        yield line, value
+
+
+def _skip(text: str, at: int, also: str) -> int:
+    while at < len(text) and (text[at].isspace() or text[at] in also):
+        at += 1
+    return at
+
+
+def _exchanges(item: Any) -> Iterator[tuple[list[Message], str]]:
+    """Yield the new messages and the answer of each request in a conversation.
+
+    Raises:
+        BadLineError: It is none.
+    """
+    if isinstance(item, list):
+        item = {"messages": item}
+    if not isinstance(item, Mapping):
+        raise BadLineError(f"expected a conversation, found {type(item).__name__}")
+    answer = next((text for name in ANSWERS if (text := _answer(item, name))), None)
+    if _conversation(item) is None:
+        prompts = [item[name] for name in (*PROMPTS, "input") if isinstance(item.get(name), str)]
+        if not prompts or answer is None:
+            raise BadLineError(f"no conversation in {', '.join(map(str, item)) or 'it'}"[:200])
+        yield [("user", "\n\n".join(filter(None, prompts)))], answer
+        return
+    said: list[Message] = []
+    for role, content in messages_of(item):
+        if role == ASSISTANT and said and content and answer is None:
+            yield said, content
+            said = []
+        else:
+            said.append((role, content))
+    if answer is not None and said:
+        yield said, answer
+
+
+def messages_of(item: Mapping[str, Any]) -> list[Message]:
+    """Return the roles and texts of a conversation, none where there is none.
+
+    Raises:
+        BadLineError: A message has no role.
+    """
+    system = item.get("system")
+    messages = [("system", system)] if isinstance(system, str) and system else []
+    for number, message in enumerate(_conversation(item) or ()):
+        if not isinstance(message, Mapping) or not _role(message):
+            raise BadLineError(f"message {number + 1} has no role")
+        messages.append((_role(message), _content(message)))
+    return messages
+
+
+def _conversation(item: Mapping[str, Any]) -> Sequence[Any] | None:
+    """Return the messages of an item, its own or those of the request in it."""
+    for place in (item, *(item[name] for name in REQUESTS if isinstance(item.get(name), Mapping))):
+        for name in CONVERSATIONS:
+            if isinstance(place.get(name), list):
+                found: list[Any] = place[name]
+                return found
+    return None
+
+
+def _answer(item: Mapping[str, Any], name: str) -> str | None:
+    """Return the text of an answer: a text, a message, or an API's response."""
+    value = item.get(name)
+    if isinstance(value, Mapping):
+        if isinstance(value.get("body"), Mapping):
+            value = value["body"]
+        if isinstance(value.get("choices"), list):
+            value = value["choices"]
+    if isinstance(value, list):
+        value = value[0] if value and isinstance(value[0], Mapping) else None
+    if isinstance(value, Mapping):
+        message = value.get("message")
+        if isinstance(message, Mapping):
+            return _content(message) or None
+        return _content(value) or None
+    return value if isinstance(value, str) and value else None
+
+
+def _role(message: Mapping[str, Any]) -> str:
+    role = next((message[key] for key in ("role", "from") if isinstance(message.get(key), str)), "")
+    return _ROLES.get(role.lower(), role)
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    """Return the text of a message: reasoning, content and calls as a model would write them."""
+    reasoning = message.get("reasoning_content") or message.get("thinking")
+    parts = [f"<think>\n{reasoning}\n</think>\n\n"] if isinstance(reasoning, str) else []
+    names = ("content", "value", "text")
+    content = next((message[key] for key in names if message.get(key) is not None), None)
+    if isinstance(content, str):
+        parts.append(content)
+    elif isinstance(content, list):
+        texts = (one if isinstance(one, str) else _part(one) for one in content)
+        parts.append("".join(texts))
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        parts.append(_call(call))
+    return "".join(parts)
+
+
+def _part(part: Any) -> str:
+    text = part.get("text") if isinstance(part, Mapping) else None
+    return text if isinstance(text, str) else ""
+
+
+def _call(call: Any) -> str:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return ""
+    given = function.get("arguments")
+    if not isinstance(given, str):
+        given = json.dumps(given)
+    name = json.dumps(function.get("name"))
+    return f'\n<tool_call>\n{{"name": {name}, "arguments": {given}}}\n</tool_call>'

@@ -1,0 +1,262 @@
+"""A conversation as the text that a model continues, by Ollama's rules for chat templates.
+
+A template that uses .Messages sees the whole conversation. Any other template is written once per
+turn, with .System, .Prompt and .Response; the last turn ends at .Response. With a suffix a template
+is written once, with .Prompt and .Suffix.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal as OneOf
+from typing import TypeAlias
+
+from ngramspec.errors import InputError
+from ngramspec.models.ollama.chat_values import merged, message_values, text_message, tool_values
+from ngramspec.models.ollama.template_functions import FUNCTIONS, dates
+from ngramspec.text.gotemplate import Budget, Limits, Record, Template
+from ngramspec.text.gotemplate.nodes import Action, Branch, Command, Field, Node, Operand, Pipe
+
+Think: TypeAlias = bool | OneOf["low", "medium", "high"] | None
+
+_RESPONSE = Action(Pipe((), False, (Command((Field(("Response",)),), 0),)))
+_LEVELS = ("low", "medium", "high")
+_CAPABILITIES = {"tools": "tools", "suffix": "insert", "think": "thinking", "messages": "messages"}
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A parsed chat template; threads may share it.
+
+    template: The one that writes a whole turn.
+    names: The fields that it uses, in lower case.
+    """
+
+    template: Template
+    names: frozenset[str]
+
+    @classmethod
+    def parse(cls, text: str) -> ChatTemplate:
+        """Parse a chat template.
+
+        Raises:
+            FormatError: Not Go's grammar; names the line, what was expected and what is there.
+            InputError: Longer than 2**20 characters, or nested too deep.
+
+        Cost: some 50 us per action; the last 32 texts are cached.
+        """
+        return _parse(text)
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the template uses, of tools, insert, thinking, messages."""
+        return frozenset(own for name, own in _CAPABILITIES.items() if name in self.names)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]] = (),
+        system: str | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        prompt: str | None = None,
+        suffix: str | None = None,
+        think: Think = None,
+        today: datetime.date | None = None,
+        limits: Limits | None = None,
+    ) -> str:
+        """Write a conversation; see render_chat. limits: Default: Limits()."""
+        writer = _Writer(self.template, _thinking(think), today, Budget(limits))
+        if suffix:
+            if messages:
+                raise InputError("suffix takes a prompt, not messages")
+            if "suffix" not in self.names:
+                raise InputError("the template has no .Suffix: the model cannot insert")
+            return writer.once({"Prompt": prompt or "", "Suffix": suffix, "Response": ""})
+        values = message_values(messages)
+        if prompt is not None:
+            values.append(text_message("user", prompt))
+        if system and not (values and values[0].fields["Role"] == "system"):
+            values.insert(0, text_message("system", system))
+        values = _collated(values)
+        if "messages" not in self.names:
+            return writer.turns(values)
+        parts = [_content(value) for value in values if value.fields["Role"] == "system"]
+        data = {"System": "\n\n".join(parts), "Messages": values, "Response": ""}
+        return writer.once({**data, "Tools": tool_values(() if tools is None else tools)})
+
+
+def render_chat(
+    template_text: str,
+    messages: Sequence[Mapping[str, object]] = (),
+    system: str | None = None,
+    tools: Sequence[Mapping[str, object]] | None = None,
+    prompt: str | None = None,
+    suffix: str | None = None,
+    think: Think = None,
+    today: datetime.date | None = None,
+) -> str:
+    """Return the text of a conversation that a model continues.
+
+    Consecutive messages of one role become one, except those of tools.
+
+    Args:
+        template_text: The template of a model.
+        messages: With role, content and the other fields of Ollama's API.
+        system: The model's own system message; used unless the first message is one.
+        tools: As in the API; a template without .Tools does not show them (see `capabilities`).
+        prompt: A last message of the user; with a suffix, the text before the gap.
+        suffix: The text after a gap to fill; not together with messages.
+        think: Whether, or how much, the model should think; None = unspecified.
+        today: What currentDate writes; default: the day of the local clock.
+
+    Raises:
+        FormatError: The template is not Go's, or does not fit the data; names the line.
+        InputError: A message or tool has a field of a wrong type, think is unknown, suffix comes
+            with messages or for a template without .Suffix, or the template exceeds a limit.
+    """
+    parsed = ChatTemplate.parse(template_text)
+    return parsed.render(messages, system, tools, prompt, suffix, think, today)
+
+
+@functools.lru_cache(maxsize=32)
+def _parse(text: str) -> ChatTemplate:
+    template = Template.parse(text, FUNCTIONS)
+    names = template.names()
+    if not names & {"messages", "response"}:
+        template = template.with_main((*template.main, _RESPONSE))
+        names |= {"response"}
+    return ChatTemplate(template, names)
+
+
+def _thinking(think: Think) -> dict[str, object]:
+    """Return the fields that say whether to think."""
+    if not (think is None or isinstance(think, bool) or think in _LEVELS):
+        raise InputError(f"think must be true, false, {', '.join(_LEVELS)}: {think!r}")
+    level = "medium" if think is True else think or ""
+    return {"Think": bool(think), "ThinkLevel": level, "IsThinkSet": think is not None}
+
+
+def _content(message: Record) -> str:
+    return str(message.fields["Content"])
+
+
+def _collated(messages: Sequence[Record]) -> list[Record]:
+    """Merge consecutive messages of one role, except those of tools."""
+    found: list[Record] = []
+    for message in messages:
+        role = message.fields["Role"]
+        if found and role == found[-1].fields["Role"] and role != "tool":
+            found[-1] = merged(found[-1], message)
+        else:
+            found.append(message)
+    return found
+
+
+class _Writer:
+    """Writes a template once or more, within one budget.
+
+    thinking: Fields that every rendering has.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        thinking: dict[str, object],
+        today: datetime.date | None,
+        budget: Budget,
+    ) -> None:
+        self.template = template
+        self.thinking = thinking
+        self.dates = dates(today)
+        self.budget = budget
+
+    def once(self, data: Mapping[str, object]) -> str:
+        """Write the template."""
+        return self.template.render({**data, **self.thinking}, self.budget, self.dates)
+
+    def turns(self, messages: Sequence[Record]) -> str:
+        """Write a conversation turn by turn; the last turn ends at .Response."""
+        pieces: list[str] = []
+        turn = _Turn()
+        for message in messages:
+            role, content = message.fields["Role"], _content(message)
+            if turn.ends_before(role):
+                pieces.append(self.once(turn.data()))
+                turn = _Turn()
+            if role == "system":
+                turn = replace(turn, system=content)
+            elif role == "user":
+                turn = replace(turn, prompt=content)
+            elif role == "assistant":
+                turn = replace(turn, response=content)
+        self.template = self.template.with_main(_Cut().nodes(self.template.main))
+        return "".join([*pieces, self.once(turn.data())])
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What was said since the last answer."""
+
+    system: str = ""
+    prompt: str = ""
+    response: str = ""
+
+    def ends_before(self, role: object) -> bool:
+        """Return whether a message of this role starts another turn."""
+        if role == "system":
+            return bool(self.prompt or self.response)
+        return role == "user" and bool(self.response)
+
+    def data(self) -> dict[str, str]:
+        """Return the fields of a template."""
+        return {"System": self.system, "Prompt": self.prompt, "Response": self.response}
+
+
+class _Cut:
+    """Removes everything after the first .Response.
+
+    found: Whether .Response was seen.
+    """
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def nodes(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Return the nodes up to .Response."""
+        kept: list[Node] = []
+        for node in nodes:
+            if self.found:
+                break
+            match node:
+                case Action(pipe):
+                    until = self.pipe(pipe)
+                    kept += [Action(until)] if until else []
+                case Branch():
+                    body, otherwise = self.nodes(node.body), self.nodes(node.otherwise)
+                    kept.append(replace(node, body=body, otherwise=otherwise))
+                case _:
+                    kept.append(node)
+        return tuple(kept)
+
+    def pipe(self, pipe: Pipe) -> Pipe | None:
+        """Return a pipe up to .Response; None if a command of it has nothing left."""
+        commands: list[Command] = []
+        for command in pipe.commands:
+            operands = [kept for kept in map(self.operand, command.operands) if kept]
+            if not operands:
+                return None
+            commands.append(replace(command, operands=tuple(operands)))
+        return replace(pipe, commands=tuple(commands))
+
+    def operand(self, operand: Operand) -> Operand | None:
+        """Return an operand, or None after .Response."""
+        if self.found:
+            return None
+        match operand:
+            case Field(names):
+                self.found = "Response" in names
+            case Pipe():
+                return self.pipe(operand)
+        return operand

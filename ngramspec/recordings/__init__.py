@@ -1,5 +1,0 @@
-"""Recorded requests: the file that a server writes, and every format that is read for a replay."""
-
-from ngramspec.recordings.request import RecordedRequest
-
-__all__ = ["RecordedRequest"]

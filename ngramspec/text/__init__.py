@@ -1,0 +1,1 @@
+"""From a chat to tokens and back: tokenizers, templates, formats of answers, grammars."""

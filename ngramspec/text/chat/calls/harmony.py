@@ -1,0 +1,119 @@
+"""Harmony, of gpt-oss: every message has a header that tells its channel and its recipient.
+
+<|channel|>analysis<|message|>reasoning<|end|>
+<|start|>assistant<|channel|>commentary to=functions.name <|constrain|>json<|message|>{}<|call|>
+<|start|>assistant<|channel|>final<|message|>content
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ngramspec.text.chat.calls.format import AnswerSink, CallFormat, Mark, NotACallError
+from ngramspec.text.chat.calls.json_value import json_value
+from ngramspec.text.chat.calls.typed_value import add_arguments
+from ngramspec.text.chat.text import Read, Stops, Text
+from ngramspec.text.chat.tools import Tool, Tools
+from ngramspec.text.structured.gbnf import Rules, literal
+from ngramspec.text.structured.until import until
+
+START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
+ENDS = (END, CALL, RETURN)
+PREFIX = "functions."
+ANALYSIS, ASSISTANT = f"{CHANNEL}analysis{MESSAGE}", f"{START}assistant"
+HEADS = (f"{CHANNEL}commentary", f"{CHANNEL}analysis", f"{START}assistant")  # before recipients
+_TAIL = '("<|channel|>" ("commentary" | "analysis"))? " "? "<|constrain|>"? ("json" | "code")? " "?'
+RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+PEOPLE = ("assistant", "user", "self", "all")  # recipients that are no tools
+HEADER = re.compile(r"(?:[\w.=:/ -]|<\Z|<\|(?!(?:message|end|call|return)\|>)[\w|]*>?)*")
+MOST_HEADER = 512  # characters
+MESSAGE_ENDS = Stops((*ENDS, START, CHANNEL))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmonyCalls(CallFormat):
+    """A call is a message to functions.NAME."""
+
+    marks: Sequence[Mark] = (
+        Mark("to=", first=True, inside=True),
+        *map(Mark, (CHANNEL, START, MESSAGE, *ENDS)),
+    )
+    special: bool = True
+    whole: bool = True
+    reasons: bool = True
+
+    def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
+        """Read a header, and the message if it is no content."""
+        if mark.text in (MESSAGE, *ENDS):
+            return
+        header = "" if mark.inside else mark.text
+        start = text.position - len(header)
+        header += yield from text.match(HEADER, MOST_HEADER)
+        if not (yield from text.passes(MESSAGE)):
+            if text.is_cut(MESSAGE) or text.is_cut(END):
+                text.drop()
+                return
+            raise NotACallError
+        found = RECIPIENT.findall(header)
+        recipient = found[-1] if found else ""
+        name = recipient.removeprefix(PREFIX)
+        channel = header.rpartition(CHANNEL)[2]
+        if sink.tools and (name != recipient or sink.tools.named(name)):
+            yield from self._read_call(text, sink, name)
+        elif recipient and recipient not in PEOPLE:
+            yield from text.until(MESSAGE_ENDS, _ignored)  # a tool that was not offered
+        elif channel.startswith("analysis"):
+            if sink.parses_reasoning:
+                yield from text.until(MESSAGE_ENDS, sink.reasoning)
+                sink.reasoned(start, text.position)
+            else:
+                sink.content(header + MESSAGE)
+                sink.content((yield from text.until(MESSAGE_ENDS, sink.content)))
+
+    def rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of one call, after reasoning or not: its mark ends the answer."""
+        head, tail = literal(f"{HEADS[0]} "), literal(" <|constrain|>json")
+        calls = " | ".join(_call(rules, tool, tail) for tool in tools.tools)
+        return f"{_analysis(rules)} {head} ({calls})"
+
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the headers up to a function's name."""
+        return [f"{head} to={PREFIX}" for head in HEADS], [f"to={PREFIX}"]
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of one call, in any of the ways in which headers are written."""
+        heads = " | ".join(literal(f"{head} ") for head in HEADS)
+        calls = " | ".join(_call(rules, tool, _TAIL) for tool in tools.tools)
+        return f"({heads})? ({calls})"
+
+    def answer_rule(self, rules: Rules, answer: str) -> str:
+        """Return the grammar of a final message, after reasoning or not."""
+        head = literal(f"{CHANNEL}final{MESSAGE}")
+        return f"{_analysis(rules)} {head} ({answer})"
+
+    def _read_call(self, text: Text, sink: AnswerSink, name: str) -> Read[None]:
+        yield from text.space()
+        if not (yield from text.starts("{")):
+            raise NotACallError
+        sink.begin(name)
+        if (yield from json_value(text, sink.arguments, MESSAGE_ENDS.marks)):
+            sink.end()
+
+
+def _analysis(rules: Rules) -> str:
+    return f"({literal(ANALYSIS)} {until(rules, END)} {literal(ASSISTANT)})?"
+
+
+def _call(rules: Rules, tool: Tool, tail: str) -> str:
+    """Return the grammar of a call from its recipient on; `tail`: of the rest of the header."""
+    name = tool.name[:80]
+    arguments = add_arguments(rules, tool)
+    head = literal(f"to={PREFIX}{tool.name}")
+    return rules.add(f"call-{name}", f"{head} {tail} {literal(MESSAGE)} {arguments}")
+
+
+def _ignored(_piece: str) -> None:
+    """Take a piece that is not needed."""

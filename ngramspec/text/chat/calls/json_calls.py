@@ -1,0 +1,226 @@
+"""Calls that are JSON objects: {"name": ..., "arguments": {...}}, alone or in a list."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ngramspec.text.chat.calls.format import (
+    AnswerSink,
+    CallFormat,
+    Mark,
+    NotACallError,
+    closing,
+    several,
+)
+from ngramspec.text.chat.calls.json_value import json_string, json_value, unquoted
+from ngramspec.text.chat.calls.typed_value import add_arguments
+from ngramspec.text.chat.text import Read, Text
+from ngramspec.text.chat.tools import Tool, Tools
+from ngramspec.text.structured.gbnf import Rules, json_literal, literal
+
+NESTED = "function"  # {"function": {"name": ..., "arguments": ...}}
+NAMES = ("name", "tool_name", NESTED)
+ARGUMENTS = ("arguments", "parameters")
+IDS = ("id", "tool_call_id", "call_id")
+FENCE = "```json"
+DOUBLE = '"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonCalls(CallFormat):
+    """Calls between two texts, each or all together.
+
+    start, end: The texts, as the model writes them.
+    between: What stands between two calls.
+    listed: The texts are around all calls together.
+    name_key, arguments_key: Members of the object. No name key: the name is the key itself.
+    id_key: Member for an id, which comes first; "" for none.
+    known: Only the name of a tool makes it a call: its mark alone is not a clear sign.
+    short_ids: Ids have nine characters.
+    """
+
+    start: str = ""
+    end: str = ""
+    between: str = ", "
+    listed: bool = True
+    name_key: str = "name"
+    arguments_key: str = "arguments"
+    id_key: str = ""
+    known: bool = False
+    short_ids: bool = False
+
+    def new_id(self) -> str:
+        """Return nine characters where templates accept no other ids, as Mistral's do."""
+        made = CallFormat.new_id(self)
+        return made[-9:] if self.short_ids else made
+
+    def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
+        """Read objects, in a list or not."""
+        yield from text.space()
+        if (yield from text.passes(FENCE)):
+            yield from text.space()
+        if (yield from text.passes("[")):
+            yield from text.space()
+        while (yield from _Object(self, text, sink).read()):
+            yield from text.space()
+            char = yield from text.ahead(1)
+            if char in (",", ";"):
+                text.skip(1)
+                yield from text.space()
+            elif char != "{":
+                text.give_back()
+                yield from closing(text, *self.stops)
+                return
+
+    @cached_property
+    def stops(self) -> tuple[str, ...]:
+        """Return the tokens that end a row of calls."""
+        return ("]", *re.findall(r"[^\s\]]+", self.end))
+
+    def rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls whose arguments follow the schemas of their tools."""
+        call = rules.add("call", " | ".join(self._call(rules, tool) for tool in tools.tools))
+        start, end = literal(self.start), literal(self.end)
+        if not self.listed:
+            call = rules.add("call", f"{start} {call} {end}")
+            return several(call, f"{literal(self.between)} {call}", tools)
+        return f"{start} {several(call, f'{literal(self.between)} {call}', tools)} {end}"
+
+    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls from their mark on: whitespace before it is content."""
+        return replace(self, start=self.start.lstrip()).rule(rules, tools)
+
+    def _call(self, rules: Rules, tool: Tool) -> str:
+        name = tool.name[:80]
+        arguments = add_arguments(rules, tool)
+        if self.name_key:
+            first = f"{literal(_start(self.id_key, DOUBLE))} [0-9]{{1,4}} {literal(DOUBLE + ', ')}"
+            parts = [
+                first if self.id_key else "",
+                literal(_start(self.name_key)),
+                json_literal(tool.name),
+                literal(", " + _start(self.arguments_key)),
+            ]
+        else:
+            parts = [json_literal(tool.name), literal(": ")]
+        head = " ".join((literal("{"), *parts))
+        return rules.add(f"call-{name}", f"{head} {arguments} {literal('}')}")
+
+
+class _Object:
+    """Reads the object of one call."""
+
+    def __init__(self, format: JsonCalls, text: Text, sink: AnswerSink) -> None:
+        self._format, self._text, self._sink = format, text, sink
+        self._name = self._id = ""
+        self._held: list[str] = []  # arguments before a name
+        self._begun = False
+        self._depth = 0  # objects around the current member
+
+    def read(self) -> Read[bool]:
+        """Read all of it; return False if the text ends within it.
+
+        Raises:
+            NotACallError: It names no function.
+        """
+        if not (yield from self._text.passes("{")):
+            raise NotACallError
+        self._depth = 1
+        try:
+            while self._depth and not self._begun:
+                yield from self._text.space()
+                if (yield from self._text.passes("}")):
+                    self._depth -= 1
+                elif not (yield from self._text.passes(",")) and not (yield from self._member()):
+                    return False
+            if not self._begun:
+                self._begin()
+                self._sink.arguments("".join(self._held) or "{}")
+        except NotACallError:
+            if not self._name or self._held or (yield from self._text.ahead(1)):
+                raise
+            self._begin()  # the text ends behind the name
+            return False
+        whole = yield from self._rest()
+        if whole:
+            self._sink.end()
+        return whole
+
+    def _member(self) -> Read[bool]:
+        """Read a member; return False if the text ends within the arguments of a call."""
+        key = yield from json_string(self._text)
+        yield from self._text.space()
+        if not (yield from self._text.passes(":")):
+            raise NotACallError
+        yield from self._text.space()
+        char = yield from self._text.ahead(1)
+        if key == NESTED and char == "{" and self._depth == 1:
+            self._text.skip(1)
+            self._depth += 1
+        elif not self._format.name_key and char == "{":
+            self._name = key
+            return (yield from self._arguments())
+        elif key in NAMES and self._format.name_key:
+            self._name = yield from json_string(self._text)
+        elif key in IDS and char == '"':
+            self._id = yield from json_string(self._text)
+        elif key in ARGUMENTS:
+            return (yield from self._arguments())
+        elif not (yield from json_value(self._text, _ignored)):
+            raise NotACallError
+        return True
+
+    def _arguments(self) -> Read[bool]:
+        """Read the arguments and pass them on as they come if the name is known."""
+        if self._name:
+            self._begin()
+        take = self._sink.arguments if self._begun else self._held.append
+        char = yield from self._text.ahead(1)
+        if char == "{":
+            whole = yield from json_value(self._text, take, self._format.stops)
+        else:  # no object: a text that holds one, or nothing
+            pieces: list[str] = []
+            whole = yield from json_value(self._text, pieces.append)
+            value = "".join(pieces)
+            value = unquoted(value[1:-1]) if char == '"' else value
+            take("{}" if value in ("", "null", "[]") else value)
+        if not whole and not self._begun:
+            raise NotACallError
+        return whole
+
+    def _begin(self) -> None:
+        known = self._format.known
+        if not self._name or (known and self._sink.tools.named(self._name) is None):
+            raise NotACallError
+        if known and not self._held and not self._depth:
+            raise NotACallError  # it has no arguments
+        self._begun = True
+        self._sink.begin(self._name, self._id)
+
+    def _rest(self) -> Read[bool]:
+        """Read what follows the arguments; return False if the text ends before the object."""
+        while self._depth:
+            yield from self._text.space()
+            char = yield from self._text.ahead(1)
+            if char == "}":
+                self._depth -= 1
+            if char in ("}", ",", ":"):
+                self._text.skip(1)
+            elif char in ('"', "{", "[") or char.isalnum() or char == "-":
+                if not (yield from json_value(self._text, _ignored)):
+                    return False
+            else:
+                return bool(char)  # a brace is missing
+        return True
+
+
+def _start(key: str, value: str = "") -> str:
+    """Return the start of a member."""
+    return f"{json.dumps(key)}: {value}"
+
+
+def _ignored(_piece: str) -> None:
+    """Take a piece that is not needed."""

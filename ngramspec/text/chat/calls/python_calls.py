@@ -1,0 +1,123 @@
+"""Calls like those of Python: [name(parameter="value", other=1), ...]."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ngramspec.text.chat.calls.format import (
+    AnswerSink,
+    CallFormat,
+    Mark,
+    NotACallError,
+    closing,
+    members,
+    several,
+)
+from ngramspec.text.chat.calls.json_calls import JsonCalls
+from ngramspec.text.chat.calls.loose_value import PYTHON, loose_value
+from ngramspec.text.chat.calls.typed_value import add_parameter, parameters_of
+from ngramspec.text.chat.text import Read, Text
+from ngramspec.text.chat.tools import Tool, Tools
+from ngramspec.text.structured.gbnf import Rules, literal
+
+MOST_NAME = 256  # characters
+NAME = re.compile(r"[\w.:/-]*")
+PARAMETER = re.compile(r"[\w.-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonCalls(CallFormat):
+    """A list of calls between two marks; JSON objects are read as well.
+
+    known: Only the name of a tool makes it a call, and the marks may be missing.
+    """
+
+    start: str = ""
+    end: str = ""
+    known: bool = False
+
+    def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
+        """Read a list of calls, or a call without the list."""
+        yield from text.space()
+        if (yield from text.passes("[")):
+            yield from text.space()
+        if (yield from text.starts("{")):
+            objects = JsonCalls(name=self.name, end=self.end, known=self.known)
+            yield from objects.read(mark, text, sink)
+            return
+        while (yield from read_call(text, sink, self.known)):
+            yield from text.space()
+            if not (yield from text.passes(",")):
+                text.give_back()
+                yield from closing(text, "]", self.end)
+                return
+            yield from text.space()
+
+    def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
+        """Return the mark, or the beginnings of lists that name a tool where there is none."""
+        if not self.known:
+            return CallFormat.triggers(self, tools)
+        return (), [f"{self.start}[{tool.name}(" for tool in tools.tools]
+
+    def rule(self, rules: Rules, tools: Tools) -> str:
+        """Return the grammar of calls whose values follow the schemas of their parameters."""
+        call = rules.add("call", " | ".join(_call(rules, tool) for tool in tools.tools))
+        calls = several(call, f"{literal(', ')} {call}", tools)
+        end = f"{literal(self.end)}?" if self.known else literal(self.end)
+        return f"{literal(self.start + '[')} {calls} {literal(']')} {end}"
+
+
+def read_call(text: Text, sink: AnswerSink, known: bool = False) -> Read[bool]:
+    """Read a call; return False if the text ends within it.
+
+    known: The name must be a tool's.
+
+    Raises:
+        NotACallError: There is no name with a parenthesis.
+    """
+    name = yield from text.match(NAME, MOST_NAME)
+    if not name or (known and sink.tools.named(name) is None):
+        raise NotACallError
+    if not (yield from text.passes("(")):
+        raise NotACallError
+    sink.begin(name)
+    return (yield from read_arguments(text, sink))
+
+
+def read_arguments(text: Text, sink: AnswerSink) -> Read[bool]:
+    """Read named arguments and the parenthesis behind them, and end the call.
+
+    Returns:
+        False if the text ends before that.
+    """
+    sink.arguments("{")
+    before = ""
+    while True:
+        yield from text.space()
+        if (yield from text.passes(",")):
+            continue
+        key = yield from text.match(PARAMETER, MOST_NAME)
+        yield from text.space()
+        if not key or not (yield from text.passes("=")):
+            break
+        sink.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
+        before = ", "
+        if not (yield from loose_value(text, sink.arguments, PYTHON)):
+            return False
+    if not (yield from text.passes(")")) and text.is_cut(")"):
+        return False
+    sink.arguments("}")
+    sink.end()
+    return True
+
+
+def _call(rules: Rules, tool: Tool) -> str:
+    name, parts = tool.name[:80], list[tuple[str, bool]]()
+    for key, schema, needed in parameters_of(tool):
+        value = add_parameter(rules, schema, key, tool)
+        parts.append((rules.add(f"{name}-{key}", f"{literal(f'{key}=')} {value}"), needed))
+    inside = members(rules, parts, name)
+    return rules.add(f"call-{name}", f"{literal(f'{tool.name}(')} {inside} {literal(')')}")

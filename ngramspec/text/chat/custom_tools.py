@@ -1,0 +1,106 @@
+"""Custom tools: their input is a text, which the model writes as the one argument of a function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ngramspec.text.chat.errors import ChatError
+from ngramspec.text.structured import GrammarError
+from ngramspec.text.structured.json_pattern import pattern_tree
+from ngramspec.text.structured.lark import LINE_ENDS
+from ngramspec.text.structured.lark_gbnf import LarkGrammar, lark_grammar
+from ngramspec.text.structured.regular import Regular
+
+INPUT = "input"  # the argument
+MAX_REGEX = 4000  # characters
+SYNTAXES = ("lark", "regex")
+
+
+def custom_function(given: Any, field: str) -> dict[str, Any]:
+    """Return a custom tool as a function; its description tells the grammar of its input.
+
+    Args:
+        given: Its name, description and format, in the shape of chats or of responses.
+        field: Its place in the body.
+
+    Raises:
+        ChatError: It does not have that shape.
+    """
+    name = given.get("name") if isinstance(given, dict) else None
+    if not isinstance(name, str) or not name:
+        raise ChatError(f"{field} must have a name", field)
+    texts = [given.get("description"), f"The argument `{INPUT}` is the raw text for the tool."]
+    grammar = _grammar_of(given, field)
+    if grammar:
+        syntax, definition = grammar
+        texts.append(f"It follows this grammar ({syntax}):\n{definition}")
+    description = "\n\n".join(text for text in texts if isinstance(text, str) and text)
+    return {"name": name, "description": description, "parameters": input_schema()}
+
+
+def input_schema(pattern: Regular | LarkGrammar | None = None) -> dict[str, Any]:
+    """Return the schema of the arguments; `pattern`: what the text must follow."""
+    text = {"type": "string"} if pattern is None else {"type": "string", "pattern": pattern}
+    return {
+        "type": "object",
+        "properties": {INPUT: text},
+        "required": [INPUT],
+        **({} if pattern is None else {"additionalProperties": False}),
+    }
+
+
+def enforced_schema(given: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """Return the schema of the arguments, with the grammar of the text that they hold.
+
+    Raises:
+        ChatError: No grammar here can express it; names what stands in the way.
+    """
+    grammar = _grammar_of(given, field)
+    if grammar is None:
+        return input_schema()
+    syntax, definition = grammar
+    where = f"{field}.format of {given.get('name')!r:.80}"
+    try:
+        if syntax == "lark":
+            return input_schema(lark_grammar(definition))
+        return input_schema(pattern_tree(definition, MAX_REGEX, whole=True, line_ends=LINE_ENDS))
+    except GrammarError as error:
+        raise ChatError(f"{where}: {error.message}", f"{field}.format") from error
+    except RecursionError:
+        words = f"{where}: the grammar is nested too deep"
+        raise ChatError(words, f"{field}.format") from None
+
+
+def input_of(arguments: str) -> str:
+    """Return the text that arguments hold, or all of them where that is not what they are."""
+    try:
+        made = json.loads(arguments)[INPUT]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return arguments
+    return made if isinstance(made, str) else arguments
+
+
+def _grammar_of(given: Mapping[str, Any], field: str) -> tuple[str, str] | None:
+    """Return syntax and definition of a custom tool's grammar, None if its input is any text.
+
+    Raises:
+        ChatError: The format does not have its shape.
+    """
+    shape = given.get("format")
+    if shape is None or (isinstance(shape, dict) and shape.get("type") == "text"):
+        return None
+    place = f"{field}.format"
+    if not isinstance(shape, dict) or shape.get("type") != "grammar":
+        raise ChatError(f"{place} must be of type text or grammar", place)
+    inner = shape.get("grammar", shape)  # as chats have it, or responses
+    syntax, definition = (
+        (inner.get("syntax"), inner.get("definition")) if isinstance(inner, dict) else (None, None)
+    )
+    if syntax not in SYNTAXES:
+        words = f"{place} must have one of the syntaxes {', '.join(SYNTAXES)}, got {syntax!r:.80}"
+        raise ChatError(words, place)
+    if not isinstance(definition, str):
+        raise ChatError(f"{place} must have a definition", place)
+    return syntax, definition

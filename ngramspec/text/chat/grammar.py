@@ -1,0 +1,104 @@
+"""The grammar of a chat's answer: reasoning, then a forced call or the requested format, or text
+whose calls follow their schemas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ngramspec.text.chat.errors import ChatError
+from ngramspec.text.chat.format import ChatFormat
+from ngramspec.text.structured import GrammarError
+from ngramspec.text.structured.gbnf import Rules, literal
+from ngramspec.text.structured.json_schema import answer_rule
+from ngramspec.text.structured.until import without
+
+
+def chat_grammar(
+    given: str, schema: Any, field: str, format: ChatFormat, strict: bool = False
+) -> str:
+    """Return the GBNF that an answer must follow, "" for none.
+
+    A required call is forced; with a schema and optional tools, either is allowed. With optional
+    tools alone any text is, and from the mark of a call on only calls that follow their schemas.
+
+    Args:
+        given: A grammar, "" for none. Only one of it, a schema and tools may be given.
+        schema: JSON schema, None for none.
+        field: Name of the field that holds the schema.
+        format: How the model answers.
+        strict: Refuse what a grammar cannot enforce of the schema; it is left out otherwise.
+
+    Raises:
+        ChatError: A grammar comes with tools.
+        GrammarError: A schema is not valid; names its field.
+    """
+    tools = format.tools
+    if tools and given:
+        raise ChatError("grammar cannot be used with tools", "grammar")
+    if schema is None and not tools.required:
+        return _optional_calls(format) if tools else given
+    rules = Rules()
+    parts = []
+    if tools:
+        parts.append(format.calls.rule(rules, tools))
+    if schema is not None and not tools.required:
+        answer = answer_rule(rules, schema, field, strict)
+        parts.append(format.calls.answer_rule(rules, answer))
+    root = " | ".join(parts)
+    if format.begun:
+        root = f"{format.reasoning.rule(rules)} ({root})"
+    elif format.may_reason:
+        root = f"({format.reasoning.whole_rule(rules)})? ({root})"
+    return rules.grammar(root, "tools" if tools.required else field)
+
+
+def _optional_calls(format: ChatFormat) -> str:
+    """Return the grammar of text, free up to a trigger of calls, "" where none tells them.
+
+    Arguments whose schema no grammar can express are free, unless their tool is strict.
+
+    Raises:
+        GrammarError: A tool is strict, and its schema or all of them together are too large.
+    """
+    calls, tools = format.calls, format.tools
+    anywhere, first = calls.triggers(tools)
+    if not (anywhere or first):
+        return ""
+    given = tuple(tool if tool.strict else replace(tool, loose=True) for tool in tools.tools)
+    rules = Rules()
+    try:
+        free = without(rules, anywhere, first)
+        begun = rules.add("begun-calls", calls.begun_rule(rules, replace(tools, tools=given)))
+        return rules.grammar(_free_answer(rules, format, free, begun))
+    except GrammarError:
+        if any(tool.strict for tool in given):
+            raise
+        return ""
+
+
+def _free_answer(rules: Rules, format: ChatFormat, free: str, calls: str) -> str:
+    """Return the grammar of text, reasoning and then calls; the text may end anywhere.
+
+    Nothing begins a call within reasoning, unless the format says so.
+
+    Args:
+        rules: The grammar.
+        format: How the model answers.
+        free: Rule of text in which no call begins.
+        calls: Rule of calls.
+    """
+    reasoning, reasons = format.reasoning, format.begun or format.may_reason
+    if format.calls.ends_reasoning or not reasons:
+        return f"{free} {calls}?"
+    open, close = literal(reasoning.open), literal(reasoning.close)
+    thought = rules.add("thought", without(rules, (reasoning.close,)))
+    answer = f"{free} {calls}?"
+    if reasoning.again:
+        answer = f"{free} ({open} {thought} {close} {free})* ({calls} | {open} {thought})?"
+    answer = rules.add("free-answer", answer)
+    if format.begun:
+        return f"{thought} ({close} {answer})?"
+    return (
+        answer if reasoning.again else f"[ \\t\\n]* {open} {thought} ({close} {answer})? | {answer}"
+    )

@@ -1,0 +1,185 @@
+"""Messages of a chat, from OpenAI's shape to what chat templates read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ngramspec.text.chat.calls.hermes import instructions, written_calls
+from ngramspec.text.chat.custom_tools import INPUT
+from ngramspec.text.chat.errors import ChatError
+from ngramspec.text.chat.tools import Tool, Tools
+
+SYSTEM = ("system", "developer")
+TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+Message = dict[str, Any]
+
+
+def messages_of(
+    given: Sequence[Mapping[str, Any]], system: str = "", field: str = "messages"
+) -> list[Message]:
+    """Return messages with the members that templates read, as llama-server reads them.
+
+    A content is a text or a list of text parts; arguments of calls are texts.
+
+    Args:
+        given: As the client wrote them.
+        system: System message for chats that have none.
+        field: The request's name for them.
+
+    Raises:
+        ChatError: A message does not have OpenAI's shape, or holds more than text.
+    """
+    if not isinstance(given, Sequence):
+        raise ChatError(f"{field} must be a list of messages, got {given!r:.80}", field)
+    if not given:
+        raise ChatError(f"{field} must not be empty", field)
+    made = [_message(message, f"{field}[{i}]") for i, message in enumerate(given)]
+    if system and not any(message["role"] in SYSTEM for message in made):
+        made.insert(0, {"role": "system", "content": system})
+    return made
+
+
+def for_template(
+    messages: Sequence[Message], tools: Tools, listed: Sequence[Tool] | None, writes_calls: bool
+) -> tuple[list[Message], list[dict[str, Any]]]:
+    """Return messages and tools for a template; one that knows no tools gets them as text.
+
+    Args:
+        messages: As messages_of returns them.
+        tools: Those that may be called.
+        listed: Those that the template tells the model of; None: it tells of none.
+        writes_calls: The template writes earlier calls.
+
+    Raises:
+        ChatError: Arguments of an earlier call that becomes text are not JSON.
+    """
+    made = list(messages)
+    if listed is None and not writes_calls:
+        made = without_tools(made, tools)
+    return made, [tool.described() for tool in listed or ()]
+
+
+def text_of(content: Any, field: str) -> str:
+    """Return a content as one text: it is a text or a list of text parts.
+
+    Raises:
+        ChatError: It is neither, or a part is no text.
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ChatError(f"{field} must be a text or a list of parts", field)
+    return "\n".join(_texts(content, field))
+
+
+def _texts(parts: Sequence[Any], field: str) -> list[str]:
+    """Return the texts of the parts of a content."""
+    made = []
+    for index, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in TEXT_PARTS:
+            place = f"{field}[{index}]"
+            text = f"{place} is of type {kind!r:.80}; a chat takes text only"
+            raise ChatError(text, place, supported=False)
+        text = part.get("text", part.get("refusal"))
+        if not isinstance(text, str):
+            raise ChatError(f"{field}[{index}] must have a text", f"{field}[{index}]")
+        made.append(text)
+    return made
+
+
+def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
+    """Return messages for a template without tools: calls, results and tools become content."""
+    made: list[Message] = []
+    for message in messages:
+        content = text_of(message["content"], "content")
+        if message.get("tool_calls"):
+            calls = written_calls(with_objects(message)["tool_calls"])
+            made.append({"role": "assistant", "content": "\n".join(filter(None, (content, calls)))})
+        elif message["role"] == "tool":
+            text = f"<tool_response>\n{content}\n</tool_response>"
+            if made and made[-1].get("responses"):
+                made[-1]["content"] += f"\n{text}"
+            else:
+                made.append({"role": "user", "content": text, "responses": True})
+        else:
+            made.append(dict(message))
+    for message in made:
+        message.pop("responses", None)
+    if tools:
+        if not made or made[0]["role"] not in SYSTEM:
+            made.insert(0, {"role": "system", "content": ""})
+        own = text_of(made[0]["content"], "content")
+        text = "\n\n".join(filter(None, (own, instructions(tools))))
+        made[0] = {**made[0], "content": text}
+    return made
+
+
+def with_objects(message: Message) -> Message:
+    """Return a message whose calls have JSON data as their arguments.
+
+    Raises:
+        ChatError: They are not JSON.
+    """
+    calls = []
+    for call in message.get("tool_calls", ()):
+        arguments = {"arguments": _arguments(call)}
+        calls.append({**call, "function": {**call["function"], **arguments}})
+    return {**message, "tool_calls": calls} if calls else dict(message)
+
+
+def _arguments(call: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(call["function"]["arguments"])
+    except (ValueError, RecursionError) as error:
+        text = f"the arguments of a tool call are not JSON: {error}"
+        raise ChatError(text, "messages") from error
+
+
+def _message(given: Any, field: str) -> Message:
+    if not isinstance(given, Mapping):
+        raise ChatError(f"{field} must be an object, got {given!r:.80}", field)
+    role, calls = given.get("role"), given.get("tool_calls")
+    if not isinstance(role, str):
+        raise ChatError(f"{field}.role must be a text, got {role!r:.80}", field)
+    if calls and not isinstance(calls, list):
+        raise ChatError(f"{field}.tool_calls must be a list", f"{field}.tool_calls")
+    if "content" not in given and not (role == "assistant" and calls):
+        raise ChatError(f"{field}.content is required", f"{field}.content")
+    made: Message = {"role": role, "content": _content(given.get("content"), f"{field}.content")}
+    for name in ("reasoning_content", "name", "tool_call_id"):
+        if given.get(name) and isinstance(given[name], str):
+            made[name] = given[name]
+    if calls:
+        made["tool_calls"] = [
+            _call(call, f"{field}.tool_calls[{i}]") for i, call in enumerate(calls)
+        ]
+    return made
+
+
+def _content(content: Any, field: str) -> str | list[dict[str, str]]:
+    """Return a content as one text, or as text parts if the client wrote it so."""
+    if isinstance(content, list):
+        return [{"type": "text", "text": text} for text in _texts(content, field)] or ""
+    return text_of(content, field)
+
+
+def _call(given: Any, field: str) -> dict[str, Any]:
+    """Return a call whose arguments are a text."""
+    function = given.get("function") if isinstance(given, dict) else None
+    custom = given.get("custom") if isinstance(given, dict) else None
+    if isinstance(custom, dict) and isinstance(custom.get("input"), str):
+        function = {"name": custom.get("name"), "arguments": {INPUT: custom["input"]}}
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ChatError(f"{field} must have a function with a name", field)
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        given_or_none = {} if arguments is None else arguments
+        arguments = json.dumps(given_or_none, ensure_ascii=False, separators=(",", ":"))
+    named = {"name": function["name"], "arguments": arguments or "{}"}
+    call: dict[str, Any] = {"type": "function", "function": named}
+    return {**call, "id": given["id"]} if isinstance(given.get("id"), str) else call

@@ -1,0 +1,59 @@
+"""ChatPrompt: what a model reads of a conversation, and how it will write its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ngramspec.text.chat.format import ChatFormat, chat_format
+from ngramspec.text.chat.messages import for_template, messages_of
+from ngramspec.text.chat.tools import tools_of
+
+
+class Templates(Protocol):
+    """A model's chat templates; LlamaModel has them."""
+
+    chat_template: str | None  # in Jinja
+    tool_template: str | None  # its own one for chats with tools; None = the same
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], /, *, tools: Sequence[Any] | None = None
+    ) -> str:
+        """Return the prompt of a conversation, up to the start of the answer."""
+
+    def chat_capabilities(self) -> dict[str, bool]:
+        """Return what the template can do, in the names of llama-server's /props."""
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """The prompt of a conversation."""
+
+    text: str  # as the template wrote it
+    format: ChatFormat  # of the answer
+
+
+def chat_prompt(
+    model: Templates,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> ChatPrompt:
+    """Return the prompt of a conversation, as the server makes it.
+
+    Args:
+        model: Whose templates are used.
+        messages: In OpenAI's shape; contents are texts or lists of text parts.
+        tools: In OpenAI's shape; a template that knows none gets them as text.
+
+    Raises:
+        ChatError: A message or a tool does not have that shape.
+        InputError: There is no template, or it refuses the conversation.
+    """
+    given, chat = tools_of(tools), messages_of(messages)
+    can = model.chat_capabilities()
+    listed = given.tools if can["supports_tools"] else None
+    made, described = for_template(chat, given, listed, can["supports_tool_calls"])
+    text = model.render_chat(made, tools=described or None)
+    template = (model.tool_template if given else None) or model.chat_template or ""
+    return ChatPrompt(text, chat_format(template, text, given, parses_reasoning=True))

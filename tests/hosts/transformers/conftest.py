@@ -1,0 +1,76 @@
+"""The embedded model as transformers loads it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.paths import ROOT
+
+REASON = "drives transformers, which is not installed"
+EXPORTER = ROOT / "tools" / "gguf_to_transformers.py"
+
+
+def load_exporter() -> Any:
+    spec = importlib.util.spec_from_file_location("gguf_to_transformers", EXPORTER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for name in ("torch", "transformers", "gguf"):
+        pytest.importorskip(name, reason=REASON)
+    from ngramspec import embedded_model
+
+    folder = tmp_path_factory.mktemp("exported")
+    load_exporter().export(embedded_model(), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(exported: Path) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(1)
+    return AutoModelForCausalLM.from_pretrained(exported)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(exported: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(exported, padding_side="left")
+
+
+@pytest.fixture(scope="session")
+def prompts(tokenizer: Any) -> list[str]:
+    from ngramspec.lab.e2e.tasks import FREE, TASKS
+
+    return [
+        tokenizer.apply_chat_template(task.messages, add_generation_prompt=True, tokenize=False)
+        for task in (*TASKS, FREE)
+    ]
+
+
+@pytest.fixture(scope="session")
+def batch(tokenizer: Any, prompts: list[str]) -> Any:
+    """Four prompts of unequal length, padded on the left."""
+    return tokenizer([prompts[i] for i in (0, 1, 4, 5)], return_tensors="pt", padding=True)
+
+
+@pytest.fixture(scope="session")
+def plain(model: Any, batch: Any) -> Callable[[int], Any]:
+    """Return a function of a number: what the batch says in so many tokens, greedy, undrafted."""
+    return functools.cache(
+        lambda count: model.generate(**batch, max_new_tokens=count, do_sample=False)
+    )

@@ -1,0 +1,376 @@
+"""Files of every format: recognised by what they hold, wrong lines left out and named."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.letters import Letters
+from ngramspec.errors import FormatError, InputError, VocabMismatchError
+from ngramspec.lab.corpus.problems import Problems
+from ngramspec.lab.recordings.formats import FORMATS, recognise
+from ngramspec.lab.recordings.lines import collect
+from ngramspec.lab.recordings.read import Recording
+from ngramspec.lab.recordings.record import Head
+
+Put = Callable[[Path], Path]
+START, END = "<|im_start|>", "<|im_end|>"
+ZERO = "00" * 16
+HEAD = Head(model="m", tokenizer=ZERO, vocab_size=9, drafter="", started=0, apart=False, salt="")
+QUESTION, ANSWER = "What is it?", "It is this."
+
+
+def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+def load(path: Path, letters: Any, format: str | None = None) -> tuple[list[tuple[str, str]], Any]:
+    """Return the texts of all requests, and the problems."""
+    problems = Problems()
+    source = recognise(path, format)
+    recording = Recording(source, lambda: letters, bad=collect(path, problems))
+    found = [(letters.decode(one.prompt), letters.decode(one.output)) for one in recording]
+    return found, problems
+
+
+def lines(*values: Any) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+ONE = [said("user", QUESTION), said("assistant", ANSWER)]
+PROMPT = f"{START}user\n{QUESTION}{END}\n{START}assistant\n"
+SHARE = {"conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": ANSWER}]}
+API = {"choices": [{"message": said("assistant", ANSWER)}]}
+CHATS = {
+    "messages": (lines({"messages": ONE}), "chats in OpenAI's format"),
+    "bare messages": (lines(ONE), "chats in OpenAI's format"),
+    "response": (lines({"messages": ONE[:1], "response": ANSWER}), "chats in OpenAI's format"),
+    "log": (lines({"request": {"messages": ONE[:1]}, "response": API}), "chats in OpenAI's format"),
+    "batch": (
+        lines({"body": {"messages": ONE[:1]}, "response": {"body": API}}),
+        "chats in OpenAI's format",
+    ),
+    "flat": (lines({"messages": ONE[:1], **API}), "chats in OpenAI's format"),
+    "sharegpt lines": (lines(SHARE), "ShareGPT's conversations"),
+    "sharegpt array": (json.dumps([SHARE]), "ShareGPT's conversations"),
+    "sharegpt pretty": (json.dumps([SHARE], indent=1), "ShareGPT's conversations"),
+    "one pretty": (json.dumps(SHARE, indent=2), "ShareGPT's conversations"),
+    "prompts": (lines({"prompt": QUESTION, "completion": ANSWER}), "prompts and answers"),
+    "instructions": (
+        lines({"instruction": QUESTION, "input": "", "output": ANSWER}),
+        "prompts and answers",
+    ),
+    "parts": (
+        lines({"messages": [said("user", [{"type": "text", "text": QUESTION}]), ONE[1]]}),
+        "chats in OpenAI's format",
+    ),
+    "byte order mark": ("\ufeff" + lines({"messages": ONE}), "chats in OpenAI's format"),
+    "windows": (lines({"messages": ONE}).replace("\n", "\r\n"), "chats in OpenAI's format"),
+}
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_chats(tmp_path: Path, letters: Letters, name: str) -> None:
+    text, about = CHATS[name]
+    path = tmp_path / "log"
+    path.write_bytes(text.encode())
+    assert recognise(path).about == about
+    found, problems = load(path, letters)
+    assert found == [(PROMPT, ANSWER)]
+    assert problems.total == 0
+
+
+def test_a_damaged_first_line_costs_no_other(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "chats.jsonl"
+    chat = lines({"messages": ONE})
+    path.write_text('{"messages": [{"role": "us\n' + chat * 3)
+    found, problems = load(path, letters)
+    assert found == [(PROMPT, ANSWER)] * 3
+    assert problems.total == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("a.jsonl.gz", gzip.compress), ("a.json.xz", lzma.compress)]
+)
+def test_packed_files(tmp_path: Path, letters: Letters, name: str, pack: Any) -> None:
+    path = tmp_path / name
+    path.write_bytes(pack(json.dumps([SHARE, SHARE], indent=1).encode()))
+    assert len(load(path, letters)[0]) == 2
+
+
+def test_every_answer_of_a_chat_is_a_request(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "chat.jsonl"
+    call = {"function": {"name": "f", "arguments": '{"a": 1}'}}
+    path.write_text(
+        lines(
+            {
+                "messages": [
+                    said("system", "Be kind."),
+                    said("assistant", "Hello."),
+                    said("user", "Go"),
+                    said("assistant", None, tool_calls=[call]),
+                    said("tool", "1"),
+                    said("assistant", "Done", reasoning_content="hm"),
+                    said("user", "unanswered"),
+                ]
+            }
+        )
+    )
+    (hello, first, second), problems = load(path, letters)
+    assert problems.total == 0
+    assert hello[1] == "Hello."
+    assert first[0].count(START) == 4
+    assert first[1] == '\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    assert second[0].startswith(first[0] + first[1])
+    assert second[1] == "<think>\nhm\n</think>\n\nDone"
+
+
+def test_wrong_lines_are_counted_and_named(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "chat.jsonl"
+    good = json.dumps({"messages": ONE})
+    wrong = ["no json", "5", '{"a": 1}', '{"messages": [1]}', '{"messages": []}', "[" * 100_000]
+    path.write_bytes(
+        "\n".join([good, *wrong, "", good]).encode() + b'\n{"messages": [{"role": "us\xff'
+    )
+    found, problems = load(path, letters)
+    assert len(found) == 2
+    assert problems.num_records == len(wrong) + 1
+    first = f"{path}, line 2: not JSON: Expecting value"
+    assert str(problems.first[0]).startswith(first)
+    reasons = [problem.reason for problem in problems.first]
+    assert reasons[1] == "expected a conversation, found int"
+    assert reasons[2] == "no conversation in a"
+    assert reasons[3] == "message 1 has no role"
+    assert reasons[4] == "no answer of the assistant in it"
+    assert reasons[-1] == "the last line is cut off"
+
+
+def test_text_that_is_not_utf8_is_read_with_marks(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_bytes(b'{"prompt": "a\xff\xfeb", "completion": "\\ud800 yes"}\n')
+    (one,), problems = load(path, letters)
+    assert problems.total == 0
+    assert one[1].endswith(" yes")
+
+
+def test_a_damaged_item_of_an_array_ends_it(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "share.json"
+    text = json.dumps([SHARE, SHARE, SHARE], indent=1)
+    path.write_text(text[: len(text) * 2 // 3 + 20])
+    found, problems = load(path, letters)
+    assert len(found) == 2
+    assert "not JSON, and nothing behind it was read" in str(problems.first[0])
+    assert int(str(problems.first[0]).split("line ")[1].split(":")[0]) > 10
+
+
+def test_an_array_that_is_too_large_to_read_whole_is_refused(
+    tmp_path: Path, letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ngramspec.lab.recordings.lines.MOST_BYTES", 1 << 20)
+    path = tmp_path / "share.json.gz"
+    text = json.dumps([SHARE]).encode()
+    path.write_bytes(gzip.compress(text.ljust(1 << 20)))
+    assert len(load(path, letters)[0]) == 1
+    path.write_bytes(gzip.compress(text.ljust((1 << 20) + 1)))
+    with pytest.raises(FormatError, match=r"share\.json\.gz: more than 1\.0 MiB .* as JSON Lines"):
+        load(path, letters)
+
+
+def test_a_format_can_be_forced(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("2 11 12 13 14\n")
+    assert recognise(path).format == "tokens"
+    found, problems = load(path, letters, "chats")
+    assert (found, problems.num_records) == ([], 1)
+    path.write_text("# my tokens\n2 11 12 13 14\n")
+    with pytest.raises(FormatError, match="--format tells what it holds"):
+        recognise(path)
+    found, problems = load(path, letters, "tokens")
+    assert len(found) == problems.num_records == 1
+    assert set(FORMATS) == {"tokens", "requests", "chats", "llama-log"}
+
+
+def record(**more: Any) -> dict[str, Any]:
+    return {"session": 0, "turn": 0, "prompt_ids": [1, 2], "output_ids": [3, 4], **more}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"session": 0, "turn": 0, "output_ids": []}, "no 'prompt_ids'"),
+        (record(session="s"), "session must be a number"),
+        (record(turn=-1), "turn must be a number"),
+        (record(prompt_ids=[1.5]), "token ids must be whole"),
+        (record(prompt_ids=[True]), "token ids must be whole"),
+        (record(prompt_ids="12"), "token ids must be a list"),
+        (record(output_ids=[-1]), "token ids must be 0.."),
+        (record(output_ids=[1 << 31]), "token ids must be 0.."),
+        (record(kept=[5, 0, 1]), "the text that it continues is missing"),
+        (record(kept=[0, 1, 1]), "the text that it continues is missing"),
+        (record(kept=[0, 0, 5]), "the text that it continues is missing"),
+        (record(kept=[0, 0, -1]), "the text that it continues is missing"),
+        (record(kept=[0, 0, 1.0]), "the text that it continues is missing"),
+        (record(kept=7), "the text that it continues is missing"),
+        (record(kept=[[], 0, 1]), "the text that it continues is missing"),
+        ([], "expected an object"),
+        ({"session": 0, "turn": 0, "output": "x"}, "no 'messages'"),
+    ],
+)
+def test_wrong_records_cost_only_themselves(
+    tmp_path: Path, letters: Letters, wrong: Any, why: str
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(HEAD.line() + lines(record(), wrong, record(turn=1, kept=[0, 0, 4])).encode())
+    problems = Problems()
+    recording = Recording(recognise(path), lambda: letters, bad=collect(path, problems))
+    assert [one.prompt.tolist() for one in recording] == [[1, 2], [1, 2, 3, 4, 1, 2]]
+    assert problems.num_records == 1
+    assert f"line 3: not a recorded request: {why}" in str(problems.first[0])
+    with pytest.raises(FormatError, match=r"line 3: not a recorded request"):
+        list(Recording(recognise(path), lambda: letters))
+
+
+def test_whose_token_ids_they_are_is_checked(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(HEAD.line() + lines(record()).encode())
+    known: Any = letters.fingerprint
+    with pytest.raises(VocabMismatchError, match="recorded with the model m"):
+        list(Recording(recognise(path), known=known))
+    newer = {"format": "ngramspec-requests", "version": 2}
+    path.write_text(lines(newer, record()))
+    with pytest.raises(FormatError, match="version 2, this is for version 1"):
+        list(Recording(recognise(path)))
+    for head in ({}, {"tokenizer": "00", "vocab_size": 5}, {"tokenizer": "", "vocab_size": 1e999}):
+        path.write_text(lines({**newer, "version": 1, **head}, record()))
+        with pytest.raises(FormatError, match="a damaged head"):
+            list(Recording(recognise(path)))
+
+
+def test_a_head_ends_what_came_before(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(
+        (HEAD.line() + lines(record()).encode())
+        + (HEAD.line() + lines(record(kept=[0, 0, 1])).encode())
+    )
+    problems = Problems()
+    found = list(Recording(recognise(path), bad=collect(path, problems)))
+    assert len(found) == problems.num_records == 1
+
+
+def test_text_needs_a_tokenizer(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(lines({"messages": ONE}))
+    with pytest.raises(InputError, match="give the target's tokenizer"):
+        list(Recording(recognise(path)))
+
+
+# -- llama-server's log ----------------------------------------------------------------------------
+
+
+def slot_line(task: int, text: str, slot: int = 0) -> str:
+    return f"0.04.104.126 D slot    function: id  {slot} | task {task} | {text}\n"
+
+
+def token_lines(task: int, *tokens: int, slot: int = 0, first: int = 1) -> str:
+    return "".join(
+        slot_line(task, f"n_gen = {number}, n_remaining = 9, next token: {token:5d} 'x\n'", slot)
+        for number, token in enumerate(tokens, start=first)
+    )
+
+
+def launch(before: int | None, prompt: str = "", slot: int = 0) -> str:
+    state: dict[str, Any] = {"id": slot, "n_ctx": 9}
+    if before is not None:
+        state |= {"id_task": before, "prompt": prompt, "generated": ""}
+    return slot_line(-1, f"launching slot : {json.dumps(state)}", slot)
+
+
+def test_a_log_of_llama_server(tmp_path: Path, letters: Letters) -> None:
+    prompt = f"{START}user\nHi\n<|other|>{END}\n"
+    path = tmp_path / "server.log"
+    path.write_text(
+        "0.00.073.239 I srv    load_model: something\n"
+        + launch(None)
+        + token_lines(0, 65, 66)
+        + "\x1b[0m"
+        + slot_line(0, "stopped by EOS")
+        + token_lines(0, 2, first=3)
+        + launch(None, slot=1)
+        + token_lines(9, 70, 71, slot=1)
+        + launch(0, prompt)
+        + launch(9, "plain", slot=1)
+        + token_lines(12, 72)
+        + token_lines(12, 73, first=3)  # a line is missing
+        + launch(12, "broken")
+        + token_lines(0, 74, 75)  # after a restart numbers begin anew
+        + launch(0, "again")
+        + token_lines(5, 76, 77)  # the last of its slot
+        + slot_line(-1, "launching slot : {no json")
+    )
+    problems = Problems()
+    source = recognise(path)
+    recording = Recording(source, lambda: letters, bad=collect(path, problems))  # type: ignore[arg-type, return-value]
+    requests = list(recording)
+    found = [(letters.decode(one.prompt), letters.decode(one.output)) for one in requests]
+    assert source.about == "a log of llama-server"
+    assert found == [(prompt, "AB"), ("plain", "FG"), ("again", "JK")]
+    prompt_ids = requests[0].prompt.tolist()
+    assert (prompt_ids.count(128), prompt_ids.count(129)) == (1, 1)
+    assert problems.num_records == 1
+    first, second = recording.notes()
+    assert first.startswith("1 of 5 answers left out: their prompt is not in the log")
+    assert second.startswith("1 of 5 answers left out: tokens are missing")
+
+
+def test_numbers_that_no_token_has(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "server.log"
+    huge = "9" * 5000
+    line = f"n_gen = 1, n_remaining = 9, next token: {huge} 'x'"
+    path.write_text(slot_line(0, line) + slot_line(1, line.replace("1,", huge + ",")) + "\f\n")
+    assert load(path, letters, "llama-log")[0] == []
+    path.write_text(f"2 11 12 13 14\n{huge}\n\f\n")
+    found, problems = load(path, letters)
+    assert (len(found), problems.num_records) == (1, 2)
+
+
+def test_a_log_without_answers_says_what_is_missing(tmp_path: Path, letters: Letters) -> None:
+    path = tmp_path / "server.log"
+    path.write_text("0.00.073.239 I srv    load_model: something\n" + slot_line(0, "stop"))
+    recording = Recording(recognise(path), lambda: letters)  # type: ignore[arg-type, return-value]
+    assert list(recording) == []
+    assert recording.notes() == ["it has no answers: llama-server logs their tokens with -v"]
+
+
+STARTS = (b"", b'{"messages": [', HEAD.line(), lines(record()).encode(), b"1 2 3\n")
+
+
+@given(
+    start=st.sampled_from(STARTS),
+    data=st.binary(max_size=400),
+    format=st.sampled_from((None, *FORMATS)),
+)
+def test_no_file_raises_anything_but_our_errors(
+    start: bytes, data: bytes, format: str | None, tmp_path_factory: Any
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "a.jsonl"
+    path.write_bytes(start + data)
+    letters: Any = Letters()
+    with contextlib.suppress(FormatError):
+        load(path, letters, format)
+
+
+def test_ids_are_what_numpy_takes(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(lines(record()))
+    (one,) = Recording(recognise(path))
+    assert one.prompt.dtype == one.output.dtype == np.int32

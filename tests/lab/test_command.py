@@ -1,0 +1,194 @@
+"""ngramspec bench replay: tables, JSON, files, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from helpers.cli import assert_one_error
+from helpers.recordings import BENCHMARK_DATA, TRACES
+from ngramspec.costs import PROFILES, CostTable, save_costs
+from ngramspec.models import embedded_model
+
+SQL = TRACES / "structured.spider_sql.txt.xz"
+RECORD = BENCHMARK_DATA / "peers.json"
+FIGURES = {"mean_accepted_length", "acceptance", "drafted_per_token", "us_per_step"}
+Run = Callable[..., Result]
+
+
+def made(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_json_of_the_default(bench_replay: Run) -> None:
+    found = made(bench_replay(TRACES, "--limit", "2", "--json"))
+    assert len(found["sets"]) == 12
+    for row in found["sets"].values():
+        assert row.keys() >= FIGURES
+        assert list(row["modelled_speedup"]) == list(PROFILES)
+    assert not {"drafters", "peers", "missing_peers", "growth_us_per_step"} & found.keys()
+
+
+def test_several_drafters(bench_replay: Run) -> None:
+    arguments = (SQL, "--limit", "30", "--drafter", "ngram-cache", "--spec-type", "ngram-mod")
+    found = made(bench_replay(*arguments, "--json"))
+    assert list(found["drafters"]) == ["ngram-cache", "ngram-mod"]
+    assert found["sets"] == found["drafters"]["ngram-cache"]["sets"]
+    text = bench_replay(*arguments).stdout
+    assert text.startswith("structured.spider_sql: 30 requests in order")
+    assert "ngram-cache" in text
+    assert "*: the best for these costs" in " ".join(text.split())
+
+
+def test_tables_fit_80_columns_and_wider_ones_are_one(
+    bench_replay: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = bench_replay(TRACES, "--limit", "1").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert "reasoning.misguided_attention" in text
+    assert text.count("structured.spider_sql") == 2
+    monkeypatch.setenv("COLUMNS", "120")
+    assert bench_replay(TRACES, "--limit", "1").stdout.count("structured.spider_sql") == 1
+
+
+def test_recorded_peers_are_compared(bench_replay: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    arguments = (SQL, "--drafter", "ngram-mod", "--peers-from", RECORD, "-o", out)
+    text = bench_replay(*arguments).stdout
+    found = json.loads(out.read_text())
+    assert found["peers"]["lcp-pld(2,10)"]["sets"]["structured.spider_sql"][
+        "mean_accepted_length"
+    ] == pytest.approx(1.317, abs=0.001)
+    against = found["against_peers"]["ngram-mod"]["moe"]
+    assert against["best_peer"] == {"structured.spider_sql": "arctic-default"}
+    assert "speed-up over that of the best peer" in text
+    assert "of the oracle's" in text
+    assert "Peers from a record" in text
+
+
+def test_only_a_result_of_the_command_is_replaced(bench_replay: Run, tmp_path: Path) -> None:
+    """The traces themselves may be named by mistake."""
+    traces, out = tmp_path / "a.txt", tmp_path / "out.json"
+    traces.write_text("2 1 2 1 2 1\n")
+    result = bench_replay(traces, "-o", traces)
+    assert_one_error(result, f"{traces} is no JSON of bench replay and would be replaced", 2)
+    assert traces.read_text() == "2 1 2 1 2 1\n"
+    for arguments in ((), ("--json",)):  # a new file, and one that is there
+        assert bench_replay(traces, "--drafter", "ngram-mod", "-o", out, *arguments).exit_code == 0
+    assert json.loads(out.read_text())["sets"].keys() == {"a"}
+    out.write_text(bench_replay(traces, "--drafter", "ngram-mod", "--json").stdout)
+    assert bench_replay(traces, "--drafter", "ngram-mod", "-o", out).exit_code == 0
+    out.write_bytes(RECORD.read_bytes())
+    assert_one_error(bench_replay(traces, "-o", out), "no JSON of bench replay", 2)
+    assert out.read_bytes() == RECORD.read_bytes()
+
+
+def test_a_record_of_other_tokens_is_refused(bench_replay: Run) -> None:
+    result = bench_replay(SQL, "--limit", "3", "--peers-from", RECORD)
+    assert_one_error(result, "has none of these sets with these tokens", 2)
+    result = bench_replay(SQL, "--cold", "--peers-from", RECORD)
+    assert_one_error(result, "in file order, knowledge kept", 1)
+
+
+def test_peers_that_run_are_saved(bench_replay: Run, tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp", reason="the peer is llama-cpp-python")
+    record = tmp_path / "peers.json"
+    arguments = (SQL, "--limit", "5", "--cold")
+    text = bench_replay(*arguments, "--peers", "--save-peers", record).stdout
+    assert "lcp-pld(2,10)" in text
+    assert "Missing: llamacpp-ngram-simple" in text
+    found = made(bench_replay(*arguments, "--peers-from", record, "--json"))
+    assert "lcp-pld(2,10)" in found["peers"]
+    assert found["knowledge"] == "cold"
+
+
+def test_text_is_read_with_a_tokenizer(bench_replay: Run, tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp", reason="the tokenizer comes from llama-cpp-python")
+    path = tmp_path / "chat.jsonl"
+    record = {"session": "s", "turn": 0, "output": "def area(width, height):",
+              "messages": [{"role": "user", "content": "def area(width"}]}  # fmt: skip
+    path.write_text(json.dumps(record) + "\n")
+    result = bench_replay(path)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        f"no --model or --tokenizer given: using the embedded model {embedded_model().name}",
+        f"{path}: recorded requests: 1 to replay",
+    ]
+    for option in ("--tokenizer", "--model"):
+        found = made(bench_replay(path, option, embedded_model(), "--json"))
+        assert found["sets"]["chat"]["tokens"] > 3
+
+
+def test_a_measured_table_is_one_more_profile(bench_replay: Run, tmp_path: Path) -> None:
+    costs = tmp_path / "mine.json"
+    save_costs(CostTable(((1, 0.01), (9, 0.02)), "mine"), costs)
+    found = made(bench_replay(SQL, "--limit", "9", "--costs", costs, "--json"))
+    assert list(found["sets"]["structured.spider_sql"]["modelled_speedup"])[-1] == "mine"
+    save_costs(CostTable(((1, 0.01),), "moe"), costs)
+    assert_one_error(bench_replay(SQL, "--costs", costs), "already a profile named 'moe'", 2)
+    costs.write_text("{}")
+    assert_one_error(bench_replay(SQL, "--costs", costs), "not a table of costs", 1)
+
+
+def test_growth(bench_replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ngramspec.lab.replay.growth.CONTEXTS", (1024, 2048))
+    arguments = (SQL, "--limit", "1", "--drafter", "ngram-map-k", "--growth")
+    growth = made(bench_replay(*arguments, "--json"))["growth_us_per_step"]["ngram-map-k"]
+    assert list(growth) == ["1024", "2048"]
+    assert min(growth.values()) > 0
+    assert "2k" in bench_replay(*arguments).stdout
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_plot(bench_replay: Run, tmp_path: Path, ending: str) -> None:
+    pytest.importorskip("matplotlib", reason="the extra bench is not installed")
+    path = tmp_path / f"a.{ending}"
+    arguments = (SQL, "--peers-from", RECORD, "--growth", "--plot", path)
+    assert bench_replay(*arguments).exit_code == 0
+    assert path.stat().st_size > 5000
+
+
+def test_a_plot_without_matplotlib(
+    bench_replay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    result = bench_replay(SQL, "--limit", "1", "--plot", tmp_path / "a.png")
+    assert_one_error(result, 'pip install "ngramspec[bench]"', 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument 'TRACES...'"),
+        (("none.txt",), "none.txt: No such file"),
+        ((SQL, SQL.parents[1] / "logits"), "no traces"),
+        ((SQL, "--drafter", "ngram-mood"), "did you mean ngram-mod"),
+        ((SQL, "--save-peers", "x.json"), "--save-peers is for --peers"),
+        ((SQL, "--peers-python", "python"), "--peers-python is for --peers"),
+        ((SQL, "--plot", "a.pdf"), "must end with .png or .svg"),
+        ((SQL, "--limit", "0"), "0 is not in the range"),
+        ((SQL, "--peers-from", "none.json"), "does not exist"),
+    ],
+)
+def test_usage_errors(bench_replay: Run, arguments: tuple[Any, ...], message: str) -> None:
+    assert_one_error(bench_replay(*arguments), message, 2)
+
+
+def test_damaged_traces_are_one_line(bench_replay: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1 2 3\n4 x\n")
+    assert_one_error(bench_replay(tmp_path), "a.txt, line 2", 1)
+
+
+def test_help_has_examples(bench_replay: Run) -> None:
+    text = bench_replay("--help").stdout
+    assert "ngramspec bench replay benchmarks/data/traces" in text
+    options = text.split("Examples:")[0]
+    assert max(map(len, options.splitlines())) <= 80

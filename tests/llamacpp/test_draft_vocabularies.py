@@ -1,0 +1,74 @@
+"""Draft models whose vocabulary is a little smaller or larger than the target's, on real files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.gguf_models import FIRST_LETTER, SPACE, llama
+from ngramspec.engine import AutoPolicy, Engine, Request, Sampling
+from ngramspec.llamacpp.draft_model import DraftModelSettings, open_draft_model
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
+
+Texts = list[list[int]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[int, int | None], tuple[Texts, int, dict[str, int]]]:
+    """Return a function that generates with models of so many tokens.
+
+    It returns the texts, the number of drafted tokens and the failures of sources.
+    """
+
+    def path(size: int) -> Path:
+        made = tmp_path / f"{size}.gguf"
+        if not made.exists():
+            llama(made, vocab=size, noise=0.0, strength=20.0)
+        return made
+
+    def generate(own: int, other: int | None) -> tuple[Texts, int, dict[str, int]]:
+        with contextlib.ExitStack() as stack:
+            model = stack.enter_context(LlamaModel(path(own)))
+            target = stack.enter_context(LlamaTarget(model, slots=2, context_size=256, threads=1))
+            small = None
+            if other is not None:
+                settings = DraftModelSettings(path=path(other), n_max=4, p_min=0.0)
+                small = open_draft_model(settings, target, stack)
+            policy = AutoPolicy(fixed=4)
+            engine = Engine(target, None, slots=2, draft_model=small, policy=policy)
+            ends = [[FIRST_LETTER], [own - 1, SPACE]]  # the second has the target's last token
+            asked = [
+                Request(
+                    prompt_ids=np.array(end, dtype=np.int32),
+                    max_tokens=30,
+                    sampling=Sampling(temperature=0),
+                )
+                for end in ends
+            ]
+            made = engine.generate(asked)
+            drafted = sum(one.timings.num_draft_tokens for one in made)
+            return [one.token_ids for one in made], drafted, engine.source_failures()
+
+    return generate
+
+
+@pytest.mark.parametrize(("own", "other"), [(400, 360), (400, 500)])
+def test_a_few_tokens_more_or_less_do_not_matter(run, own: int, other: int) -> None:
+    plain, _, _ = run(own, None)
+    texts, drafted, failures = run(own, other)
+    assert texts == plain
+    assert drafted > 10
+    assert failures == {}
+
+
+def test_with_many_tokens_more_it_drafts_through_text(run) -> None:
+    plain, _, _ = run(400, None)
+    texts, drafted, failures = run(400, 600)
+    assert texts == plain
+    assert drafted > 10
+    assert failures == {}
