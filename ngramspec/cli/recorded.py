@@ -115,7 +115,7 @@ def load_recorded(
             tokenizer,
             cut,
             format=values["format"],
-            known=known,
+            fingerprint=known,
             problems=problems,
             keys=values["keys"],
             advance=advance,
