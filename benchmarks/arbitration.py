@@ -38,12 +38,12 @@ Kind = Callable[[int, int, random.Random], Sequence[float]]
 
 def in_runs(index: int, length: int, rng: random.Random) -> Sequence[float]:
     """Right and wrong in turn, each for a while."""
-    made: list[float] = []
+    chances: list[float] = []
     good = bool(index % 2)
-    while len(made) < length:
-        made += [1.0 if good else 0.0] * rng.randint(SHORTEST, LONGEST)
+    while len(chances) < length:
+        chances += [1.0 if good else 0.0] * rng.randint(SHORTEST, LONGEST)
         good = not good
-    return made[:length]
+    return chances[:length]
 
 
 KINDS: dict[str, Kind] = {
@@ -66,8 +66,8 @@ def with_lengths(trace: Trace, name: str, kind: Kind, most: int) -> Trace:
             while length <= most and rng.random() < p:
                 length += 1
             lengths.append(length)
-        made = {name: np.array(lengths, dtype=np.int32)}
-        requests.append(dataclasses.replace(request, other_lengths=made))
+        others = {name: np.array(lengths, dtype=np.int32)}
+        requests.append(dataclasses.replace(request, other_lengths=others))
     return Trace(trace.name, tuple(requests))
 
 
@@ -100,21 +100,21 @@ def main() -> None:
         columns[-1] = "mean over either"
     print("| " + " | ".join(columns) + " |")
     print("|---" * len(columns) + "|", flush=True)
-    kept = []
+    results = []
     for kind, chance in KINDS.items():
         for name, table in PROFILES.items():
             rows = {}
             for trace in traces:
-                made = with_lengths(trace, source.name, chance, order.tokens)
-                rows[trace.name] = arbitrate(made, source, table, branches=order.branches)
+                altered = with_lengths(trace, source.name, chance, order.tokens)
+                rows[trace.name] = arbitrate(altered, source, table, branches=order.branches)
             lowest, mean, share = summary([*rows.values()])
             if order.branches > 1:
                 share = mean_of([row.arbiter / row.either for row in rows.values()])
             print(f"| {kind} | {name} | {lowest:.3f} | {mean:.3f} | {share:.3f} |", flush=True)
             sets = {name: row.as_json() for name, row in rows.items()}
-            kept.append({"kind": kind, "costs": name, "sets": sets})
+            results.append({"kind": kind, "costs": name, "sets": sets})
     if order.json:
-        order.json.write_text(json.dumps(kept, indent=1) + "\n")
+        order.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

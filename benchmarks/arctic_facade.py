@@ -54,13 +54,13 @@ class Run:
 
 def run(cache: Any, requests: list[RecordedRequest], factor: float, prob: float) -> Run:
     """Run the requests through a cache."""
-    made = Run(requests=len(requests))
+    figures = Run(requests=len(requests))
     clock = time.perf_counter_ns
     for number, request in enumerate(requests):
         text = np.concatenate((request.prompt, request.output))
         since = clock()
         cache.start_request(number, request.prompt)
-        made.start_ns += clock() - since
+        figures.start_ns += clock() - since
         at = len(request.prompt) + 1
         new = text[at - 1 : at].tolist()
         while at < len(text):
@@ -70,29 +70,29 @@ def run(cache: Any, requests: list[RecordedRequest], factor: float, prob: float)
             draft = cache.speculate(
                 number, context, max_spec_tokens=MOST, max_spec_factor=factor, min_token_prob=prob
             ).token_ids
-            made.step_ns.append(clock() - since)
+            figures.step_ns.append(clock() - since)
             after = text[at : at + len(draft)].tolist()
             right = next((i for i, t in enumerate(after) if draft[i] != t), len(after))
             new = text[at : at + right + 1].tolist()
             at += len(new)
-            made.steps += 1
-            made.emitted += len(new)
-            made.drafted += len(draft)
+            figures.steps += 1
+            figures.emitted += len(new)
+            figures.drafted += len(draft)
         cache.add_active_response(number, new)
         cache.stop_request(number)
-    return made
+    return figures
 
 
 def table(name: str, runs: dict[str, list[Run]]) -> None:
     """Print a line per cache, and the ratios of ours to theirs."""
     medians = {}
-    for who, made in runs.items():
-        step = statistics.median(one.step_us for one in made)
-        whole = statistics.median(one.request_us for one in made)
-        one = made[0]
+    for who, repeats in runs.items():
+        step = statistics.median(one.step_us for one in repeats)
+        whole = statistics.median(one.request_us for one in repeats)
+        one = repeats[0]
         length, wasted = one.mean_accepted_length, one.drafted - one.emitted + one.steps
         medians[who] = (length, step, whole)
-        start = statistics.median(one.start_ns for one in made) / one.requests / 1e3
+        start = statistics.median(one.start_ns for one in repeats) / one.requests / 1e3
         print(
             f"| {name} | {who} | {length:.3f} | {wasted / one.emitted:.2f} | {step:.1f} "
             f"| {start:.0f} | {whole:.0f} |"

@@ -78,7 +78,7 @@ def texts() -> Iterator[bytes]:
         for name in names:
             part = name.read_bytes()
             if exchanged:
-                part = WORD.sub(lambda found: exchanged.get(found[0], found[0]), part)  # noqa: B023
+                part = WORD.sub(lambda match: exchanged.get(match[0], match[0]), part)  # noqa: B023
             parts.append(part)
             size += len(part)
             if size >= MEGA:
@@ -92,13 +92,13 @@ def words_for(turn: int, names: list[Path]) -> dict[bytes, bytes]:
     for name in names[::10]:
         for word in WORD.findall(name.read_bytes()):
             by_length[len(word)].add(word)
-    made: dict[bytes, bytes] = {}
+    exchanged: dict[bytes, bytes] = {}
     for words in by_length.values():
         ordered = sorted(words)
         others = ordered[:]
         random.Random(turn).shuffle(others)
-        made |= zip(ordered, others, strict=True)
-    return made
+        exchanged |= zip(ordered, others, strict=True)
+    return exchanged
 
 
 def build(corpus: Path, folder: Path, workers: int, options: BuildOptions, shard: int) -> Run:
@@ -156,8 +156,8 @@ def main() -> None:
         corpus = folder / "corpus"
         corpus.mkdir()
         more, size = texts(), 0.0
-        for wanted in sizes:
-            while size < wanted:
+        for goal in sizes:
+            while size < goal:
                 text = next(more)
                 (corpus / f"{len(list(corpus.iterdir())):05}.py").write_bytes(text)
                 size += len(text) / MEGA

@@ -99,9 +99,9 @@ def rate(target: Any, drafter: str | None, asked: list[Request], slots: int) -> 
     """Return tokens per second of one run, and its counters."""
     engine = Engine(target, drafter, slots=slots)
     started = time.perf_counter()
-    made = engine.generate(asked)
+    generations = engine.generate(asked)
     seconds = time.perf_counter() - started
-    return sum(len(m.token_ids) for m in made) / seconds, engine.stats()
+    return sum(len(m.token_ids) for m in generations) / seconds, engine.stats()
 
 
 def compare(
@@ -151,7 +151,7 @@ def main() -> None:
     """Measure and print both tables."""
     options = parse()
     drafters = options.drafter or ["ngram-mod", "ngram-simple,ngram-mod,ngram-cache"]
-    found: dict[str, list[Any]] = {"overhead": [], "never_slower": []}
+    results: dict[str, list[Any]] = {"overhead": [], "never_slower": []}
     most = max(options.slots)
     with (
         LlamaModel(options.model or embedded_model()) as model,
@@ -163,7 +163,7 @@ def main() -> None:
         for slots in options.slots:
             for drafter in (None, *drafters):
                 row = overhead(target, drafter, asked, slots)
-                found["overhead"].append(row)
+                results["overhead"].append(row)
                 print(
                     f"{slots:>5} {row['drafter']:<38} {row['us']:>17.0f} {row['p90']:>6.0f} "
                     f"{row['decode_us']:>10.0f}"
@@ -174,13 +174,13 @@ def main() -> None:
         for slots in options.slots:
             for drafter in drafters:
                 row = compare(target, drafter, asked[:slots], slots, options.rounds)
-                found["never_slower"].append(row)
+                results["never_slower"].append(row)
                 print(
                     f"{slots:>5} {drafter:<38} {row['ratio']:>6.3f} {row['low']:>7.3f} "
                     f"{row['drafted']:>8} {row['accepted']:>6}"
                 )
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1), "utf-8")
+        options.json.write_text(json.dumps(results, indent=1), "utf-8")
 
 
 if __name__ == "__main__":

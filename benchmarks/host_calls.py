@@ -91,16 +91,16 @@ def replay(draft: NgramDraft, llama: Llama, rng: np.random.Generator) -> tuple[i
     for original in texts():
         text = names[original % VOCABULARY]
         llama.input_ids[: len(text)] = text
-        known = len(text) // 2
-        while known < len(text):
-            llama.n_tokens = known - 1
-            ids = llama.input_ids[:known]
+        at = len(text) // 2
+        while at < len(text):
+            llama.n_tokens = at - 1
+            ids = llama.input_ids[:at]
             started = time.perf_counter_ns()
-            made = draft(ids)
+            tokens = draft(ids)
             spent += time.perf_counter_ns() - started
             calls += 1
-            right = np.flatnonzero(made[: len(text) - known] != text[known : known + len(made)])
-            known += 1 + (int(right[0]) if len(right) else min(len(made), len(text) - known))
+            right = np.flatnonzero(tokens[: len(text) - at] != text[at : at + len(tokens)])
+            at += 1 + (int(right[0]) if len(right) else min(len(tokens), len(text) - at))
     return spent, calls
 
 
@@ -111,7 +111,7 @@ def measure_attach(steps: int) -> Figures:
     )
     attach(attached, NgramDraft("ngram-simple", size_n=CONTEXT))
     spent: dict[str, list[int]] = {"bare": [], "attached": []}
-    said: dict[str, list[int]] = {"bare": [], "attached": []}
+    outputs: dict[str, list[int]] = {"bare": [], "attached": []}
     while len(spent["bare"]) < steps:
         running: dict[str, Iterator[int]] = {
             name: llama.generate(llama.tokenize(PROMPT.encode()), temp=0.0)
@@ -120,10 +120,10 @@ def measure_attach(steps: int) -> Figures:
         for step in range(CONTEXT // 2):
             for name, tokens in running.items():
                 started = time.perf_counter_ns()
-                said[name].append(next(tokens))
+                outputs[name].append(next(tokens))
                 if step:  # the first one reads the prompt
                     spent[name].append(time.perf_counter_ns() - started)
-    if said["bare"] != said["attached"]:
+    if outputs["bare"] != outputs["attached"]:
         raise SystemExit("the two Llamas said different texts: their steps cannot be compared")
     more = [b - a for a, b in zip(spent["bare"], spent["attached"], strict=True)]
     medians = {name: statistics.median(values) / 1e3 for name, values in spent.items()}

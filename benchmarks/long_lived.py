@@ -58,10 +58,10 @@ class Way:
 
     def alone(self) -> dict[str, Requests]:
         """Return the requests of each set in the order of a round."""
-        found: dict[str, Requests] = {}
+        sets: dict[str, Requests] = {}
         for name, requests in self.visits:
-            found[name] = found.get(name, ()) + requests
-        return found
+            sets[name] = sets.get(name, ()) + requests
+        return sets
 
 
 def ways(spec: str, traces: Sequence[Trace], seed: int, rounds: int) -> list[Way]:
@@ -104,11 +104,11 @@ def one_round(way: Way, player: Player, advance: Advance) -> Iterator[tuple[str,
         yield name, total_of(parts)
 
 
-def table(way: Way, found: Mapping[str, Ratios]) -> Iterator[str]:
-    """Yield the lines of a way's table; `found` is by profile."""
-    yield f"| {way.name} | {' | '.join(found)} |"
-    yield "|---|" + "---|" * len(found)
-    columns = [{name: min(rounds) for name, rounds in of.items()} for of in found.values()]
+def table(way: Way, ratios: Mapping[str, Ratios]) -> Iterator[str]:
+    """Yield the lines of a way's table; `ratios` are by profile."""
+    yield f"| {way.name} | {' | '.join(ratios)} |"
+    yield "|---|" + "---|" * len(ratios)
+    columns = [{name: min(rounds) for name, rounds in of.items()} for of in ratios.values()]
     for name in columns[0]:
         yield f"| {name} | {' | '.join(f'{column[name]:.3f}' for column in columns)} |"
     means = [geometric_mean(column.values()) for column in columns]
@@ -124,14 +124,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="with the small pool")
     parser.add_argument("--seed", type=int, default=0, help="of the shuffled order")
     parser.add_argument("--json", type=Path, help="also write all ratios to this file")
-    given = parser.parse_args()
-    traces = load_traces(find_traces(given.traces))
-    chosen = ways(given.drafter, traces, given.seed, given.rounds)
+    options = parser.parse_args()
+    traces = load_traces(find_traces(options.traces))
+    chosen = ways(options.drafter, traces, options.seed, options.rounds)
     results: dict[str, dict[str, Ratios]] = {way.name: {} for way in chosen}
-    total = len(given.profile) * sum(way.num_requests for way in chosen)
+    total = len(options.profile) * sum(way.num_requests for way in chosen)
     with progress("replaying", total) as advance:
         for way in chosen:
-            for profile in given.profile:
+            for profile in options.profile:
                 results[way.name][profile] = compare(way, PROFILES[profile], advance)
     for way in chosen:
         print("\n".join(table(way, results[way.name])) + "\n")
@@ -143,9 +143,9 @@ def main() -> None:
         for i, ratio in enumerate(rounds)
     )
     print(f"lowest: {lowest:.3f} ({where})")
-    if given.json:
-        body = {"drafter": given.drafter, "seed": given.seed, "ratios": results}
-        given.json.write_text(json.dumps(body, indent=1) + "\n")
+    if options.json:
+        body = {"drafter": options.drafter, "seed": options.seed, "ratios": results}
+        options.json.write_text(json.dumps(body, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -53,17 +53,17 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> Ran:
     Raises:
         RuntimeError: It failed; the message holds its last lines.
     """
-    told, tells = os.pipe()
-    with open(told) as report:
+    reader, writer = os.pipe()
+    with open(reader) as report:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", STARTER, str(tells), *command],
+            [sys.executable, "-I", "-S", "-c", STARTER, str(writer), *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=env,
-            pass_fds=[tells],
+            pass_fds=[writer],
         )
-        os.close(tells)
+        os.close(writer)
         with process:
             assert process.stdout is not None
             assert process.stderr is not None

@@ -129,13 +129,13 @@ def main() -> None:
     )
     parser.add_argument("--max-tokens", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
-    kept = [name for name in DRAFTER_NAMES if name in SMALL]  # recycle drafts from logits only
-    parser.add_argument("--drafter", action="append", choices=kept, help="default: all")
+    names = [name for name in DRAFTER_NAMES if name in SMALL]  # recycle drafts from logits only
+    parser.add_argument("--drafter", action="append", choices=names, help="default: all")
     parser.add_argument("--pool-tokens", type=int, default=0, metavar="N")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     rows: dict[str, dict[str, Any]] = {}
-    kinds = dict.fromkeys(options.drafter or kept)
+    kinds = dict.fromkeys(options.drafter or names)
     if options.pool_tokens:
         SMALL[FULL] = {"pool": full_pool(options.pool_tokens)}
         kinds[FULL] = None

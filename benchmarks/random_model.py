@@ -173,11 +173,11 @@ class Weights:
 
     def layers(self, shape: Shape) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield the tensors of each layer."""
-        made: dict[str, NDArray[Any]] = {}
+        layer: dict[str, NDArray[Any]] = {}
         for _ in range(shape.layers):
-            if not made or not self._tiled:
-                made = self.layer(shape)
-            yield made
+            if not layer or not self._tiled:
+                layer = self.layer(shape)
+            yield layer
 
     def layer(self, shape: Shape) -> dict[str, NDArray[Any]]:
         """Return the tensors of one layer."""
@@ -200,15 +200,15 @@ def tensors(shape: Shape, plain: NDArray[np.bool_], weights: Weights) -> dict[st
     """Return all tensors of the model."""
     output = weights.vocabulary(shape, LOGIT_SPREAD)
     output[~plain] = 0  # a logit of 0 always, far below that of the likeliest token
-    made: dict[str, NDArray[Any]] = {
+    by_name: dict[str, NDArray[Any]] = {
         "token_embd.weight": weights.vocabulary(shape, math.sqrt(shape.width)),
         "output_norm.weight": np.ones(shape.width, np.float32),
         "output.weight": output,
     }
-    for layer, found in enumerate(weights.layers(shape)):
-        for name, data in found.items():
-            made[f"blk.{layer}.{name}.weight"] = data
-    return made
+    for layer, parts in enumerate(weights.layers(shape)):
+        for name, data in parts.items():
+            by_name[f"blk.{layer}.{name}.weight"] = data
+    return by_name
 
 
 def write(arguments: argparse.Namespace, shape: Shape) -> None:

@@ -217,10 +217,10 @@ def available(arguments: argparse.Namespace, console: Console) -> list[Program]:
     else:
         console.print("transformers is left out: pip install transformers gguf torch")
     if arguments.only:
-        wanted = {
+        names = {
             base for one in programs if one.name in arguments.only for base in (one.name, one.base)
         }
-        programs = [one for one in programs if one.name in wanted]
+        programs = [one for one in programs if one.name in names]
     return programs
 
 

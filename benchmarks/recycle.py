@@ -104,14 +104,14 @@ class Model:
 
     def logits(self, tokens: list[int]) -> Floats:
         """Return the logits after a text; what it shares with the text before is kept."""
-        llama, known = self.llama, 0
-        for ours, kept in zip(tokens[:-1], llama.input_ids[: llama.n_tokens], strict=False):
-            if ours != kept:
+        llama, shared = self.llama, 0
+        for ours, cached in zip(tokens[:-1], llama.input_ids[: llama.n_tokens], strict=False):
+            if ours != cached:
                 break
-            known += 1
-        llama.n_tokens = known
-        llama._ctx.kv_cache_seq_rm(-1, known, -1)
-        llama.eval(tokens[known:])
+            shared += 1
+        llama.n_tokens = shared
+        llama._ctx.kv_cache_seq_rm(-1, shared, -1)
+        llama.eval(tokens[shared:])
         row: Floats = llama.scores[llama.n_tokens - 1]
         return row
 
@@ -162,7 +162,7 @@ def prompts(model: Model, kind: str, count: int) -> Iterator[list[int]]:
     maker = TaskMaker(corpus, varied=False, longest=PROMPT)
     for i in range(count):
         *before, (ask, _) = maker.make(f"recycle-{i}", TASKS[i % len(TASKS)]).turns
-        text = "".join(f"{chat_prefix(asked)}{said}<|im_end|>\n" for asked, said in before)
+        text = "".join(f"{chat_prefix(asked)}{answer}<|im_end|>\n" for asked, answer in before)
         yield model.tokenize(text + chat_prefix(ask))[-PROMPT:]
 
 
@@ -175,18 +175,18 @@ def record(model: Model, count: int) -> Texts:
     texts: Texts = {}
     for kind in KINDS:
         for temperature in TEMPERATURES:
-            said = [
+            recorded = [
                 model.record(prompt, temperature, i)
                 for i, prompt in enumerate(prompts(model, kind, count))
             ]
-            texts[kind, temperature] = [text for text in said if len(text.output) > 1]
-            print(f"{kind} at {temperature}: {len(said)} texts", file=sys.stderr)
+            texts[kind, temperature] = [text for text in recorded if len(text.output) > 1]
+            print(f"{kind} at {temperature}: {len(recorded)} texts", file=sys.stderr)
     return texts
 
 
 def write_texts(path: Path, texts: Texts) -> None:
     """Write texts and their rows to a file."""
-    every = [(column, text) for column, found in texts.items() for text in found]
+    every = [(column, text) for column, group in texts.items() for text in group]
     rows = [row for _, text in every for row in text.rows]
     np.savez_compressed(
         path,
@@ -202,16 +202,16 @@ def write_texts(path: Path, texts: Texts) -> None:
 def read_texts(path: Path) -> Texts:
     """Read what write_texts wrote; probabilities are those of 16 bits."""
     with np.load(path, allow_pickle=False) as file:
-        made = {name: file[name] for name in file.files}
+        arrays = {name: file[name] for name in file.files}
     with np.errstate(divide="ignore"):
-        logs = np.maximum(np.log(made["parts"] / WHOLE), -30).astype(np.float32)
+        logs = np.maximum(np.log(arrays["parts"] / WHOLE), -30).astype(np.float32)
     texts: Texts = {}
     token = row = 0
-    lengths = zip(made["kinds"], made["temperatures"], made["lengths"].tolist(), strict=True)
-    for kind, heat, (asked, said) in lengths:
-        whole, token = made["tokens"][token : token + asked + said], token + asked + said
-        rows = list(zip(made["likeliest"][row : row + said], logs[row : row + said], strict=True))
-        row += said
+    lengths = zip(arrays["kinds"], arrays["temperatures"], arrays["lengths"].tolist(), strict=True)
+    for kind, heat, (asked, new) in lengths:
+        whole, token = arrays["tokens"][token : token + asked + new], token + asked + new
+        rows = list(zip(arrays["likeliest"][row : row + new], logs[row : row + new], strict=True))
+        row += new
         column = KINDS[kind], round(float(heat), 3)
         texts.setdefault(column, []).append(Text(whole[:asked], whole[asked:], rows))
     return texts
@@ -238,7 +238,7 @@ class Replay:
 
     def run(self, text: Text) -> None:
         """Draft for one text."""
-        made, drafter = self.counts, self.drafter
+        counts, drafter = self.counts, self.drafter
         output, done = text.output, 1
         drafter.begin(0, text.prompt)
         drafter.accept(0, output[:1], 0)
@@ -250,7 +250,7 @@ class Replay:
             else:
                 tokens = drafter.propose(0, min(64, left))
                 parents = np.arange(-1, len(tokens) - 1, dtype=np.int32)
-            made.propose_ns += time.perf_counter_ns() - started
+            counts.propose_ns += time.perf_counter_ns() - started
             self.drafted(output[done:])
             count = right_path(tokens, parents, output[done:])
             if not self.tree:
@@ -262,10 +262,10 @@ class Replay:
             if self.learns and self.model is None:
                 rows = text.rows[done : done + len(emitted)]
                 self.show(rows, len(text.prompt) + done - 1)
-            made.tokens += len(emitted)
-            made.passes += 1
-            made.drafted += len(tokens)
-            made.cost += self.costs.cost(1 + len(tokens))
+            counts.tokens += len(emitted)
+            counts.passes += 1
+            counts.drafted += len(tokens)
+            counts.cost += self.costs.cost(1 + len(tokens))
             done += count + 1
         drafter.end(0)
 
@@ -292,17 +292,17 @@ class Replay:
         key = (done + right, *path[right:])
         if key not in text.seen:
             assert self.model is not None
-            known = [*text.prompt.tolist(), *output[:done], *path]
-            text.seen[key] = likeliest(self.model.logits(known).astype(np.float64))
+            ids = [*text.prompt.tolist(), *output[:done], *path]
+            text.seen[key] = likeliest(self.model.logits(ids).astype(np.float64))
         return text.seen[key]
 
 
 def settings() -> list[Setting]:
     """Return what is compared."""
-    made = [Setting("suffix", tree) for tree in (False, True)]
+    compared = [Setting("suffix", tree) for tree in (False, True)]
     for spec in ("recycle", "suffix,recycle"):
-        made += [Setting(spec, tree, keys) for tree in (False, True) for keys in (1, 2)]
-    return made
+        compared += [Setting(spec, tree, keys) for tree in (False, True) for keys in (1, 2)]
+    return compared
 
 
 def replay(setting: Setting, costs: CostTable, texts: list[Text], model: Model | None) -> Counts:
@@ -313,10 +313,10 @@ def replay(setting: Setting, costs: CostTable, texts: list[Text], model: Model |
         policy=AutoPolicy(64, costs),
         params={"recycle": params} if setting.learns else {},
     )
-    made = Replay(drafter, costs, tree=setting.tree, learns=setting.learns, model=model)
+    player = Replay(drafter, costs, tree=setting.tree, learns=setting.learns, model=model)
     for text in texts:
-        made.run(text)
-    return made.counts
+        player.run(text)
+    return player.counts
 
 
 def main() -> None:
@@ -335,11 +335,11 @@ def main() -> None:
     if options.record:
         write_texts(options.record, texts)
     table: dict[tuple[str, str], list[Counts]] = {}
-    for column, found in texts.items():
+    for column, group in texts.items():
         for profile in options.profile:
             for setting in settings():
                 one = None if options.right_path else model
-                counts = replay(setting, PROFILES[profile], found[: options.prompts], one)
+                counts = replay(setting, PROFILES[profile], group[: options.prompts], one)
                 table.setdefault((profile, setting.name), []).append(counts)
         print(f"{column[0]} at {column[1]}: replayed", file=sys.stderr)
     print("| target | drafts |" + "".join(f" {k}, {t:g} |" for k, t in texts) + " us |")

@@ -197,14 +197,14 @@ def show_choice(choice: dict[str, Any]) -> None:
 
 def show_others(cells: list[dict[str, Any]], choice: dict[str, Any] | None) -> None:
     """Say what other programs used, and what figures tell nothing."""
-    told = {f"{cell['rows']} x {cell['context']:,}": cell["cores_of_others"] for cell in cells}
+    cores = {f"{cell['rows']} x {cell['context']:,}": cell["cores_of_others"] for cell in cells}
     if choice:
-        told[f"the choice over {choice['slots']} slots"] = choice["cores_of_others"]
-    if not told:
+        cores[f"the choice over {choice['slots']} slots"] = choice["cores_of_others"]
+    if not cores:
         return
     print("\nCores that other programs used: "
-          + "; ".join(f"{name}: {others:.2f}" for name, others in told.items()) + ".")  # fmt: skip
-    busy = [name for name, others in told.items() if others > BUSY]
+          + "; ".join(f"{name}: {others:.2f}" for name, others in cores.items()) + ".")  # fmt: skip
+    busy = [name for name, others in cores.items() if others > BUSY]
     if busy:
         print(f"The machine was too busy to tell: {'; '.join(busy)}.")
     most = max((cell["threads"] for cell in cells), default=1)
@@ -227,20 +227,22 @@ def main() -> None:
     parser.add_argument("--drafter", choices=DRAFTER_NAMES, default="suffix")
     parser.add_argument("--choice", type=int, default=256, metavar="SLOTS", help="0 = leave it out")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    given = parser.parse_args()
-    threads = [int(one) for one in given.threads.split(",")]
+    options = parser.parse_args()
+    threads = [int(one) for one in options.threads.split(",")]
     cells = []
-    for case in filter(None, given.cases.split(",")):
+    for case in filter(None, options.cases.split(",")):
         rows, context = map(int, case.split("x"))
-        cells += measure_rows(rows, context, given.steps, threads, given.drafter)
-    choice = measure_choice(given.choice, given.steps, given.drafter) if given.choice else None
+        cells += measure_rows(rows, context, options.steps, threads, options.drafter)
+    choice = (
+        measure_choice(options.choice, options.steps, options.drafter) if options.choice else None
+    )
     if cells:
         show_rows(cells)
     if choice:
         show_choice(choice)
     show_others(cells, choice)
-    if given.json:
-        given.json.write_text(json.dumps({"rows": cells, "choice": choice}, indent=1) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps({"rows": cells, "choice": choice}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -71,12 +71,12 @@ class Plan:
 
     def processes(self) -> list[tuple[Server, str]]:
         """Return each process of a round with the spec type that starts it."""
-        made = {
+        processes = {
             (server.name, server.variant(spec)): (server, spec)
             for spec in self.arguments.spec_types
             for server in self.servers
         }
-        return list(made.values())
+        return list(processes.values())
 
     def prompts(self, workload: str, turn: int) -> Iterator[workloads.Prompt]:
         """Return the prompts of a round, the same for every process."""
@@ -87,8 +87,8 @@ class Plan:
 
     def ask(self, workload: str) -> Ask:
         """Return how requests of a workload are sent."""
-        given = self.arguments
-        return Ask(given.n_predict, workload == "fresh", given.stream, given.chat)
+        arguments = self.arguments
+        return Ask(arguments.n_predict, workload == "fresh", arguments.stream, arguments.chat)
 
 
 class Runner:
@@ -114,10 +114,10 @@ class Runner:
         for i, answer in enumerate(cell.answers, first):
             if answer.prompt_tokens is None:
                 continue
-            known = self._plan.prompt_tokens.setdefault((*at, i), answer.prompt_tokens)
-            if known != answer.prompt_tokens:
+            tokens = self._plan.prompt_tokens.setdefault((*at, i), answer.prompt_tokens)
+            if tokens != answer.prompt_tokens:
                 raise RuntimeError(
-                    f"prompt {i} has {answer.prompt_tokens} tokens, {known} on another server"
+                    f"prompt {i} has {answer.prompt_tokens} tokens, {tokens} on another server"
                 )
         return cell
 
@@ -156,10 +156,10 @@ class Round:
 
 def run(plan: Plan, results: Results, progress: Progress) -> None:
     """Run all rounds and note what they give."""
-    given = plan.arguments
-    per_round = sum(blocks_of(given, clients) for clients in given.concurrency)
-    task = progress.add_task("", total=per_round * len(given.workloads) * given.rounds)
-    for turn, workload in itertools.product(range(given.rounds), given.workloads):
+    arguments = plan.arguments
+    per_round = sum(blocks_of(arguments, clients) for clients in arguments.concurrency)
+    task = progress.add_task("", total=per_round * len(arguments.workloads) * arguments.rounds)
+    for turn, workload in itertools.product(range(arguments.rounds), arguments.workloads):
         progress.update(task, description=f"{workload}, round {turn + 1}")
         with contextlib.ExitStack() as running:
             runners = [
@@ -171,9 +171,9 @@ def run(plan: Plan, results: Results, progress: Progress) -> None:
             warm_up = Load(slots, replace(ask, n_predict=WARM_UP_TOKENS, stream=False))
             for _ in one.block(slots, warm_up, turn):
                 pass
-            for clients in given.concurrency:
-                for i in range(blocks_of(given, clients)):
-                    cells = list(one.block(clients * given.block, Load(clients, ask), turn + i))
+            for clients in arguments.concurrency:
+                for i in range(blocks_of(arguments, clients)):
+                    cells = list(one.block(clients * arguments.block, Load(clients, ask), turn + i))
                     for runner, cell in cells:
                         variant = runner.server.variant(runner.spec)
                         results.add(Key(workload, runner.server.name, variant, clients), cell)
@@ -190,20 +190,20 @@ def start(server: Server, plan: Plan, spec: str) -> contextlib.AbstractContextMa
     return running_server(server, plan.settings, spec)
 
 
-def blocks_of(given: argparse.Namespace, clients: int) -> int:
+def blocks_of(arguments: argparse.Namespace, clients: int) -> int:
     """Return how many blocks with so many clients a round has."""
-    blocks: float = given.requests / (clients * given.block)
+    blocks: float = arguments.requests / (clients * arguments.block)
     return max(1, round(blocks))
 
 
-def available(given: argparse.Namespace, console: Console) -> list[Server]:
+def available(arguments: argparse.Namespace, console: Console) -> list[Server]:
     """Return the wanted servers that there are; say which are left out and why."""
     servers: list[Server] = []
-    for name in given.servers:
+    for name in arguments.servers:
         if name == "ngramspec":
             servers.append(Ours())
-        elif name == "llama-server" and given.llama_server:
-            servers.append(LlamaServer(given.llama_server))
+        elif name == "llama-server" and arguments.llama_server:
+            servers.append(LlamaServer(arguments.llama_server))
         elif name == "llama-server":
             console.print("llama-server is left out: give its path with --llama-server")
         elif importlib.util.find_spec("sse_starlette"):
@@ -260,28 +260,28 @@ def parse() -> argparse.Namespace:
     add("--args", action="append", default=[], metavar="SERVER=ARGUMENTS", help="for one server")
     add("--seed", type=int, default=1)
     add("--json", type=Path, metavar="FILE", help="write every cell and answer")
-    given = parser.parse_args()
-    given.spec_types = [spec.replace("+", ",") for spec in given.spec_type.split(",")]
-    unknown = {*(given.server_cores or ()), *(given.client_cores or ())} - usable()
+    arguments = parser.parse_args()
+    arguments.spec_types = [spec.replace("+", ",") for spec in arguments.spec_type.split(",")]
+    unknown = {*(arguments.server_cores or ()), *(arguments.client_cores or ())} - usable()
     if unknown:
         parser.error(f"no such cores: {sorted(unknown)}; there are {sorted(usable())}")
-    return given
+    return arguments
 
 
-def settings(given: argparse.Namespace) -> Settings:
+def settings(arguments: argparse.Namespace) -> Settings:
     """Return what servers are started with."""
-    cores = share(given.threads)
+    cores = share(arguments.threads)
     return Settings(
-        model=given.model or embedded_model(),
-        slots=given.slots,
-        threads=given.threads,
-        context=given.context,
-        batch=given.batch,
-        spec_arguments=given.spec_args,
-        arguments=dict(one.split("=", 1) for one in given.args),
+        model=arguments.model or embedded_model(),
+        slots=arguments.slots,
+        threads=arguments.threads,
+        context=arguments.context,
+        batch=arguments.batch,
+        spec_arguments=arguments.spec_args,
+        arguments=dict(one.split("=", 1) for one in arguments.args),
         cores=Cores(
-            servers=frozenset(given.server_cores or cores.servers),
-            client=frozenset(given.client_cores or cores.client),
+            servers=frozenset(arguments.server_cores or cores.servers),
+            client=frozenset(arguments.client_cores or cores.client),
         ),
     )
 
@@ -293,28 +293,30 @@ def interrupt(*_: object) -> None:
 
 def report(plan: Plan, results: Results) -> None:
     """Print the tables of the blocks that are complete; the last line says what they are worth."""
-    given = plan.arguments
+    arguments = plan.arguments
     results.drop_incomplete()
     ratios = []
     for workload, rounds in results.rounds.items():
-        made = Report(results, workload, plan.servers, given.spec_types, given.concurrency)
-        print("\n".join([*made.lines(given.stream), "", f"Rounds: {rounds}.", ""]))
-        ratios += made.ratios()
+        summary = Report(
+            results, workload, plan.servers, arguments.spec_types, arguments.concurrency
+        )
+        print("\n".join([*summary.lines(arguments.stream), "", f"Rounds: {rounds}.", ""]))
+        ratios += summary.ratios()
     if results.cells:
         print(f"{usage(results)} {plan.settings.cores}.")
-    if given.json:
-        facts = {"arguments": vars(given), **results.as_json()}
-        given.json.write_text(json.dumps(facts, indent=1, default=str))
+    if arguments.json:
+        facts = {"arguments": vars(arguments), **results.as_json()}
+        arguments.json.write_text(json.dumps(facts, indent=1, default=str))
     if ratios:
         print(verdict(ratios))
 
 
 def main() -> None:
     """Parse the arguments, measure, print; when interrupted, print the complete blocks."""
-    given = parse()
+    arguments = parse()
     signal.signal(signal.SIGTERM, interrupt)
     console = Console(stderr=True, soft_wrap=True, markup=False)
-    plan, results = Plan(given, settings(given), available(given, console)), Results()
+    plan, results = Plan(arguments, settings(arguments), available(arguments, console)), Results()
     plan.settings.cores.keep_client()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     code: int | str = 0

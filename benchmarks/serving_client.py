@@ -133,7 +133,7 @@ class Connection:
     async def _send(self, data: bytes) -> tuple[asyncio.StreamReader, list[str]]:
         """Send and wait for the head of the answer; a kept connection may have been closed."""
         while True:
-            kept = self._streams is not None
+            reused = self._streams is not None
             if self._streams is None:
                 self._streams = await asyncio.open_connection("127.0.0.1", self._port)
             reader, writer = self._streams
@@ -143,7 +143,7 @@ class Connection:
                 return reader, head.decode("latin-1").split("\r\n")
             except (ConnectionError, asyncio.IncompleteReadError):
                 self.close()
-                if not kept:
+                if not reused:
                     raise
 
     def close(self) -> None:

@@ -159,12 +159,12 @@ class Report:
             tokens = sum(answer.tokens for answer in answers)
             drafted = sum(answer.drafted or 0 for answer in answers)
             accepted = sum(answer.accepted or 0 for answer in answers)
-            told = f"{accepted} of {drafted}"
+            counts = f"{accepted} of {drafted}"
             if answers[0].drafted is None:
-                told = "not told"
+                counts = "not told"
             baseline = self.answers(first, self.spec_types[0], clients)
             same = sum(a.text == b.text for a, b in zip(answers, baseline, strict=True))
-            return f"{told}, {tokens}, {same} of {len(answers)}"
+            return f"{counts}, {tokens}, {same} of {len(answers)}"
 
         what = "accepted of drafted, tokens, same texts"
         names = [f"{server.name}, {what}" for server in self.servers]

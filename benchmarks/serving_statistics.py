@@ -39,8 +39,8 @@ class Ratio:
     def __str__(self) -> str:
         if not self.used:
             return "?"
-        told = f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
-        return told if self.known else f"{told} ?"
+        text = f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return text if self.known else f"{text} ?"
 
 
 def ratio(
@@ -58,8 +58,8 @@ def ratio(
     """
     if not len(first) == len(second) == len(quiet):
         raise ValueError(f"{len(first)} and {len(second)} rates of {len(quiet)} blocks")
-    kept = np.array(quiet, dtype=bool)
-    ratios = np.array(first, dtype=float)[kept] / np.array(second, dtype=float)[kept]
+    mask = np.array(quiet, dtype=bool)
+    ratios = np.array(first, dtype=float)[mask] / np.array(second, dtype=float)[mask]
     if not ratios.size:
         return Ratio(np.nan, np.nan, np.nan, 0, len(quiet))
     chosen = np.random.default_rng(seed).integers(0, ratios.size, (SAMPLES, ratios.size))
@@ -71,10 +71,10 @@ def verdict(ratios: Sequence[Ratio]) -> str:
     """Say whether the machine was quiet enough for these ratios."""
     used, pairs = sum(one.used for one in ratios), sum(one.pairs for one in ratios)
     unknown = sum(not one.known for one in ratios)
-    told = f"{used} of {pairs} pairs of blocks were quiet (other programs on at most {QUIET} cores)"
+    text = f"{used} of {pairs} pairs of blocks were quiet (other programs on at most {QUIET} cores)"
     if not unknown:
-        return f"{told}; the others are left out."
+        return f"{text}; the others are left out."
     return (
-        f"Cannot tell: {told}, and {unknown} of {len(ratios)} ratios, marked ?, have fewer than "
+        f"Cannot tell: {text}, and {unknown} of {len(ratios)} ratios, marked ?, have fewer than "
         f"{FEWEST} of them. More --requests or --rounds may help; a quiet machine does."
     )

@@ -98,7 +98,7 @@ def right_path(rows: list[int], mask: Any, after: list[int]) -> int:
 
 def run(corpus: Any, requests: list[RecordedRequest], d: int) -> Run:
     """Run the requests through a corpus, one at a time."""
-    made, clock = Run(), time.perf_counter_ns
+    figures, clock = Run(), time.perf_counter_ns
     for number, request in enumerate(requests):
         name, prompt = str(number), array("q", request.prompt.tolist())
         output, at = request.output.tolist(), 1
@@ -112,14 +112,14 @@ def run(corpus: Any, requests: list[RecordedRequest], d: int) -> Run:
             corpus.synchronize()
             ids, mask = corpus.batch_get([name], [tail], [len(prompt) + at])
             corpus.batch_put([tail])
-            made.spent_ns += clock() - since
+            figures.spent_ns += clock() - since
             corpus.synchronize()  # SGLang's inserts hide behind the model's pass
             after = output[at : at + d - 1]
             right = right_path(ids.tolist(), mask.reshape(d, d), after)
             new = min(right + 1, len(output) - at)
-            at, made.steps, made.emitted = at + new, made.steps + 1, made.emitted + new
+            at, figures.steps, figures.emitted = at + new, figures.steps + 1, figures.emitted + new
         corpus.erase_match_state([name])
-    return made
+    return figures
 
 
 def main() -> None:
@@ -131,14 +131,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, default=12, help="speculative_num_draft_tokens")
     args = parser.parse_args()
-    given = {"max_trie_depth": DEPTH, "draft_token_num": args.rows, "max_bfs_breadth": WIDTH}
+    options = {"max_trie_depth": DEPTH, "draft_token_num": args.rows, "max_bfs_breadth": WIDTH}
     settings = read_settings({})
     makers: dict[str, Any] = {
-        "ngramspec": lambda: Corpus(**given, settings=settings, vocab_size=1 << 21)
+        "ngramspec": lambda: Corpus(**options, settings=settings, vocab_size=1 << 21)
     }
     if args.sglang:
         theirs = sglang_corpus(args.sglang)
-        makers["sglang"] = lambda: theirs(**given, capacity=1_000_000)
+        makers["sglang"] = lambda: theirs(**options, capacity=1_000_000)
     print("| set | corpus | accepted length | step us |")
     print("|---|---|---|---|")
     for name in args.sets:
@@ -147,13 +147,13 @@ def main() -> None:
         for _ in range(args.repeats):
             for who, make in makers.items():
                 runs[who].append(run(make(), requests, args.rows))
-        found = []
-        for who, made in runs.items():
-            step = statistics.median(one.step_us for one in made)
-            found.append((made[0].mean_accepted_length, step))
-            print(f"| {name} | {who} | {found[-1][0]:.3f} | {step:.1f} |")
-        if len(found) == 2:
-            ratios = [a / b for a, b in zip(*found, strict=True)]
+        pairs = []
+        for who, repeats in runs.items():
+            step = statistics.median(one.step_us for one in repeats)
+            pairs.append((repeats[0].mean_accepted_length, step))
+            print(f"| {name} | {who} | {pairs[-1][0]:.3f} | {step:.1f} |")
+        if len(pairs) == 2:
+            ratios = [a / b for a, b in zip(*pairs, strict=True)]
             print(f"| {name} | ratio | {ratios[0]:.2f} | {ratios[1]:.2f} |", flush=True)
 
 

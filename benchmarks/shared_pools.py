@@ -100,11 +100,11 @@ class Batch:
             num = len(rows)
             room = np.minimum(self.ends[rows] - self.lengths[rows] - 1, DRAFT).astype(np.int32)
             self.drafter.propose_batch(rows, np.maximum(room, 0), drafts[:num], lens[:num])
-            said = self.table[rows[:, None], self.lengths[rows, None] + places]
-            right = (said == drafts[:num]) & (places < lens[:num, None])
+            tokens = self.table[rows[:, None], self.lengths[rows, None] + places]
+            right = (tokens == drafts[:num]) & (places < lens[:num, None])
             self.lengths[rows] += np.logical_and.accumulate(right, axis=1).sum(axis=1) + 1
-            known = self.table if num == ROWS else self.table[rows]
-            self.drafter.follow_batch(rows, known, self.lengths[rows], accepted[:num])
+            texts = self.table if num == ROWS else self.table[rows]
+            self.drafter.follow_batch(rows, texts, self.lengths[rows], accepted[:num])
             over = rows[self.lengths[rows] >= self.ends[rows]]
             for row in over.tolist():
                 self.drafter.end(row)
@@ -139,11 +139,11 @@ def seconds(
     kind: str, mode: str, threads: int, shared: bool, requests: list[RecordedRequest]
 ) -> float:
     """Return how long the threads take for all requests together."""
-    given = KINDS[kind]()
+    common = KINDS[kind]()
     slots = ROWS if mode == "batch" else 1
     left = Locked(requests)
     drafters = [
-        create_drafter(kind, slots=slots, **(given if shared else KINDS[kind]()))
+        create_drafter(kind, slots=slots, **(common if shared else KINDS[kind]()))
         for _ in range(threads)
     ]
     start = threading.Barrier(threads + 1)
@@ -189,21 +189,21 @@ def main() -> None:
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--sets", default=",".join(trace_names()))
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    requests = [request for name in given.sets.split(",") for request in requests_of(name)]
+    options = parser.parse_args()
+    requests = [request for name in options.sets.split(",") for request in requests_of(name)]
     results: dict[str, dict[str, dict[str, float]]] = {}
     print(f"{'':20}{'1 thread, tokens/s':>20}{'2 threads':>12}{'best':>8}{'apart':>8}")
-    for kind in given.kinds.split(","):
+    for kind in options.kinds.split(","):
         results[kind] = {}
-        for mode in given.modes.split(","):
-            got = results[kind][mode] = measure(kind, mode, given.repeats, requests)
+        for mode in options.modes.split(","):
+            got = results[kind][mode] = measure(kind, mode, options.repeats, requests)
             print(
                 f"{kind + ', ' + mode:20}{got['one_thread_tokens_per_s']:20,.0f}"
                 f"{got['ratio']:11.2f}x{got['best_ratio']:7.2f}x{got['apart']:7.2f}x",
                 flush=True,
             )
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

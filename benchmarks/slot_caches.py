@@ -71,14 +71,14 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="GGUF file (the embedded model)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--held", type=int, default=300, help="tokens of an idle slot (300)")
-    given = parser.parse_args()
-    size = max(given.held, CONTEXT) + 64
-    with LlamaModel(given.model or embedded_model()) as model:
+    options = parser.parse_args()
+    size = max(options.held, CONTEXT) + 64
+    with LlamaModel(options.model or embedded_model()) as model:
         chance = np.random.default_rng(0)
         token_ids = chance.integers(0, model.vocab_size, size, dtype=np.int32)
         targets = [
             LlamaTarget(
-                model, slots=SLOTS, context_size=size, threads=given.threads, kv_unified=shared
+                model, slots=SLOTS, context_size=size, threads=options.threads, kv_unified=shared
             )
             for shared in (True, False)
         ]
@@ -91,15 +91,15 @@ def main() -> None:
                 passes.hold(slot, CONTEXT)
         for lengths in PASSES:
             shared, apart = (passes.milliseconds(lengths) for passes in kinds)
-            told = ", ".join(map(str, lengths))
-            print(f"| {told} | {shared:.2f} | {apart:.2f} | {apart / shared:.2f} |")
-        for held in (0, given.held):
+            label = ", ".join(map(str, lengths))
+            print(f"| {label} | {shared:.2f} | {apart:.2f} | {apart / shared:.2f} |")
+        for held in (0, options.held):
             for passes in kinds:
                 for slot in range(1, SLOTS):
                     passes.hold(slot, held)
             shared, apart = (passes.milliseconds((1,)) for passes in kinds)
-            told = f"1, idle slots hold {held}"
-            print(f"| {told} | {shared:.2f} | {apart:.2f} | {apart / shared:.2f} |")
+            label = f"1, idle slots hold {held}"
+            print(f"| {label} | {shared:.2f} | {apart:.2f} | {apart / shared:.2f} |")
         for target in targets:
             target.close()
 

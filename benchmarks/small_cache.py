@@ -35,14 +35,14 @@ def requests(model: LlamaModel, count: int) -> list[Request]:
     chance = np.random.default_rng(5)
     source = Path(__file__).read_text()
     ids = model.tokenize(source)
-    made = []
+    asked = []
     for number in range(count):
         size, answer = int(chance.choice(PROMPTS)), int(chance.choice(ANSWERS))
         start = number * 7 % max(1, ids.size - size)
         prompt = np.concatenate([model.tokenize(f"# part {number}\n"), ids[start:][:size]])
         sampling = Sampling(temperature=0, ignore_eos=True)
-        made.append(Request(prompt_ids=prompt, max_tokens=answer, sampling=sampling))
-    return made
+        asked.append(Request(prompt_ids=prompt, max_tokens=answer, sampling=sampling))
+    return asked
 
 
 def run(model: LlamaModel, options: argparse.Namespace, cells: int, jobs: list[Request]) -> Engine:

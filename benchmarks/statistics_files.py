@@ -140,8 +140,8 @@ class Peers:
 
     def load(self, slots: int, path: str) -> Figures:
         """Load a lookup cache and copy it for every slot."""
-        made = json.loads(run([str(self.loader), "load", str(slots), path], self.env).stdout)
-        return {"seconds": made["load_s"] + made["copies_s"], "peak_mb": made["peak_rss_mb"]}
+        body = json.loads(run([str(self.loader), "load", str(slots), path], self.env).stdout)
+        return {"seconds": body["load_s"] + body["copies_s"], "peak_mb": body["peak_rss_mb"]}
 
 
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:

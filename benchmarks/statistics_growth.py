@@ -46,17 +46,17 @@ def measure(text: Path, memory: str, model: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "ngramspec", "build-cache", str(text), "-o", output]
         command += ["--model", model, "--memory", memory, "--jobs", "2", "--json", "--no-progress"]
         ran = run(command)
-    made = json.loads(ran.stdout)
+    report = json.loads(ran.stdout)
     return {
         "megabytes": text.stat().st_size / 1e6,
         "memory": memory,
         "seconds": ran.seconds,
         "peak_mb": ran.peak_mb,
-        "tokens": made["totals"]["tokens"],
-        "ngrams": made["header"]["num_ngrams"],
-        "file_mb": made["file_bytes"] / 1e6,
-        "runs": made["num_runs"],
-        "tokenising_share": made["seconds"]["tokenising_share"],
+        "tokens": report["totals"]["tokens"],
+        "ngrams": report["header"]["num_ngrams"],
+        "file_mb": report["file_bytes"] / 1e6,
+        "runs": report["num_runs"],
+        "tokenising_share": report["seconds"]["tokenising_share"],
     }
 
 

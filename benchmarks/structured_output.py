@@ -227,8 +227,8 @@ def contenders(model: LlamaModel) -> Iterator[Contender]:
     ):
 
         def opened(schema: Any, convert: Convert = convert, kind: Any = kind) -> Matcher:
-            made: Matcher = kind(model, convert(schema))
-            return made
+            matcher: Matcher = kind(model, convert(schema))
+            return matcher
 
         yield Contender(name, opened, convert)
     try:
@@ -296,13 +296,13 @@ def judge(contender: Contender, cases: Sequence[Case], model: LlamaModel) -> Tal
             tally.chars.append(len(grammar))
             with suppress(InputError):  # nested too deeply
                 tally.elements.append(read_grammar(grammar, lambda text: -1).num_elements)
-        for texts, wanted in ((case.good, True), (case.bad, False)):
+        for texts, good in ((case.good, True), (case.bad, False)):
             for text in texts:
                 got = fits(contender, case.schema, tokens_of(model, text))
-                if got != wanted:
-                    words = "refuses" if wanted else "allows"
+                if got != good:
+                    words = "refuses" if good else "allows"
                     tally.failures.append(f"{case.name}: {words} {text:.90}")
-                elif wanted:
+                elif good:
                     tally.allowed.add((case.name, text))
                 else:
                     tally.refused += 1
@@ -344,10 +344,10 @@ def generate(cases: Sequence[Case], model: Path, rounds: int) -> dict[str, float
                 for name in spent:
                     grammar = converters[name](case.schema) if name in converters else ""
                     started = time.process_time()
-                    made = llm.generate(
+                    generation = llm.generate(
                         "{", max_tokens=60, grammar=grammar, temperature=1.0, seed=number
                     )
-                    count = max(1, len(made.token_ids))
+                    count = max(1, len(generation.token_ids))
                     spent[name].append((time.process_time() - started) / count)
     return {name: statistics.median(values) for name, values in spent.items()}
 
@@ -366,14 +366,14 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5, help="over the texts, for times")
     parser.add_argument("--rounds", type=int, default=5, help="of generation; 0 for none")
     parser.add_argument("--failures", action="store_true", help="name what went wrong")
-    given = parser.parse_args()
+    options = parser.parse_args()
     cases = [Case(**case) for case in json.loads(SCHEMAS.read_text("utf-8"))]
     good, bad = (sum(len(getattr(case, kind)) for case in cases) for kind in ("good", "bad"))
-    model = LlamaModel(given.model, vocab_only=True)
+    model = LlamaModel(options.model, vocab_only=True)
     present = list(contenders(model))
     tallies = {each.name: judge(each, cases, model) for each in present}
     everywhere = set.intersection(*(tally.allowed for tally in tallies.values()))
-    for _ in range(given.passes):
+    for _ in range(options.passes):
         for contender in present:
             for case in cases:
                 for text in case.good:
@@ -396,7 +396,7 @@ def main() -> None:
             for name, tally in tallies.items()
         ],
     )
-    if given.failures:
+    if options.failures:
         for name, tally in tallies.items():
             print(*(f"{name}: {failure}" for failure in tally.failures), sep="\n")
         print()
@@ -409,10 +409,10 @@ def main() -> None:
         ],
     )
     model.close()
-    if given.rounds:
+    if options.rounds:
         names = {name for name, _ in everywhere}
         shared = [case for case in cases if case.name in names and readable(case.schema)]
-        seconds = generate(shared, given.model, given.rounds)
+        seconds = generate(shared, options.model, options.rounds)
         base = seconds["no grammar"]
         rows = [(n, f"{s * 1e6:,.0f}", f"{(s - base) * 1e6:+,.0f}") for n, s in seconds.items()]
         show(("generation", "us per token", "beyond none"), rows)

@@ -41,5 +41,5 @@ def recorded_rows(rows: int, size: int) -> Tokens:
 def requests_of(name: str) -> list[RecordedRequest]:
     """Return the requests of a set, whole, in their recorded order."""
     whole = Cut(max_prompt=0, max_output=0)
-    (made,) = load_traces([FOLDER / f"{name}.txt.xz"], cut=whole)
-    return list(made.requests)
+    (trace,) = load_traces([FOLDER / f"{name}.txt.xz"], cut=whole)
+    return list(trace.requests)

@@ -44,15 +44,15 @@ def load() -> tuple[Any, Any]:
 
 def ways(lookup: bool) -> dict[str, Call]:
     """Return the arguments of each way, fresh for each call."""
-    kept = NgramSpeculator("suffix")
+    lasting = NgramSpeculator("suffix")
     ours = {"custom_generate": ngramspec_generate}
-    made: dict[str, Call] = {"plain": dict}
+    calls: dict[str, Call] = {"plain": dict}
     if lookup:
-        made["prompt lookup"] = lambda: {"prompt_lookup_num_tokens": 10}
+        calls["prompt lookup"] = lambda: {"prompt_lookup_num_tokens": 10}
     # Costs of passes are known from the calls before; texts only where the object is the same.
-    made["suffix"] = lambda: {**ours, "drafter": NgramSpeculator("suffix", policy=kept.policy)}
-    made["suffix, kept"] = lambda: {**ours, "drafter": kept}
-    return made
+    calls["suffix"] = lambda: {**ours, "drafter": NgramSpeculator("suffix", policy=lasting.policy)}
+    calls["suffix, kept"] = lambda: {**ours, "drafter": lasting}
+    return calls
 
 
 def measure(
@@ -60,21 +60,21 @@ def measure(
 ) -> tuple[int, dict[str, list[float]], list[str]]:
     """Return the new tokens, seconds by way, and the ways whose text was another one."""
     times: dict[str, list[float]] = {way: [] for way in calls}
-    wanted, other = None, []
+    expected, other = None, []
     for turn in range(repeats + 1):  # the first warms up
         for way, call in calls.items():
             arguments = call()
             started = time.perf_counter()
             text = model.generate(**inputs, do_sample=False, **options, **arguments)
             seconds = time.perf_counter() - started
-            wanted = text if wanted is None else wanted
-            if not torch.equal(text, wanted):
+            expected = text if expected is None else expected
+            if not torch.equal(text, expected):
                 other.append(way)
             if turn:
                 times[way].append(seconds)
-    assert wanted is not None
-    said = wanted[:, inputs["input_ids"].shape[1] :]
-    return int((said != model.config.pad_token_id).sum()), times, other
+    assert expected is not None
+    ids = expected[:, inputs["input_ids"].shape[1] :]
+    return int((ids != model.config.pad_token_id).sum()), times, other
 
 
 def tokens_per_pass(model: Any, inputs: Any, tree: int | str, most: int, **options: Any) -> float:

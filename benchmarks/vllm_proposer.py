@@ -171,14 +171,14 @@ def measure(rows: int, context: int, steps: int, names: list[str]) -> list[Any]:
 
 def usable(names: list[str]) -> list[str]:
     """Leave out what cannot be made here, and say so."""
-    found = []
+    working = []
     for name in names:
         try:
             Running(name, [np.arange(64, dtype=np.int32)], 16, 64).step()
-            found.append(name)
+            working.append(name)
         except ImportError as error:
             print(f"left out: {name}: {error}", file=sys.stderr)
-    return found
+    return working
 
 
 def show(cells: list[Any], names: list[str]) -> None:
@@ -208,17 +208,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--only", default="", help="proposers whose names hold this")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    names = usable([name for name in KINDS if given.only in name])
+    options = parser.parse_args()
+    names = usable([name for name in KINDS if options.only in name])
     cells = [
         cell
-        for rows in map(int, given.batches.split(","))
-        for context in map(int, given.contexts.split(","))
-        for cell in measure(rows, context, given.steps, names)
+        for rows in map(int, options.batches.split(","))
+        for context in map(int, options.contexts.split(","))
+        for cell in measure(rows, context, options.steps, names)
     ]
     show(cells, names)
-    if given.json:
-        given.json.write_text(json.dumps(cells, indent=1) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(cells, indent=1) + "\n")
 
 
 if __name__ == "__main__":

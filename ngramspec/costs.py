@@ -45,11 +45,11 @@ class CostTable:
         Linear between known sizes; outside them, the nearest segment is extended. A table of one
         size is constant. Cost: O(known sizes).
         """
-        known = self.costs
-        if len(known) == 1:
-            return known[0][1]
-        after = next((i for i, (size, _) in enumerate(known) if size >= tokens), len(known) - 1)
-        (a, low), (b, high) = known[max(0, after - 1)], known[max(1, after)]
+        costs = self.costs
+        if len(costs) == 1:
+            return costs[0][1]
+        after = next((i for i, (size, _) in enumerate(costs) if size >= tokens), len(costs) - 1)
+        (a, low), (b, high) = costs[max(0, after - 1)], costs[max(1, after)]
         return max(low + (high - low) * (tokens - a) / (b - a), min(low, high) * 1e-3)
 
     def dense(self, tokens: int) -> list[float]:

@@ -145,9 +145,9 @@ class LLM:
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Refuse what __init__ does not know, with a hint; Python's own error has none."""
-        known = inspect.signature(cls.__init__).parameters
-        for name in sorted(options.keys() - known.keys()):
-            raise InputError(f"unknown option {name!r}; {_hint(name, list(known)[1:])}")
+        parameters = inspect.signature(cls.__init__).parameters
+        for name in sorted(options.keys() - parameters.keys()):
+            raise InputError(f"unknown option {name!r}; {_hint(name, list(parameters)[1:])}")
         return super().__new__(cls)
 
     def __init__(
@@ -324,10 +324,8 @@ class LLM:
             place, such as "tools[0]".
         """
         if isinstance(messages, str) or not _is_sequence(messages):
-            given = f"{messages!r:.80}"
-            raise ChatError(
-                f"messages must be a list of messages, or of lists, got {given}", "messages"
-            )
+            words = f"messages must be a list of messages, or of lists, got {messages!r:.80}"
+            raise ChatError(words, "messages")
         if _is_conversation(messages):
             return self._run_one(lambda: self._chat_request(messages, tools, options))
         return self._run_all(
@@ -360,8 +358,8 @@ class LLM:
                 raise InputError("tools are for a conversation, the prompt is none")
             else:
                 request = self._request(self._prompt_ids(prompt), options)
-            made = self.engine.submit(request, chunks.put)
-        stream = _hand_out(self, made, chunks)
+            generation = self.engine.submit(request, chunks.put)
+        stream = _hand_out(self, generation, chunks)
         next(stream)  # enters its try block: from here on, closing it ends the request
         return stream
 
@@ -399,33 +397,33 @@ class LLM:
 
     def _request(self, prompt_ids: npt.NDArray[np.int32], options: Mapping[str, Any]) -> Request:
         """Make a request from options that are fields of Request or Sampling."""
-        given = dict(options)
-        sampling = given.pop("sampling", Sampling())
+        fields = dict(options)
+        sampling = fields.pop("sampling", Sampling())
         if not isinstance(sampling, Sampling):
             raise InputError(f"sampling must be a Sampling, got {sampling!r:.80}")
-        own = {name: given.pop(name) for name in _SAMPLING & set(given)}
-        if (schema := given.pop("json_schema", None)) is not None:
+        own = {name: fields.pop(name) for name in _SAMPLING & set(fields)}
+        if (schema := fields.pop("json_schema", None)) is not None:
             if own.get("grammar") or sampling.grammar:
                 raise InputError("give either a grammar or a json_schema")
             own["grammar"] = schema_grammar(schema)
-        given["stop"] = _as_stops(given.get("stop"))
-        drafts = given.pop("speculation", True)
+        fields["stop"] = _as_stops(fields.get("stop"))
+        drafts = fields.pop("speculation", True)
         drafts = Speculation(enabled=drafts) if isinstance(drafts, bool) else drafts
         if not isinstance(drafts, Speculation):
             raise InputError(f"speculation must be a Speculation or a bool, got {drafts!r:.80}")
-        if "prediction" in given:
-            text = given.pop("prediction")
+        if "prediction" in fields:
+            text = fields.pop("prediction")
             plain = isinstance(text, str)
-            given["prediction_ids"] = (
+            fields["prediction_ids"] = (
                 self.model.tokenize(text, add_special=False)
                 if plain
                 else _as_ids(text, "prediction")
             )
-        known = _SAMPLING | _REQUEST | {"json_schema", "prediction"}
-        for name in sorted(set(given) - known):
-            raise InputError(f"unknown option {name!r}; {_hint(name, known)}")
+        names = _SAMPLING | _REQUEST | {"json_schema", "prediction"}
+        for name in sorted(set(fields) - names):
+            raise InputError(f"unknown option {name!r}; {_hint(name, names)}")
         sampling = dataclasses.replace(sampling, **own) if own else sampling
-        return Request(prompt_ids=prompt_ids, sampling=sampling, speculation=drafts, **given)
+        return Request(prompt_ids=prompt_ids, sampling=sampling, speculation=drafts, **fields)
 
     def _run_one(self, request: Callable[[], Request]) -> Generation:
         with self._use.begun():
@@ -451,22 +449,22 @@ class LLM:
             except InputError as error:
                 error.args = (f"{name}[{number}]: {error}",)  # whatever its type knows is kept
                 raise
-        made: list[Generation] = []
+        generations: list[Generation] = []
         pending: deque[Generation] = deque()
         try:
             for request in requests:
                 if len(pending) >= self.engine.num_slots + AHEAD:
                     pending.popleft().wait()
                 with self._use.begun():
-                    made.append(self.engine.submit(request))
-                pending.append(made[-1])
+                    generations.append(self.engine.submit(request))
+                pending.append(generations[-1])
             for generation in pending:
                 generation.wait()
         except BaseException:
-            for generation in made:
+            for generation in generations:
                 generation.cancel()
             raise
-        return made
+        return generations
 
 
 class _Use:
@@ -502,9 +500,9 @@ class _Use:
             return self._changed.wait_for(lambda: not self._count, seconds)
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
+def _hint(name: str, names: Iterable[str]) -> str:
     """Return a hint on the option that an unknown one may be, in other programs' words too."""
-    words = set(known)
+    words = set(names)
     if (same := _ELSEWHERE.get(name)) in words:
         return f"did you mean {same}?"
     if name in inspect.signature(LLM.__init__).parameters:
@@ -558,10 +556,10 @@ def _is_one(prompts: Any) -> bool:
     return bool(len(prompts)) and isinstance(prompts[0], (int, np.integer))
 
 
-def _is_sequence(given: Any) -> bool:
+def _is_sequence(messages: Any) -> bool:
     """Return whether this has numbered elements, of whatever type it is."""
-    numbered = hasattr(given, "__len__") and hasattr(given, "__getitem__")
-    return numbered and not isinstance(given, Mapping)
+    numbered = hasattr(messages, "__len__") and hasattr(messages, "__getitem__")
+    return numbered and not isinstance(messages, Mapping)
 
 
 def _is_conversation(messages: Any) -> bool:
@@ -580,11 +578,11 @@ def _as_stops(stop: Any) -> tuple[str, ...]:
 
 def _as_ids(prompt: Any, name: str) -> npt.NDArray[np.int32]:
     try:
-        made = np.asarray(prompt)
+        ids = np.asarray(prompt)
     except ValueError:  # lists of different lengths
-        made = np.empty(())
-    if made.ndim != 1 or (made.size and made.dtype.kind not in "iu"):
+        ids = np.empty(())
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise InputError(f"{name} must be a text or a sequence of token ids, got {prompt!r:.80}")
-    if made.size and (int(made.min()) < 0 or int(made.max()) >= 1 << 31):
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= 1 << 31):
         raise InputError(f"token ids of {name} must be in 0..2147483647")
-    return made.astype(np.int32)
+    return ids.astype(np.int32)

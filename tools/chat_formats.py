@@ -84,12 +84,12 @@ def main() -> int:
     wrong = 0
     for path in sorted(Path(folders[0]).glob("*.jinja")):
         format = chat_format(path.read_text(encoding="utf-8"), "", parses_reasoning=True)
-        found = (format.calls.name, format.reasoning.open if format.reasons else "")
+        actual = (format.calls.name, format.reasoning.open if format.reasons else "")
         start = max(filter(path.name.startswith, EXPECTED), key=len, default="")
-        is_wrong = bool(options) and EXPECTED.get(start, found) != found
+        is_wrong = bool(options) and EXPECTED.get(start, actual) != actual
         wrong += is_wrong
         note = f"  expected {EXPECTED[start]}" if is_wrong else ""
-        print(f"{path.stem:50} {found[0]:50} {found[1]}{note}")
+        print(f"{path.stem:50} {actual[0]:50} {actual[1]}{note}")
     return 1 if wrong else 0
 
 

@@ -46,18 +46,18 @@ def main() -> int:
     parser.add_argument("--only", default="", help="templates whose name holds this")
     parser.add_argument("--show", action="store_true", help="print how prompts differ")
     parser.add_argument("--record", action="store_true", help=f"write {RECORDED.name}")
-    given = parser.parse_args()
+    options = parser.parse_args()
     templates = dict(TEMPLATES)
-    if given.templates:
-        paths = sorted(given.templates.glob("*.jinja"))
+    if options.templates:
+        paths = sorted(options.templates.glob("*.jinja"))
         templates = {path.stem: path.read_text("utf-8") for path in paths}
-    templates = {name: text for name, text in templates.items() if given.only in name}
-    answers = {name: peer_answers(given.llama_server, text) for name, text in templates.items()}
-    if given.record:
+    templates = {name: text for name, text in templates.items() if options.only in name}
+    answers = {name: peer_answers(options.llama_server, text) for name, text in templates.items()}
+    if options.record:
         text = json.dumps(answers, ensure_ascii=False, indent=0, sort_keys=True)
         RECORDED.write_bytes(gzip.compress(text.encode(), mtime=0))
     with LlamaModel(embedded_model(), vocab_only=True) as model:
-        return int(compare(templates, answers, model, given.show))
+        return int(compare(templates, answers, model, options.show))
 
 
 def compare(
@@ -115,14 +115,14 @@ def peer_answers(program: str, template: str) -> dict[str, Any]:
         ):
             try:
                 _wait(process, client)
-                made = {
+                prompts = {
                     name: client.post("/apply-template", json=body).json().get("prompt")
                     for name, body in CONVERSATIONS.items()
                 }
                 caps = client.get("/props").json()["chat_template_caps"]
             finally:
                 process.terminate()
-    return {"caps": caps, "answers": made}
+    return {"caps": caps, "answers": prompts}
 
 
 def _wait(process: subprocess.Popen[bytes], client: httpx.Client) -> None:

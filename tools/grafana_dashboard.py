@@ -260,10 +260,10 @@ ROWS = (
 
 def placed() -> list[Json]:
     """Return all panels with ids and places, each row's under its title."""
-    made: list[Json] = []
+    board: list[Json] = []
     y = 0
     for title, panels in ROWS:
-        made.append({"type": "row", "title": title, "collapsed": False, "panels": [],
+        board.append({"type": "row", "title": title, "collapsed": False, "panels": [],
                      "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1}})  # fmt: skip
         y, x, height = y + 1, 0, 0
         for each in panels():
@@ -272,9 +272,9 @@ def placed() -> list[Json]:
                 y, x = y + height, 0
             place.update(x=x, y=y)
             x, height = x + place["w"], place["h"]
-            made.append(each)
+            board.append(each)
         y += height
-    return [{"id": number, **each} for number, each in enumerate(made, 1)]
+    return [{"id": number, **each} for number, each in enumerate(board, 1)]
 
 
 def variables() -> list[Json]:

@@ -31,23 +31,23 @@ def rows(lines: Iterator[str]) -> Iterator[str]:
                 yield f"{' '.join(names)}\t{values}\t{variable}".rstrip()
             names, hint = _names(line.rstrip("\n"))
             values, variable = (2 if hint in TWO else 1) if hint else 0, ""
-        found = re.search(r"\(env: (\w+)\)", line)
-        if found:
-            variable = found[1]
+        match = re.search(r"\(env: (\w+)\)", line)
+        if match:
+            variable = match[1]
     if names:
         yield f"{' '.join(names)}\t{values}\t{variable}".rstrip()
 
 
 def _names(line: str) -> tuple[list[str], str]:
     """Return an option's names, and the hint at its value."""
-    made = []
-    while found := NAME.match(line):
-        made.append(found[1])
-        line = line[found.end() :]
-        if not found[2]:
+    names = []
+    while match := NAME.match(line):
+        names.append(match[1])
+        line = line[match.end() :]
+        if not match[2]:
             break
     hint = line[1:].partition("  ")[0] if re.match(r" \S", line) else ""
-    return made, hint.strip()
+    return names, hint.strip()
 
 
 if __name__ == "__main__":

@@ -139,9 +139,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
-    with open_benches((DRAFTERS[-1],)) as made:
+    with open_benches((DRAFTERS[-1],)) as base:
         # Text and times of one setting, the timed one.
-        benches = type(made)(made.model, made.modes, made.timed, made.timed)
+        benches = type(base)(base.model, base.modes, base.timed, base.timed)
         repeats = options.repeats
         results = [
             run_task(benches, task, repeats=repeats, first=number * repeats)

@@ -67,10 +67,10 @@ def collect(trace, weights: np.ndarray, rng: np.random.Generator) -> Rows:
                 parents = np.arange(-1, len(draft) - 1)
             path = path_of(draft, parents, rest)
             positions, after, tokens, _, _, x = source.considered(0)
-            known = np.isin(after, [-1, *path]) & (positions < min(len(rest), DEEPEST))
-            if known.any():
-                features.append(x[known])
-                labels.append(tokens[known] == rest[positions[known]])
+            judged = np.isin(after, [-1, *path]) & (positions < min(len(rest), DEEPEST))
+            if judged.any():
+                features.append(x[judged])
+                labels.append(tokens[judged] == rest[positions[judged]])
             accepted = min(len(path), length)
             drafter.accept(0, rest[: accepted + 1], accepted)
             at += accepted + 1

@@ -144,12 +144,12 @@ def main() -> None:
     for _ in range(2):  # what is considered depends on the claims
         sets: dict[tuple[str, str, str], list[Rows]] = {}
         for name, texts, one in targets:
-            for (kind, _), found in texts.items():
+            for (kind, _), group in texts.items():
                 for spec, tree in DRAFTS:
-                    rows, _ = collect(found, spec, TRAINED_ON, claims, tree=tree, model=one)
+                    rows, _ = collect(group, spec, TRAINED_ON, claims, tree=tree, model=one)
                     sets.setdefault((name, kind, spec), []).append(rows)
-        claims = fit([rows for found in sets.values() for rows in found])
-        print(f"{sum(len(c) for found in sets.values() for c, _ in found)} rows", file=sys.stderr)
+        claims = fit([rows for group in sets.values() for rows in group])
+        print(f"{sum(len(c) for group in sets.values() for c, _ in group)} rows", file=sys.stderr)
     if not options.leave_one_out:
         np.save(OUTPUT, claims)
         return
@@ -160,18 +160,18 @@ def main() -> None:
             others = fit(
                 [
                     rows
-                    for (its, text, _), found in sets.items()
+                    for (its, text, _), group in sets.items()
                     if its != name and text != kind
-                    for rows in found
+                    for rows in group
                 ]
             )
             for spec, tree in DRAFTS:
                 cells = [
-                    f"{np.mean([loss(rows, known) for rows in sets[name, kind, spec]]):.4f}"
-                    for known in (others, claims)
+                    f"{np.mean([loss(rows, fitted) for rows in sets[name, kind, spec]]):.4f}"
+                    for fitted in (others, claims)
                 ] + [
-                    f"{speed_up(texts, kind, spec, TRAINED_ON, known, tree=tree, model=one):.3f}"
-                    for known in (others, claims)
+                    f"{speed_up(texts, kind, spec, TRAINED_ON, fitted, tree=tree, model=one):.3f}"
+                    for fitted in (others, claims)
                 ]
                 drafts = f"{spec} {'tree' if tree else 'chain'}"
                 print(f"| {name} | {kind} | {drafts} | {' | '.join(cells)} |", flush=True)
@@ -189,9 +189,9 @@ def speed_up(
 ) -> float:
     """Return the modelled speed-up on the texts of a kind."""
     tokens, cost = 0, 0.0
-    for (its, _), found in texts.items():
+    for (its, _), group in texts.items():
         if its == kind:
-            _, counts = collect(found, spec, costs, claims, tree=tree, model=model)
+            _, counts = collect(group, spec, costs, claims, tree=tree, model=model)
             tokens, cost = tokens + counts.tokens, cost + counts.cost
     return tokens * costs.cost(1) / cost
 

@@ -51,8 +51,8 @@ Problems = dict[str, list[str]]
 
 def numbers(text: str) -> list[int]:
     """Return the numbers that a version begins with."""
-    found = re.match(r"\d+(\.\d+)*", text)
-    return [int(part) for part in found[0].split(".")] if found else []
+    match = re.match(r"\d+(\.\d+)*", text)
+    return [int(part) for part in match[0].split(".")] if match else []
 
 
 def problem_of(need: Need) -> str:
@@ -165,20 +165,20 @@ def attempt(kind: str, problems: Problems, check: Callable[[], str]) -> None:
     if problems[kind]:
         return
     try:
-        found = check()
+        problem = check()
     except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-    if found:
-        problems[kind].append(found)
+        problem = f"{type(error).__name__}: {error}"
+    if problem:
+        problems[kind].append(problem)
 
 
 def check(small: bool) -> Problems:
     """Return what is wrong, for each kind of target."""
     problems: Problems = {kind: [] for kind in KINDS}
     for need in NEEDS:
-        if found := problem_of(need):
+        if problem := problem_of(need):
             for kind in need.kinds:
-                problems[kind].append(found)
+                problems[kind].append(problem)
     for kind in KINDS:
         attempt(kind, problems, check_package)
         attempt(kind, problems, check_texts)
@@ -201,9 +201,9 @@ def main() -> None:
         import json
 
         options.json.write_text(json.dumps(problems, indent=1) + "\n", "utf-8")
-    for kind, found in problems.items():
+    for kind, reasons in problems.items():
         scripts = ", ".join(f"{name}.py" for name in SCRIPTS[kind])
-        print(f"{scripts}: {'ready' if not found else '; '.join(found)}")
+        print(f"{scripts}: {'ready' if not reasons else '; '.join(reasons)}")
     if all(problems.values()):
         raise SystemExit(1)
 

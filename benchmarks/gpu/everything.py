@@ -176,12 +176,12 @@ def check(options: argparse.Namespace, log: TextIO) -> tuple[int | None, dict[st
     status = run([*command, *(["--small"] if options.small else [])], CHECK_SECONDS, log)
     show(options.folder / "log.txt", at)
     try:
-        found: dict[str, list[str]] = json.loads(path.read_text("utf-8"))
+        problems: dict[str, list[str]] = json.loads(path.read_text("utf-8"))
         path.unlink()
     except (OSError, ValueError):
         say(log, f"check_machine.py says nothing of the machine, its status is {status}")
-        found = {}
-    return status, found
+        problems = {}
+    return status, problems
 
 
 def run_all(
@@ -189,7 +189,7 @@ def run_all(
 ) -> list[Ended]:
     """Run the steps that can run, within their shares of the time; return how each ended."""
     chosen = [step for step in STEPS if step.name in options.only]
-    made = [
+    ended = [
         Ended(step.name, "not run: " + "; ".join(problems[step.kind]))
         for step in chosen
         if problems.get(step.kind)
@@ -199,17 +199,17 @@ def run_all(
         left = end - time.monotonic()
         step = waiting.pop(0)
         if left <= 0:
-            made.append(Ended(step.name, "not run: no time"))
+            ended.append(Ended(step.name, "not run: no time"))
             continue
         seconds = left * step.share / (step.share + sum(other.share for other in waiting))
-        made.append(run_step(step, seconds, end, options, log))
-        save(options, made)
-    return made
+        ended.append(run_step(step, seconds, end, options, log))
+        save(options, ended)
+    return ended
 
 
-def save(options: argparse.Namespace, made: Sequence[Ended]) -> None:
+def save(options: argparse.Namespace, ended: Sequence[Ended]) -> None:
     """Write how the steps ended."""
-    body = {"minutes": options.minutes, "steps": [asdict(one) for one in made]}
+    body = {"minutes": options.minutes, "steps": [asdict(one) for one in ended]}
     path = options.folder / "everything.json"
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
@@ -244,13 +244,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status, problems = check(options, log)
         if options.check:
             raise SystemExit(0 if status == 0 else 1)
-        made = run_all(options, problems, end, log)
-        save(options, made)
-        for one in made:
+        ended = run_all(options, problems, end, log)
+        save(options, ended)
+        for one in ended:
             say(log, f"{one.name}: {one.state}")
-        if left := [one.name for one in made if not one.complete]:
+        if left := [one.name for one in ended if not one.complete]:
             say(log, f"left: python benchmarks/gpu/everything.py FOLDER --only {' '.join(left)}")
-    if not any(one.status == 0 for one in made):
+    if not any(one.status == 0 for one in ended):
         raise SystemExit(1)
 
 

@@ -93,7 +93,7 @@ def replay(target: LlamaTarget, mode: Mode, policy: Any, texts: list[Text], most
     names = mode.names or None
     engine = Engine(traced, names, slots=slots, policy=policy, max_queue=len(texts))
     greedy = Sampling(temperature=0.0)
-    made = [
+    generations = [
         engine.submit(
             Request(
                 prompt_ids=text.ids[: text.num_prompt],
@@ -105,20 +105,20 @@ def replay(target: LlamaTarget, mode: Mode, policy: Any, texts: list[Text], most
         )
         for index, text in enumerate(texts)
     ]
-    last = made[-slots:]
-    found = Run()
+    last = generations[-slots:]
+    run = Run()
     while not any(one.finish_reason for one in last):
         decoding = all(slot.state == "decode" for slot in engine.slots())
         before, started = counters(engine), time.perf_counter()
         engine.step()
         seconds, after = time.perf_counter() - started, counters(engine)
         if decoding and before[-1] == after[-1]:
-            found.add(before, after, seconds)
+            run.add(before, after, seconds)
     engine.close()
-    errors = [one.error for one in made if one.error is not None]
+    errors = [one.error for one in generations if one.error is not None]
     if errors:
         raise errors[0]
-    return found
+    return run
 
 
 class Slots:
@@ -145,18 +145,18 @@ class Slots:
 
     def run(self, mode: Mode) -> Run:
         """Replay the texts."""
-        made = replay(self._target, mode, self._policies[mode], self._texts, self._max_draft)
-        say(f"{self.name}: {mode.name} {made.rate:.0f} tokens/s")
-        return made
+        run = replay(self._target, mode, self._policies[mode], self._texts, self._max_draft)
+        say(f"{self.name}: {mode.name} {run.rate:.0f} tokens/s")
+        return run
 
 
-def rows_of(made: Rounds[Mode, Run], modes: list[Mode], slots: int) -> list[Row]:
+def rows_of(rounds: Rounds[Mode, Run], modes: list[Mode], slots: int) -> list[Row]:
     """Return the figures of a number of slots, none before its first round."""
-    if not made.done:
+    if not rounds.done:
         return []
-    plain = made.of(modes[0])
-    found = [row_of(mode, made.of(mode), plain, slots) for mode in modes]
-    return [{**row, "warm_up_only": made.warm_up_only} for row in found]
+    plain = rounds.of(modes[0])
+    rows = [row_of(mode, rounds.of(mode), plain, slots) for mode in modes]
+    return [{**row, "warm_up_only": rounds.warm_up_only} for row in rows]
 
 
 def row_of(mode: Mode, runs: list[Run], plain: list[Run], slots: int) -> Row:
@@ -265,20 +265,20 @@ def settings_of(slots: int, options: argparse.Namespace) -> ContextSettings:
 
 
 def open_targets(
-    model: LlamaModel, options: argparse.Namespace, kept: ExitStack
+    model: LlamaModel, options: argparse.Namespace, stack: ExitStack
 ) -> list[LlamaTarget]:
     """Return a context for each number of slots; say which cannot be made, and why."""
-    made = []
+    targets = []
     for slots in options.slots:
         try:
             target = LlamaTarget(model, settings_of(slots, options))
         except BackendError as error:
             say(f"{slots} slots are left out: {error}")
             continue
-        made.append(kept.enter_context(target))
-    if not made:
+        targets.append(stack.enter_context(target))
+    if not targets:
         raise SystemExit("no number of slots fits: try fewer --slots or a shorter --prompt")
-    return made
+    return targets
 
 
 def texts_for(options: argparse.Namespace, slots: int) -> list[Text]:
@@ -331,15 +331,15 @@ def main() -> None:
         body: Row = {"what": "replay", "setup": setup}
         groups = []
         for target in open_targets(model, options, s):
-            known = [
+            own = [
                 Text(text.ids % model.vocab_size, text.num_prompt)
                 for text in texts[target.num_sequences]
             ]
-            groups.append(Slots(target, known, modes, options.max_draft))
+            groups.append(Slots(target, own, modes, options.max_draft))
 
-        def keep(made: Sequence[Rounds[Mode, Run]]) -> None:
-            body.update(state_of(made, options.rounds))
-            each = zip(made, groups, strict=True)
+        def keep(series: Sequence[Rounds[Mode, Run]]) -> None:
+            body.update(state_of(series, options.rounds))
+            each = zip(series, groups, strict=True)
             body["rows"] = [row for one, group in each for row in rows_of(one, modes, group.count)]
             if path:
                 save(body, path)

@@ -36,7 +36,7 @@ class TraceTarget:
         self._logits = np.empty((max_outputs, target.vocab_size), np.float32)
         self._logits.fill(0)  # not np.zeros: its pages would be made while steps are timed
         width = max(len(text) for own in texts for text in own)
-        self._said = np.zeros((len(texts), width + 1), np.int32)
+        self._table = np.zeros((len(texts), width + 1), np.int32)
         self._ones: tuple[Any, Any] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     def __getattr__(self, name: str) -> Any:
@@ -57,8 +57,8 @@ class TraceTarget:
         if len(self._computed) != count:
             raise BackendError(f"llama.cpp made {len(self._computed)} rows, expected {count}")
         self._logits[self._ones] = 0
-        wanted = self._said[where, np.minimum(after, self._said.shape[1] - 1)]
-        self._ones = (np.arange(count), wanted)
+        choices = self._table[where, np.minimum(after, self._table.shape[1] - 1)]
+        self._ones = (np.arange(count), choices)
         self._logits[self._ones] = 1
         rows.set(self._logits[:count])
 
@@ -66,5 +66,5 @@ class TraceTarget:
         text = next(self._waiting[sequence])
         if int(text[0]) != first:
             raise BackendError(f"sequence {sequence} begins with {first}, recorded: {text[0]}")
-        self._said[sequence] = 0
-        self._said[sequence, : len(text)] = text
+        self._table[sequence] = 0
+        self._table[sequence, : len(text)] = text

@@ -77,10 +77,10 @@ def why_not_by_parts(device: torch.device, dtype: torch.dtype) -> str:
 
     The functions that also return the sums are not among torch's documented ones.
     """
-    made = torch.Generator(device).manual_seed(1)
+    generator = torch.Generator(device).manual_seed(1)
 
     def noise(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=made, device=device, dtype=dtype)
+        return torch.randn(shape, generator=generator, device=device, dtype=dtype)
 
     heads, count, parts, size = 2, 5, 4, 64
     length = parts * PART
@@ -90,11 +90,11 @@ def why_not_by_parts(device: torch.device, dtype: torch.dtype) -> str:
     mask[..., PART + 7 :] = HIDDEN
     mask = mask.to(device)
     exact = queries.float() @ keys.float().transpose(2, 3) / size**0.5 + mask.float()
-    wanted = torch.softmax(exact, dim=-1) @ values.float()
+    expected = torch.softmax(exact, dim=-1) @ values.float()
     try:
-        found = look(queries, keys, values, mask, None, parts)
+        output = look(queries, keys, values, mask, None, parts)
     except (RuntimeError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
-    wrong = float((found.float() - wanted).norm() / wanted.norm())
+    wrong = float((output.float() - expected).norm() / expected.norm())
     limit = 1e-5 if dtype == torch.float32 else 1e-2
     return "" if wrong < limit else f"relative error {wrong:.1e}, at most {limit:.0e} expected"

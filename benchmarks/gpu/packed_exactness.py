@@ -31,24 +31,24 @@ Said = npt.NDArray[np.int32]
 
 def decode(passes: Passes, rows: int, context: int, tokens: int) -> Said:
     """Return the tokens that passes of one token choose, (rows, 1 + tokens); the first is given."""
-    said = np.zeros((rows, 1 + tokens), np.int32)
-    said[:, 0] = np.random.default_rng(1).integers(0, 1 << 10, rows)
+    texts = np.zeros((rows, 1 + tokens), np.int32)
+    texts[:, 0] = np.random.default_rng(1).integers(0, 1 << 10, rows)
     nothing, none = np.zeros((rows, 1), np.int32), np.zeros(rows, np.int32)
     for i in range(tokens):
-        passes.launch(said[:, i], np.full(rows, context + i, np.int32), nothing, none)
-        said[:, i + 1] = passes.wait()
-    return said
+        passes.launch(texts[:, i], np.full(rows, context + i, np.int32), nothing, none)
+        texts[:, i + 1] = passes.wait()
+    return texts
 
 
-def verify(passes: Passes, said: Said, context: int, length: int) -> tuple[int, int]:
+def verify(passes: Passes, texts: Said, context: int, length: int) -> tuple[int, int]:
     """Verify what was said as drafts of a length; return how many choices are equal, and of all."""
-    rows, equal, judged = len(said), 0, 0
+    rows, equal, judged = len(texts), 0, 0
     lengths = np.full(rows, length, np.int32)
-    for i in range(0, said.shape[1] - 1 - length, 1 + length):
+    for i in range(0, texts.shape[1] - 1 - length, 1 + length):
         at = np.full(rows, context + i, np.int32)
-        drafts = np.ascontiguousarray(said[:, i + 1 : i + 1 + max(1, length)])
-        passes.launch(said[:, i], at, drafts, lengths)
-        same = passes.wait().reshape(rows, -1) == said[:, i + 1 : i + 2 + length]
+        drafts = np.ascontiguousarray(texts[:, i + 1 : i + 1 + max(1, length)])
+        passes.launch(texts[:, i], at, drafts, lengths)
+        same = passes.wait().reshape(rows, -1) == texts[:, i + 1 : i + 2 + length]
         equal, judged = equal + int(same.sum()), judged + same.size
     return equal, judged
 
@@ -58,28 +58,28 @@ def measure(
 ) -> list[Row]:
     """Return the figures of a batch size; where no graph can be captured, those without."""
     passes.graphs, context = graphs, options.prompt
-    made: list[Row] = []
+    results: list[Row] = []
     try:
-        said = decode(passes, rows, context, options.tokens)
+        texts = decode(passes, rows, context, options.tokens)
         for length in (length for length in LENGTHS if length <= options.max_draft):
             if budget.left <= 0:
-                return made
-            equal, judged = verify(passes, said, context, length)
-            made.append({
+                return results
+            equal, judged = verify(passes, texts, context, length)
+            results.append({
                 "batch": rows, "draft": length, "graphs": passes.graphs, "equal": equal,
                 "choices": judged, "share": equal / judged,
             })  # fmt: skip
         if graphs and budget.left > 0:
             passes.graphs = False
-            equal, judged = verify(passes, said, context, 0)
-            made.append({
+            equal, judged = verify(passes, texts, context, 0)
+            results.append({
                 "batch": rows, "draft": 0, "graphs": False, "equal": equal, "choices": judged,
                 "share": equal / judged,
             })  # fmt: skip
             passes.graphs = True
     except CaptureError:
         return measure(passes, rows, options, budget, False)
-    return made
+    return results
 
 
 def table(rows: list[Row]) -> str:
@@ -95,11 +95,11 @@ def table(rows: list[Row]) -> str:
 
 def parse() -> argparse.Namespace:
     """Return the settled options."""
-    made = parser(__doc__ or "")
-    made.add_argument("--tokens", type=int, default=66, help="of each row (66)")
-    options = made.parse_args()
+    cli = parser(__doc__ or "")
+    cli.add_argument("--tokens", type=int, default=66, help="of each row (66)")
+    options = cli.parse_args()
     if options.tokens <= options.max_draft:
-        made.error(f"--tokens must be above --max-draft ({options.max_draft})")
+        cli.error(f"--tokens must be above --max-draft ({options.max_draft})")
     options.output = options.tokens  # room in the cache
     return options
 

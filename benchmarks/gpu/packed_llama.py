@@ -41,8 +41,8 @@ class Shape:
     @property
     def parameters(self) -> int:
         """Return the weights of the model."""
-        kept = self.kv_heads * self.head_size
-        layer = self.hidden * (2 * self.hidden + 2 * kept + 3 * self.intermediate + 2)
+        kv_width = self.kv_heads * self.head_size
+        layer = self.hidden * (2 * self.hidden + 2 * kv_width + 3 * self.intermediate + 2)
         return self.layers * layer + 2 * self.vocab * self.hidden + self.hidden
 
     def cache_bytes(self, rows: int, length: int, dtype: torch.dtype) -> int:
@@ -79,8 +79,8 @@ class Cache:
 
     def fill_with_noise(self, seed: int = 1) -> None:
         """Let every place hold random numbers: zeros are computed faster than what texts leave."""
-        made = torch.Generator(self._data.device).manual_seed(seed)
-        self._data.normal_(generator=made)
+        generator = torch.Generator(self._data.device).manual_seed(seed)
+        self._data.normal_(generator=generator)
 
     def write(self, layer: int, where: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store tokens; where: int64, shape (t,), row * length + position."""
@@ -207,7 +207,7 @@ def random_model(shape: Shape, device: Any, dtype: Any, seed: int = 1) -> LlamaF
 
 def forward(model: Any, ids: Tensor, positions: Tensor, packing: Packing, keep: int) -> Tensor:
     """Return the logits of the last `keep` tokens (0 = all) of a packed input, (t, vocab)."""
-    made = model(
+    output = model(
         input_ids=ids[None],
         position_ids=positions[None],
         attention_mask=packing.mask,  # of 4 dimensions: taken as it is
@@ -215,5 +215,5 @@ def forward(model: Any, ids: Tensor, positions: Tensor, packing: Packing, keep: 
         logits_to_keep=keep,
         packing=packing,
     )
-    logits: Tensor = made.logits[0]
+    logits: Tensor = output.logits[0]
     return logits

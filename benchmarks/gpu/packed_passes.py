@@ -124,7 +124,7 @@ class Passes:
         self._staged_np = self._staged.numpy()
         self._inputs = torch.zeros(room, dtype=torch.int64, device=self.device)
         self._chosen = torch.zeros(most, dtype=torch.int64, pin_memory=self.on_cuda)
-        self._made: dict[Size, tuple[Any, torch.Tensor]] = {}  # graph and its output
+        self._captured: dict[Size, tuple[Any, torch.Tensor]] = {}  # graph and its output
         self._pool = torch.cuda.graph_pool_handle() if self.graphs else None
         self._log: list[_Logged] = []
         self._moved: list[tuple[Any, Any]] = []  # since the last pass
@@ -192,19 +192,19 @@ class Passes:
         self.staging_seconds += time.perf_counter() - started
         self.sizes[size] = self.sizes.get(size, 0) + 1
         staged = self._staged[: self._staged_tokens(size)]
-        if self.graphs and size not in self._made and size not in self.eager_sizes:
+        if self.graphs and size not in self._captured and size not in self.eager_sizes:
             self._capture(size, staged)
-        made = self._made.get(size) if self.graphs else None
+        captured = self._captured.get(size) if self.graphs else None
         begun = self._moment()
         self._inputs[: len(staged)].copy_(staged, non_blocking=True)
-        if made:
-            graph, chosen = made
+        if captured:
+            graph, chosen = captured
             graph.replay()
         else:
             chosen = self._compute(size)
         self._chosen[: size.tokens].copy_(chosen, non_blocking=True)
         ended, moved = self._moment(), self._moved
-        self._log.append(_Logged(begun, ended, self._followed, made is not None, moved))
+        self._log.append(_Logged(begun, ended, self._followed, captured is not None, moved))
         self._followed, self._moved = True, []
 
     def wait(self) -> npt.NDArray[np.int64]:
@@ -214,8 +214,8 @@ class Passes:
         """
         if self.on_cuda:
             self._log[-1].ended.synchronize()
-        found: npt.NDArray[np.int64] = self._chosen[: self._num_tokens].numpy()
-        return found
+        chosen: npt.NDArray[np.int64] = self._chosen[: self._num_tokens].numpy()
+        return chosen
 
     def move(self, rows: Int32, sources: Int32, targets: Int32) -> None:
         """Copy tokens of rows to other places of theirs, after a pass and before the next."""
@@ -227,7 +227,7 @@ class Passes:
     def timings(self) -> list[Timing]:
         """Return what the passes since the last call took, in their order."""
         self.synchronize()
-        found: list[Timing] = []
+        timings: list[Timing] = []
         before: Any = None
         for one in self._log:
             device = idle = None
@@ -236,11 +236,11 @@ class Passes:
                 device = _seconds(one.begun, one.ended)
                 if one.followed and before is not None:
                     idle = _seconds(before, one.begun) - moving
-            found.append(Timing(device, idle, moving))
+            timings.append(Timing(device, idle, moving))
             before = one.ended
         self._log.clear()
         self._moved.clear()
-        return found
+        return timings
 
     def packing(self, size: Size) -> Packing:
         """Return where the tokens of the pass that was launched last belong, of its size."""
@@ -279,11 +279,11 @@ class Passes:
             current.wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
-                made = compute()
+                output = compute()
         except BaseException:
             torch.cuda.set_stream(current)  # a failed capture can leave its own behind
             raise
-        return graph, made
+        return graph, output
 
     def synchronize(self) -> None:
         """Wait until the device has nothing to do."""
@@ -333,11 +333,11 @@ class Passes:
 
     def _parts(self, array: Any, size: Size) -> list[Any]:
         """Return views of ids, where, positions, unpadded, padded, queries' positions and bits."""
-        found, start = [], 0
+        parts, start = [], 0
         for count in (*[size.tokens] * 4, *[self._cache.rows * size.longest] * 3):
-            found.append(array[start : start + count])
+            parts.append(array[start : start + count])
             start += count
-        return found
+        return parts
 
     def _staged_tokens(self, size: Size) -> int:
         return 4 * size.tokens + 3 * self._cache.rows * size.longest
@@ -361,7 +361,7 @@ class Passes:
         self.synchronize()
         self._inputs[: len(staged)].copy_(staged)
         try:
-            self._made[size] = self.capture(lambda: self._compute(size))
+            self._captured[size] = self.capture(lambda: self._compute(size))
         except RuntimeError as error:
             self._give_up(size, error)
         finally:
@@ -378,7 +378,7 @@ class Passes:
             say(f"no memory for a graph of {size}: these passes run without: {why}")
             return
         self.graphs, self.graph_error = False, why
-        self._made.clear()
+        self._captured.clear()
         raise CaptureError(f"no graph could be captured, passes are without now: {why}") from error
 
     def _moment(self) -> Any:
@@ -402,10 +402,10 @@ class _Logged(NamedTuple):
 
 def _causes(error: BaseException) -> list[BaseException]:
     """Return an error and those during which it came up, the first of them last."""
-    found = [error]
-    while (before := found[-1].__cause__ or found[-1].__context__) is not None:
-        found.append(before)
-    return found
+    causes = [error]
+    while (before := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(before)
+    return causes
 
 
 def _seconds(begun: Any, ended: Any) -> float:

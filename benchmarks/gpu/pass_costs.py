@@ -111,12 +111,12 @@ def attention_of(passes: Passes, size: Size, model: Any) -> Any:
 
 def rows_of(costs: Costs, rows: int, attention: dict[int, float | None]) -> list[Row]:
     """Return the medians by draft length, without the first round."""
-    made: list[Row] = []
+    results: list[Row] = []
     for length, seconds in costs.seconds.items():
         device = costs.device.get(length, [])[1:]
         alone = attention.get(length)
         middle = statistics.median(device) if device else None
-        made.append({
+        results.append({
             "batch": rows,
             "draft": length,
             "tokens": rows * (1 + length),
@@ -126,9 +126,9 @@ def rows_of(costs: Costs, rows: int, attention: dict[int, float | None]) -> list
             "attention_share": alone / middle if alone and middle else None,
             "samples": len(seconds[1:]),
         })  # fmt: skip
-    for row in made:
-        row["relative"] = row["pass_ms"] / made[0]["pass_ms"]
-    return made
+    for row in results:
+        row["relative"] = row["pass_ms"] / results[0]["pass_ms"]
+    return results
 
 
 def table(rows: list[Row]) -> str:
@@ -164,19 +164,19 @@ def measure(
             for length in lengths:
                 if budget.left > 0:
                     costs.run(length)
-        made = {length: costs.attention(length, model) for length in lengths if budget.left > 0}
+        attention = {n: costs.attention(n, model) for n in lengths if budget.left > 0}
     except CaptureError:
         return measure(passes, rows, options, budget, model)
-    return rows_of(costs, rows, made)
+    return rows_of(costs, rows, attention)
 
 
 def parse() -> argparse.Namespace:
     """Return the settled options."""
-    made = parser(__doc__ or "")
-    made.add_argument("--repeats", type=int, default=20, help="passes of each length (20)")
-    options = made.parse_args()
+    cli = parser(__doc__ or "")
+    cli.add_argument("--repeats", type=int, default=20, help="passes of each length (20)")
+    options = cli.parse_args()
     if options.repeats < 1:
-        made.error("--repeats must be 1 or more")
+        cli.error("--repeats must be 1 or more")
     return options
 
 

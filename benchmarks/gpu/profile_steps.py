@@ -93,13 +93,13 @@ def timeline(batch: Batch, mode: Mode, options: argparse.Namespace) -> None:
     activities = [ProfilerActivity.CPU]
     if batch.passes.on_cuda:
         activities.append(ProfilerActivity.CUDA)
-    made = profile(activities=activities)
+    profiler = profile(activities=activities)
     replay = Replay(batch.passes, batch.texts, batch.rows, options.max_draft, marker())
     steps = options.steps or TRACED
-    run = replay.run(mode, batch.policies[mode], steps, ready=made.start)
+    run = replay.run(mode, batch.policies[mode], steps, ready=profiler.start)
     batch.passes.synchronize()
-    made.stop()
-    made.export_chrome_trace(str(options.trace))
+    profiler.stop()
+    profiler.export_chrome_trace(str(options.trace))
     print(f"{len(run.steps)} steps of {mode.name}, {batch.name}, in {options.trace}")
 
 
@@ -113,27 +113,27 @@ def marker() -> Callable[[str], AbstractContextManager[Any]]:
     return mark
 
 
-def rows_of(made: Rounds[Mode, Run], modes: Sequence[Mode], batch: int) -> list[Row]:
+def rows_of(rounds: Rounds[Mode, Run], modes: Sequence[Mode], batch: int) -> list[Row]:
     """Return the figures of a batch size, none before its first round."""
-    if not made.done:
+    if not rounds.done:
         return []
-    found = [figures(mode, batch, made.of(mode)) for mode in modes]
-    return [{**row, "warm_up_only": made.warm_up_only} for row in found]
+    rows = [figures(mode, batch, rounds.of(mode)) for mode in modes]
+    return [{**row, "warm_up_only": rounds.warm_up_only} for row in rows]
 
 
 def parse() -> argparse.Namespace:
     """Return the settled options."""
-    made = replay_parser(__doc__ or "")
-    made.add_argument("--modes", nargs="+", default=list(DEFAULT[1:3]), help="DRAFTER:POLICY")
-    made.add_argument("--steps", type=int, help=f"at most so many per run (all; --trace: {TRACED})")
-    made.add_argument(
+    cli = replay_parser(__doc__ or "")
+    cli.add_argument("--modes", nargs="+", default=list(DEFAULT[1:3]), help="DRAFTER:POLICY")
+    cli.add_argument("--steps", type=int, help=f"at most so many per run (all; --trace: {TRACED})")
+    cli.add_argument(
         "--trace", type=Path, help="FILE.json.gz: the first mode with drafts, smallest batch"
     )
-    options = made.parse_args()
+    options = cli.parse_args()
     if options.trace and not options.trace.name.endswith(".json.gz"):
-        made.error(f"--trace must end with .json.gz, got {options.trace}")
+        cli.error(f"--trace must end with .json.gz, got {options.trace}")
     if options.steps is not None and options.steps < 1:
-        made.error("--steps must be 1 or more")
+        cli.error("--steps must be 1 or more")
     return options
 
 
@@ -153,10 +153,10 @@ def main() -> None:
     most = options.steps or 1 << 30
     batches = [Batch(model, options, rows, texts[rows], modes, most) for rows in options.batch]
 
-    def keep(made: Sequence[Rounds[Mode, Run]]) -> None:
-        body.update(state_of(made, options.rounds))
+    def keep(series: Sequence[Rounds[Mode, Run]]) -> None:
+        body.update(state_of(series, options.rounds))
         body["passes"] = {str(batch.rows): facts_of(batch.passes) for batch in batches}
-        each = zip(made, batches, strict=True)
+        each = zip(series, batches, strict=True)
         body["rows"] = [row for one, batch in each for row in rows_of(one, modes, batch.rows)]
         if path:
             save(body, path)

@@ -56,9 +56,9 @@ class Batch:
 
     def run(self, mode: Mode) -> Run:
         """Replay the texts."""
-        made = self.replay.run(mode, self.policies[mode], self._max_steps)
-        say(f"{self.name}: {mode.name} {made.rate:.0f} tokens/s")
-        return made
+        run = self.replay.run(mode, self.policies[mode], self._max_steps)
+        say(f"{self.name}: {mode.name} {run.rate:.0f} tokens/s")
+        return run
 
 
 def facts_of(passes: Passes) -> dict[str, Any]:

@@ -108,19 +108,19 @@ class Replay:
             self._take(row, next(waiting), drafter, policy)
         self._passes.timings()  # those of others
         ready()
-        made = Run()
-        while len(made.steps) < max_steps:
-            self._step(drafter, policy, made)
+        run = Run()
+        while len(run.steps) < max_steps:
+            self._step(drafter, policy, run)
             for row in np.flatnonzero(self._lengths >= self._ends).tolist():
                 if drafter is not None:
                     drafter.end(row)
                 text = next(waiting, None)
                 if text is None:
-                    made.passes = self._passes.timings()
-                    return made
+                    run.passes = self._passes.timings()
+                    return run
                 self._take(row, text, drafter, policy)
-        made.passes = self._passes.timings()
-        return made
+        run.passes = self._passes.timings()
+        return run
 
     def _take(self, row: int, text: Text, drafter: Any, policy: Any) -> None:
         """Begin a text: its prompt gives the first token of the output."""
@@ -133,7 +133,7 @@ class Replay:
             drafter.accept(row, text.ids[prompt : prompt + 1], 0)
             policy.begin(row)
 
-    def _step(self, drafter: Any, policy: Any, made: Run) -> None:
+    def _step(self, drafter: Any, policy: Any, run: Run) -> None:
         """Draft, verify, accept."""
         mark, passes = self._mark, self._passes
         captured, staged = passes.capture_seconds, passes.staging_seconds
@@ -158,15 +158,15 @@ class Replay:
             with mark("accept"):
                 self._accept(drafter, policy, right, verified - drafted - captured)
         ended = time.perf_counter()
-        made.draft.append(drafted - started)
-        made.accept.append(ended - judged)
-        made.harness.append(judged - verified + passes.staging_seconds - staged)
-        made.steps.append(ended - started - captured)
-        made.seconds += made.steps[-1]
-        made.emitted += int(right.sum()) + len(right)
-        made.drafted += int(self._counts.sum())
-        made.accepted += int(right.sum())
-        made.row_steps += len(right)
+        run.draft.append(drafted - started)
+        run.accept.append(ended - judged)
+        run.harness.append(judged - verified + passes.staging_seconds - staged)
+        run.steps.append(ended - started - captured)
+        run.seconds += run.steps[-1]
+        run.emitted += int(right.sum()) + len(right)
+        run.drafted += int(self._counts.sum())
+        run.accepted += int(right.sum())
+        run.row_steps += len(right)
 
     def _propose(self, drafter: Any, policy: Any) -> None:
         """Draft for all rows, up to one token before the end of each text."""
@@ -204,8 +204,8 @@ class Replay:
         ):
             at = -1
             for node in range(count):
-                wanted = self._table[row, start + right[row]]
-                if self._parents[row, node] == at and self._drafts[row, node] == wanted:
+                token = self._table[row, start + right[row]]
+                if self._parents[row, node] == at and self._drafts[row, node] == token:
                     if node != right[row]:
                         moves.append((row, start + node, start + int(right[row])))
                     at, right[row] = node, right[row] + 1
@@ -222,8 +222,8 @@ class Replay:
         if self._follows.min() < 0:
             raise RuntimeError("the drafter lost a text")  # its figures would mean nothing
         if not policy.weighs:
-            for row, (drafted, kept) in enumerate(
+            for row, (drafted, accepted) in enumerate(
                 zip(self._counts.tolist(), right.tolist(), strict=True)
             ):
                 if drafted:
-                    policy.record(row, SOURCE, drafted, kept)
+                    policy.record(row, SOURCE, drafted, accepted)

@@ -41,14 +41,14 @@ class Mode:
 
     def longest(self, max_draft: int) -> int:
         """Return the longest draft of a policy that takes any."""
-        kind, _, given = self.policy.partition("-")
-        return min(int(given), max_draft) if kind == "fixed" else max_draft
+        kind, _, number = self.policy.partition("-")
+        return min(int(number), max_draft) if kind == "fixed" else max_draft
 
     @property
     def tree_width(self) -> int:
         """Return the most tokens of a draft at one depth, 0 = drafts are chains."""
-        kind, _, given = self.policy.partition("-")
-        return int(given) if kind == "tree" else 0
+        kind, _, number = self.policy.partition("-")
+        return int(number) if kind == "tree" else 0
 
     def make_policy(self, max_draft: int) -> Any:
         """Return a fresh policy for an engine or a drafter, None without drafts."""

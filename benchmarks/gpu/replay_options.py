@@ -40,31 +40,31 @@ SCALES = {
 
 def parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with the options of all."""
-    made = argparse.ArgumentParser(
+    cli = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--small", action="store_true", help="a few layers; always without a GPU")
-    made.add_argument("--batch", type=int, nargs="+", help="rows (1 8 32; small: 1 2 4)")
-    made.add_argument("--prompt", type=int, help="tokens of prompts, at most (2048; small: 96)")
-    made.add_argument("--max-draft", type=int, default=32, help="longest draft (32)")
-    made.add_argument("--eager", action="store_true", help="no CUDA graphs")
-    add_minutes(made)
-    made.add_argument("--seed", type=int, default=1, help="of the weights")
-    made.add_argument("--json", type=Path, help="where results go")
-    return made
+    cli.add_argument("--small", action="store_true", help="a few layers; always without a GPU")
+    cli.add_argument("--batch", type=int, nargs="+", help="rows (1 8 32; small: 1 2 4)")
+    cli.add_argument("--prompt", type=int, help="tokens of prompts, at most (2048; small: 96)")
+    cli.add_argument("--max-draft", type=int, default=32, help="longest draft (32)")
+    cli.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    add_minutes(cli)
+    cli.add_argument("--seed", type=int, default=1, help="of the weights")
+    cli.add_argument("--json", type=Path, help="where results go")
+    return cli
 
 
 def replay_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with those of the replays, too."""
-    made = parser(description)
-    made.add_argument("--sets", nargs="+", default=set_names(), help="recorded sets (all)")
-    made.add_argument("--requests", type=int, help="per batch size (12 or 3 per row; small: 4)")
-    made.add_argument("--output", type=int, help="first tokens of outputs (128; small: 32)")
-    made.add_argument("--rounds", type=int, help="runs of each mode after one to warm up (3)")
-    made.add_argument(
+    cli = parser(description)
+    cli.add_argument("--sets", nargs="+", default=set_names(), help="recorded sets (all)")
+    cli.add_argument("--requests", type=int, help="per batch size (12 or 3 per row; small: 4)")
+    cli.add_argument("--output", type=int, help="first tokens of outputs (128; small: 32)")
+    cli.add_argument("--rounds", type=int, help="runs of each mode after one to warm up (3)")
+    cli.add_argument(
         "--prompts", action="store_true", help="compute prompts, instead of noise in the cache"
     )
-    return made
+    return cli
 
 
 def settle(options: argparse.Namespace) -> None:
@@ -153,17 +153,17 @@ def those_that_fit(
 
     needs: Bytes of each. taken: Bytes that all of them need beside. free: Bytes that there are.
     """
-    kept = []
+    fitting = []
     for rows, need in zip(sizes, needs, strict=True):
         if taken + need <= free:
             taken += need
-            kept.append(rows)
+            fitting.append(rows)
             continue
         say(
             f"batch {rows} is left out: its cache takes {need / 1e9:.1f} GB, "
             f"all else {taken / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
         )
-    return kept
+    return fitting
 
 
 def describe(options: argparse.Namespace) -> dict[str, Any]:

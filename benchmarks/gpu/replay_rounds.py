@@ -84,7 +84,7 @@ class Rounds(Generic[Mode, Run]):
 
     def of(self, mode: Mode) -> list[Run]:
         """Return a mode's runs that count."""
-        return [found[mode] for found in self.counted]
+        return [runs[mode] for runs in self.counted]
 
     def stop(self, reason: str) -> None:
         """Do no more rounds, and say why."""
@@ -110,7 +110,7 @@ class Rounds(Generic[Mode, Run]):
             return self.group.run(mode)
 
         try:
-            found = run_in_turns(modes, 1, run, first=len(self.done))[0]
+            runs = run_in_turns(modes, 1, run, first=len(self.done))[0]
         except _TimeIsUp:
             self.stop("time is up in the middle of a round, which is left out")
         except again as error:
@@ -124,7 +124,7 @@ class Rounds(Generic[Mode, Run]):
         except never as error:
             self.stop(f"given up: {error}")
         else:
-            self.done.append(found)
+            self.done.append(runs)
             self._seconds = budget.now - started - (self.group.once - once)
 
 
@@ -158,22 +158,22 @@ def run_rounds(
     Returns:
         The rounds of each group.
     """
-    made: list[Rounds[Mode, Run]] = [Rounds(group) for group in groups]
+    series: list[Rounds[Mode, Run]] = [Rounds(group) for group in groups]
     while True:
-        waiting = [one for one in made if not one.stopped and len(one.done) <= rounds]
+        waiting = [one for one in series if not one.stopped and len(one.done) <= rounds]
         if not waiting:
-            return made
+            return series
         for one in waiting:
             one.next(modes, budget, again, never)
-            after(made)
+            after(series)
 
 
-def state_of(made: Sequence[Rounds[Any, Any]], rounds: int) -> dict[str, Any]:
+def state_of(series: Sequence[Rounds[Any, Any]], rounds: int) -> dict[str, Any]:
     """Return for the results which rounds are done, and why some are not."""
     return {
-        "complete": all(len(one.done) > rounds for one in made),
-        "rounds": {one.group.name: max(0, len(one.done) - 1) for one in made},
-        "stopped": {one.group.name: one.stopped for one in made if one.stopped},
+        "complete": all(len(one.done) > rounds for one in series),
+        "rounds": {one.group.name: max(0, len(one.done) - 1) for one in series},
+        "stopped": {one.group.name: one.stopped for one in series if one.stopped},
     }
 
 

@@ -36,13 +36,13 @@ def device_facts(device: Any) -> dict[str, Any]:
     """Return what torch says of a device."""
     import torch
 
-    found: dict[str, Any] = {"device": str(device), "cuda": torch.version.cuda}
+    properties: dict[str, Any] = {"device": str(device), "cuda": torch.version.cuda}
     if device.type == "cuda":
         about = torch.cuda.get_device_properties(device)
-        found["name"] = about.name
-        found["memory_gib"] = round(about.total_memory / 2**30, 1)
-        found["capability"] = f"{about.major}.{about.minor}"
-    return found
+        properties["name"] = about.name
+        properties["memory_gib"] = round(about.total_memory / 2**30, 1)
+        properties["capability"] = f"{about.major}.{about.minor}"
+    return properties
 
 
 def save(body: dict[str, Any], path: Path) -> None:
@@ -62,8 +62,8 @@ def _relative(arguments: list[str]) -> list[str]:
 
 def _commit() -> str:
     """Return the checkout's commit, or what a copy without git is told of it."""
-    given = os.environ.get("NGRAMSPEC_COMMIT", "")
-    return given or _output("git", "-C", str(ROOT), "describe", "--always", "--dirty")
+    commit = os.environ.get("NGRAMSPEC_COMMIT", "")
+    return commit or _output("git", "-C", str(ROOT), "describe", "--always", "--dirty")
 
 
 def _version(package: str) -> str:

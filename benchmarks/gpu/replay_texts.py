@@ -48,16 +48,16 @@ def load_texts(sets: Sequence[str], count: int, max_prompt: int, max_output: int
         raise InputError(f"no set {unknown[0]!r}; there are {', '.join(set_names())}")
     each = -(-count // len(sets))
     columns = [_of_set(name, each, max_prompt, max_output) for name in sets]
-    made = [text for row in zip(*columns, strict=False) for text in row][:count]
-    if len(made) < count:
+    texts = [text for row in zip(*columns, strict=False) for text in row][:count]
+    if len(texts) < count:
         raise InputError(f"{count} requests of {len(sets)} sets are more than they hold")
-    return made
+    return texts
 
 
 def _of_set(name: str, count: int, max_prompt: int, max_output: int) -> list[Text]:
     cut = Cut(0, max_prompt, max_output)
-    (made,) = load_traces([TRACES / f"{name}.txt.xz"], cut=cut)
-    long = (one for one in made.requests if len(one.output) >= min(16, max_output))
+    (trace,) = load_traces([TRACES / f"{name}.txt.xz"], cut=cut)
+    long = (one for one in trace.requests if len(one.output) >= min(16, max_output))
     return [
         Text(np.concatenate([one.prompt, one.output]), len(one.prompt))
         for one in islice(long, count)

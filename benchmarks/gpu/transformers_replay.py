@@ -89,21 +89,21 @@ def default_path(small: bool) -> Path | None:
     return None if small else RESULTS / "transformers_replay.json"
 
 
-def rows_of(made: Rounds[Mode, Run], modes: Sequence[Mode], batch: int) -> list[Row]:
+def rows_of(rounds: Rounds[Mode, Run], modes: Sequence[Mode], batch: int) -> list[Row]:
     """Return the figures of a batch size, none before its first round."""
-    if not made.done:
+    if not rounds.done:
         return []
-    plain = made.of(modes[0])
-    found = [row_of(mode, made.of(mode), plain, batch) for mode in modes]
-    return [{**row, "warm_up_only": made.warm_up_only} for row in found]
+    plain = rounds.of(modes[0])
+    rows = [row_of(mode, rounds.of(mode), plain, batch) for mode in modes]
+    return [{**row, "warm_up_only": rounds.warm_up_only} for row in rows]
 
 
 def parse() -> argparse.Namespace:
     """Return the options."""
-    made = replay_parser(__doc__ or "")
+    cli = replay_parser(__doc__ or "")
     modes = [*DEFAULT, "suffix:tree-8"]
-    made.add_argument("--modes", nargs="+", default=modes, help="DRAFTER:POLICY")
-    return made.parse_args()
+    cli.add_argument("--modes", nargs="+", default=modes, help="DRAFTER:POLICY")
+    return cli.parse_args()
 
 
 def main() -> None:
@@ -124,10 +124,10 @@ def main() -> None:
     batches = [Batch(model, options, rows, texts[rows], modes) for rows in options.batch]
     body: Row = {"what": "replay", "setup": setup}
 
-    def keep(made: Sequence[Rounds[Mode, Run]]) -> None:
-        body.update(state_of(made, options.rounds))
+    def keep(series: Sequence[Rounds[Mode, Run]]) -> None:
+        body.update(state_of(series, options.rounds))
         body["passes"] = {str(batch.rows): facts_of(batch.passes) for batch in batches}
-        each = zip(made, batches, strict=True)
+        each = zip(series, batches, strict=True)
         body["rows"] = [row for one, batch in each for row in rows_of(one, modes, batch.rows)]
         if path:
             save(body, path)

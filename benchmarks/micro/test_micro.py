@@ -138,10 +138,10 @@ def test_translation_of_a_step_of_4_tokens(benchmark: Any, size: int, step: str)
         text = Path(argparse.__file__).read_text()
         ids = model.tokenize(text)[-size - 4 :]  # the same end
         assert ids.size == size + 4
-        made, tail = both.translation(), ids[size:]
-        made.append(both.spell(ids[:size], True))
+        translation, tail = both.translation(), ids[size:]
+        translation.append(both.spell(ids[:size], True))
         if step == "there":
-            benchmark(lambda: made.preview(both.spell(tail, False)))
+            benchmark(lambda: translation.preview(both.spell(tail, False)))
         else:
             context, claims = ids[size - MOST_CONTEXT : size], [0.9] * 4
             assert benchmark(both.back, context, b"", tail.tolist(), claims)[0] == tail.tolist()

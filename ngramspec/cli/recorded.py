@@ -115,7 +115,7 @@ def load_recorded(
             tokenizer,
             cut,
             format=values["format"],
-            known=fingerprint,
+            fingerprint=fingerprint,
             problems=problems,
             keys=values["keys"],
             advance=advance,

@@ -39,19 +39,19 @@ def find_downloaded(
         InputError: The name has another form.
         NotDownloadedError: There is no such file.
     """
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise InputError(f"a model must be named as USER/MODEL or USER/MODEL:QUANT, got {name!r}")
-    user, model, quantisation = found.groups()
+    user, model, quantisation = match.groups()
     env = os.environ if env is None else env
     there = dict(_downloaded(user, model, env))
     chosen = _choose(there, file, quantisation)
     if chosen is None:
-        wanted = file or f"*{quantisation or USUAL[0]}*.gguf"
+        pattern = file or f"*{quantisation or USUAL[0]}*.gguf"
         listed = f"; there is {', '.join(sorted(there))}" if there else ""
         raise NotDownloadedError(
             f"{name} is not downloaded{listed}. Get it with: hf download {user}/{model} "
-            f"--include '{wanted}'"
+            f"--include '{pattern}'"
         )
     return there[chosen]
 
@@ -99,8 +99,8 @@ def _choose(there: Mapping[str, Path], file: str | None, quantisation: str | Non
     if file is not None:
         return file if file in there else None
     names = [name for name in sorted(there) if _is_model(name)]
-    for wanted in (quantisation,) if quantisation else USUAL:
-        pattern = re.compile(rf"{re.escape(wanted)}[.-]", re.IGNORECASE)
+    for quant in (quantisation,) if quantisation else USUAL:
+        pattern = re.compile(rf"{re.escape(quant)}[.-]", re.IGNORECASE)
         for name in names:
             if pattern.search(name):
                 return name

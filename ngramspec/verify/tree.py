@@ -87,16 +87,16 @@ def longest_path(parents: npt.ArrayLike, tokens: npt.ArrayLike, chosen: npt.Arra
     Cost: O(n). Source: SpecInfer (arXiv 2305.09781), algorithm 2, greedy.
     """
     above = _parents(parents)
-    said, wanted = _ids(tokens, "tokens"), _ids(chosen, "chosen")
-    if not len(said) == len(above) == len(wanted) - 1:
+    ids, choices = _ids(tokens, "tokens"), _ids(chosen, "chosen")
+    if not len(ids) == len(above) == len(choices) - 1:
         raise InputError(
             f"expected as many tokens as parents and one choice more, got {len(above)} parents, "
-            f"{len(said)} tokens and {len(wanted)} choices"
+            f"{len(ids)} tokens and {len(choices)} choices"
         )
     path: list[int] = []
     at = -1
-    for i, (parent, token) in enumerate(zip(above, said, strict=True)):
-        if parent == at and token == wanted[at + 1]:
+    for i, (parent, token) in enumerate(zip(above, ids, strict=True)):
+        if parent == at and token == choices[at + 1]:
             path.append(i)
             at = i
     return np.array(path, np.int32)
@@ -119,5 +119,5 @@ def _ids(values: npt.ArrayLike, name: str) -> list[int]:
         raise InputError(
             f"{name} must be whole numbers of shape (n,), got {array.dtype} of {array.shape}"
         )
-    found: list[Any] = array.tolist()
-    return found
+    ids: list[Any] = array.tolist()
+    return ids

@@ -20,12 +20,12 @@ END = 2
 class Row:
     """A text's token ids.
 
-    wanted: True on the tokens that bear a loss.
+    judged: True on the tokens that bear a loss.
     places: Where to look for the tokens of answers.
     """
 
     ids: list[int]
-    wanted: list[bool]
+    judged: list[bool]
     places: Found = field(default_factory=Found)
 
 
@@ -76,8 +76,8 @@ def encode_sample(sample: Sample, tokenizer: Tokenizer) -> Row:
         extend(f"{head}<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n", False)
         extend(f"{assistant}<|im_end|>", True)
     ids = [token for piece in pieces for token in piece.ids]
-    wanted = [piece.answer for piece in pieces for _ in piece.ids]
-    return Row(ids, wanted, find_places(pieces))
+    judged = [piece.answer for piece in pieces for _ in piece.ids]
+    return Row(ids, judged, find_places(pieces))
 
 
 def pad_batch(rows: list[Row], multiple: int = 32) -> Batch:
@@ -89,7 +89,7 @@ def pad_batch(rows: list[Row], multiple: int = 32) -> Batch:
     for index, row in enumerate(rows):
         ids = torch.tensor(row.ids)
         tokens[index, : len(ids) - 1] = ids[:-1]
-        labels = torch.where(torch.tensor(row.wanted), ids, IGNORED)
+        labels = torch.where(torch.tensor(row.judged), ids, IGNORED)
         targets[index, : len(ids) - 1] = labels[1:]
     kinds = [one.name for one in fields(Found)]
     looks = {kind: _looks([getattr(row.places, kind) for row in rows]) for kind in kinds}
@@ -102,10 +102,10 @@ def _looks(rows: list[Places]) -> Looks:
     positions = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
     places = torch.full((*positions.shape, several), -1)
     for n, row in enumerate(rows):
-        found = sorted(row.items())
-        positions[n, : len(found)] = torch.tensor([at for at, _ in found], dtype=torch.long)
-        filled = [[*seen, *[-1] * (several - len(seen))] for _, seen in found]
-        places[n, : len(found)] = torch.tensor(filled, dtype=torch.long).view(len(found), several)
+        items = sorted(row.items())
+        positions[n, : len(items)] = torch.tensor([at for at, _ in items], dtype=torch.long)
+        filled = [[*seen, *[-1] * (several - len(seen))] for _, seen in items]
+        places[n, : len(items)] = torch.tensor(filled, dtype=torch.long).view(len(items), several)
     return Looks(positions, places)
 
 

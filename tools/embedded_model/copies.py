@@ -37,7 +37,7 @@ class Found:
 
     copied: The places that hold the token, or begin the cell that is to be quoted or not. Where
         something is put in, the place is what it replaces, for its first token.
-    kept: The places that hold the token, without those of what is replaced; in what the request
+    same: The places that hold the token, without those of what is replaced; in what the request
         says to put in, too.
     put_in: For the first token of what is put in: its place in the request.
     ended: For what begins a cell of JSON: the place where the cell before it ended.
@@ -46,21 +46,21 @@ class Found:
         like that and is not changed: the conversation's first token.
     back: Where the copy goes on after a change: the end of what the request says to change.
     resumed: For the same: the place in the text that is copied.
-    said: For every token of what is put in as the request says it: its place there.
+    quoted: For every token of what is put in as the request says it: its place there.
     within: For the same: the end of what the request says to change.
     marked: In the request, for what comes after its own text that is to be changed: the end of what
         it says to change. For what comes after the same characters inside a name: the first token.
     """
 
     copied: Places = field(default_factory=dict)
-    kept: Places = field(default_factory=dict)
+    same: Places = field(default_factory=dict)
     put_in: Places = field(default_factory=dict)
     ended: Places = field(default_factory=dict)
     cell: Places = field(default_factory=dict)
     asked: Places = field(default_factory=dict)
     back: Places = field(default_factory=dict)
     resumed: Places = field(default_factory=dict)
-    said: Places = field(default_factory=dict)
+    quoted: Places = field(default_factory=dict)
     within: Places = field(default_factory=dict)
     marked: Places = field(default_factory=dict)
 
@@ -100,28 +100,28 @@ class Piece:
 
     def tokens(self, begin: int, end: int) -> list[int]:
         """Return the positions of the tokens that have any of these characters."""
-        found = enumerate(self.offsets, self.start)
-        return [at for at, (first, last) in found if first < end and begin < last]
+        spans = enumerate(self.offsets, self.start)
+        return [at for at, (first, last) in spans if first < end and begin < last]
 
 
 def find_places(pieces: Iterable[Piece]) -> Found:
     """Find the places for every answer of a conversation."""
-    found = Found()
+    spots = Found()
     earlier: list[Piece] = []
     quoted: list[Quoted] = []
     for piece in pieces:
         if piece.answer and TABLE in earlier[-1].text:
-            _add_cells(found, earlier[-1], piece)
+            _add_cells(spots, earlier[-1], piece)
         elif piece.answer:
             for other in earlier:
-                _add_copies(found, other, piece, quoted, request=other is earlier[-1])
+                _add_copies(spots, other, piece, quoted, request=other is earlier[-1])
             if THOUGHT in piece.text:
-                _add_copies(found, *_halves(piece), [])
+                _add_copies(spots, *_halves(piece), [])
         else:
             quoted = _quoted(piece)
-            _add_marks(found, piece, quoted)
+            _add_marks(spots, piece, quoted)
         earlier.append(piece)
-    return found
+    return spots
 
 
 def _halves(piece: Piece) -> tuple[Piece, Piece]:
@@ -135,16 +135,16 @@ def _halves(piece: Piece) -> tuple[Piece, Piece]:
 
 def _quoted(request: Piece) -> list[Quoted]:
     """Return what a request says in backquotes before its code, if tokens end with it."""
-    made = []
+    quoted = []
     for one in QUOTED.finditer(request.text.split(FENCE, 1)[0]):
         where = request.tokens(*one.span(1))
         begin, end = where[0] - request.start, where[-1] + 1 - request.start
         if (request.offsets[begin][0], request.offsets[end - 1][1]) == one.span(1):
-            made.append(Quoted(request.ids[begin:end], request.start + end))
-    return made
+            quoted.append(Quoted(request.ids[begin:end], request.start + end))
+    return quoted
 
 
-def _add_marks(found: Found, request: Piece, quoted: list[Quoted]) -> None:
+def _add_marks(spots: Found, request: Piece, quoted: list[Quoted]) -> None:
     """Add where a request has itself what it says in backquotes."""
     for one in quoted:
         for j in one.places(request.ids):
@@ -156,36 +156,36 @@ def _add_marks(found: Found, request: Piece, quoted: list[Quoted]) -> None:
                 PART_OF_NAME.match(request.text[at - 1]) and PART_OF_NAME.match(request.text[at])
                 for at in (first, last)
             )
-            found.marked[request.start + after] = [0 if inside else one.end]
+            spots.marked[request.start + after] = [0 if inside else one.end]
 
 
 def _add_copies(
-    found: Found, source: Piece, answer: Piece, quoted: list[Quoted], request: bool = False
+    spots: Found, source: Piece, answer: Piece, quoted: list[Quoted], request: bool = False
 ) -> None:
     """Add where an answer's tokens come from in one earlier text.
 
     A text that has less than half of the answer is left alone. Of the request a fifth is enough,
     and any share if it says what to change.
     """
-    said = answer.ids
-    copied = follow(source.ids, said)
-    equal = [j >= 0 and source.ids[j] == said[i] for i, j in enumerate(copied)]
+    ids = answer.ids
+    copied = follow(source.ids, ids)
+    equal = [j >= 0 and source.ids[j] == ids[i] for i, j in enumerate(copied)]
     least = 0.5 if not request else 0.2 if not quoted else 0.0
-    if sum(equal) < least * len(said):
+    if sum(equal) < least * len(ids):
         return
-    pairs = [(found.copied, i, j) for i, j in enumerate(copied) if j >= 0]
-    pairs += [(found.kept, i, j) for i, j in enumerate(copied) if equal[i]]
-    for i, j, more in _put_in(source.ids, said, equal) if request else ():
-        pairs.append((found.put_in, i, j))
-        pairs += [(found.copied, i + k, j + k) for k in range(1, more) if copied[i + k] < 0]
-        pairs += [(found.kept, i + k, j + k) for k in range(more)]
+    pairs = [(spots.copied, i, j) for i, j in enumerate(copied) if j >= 0]
+    pairs += [(spots.same, i, j) for i, j in enumerate(copied) if equal[i]]
+    for i, j, more in _put_in(source.ids, ids, equal) if request else ():
+        pairs.append((spots.put_in, i, j))
+        pairs += [(spots.copied, i + k, j + k) for k in range(1, more) if copied[i + k] < 0]
+        pairs += [(spots.same, i + k, j + k) for k in range(more)]
     for places, i, j in pairs:
         _add(places, answer.start + i - 1, source.start + j)
-    _add_changes(found, source, answer, quoted, copied, equal)
+    _add_changes(spots, source, answer, quoted, copied, equal)
 
 
 def _add_changes(
-    found: Found,
+    spots: Found,
     source: Piece,
     answer: Piece,
     quoted: list[Quoted],
@@ -203,8 +203,8 @@ def _add_changes(
         if not near:
             continue
         _, begin, old = min(near, key=lambda span: span[:2])
-        found.asked[before + i] = found.back[before + back] = [old.end]
-        found.resumed[before + back] = [source.start + copied[back]]
+        spots.asked[before + i] = spots.back[before + back] = [old.end]
+        spots.resumed[before + back] = [source.start + copied[back]]
         ends[begin] = old.end
         begun.add(old.ids[0])
         for start in (i - (j - begin), *range(i, i + 3)):
@@ -213,15 +213,15 @@ def _add_changes(
             )
             if new is not None and i < start + len(new.ids):  # else it is copied, and ends before
                 place = new.end - len(new.ids) - start
-                found.put_in[before + max(i, start)] = [place + max(i, start)]
+                spots.put_in[before + max(i, start)] = [place + max(i, start)]
                 for k in range(start, start + len(new.ids)):
-                    _add(found.kept, before + k, place + k)
-                    found.said[before + k] = [place + k]
-                    found.within[before + k] = [old.end]
+                    _add(spots.same, before + k, place + k)
+                    spots.quoted[before + k] = [place + k]
+                    spots.within[before + k] = [old.end]
                 break
     for i, (j, same) in enumerate(zip(copied, equal, strict=True)):
         if same and source.ids[j] in begun:
-            found.asked.setdefault(before + i, [ends.get(j, 0)])
+            spots.asked.setdefault(before + i, [ends.get(j, 0)])
 
 
 def _changes(copied: list[int], equal: list[bool]) -> Iterator[Change]:
@@ -238,7 +238,7 @@ def _changes(copied: list[int], equal: list[bool]) -> Iterator[Change]:
 
 def follow(source: Sequence[int], answer: Sequence[int]) -> list[int]:
     """Return for each token of an answer the index of its counterpart in the source, or -1."""
-    found = [-1] * len(answer)
+    followed = [-1] * len(answer)
     seeds = defaultdict(list)
     for j in range(len(source) - AGREE):
         seeds[tuple(source[j : j + AGREE + 1])].append(j)
@@ -254,18 +254,18 @@ def follow(source: Sequence[int], answer: Sequence[int]) -> list[int]:
         if j >= len(source):
             j = -1
             continue
-        found[i] = j
+        followed[i] = j
         more = left_out = 1
         if answer[i] != source[j]:
             more, left_out = _resume(source, answer, j, i)
         i, j = i + more, j + left_out if left_out >= 0 else -1
-    return found
+    return followed
 
 
-def _equal(source: Sequence[int], said: Sequence[int], j: int) -> int:
+def _equal(source: Sequence[int], ids: Sequence[int], j: int) -> int:
     """Return how many tokens of the source, from one on, are what is said."""
-    length, most = 0, min(len(source) - j, len(said))
-    while length < most and source[j + length] == said[length]:
+    length, most = 0, min(len(source) - j, len(ids))
+    while length < most and source[j + length] == ids[length]:
         length += 1
     return length
 
@@ -274,22 +274,22 @@ def _resume(source: Sequence[int], answer: Sequence[int], j: int, i: int) -> tup
     """Return how many tokens to pass over in answer and source, or (1, -1) where a copy ends."""
     for total in range(1, 2 * NEAR + 1):
         for more in range(max(0, total - NEAR), min(total, NEAR) + 1):
-            wanted, at = answer[i + more : i + more + AGREE], j + total - more
-            if len(wanted) == AGREE and wanted == source[at : at + AGREE]:
+            after, at = answer[i + more : i + more + AGREE], j + total - more
+            if len(after) == AGREE and after == source[at : at + AGREE]:
                 return more, total - more
     return 1, -1
 
 
-def _put_in(source: list[int], said: list[int], equal: list[bool]) -> Iterator[Run]:
+def _put_in(source: list[int], ids: list[int], equal: list[bool]) -> Iterator[Run]:
     """Find what was not copied in order elsewhere in the source."""
     i = 0
-    while i < len(said):
+    while i < len(ids):
         end = i
-        while end < len(said) and not equal[end]:
+        while end < len(ids) and not equal[end]:
             end += 1
         while i < end:
             # With what comes after it, which tells where a single token is from.
-            length, j = max((_equal(source, said[i : end + 1], j), j) for j in range(len(source)))
+            length, j = max((_equal(source, ids[i : end + 1], j), j) for j in range(len(source)))
             if length >= 2:
                 yield i, j, min(length, end - i)
             i += max(length, 1)
@@ -297,12 +297,12 @@ def _put_in(source: list[int], said: list[int], equal: list[bool]) -> Iterator[R
 
 
 def _add(places: Places, position: int, place: int) -> None:
-    known = places.setdefault(position, [])
-    if place not in known:
-        known.append(place)
+    listed = places.setdefault(position, [])
+    if place not in listed:
+        listed.append(place)
 
 
-def _add_cells(found: Found, table: Piece, answer: Piece) -> None:
+def _add_cells(spots: Found, table: Piece, answer: Piece) -> None:
     """Add the places of a table's cells in its JSON, and of the columns' names.
 
     A name may also be read from any earlier row of the JSON.
@@ -312,28 +312,28 @@ def _add_cells(found: Found, table: Piece, answer: Piece) -> None:
     before = names[-1][0][-1]
     at = 0
     for row in rows[1:]:
-        for (begin, end), known, header in zip(row, names, rows[0], strict=True):
+        for (begin, end), written, header in zip(row, names, rows[0], strict=True):
             name = table.text[slice(*header)]
             at = answer.text.index(f'"{name}": ', at) + 1
-            known.append(answer.tokens(at, at + len(name)))
-            for places in (found.copied, found.kept):
-                _add_equal(places, known[-1], known[:-1])
+            written.append(answer.tokens(at, at + len(name)))
+            for places in (spots.copied, spots.same):
+                _add_equal(places, written[-1], written[:-1])
             at += len(name) + len('": ')
             at += answer.text[at] == '"'
-            said, cell = answer.tokens(at, at + end - begin), table.tokens(begin, end)
-            for places in (found.copied, found.kept):
-                _add_equal(places, said, [cell])
-            _add(found.copied, said[0] - 2, cell[0])
-            found.cell.update({said[0] - 2: [cell[0]], said[0] - 1: [cell[0]]})
-            found.ended.update({said[0] - 2: [before], said[0] - 1: [before]})
-            before = said[-1]
+            positions, cell = answer.tokens(at, at + end - begin), table.tokens(begin, end)
+            for places in (spots.copied, spots.same):
+                _add_equal(places, positions, [cell])
+            _add(spots.copied, positions[0] - 2, cell[0])
+            spots.cell.update({positions[0] - 2: [cell[0]], positions[0] - 1: [cell[0]]})
+            spots.ended.update({positions[0] - 2: [before], positions[0] - 1: [before]})
+            before = positions[-1]
 
 
-def _add_equal(places: Places, said: list[int], sources: list[list[int]]) -> None:
+def _add_equal(places: Places, positions: list[int], sources: list[list[int]]) -> None:
     """Add places token by token where a source was cut into as many tokens."""
     for source in sources:
-        if len(source) == len(said):
-            for position, place in zip(said, source, strict=True):
+        if len(source) == len(positions):
+            for position, place in zip(positions, source, strict=True):
                 _add(places, position - 1, place)
 
 

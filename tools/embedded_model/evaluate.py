@@ -52,18 +52,18 @@ def answer(llm: LLM, sample: Sample) -> str:
     messages: list[dict[str, str]] = []
     for user, assistant in sample.turns:
         messages += [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
-    wanted = messages.pop()["content"]
-    limit = len(llm.model.tokenize(wanted)) + 40
+    expected = messages.pop()["content"]
+    limit = len(llm.model.tokenize(expected)) + 40
     return llm.chat(messages, temperature=0, max_tokens=limit).text
 
 
-def sensible(text: str, known: set[str]) -> bool:
+def sensible(text: str, vocabulary: set[str]) -> bool:
     """Say whether a text has words, nearly all of them known, and does not go round in circles."""
     words = [word.lower() for word in WORD.findall(text)][:-1]  # the last one may be cut
     runs = [tuple(words[i : i + REPEATED]) for i in range(len(words) - REPEATED + 1)]
     return (
         len(words) >= 10
-        and sum(word in known for word in words) >= KNOWN * len(words)
+        and sum(word in vocabulary for word in words) >= KNOWN * len(words)
         and len(set(runs)) == len(runs)
     )
 
@@ -75,12 +75,12 @@ def words_of(corpus: Corpus) -> set[str]:
 
 def go_on(llm: LLM, corpus: Corpus, count: int) -> tuple[Score, list[Miss]]:
     """Score greedy continuations of held-out prose."""
-    known = words_of(load_corpus("train"))
+    vocabulary = words_of(load_corpus("train"))
     score, misses = Score(PROSE), list[Miss]()
     for index, text in enumerate(corpus.prose[:count]):
         start = text[: len(text) // 3]
         got = llm.generate(start, temperature=0, max_tokens=PROSE_TOKENS).text
-        good = sensible(got, known)
+        good = sensible(got, vocabulary)
         score.add(good, float(good), PROSE_TOKENS)
         if not good:
             misses.append({"task": PROSE, "index": index, "wanted": start, "got": got})
@@ -98,11 +98,11 @@ def evaluate(path: str, count: int, longest: int, threads: int) -> tuple[list[Sc
         score = Score(task)
         for index in range(count):
             sample = maker.make(f"eval-{task}-{index}", task)
-            wanted, got = sample.turns[-1][1], answer(llm, sample)
-            similarity = SequenceMatcher(None, wanted, got, autojunk=False).ratio()
-            score.add(got == wanted, similarity, len(llm.model.tokenize(wanted)))
-            if got != wanted:
-                misses.append({"task": task, "index": index, "wanted": wanted, "got": got})
+            expected, got = sample.turns[-1][1], answer(llm, sample)
+            similarity = SequenceMatcher(None, expected, got, autojunk=False).ratio()
+            score.add(got == expected, similarity, len(llm.model.tokenize(expected)))
+            if got != expected:
+                misses.append({"task": task, "index": index, "wanted": expected, "got": got})
             bar.update()
         scores.append(score)
     bar.close()

@@ -72,8 +72,8 @@ class Attention(torch.autograd.Function):
         batch, heads, length, width = query.shape
         shared = batch * key.shape[1]
         query = query.reshape(shared, -1, length, width)
-        key, value = (given.reshape(shared, length, width) for given in (key, value))
-        mixed, kept = torch.empty_like(query), []
+        key, value = (tensor.reshape(shared, length, width) for tensor in (key, value))
+        mixed, saved = torch.empty_like(query), []
         for start in range(0, length, rows):
             end = min(start + rows, length)
             asked = query[:, :, start:end].flatten(1, 2)
@@ -82,25 +82,25 @@ class Attention(torch.autograd.Function):
             keys = key[:, :end].transpose(1, 2)
             weights = torch.baddbmm(mask, asked, keys, alpha=width**-0.5).softmax(-1)
             mixed[:, :, start:end] = (weights @ value[:, :end]).unflatten(1, (-1, end - start))
-            kept.append(weights)
-        ctx.save_for_backward(query, key, value, *kept)
+            saved.append(weights)
+        ctx.save_for_backward(query, key, value, *saved)
         ctx.rows, ctx.shapes = rows, ((batch, heads, length, width), (batch, -1, length, width))
         return mixed.view(ctx.shapes[0])
 
     @staticmethod
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Return the gradients of queries, keys and values."""
-        query, key, value, *kept = ctx.saved_tensors
+        query, key, value, *saved = ctx.saved_tensors
         length, scale = query.shape[2], query.shape[3] ** -0.5
-        given = given.reshape(query.shape)
+        gradient = gradient.reshape(query.shape)
         to_query = torch.empty_like(query)
         to_key, to_value = torch.zeros_like(key), torch.zeros_like(value)
-        for start, weights in zip(range(0, length, ctx.rows), kept, strict=True):
+        for start, weights in zip(range(0, length, ctx.rows), saved, strict=True):
             end = min(start + ctx.rows, length)
-            asked, wanted = (x[:, :, start:end].flatten(1, 2) for x in (query, given))
-            to_value[:, :end].baddbmm_(weights.transpose(1, 2), wanted)
+            asked, incoming = (x[:, :, start:end].flatten(1, 2) for x in (query, gradient))
+            to_value[:, :end].baddbmm_(weights.transpose(1, 2), incoming)
             slope = torch.ops.aten._softmax_backward_data(
-                wanted @ value[:, :end].transpose(1, 2), weights, -1, weights.dtype
+                incoming @ value[:, :end].transpose(1, 2), weights, -1, weights.dtype
             )
             to_query[:, :, start:end] = (slope @ key[:, :end]).unflatten(1, (-1, end - start))
             to_key[:, :end].baddbmm_(slope.transpose(1, 2), asked, alpha=scale)

@@ -33,12 +33,12 @@ def main() -> None:
     tokenizer, checkpoint = folder / "tokenizer.json", folder / "checkpoint.pt"
     if not tokenizer.exists():
         run("tokenizer.py", "--out", tokenizer)
-    given = [
+    arguments = [
         "--tokenizer", tokenizer, "--out", checkpoint, "--minutes", options.minutes,
         "--threads", options.threads, "--device", options.device, "--budget", options.budget,
         *(["--compile"] if shutil.which("g++") else []),
     ]  # fmt: skip
-    run("train.py", *given, *(["--resume"] if checkpoint.exists() else []))
+    run("train.py", *arguments, *(["--resume"] if checkpoint.exists() else []))
     run("export.py", checkpoint, "--tokenizer", tokenizer, "--out", folder / NAME)
 
 

@@ -130,7 +130,7 @@ def fence(code: str, language: str = "python") -> str:
 class Edit:
     """One change to lines: what the user says, and the lines before and after it."""
 
-    said: str
+    request: str
     line: int
     after: tuple[str, ...]
 
@@ -288,13 +288,13 @@ class TaskMaker:
         names = identifiers(code)
         if not self.varied or len(names) < 3:
             return code
-        kept = names.pop(rng.randrange(len(names)))
+        repeated = names.pop(rng.randrange(len(names)))
         rng.shuffle(names)
         if rng.random() < 0.65:
             same = names[: rng.randint(1, len(names) // 2)]
-            code, names = rename(code, dict.fromkeys(same, kept)), names[len(same) :]
+            code, names = rename(code, dict.fromkeys(same, repeated)), names[len(same) :]
         if rng.random() < 0.45:
-            code = rename(code, {name: self.names.like(kept, code, rng) for name in names[:3]})
+            code = rename(code, {name: self.names.like(repeated, code, rng) for name in names[:3]})
         return code
 
     def _change(self, code: str, rng: random.Random) -> tuple[str, str]:
@@ -427,7 +427,7 @@ class TaskMaker:
         asks = [self._phrase("fix", rng)]
         numbered = self.varied and rng.random() < 0.3
         for number, edit in enumerate(edits, 1):
-            asks.append(f"{number}. {edit.said}" if numbered else f"- {edit.said}")
+            asks.append(f"{number}. {edit.request}" if numbered else f"- {edit.request}")
         ask, language, code = "\n".join(asks), self._language(rng), "\n".join(lines)
         done = apply(lines, edits)
         return Sample("fix", ((f"{ask}\n\n{fence(code, language)}", fence(done, language)),))
@@ -441,11 +441,11 @@ class TaskMaker:
             return Edit(f"Remove the line `{text}`.", i, ())
         if kind < 0.45 and not text.endswith((":", ",", "(", "[", "{", "\\")):
             other = rng.choice(self.corpus.functions).source.splitlines()
-            kept = [one.strip() for one in other[1:] if 6 <= len(one.strip()) <= 60]
-            kept = [one for one in kept if "`" not in one and not one.endswith(":")] or [
+            others = [one.strip() for one in other[1:] if 6 <= len(one.strip()) <= 60]
+            others = [one for one in others if "`" not in one and not one.endswith(":")] or [
                 "return None"
             ]
-            added = self._scrambled(rng.choice(kept), rng)
+            added = self._scrambled(rng.choice(others), rng)
             return Edit(f"After `{text}` add `{added}`.", i, (line, indent + added))
         changed = self._changed(text, rng)
         return Edit(f"Replace `{text}` with `{changed}`.", i, (indent + changed,))
@@ -456,8 +456,8 @@ class TaskMaker:
         ways += [text.replace(b, a, 1) for a, b in SWAPPED if b in text]
         numbers = [*NUMBER.finditer(text)]
         if numbers:
-            found = rng.choice(numbers)
-            ways.append(f"{text[: found.start()]}{rng.randint(0, 99)}{text[found.end() :]}")
+            number = rng.choice(numbers)
+            ways.append(f"{text[: number.start()]}{rng.randint(0, 99)}{text[number.end() :]}")
         names = identifiers(text)
         if names and (not ways or rng.random() < 0.4):
             return rename(text, {rng.choice(names): self.names.fresh(text, rng)})
@@ -466,7 +466,7 @@ class TaskMaker:
     def make_other(self, rng: random.Random) -> Sample:
         """Say what it can do when asked for something else, in training also after another turn."""
         request = rng.choice(NO_TASK if self.varied else HELD_OUT_NO_TASK)
-        ask = re.sub(r"{(\w+)}", lambda found: self._filling(found[1], rng), request)
+        ask = re.sub(r"{(\w+)}", lambda match: self._filling(match[1], rng), request)
         turns = [(ask, CANNOT)]
         if self.varied and rng.random() < 0.3:
             code = self._repetitive_code(rng, min(self.longest, 200))

@@ -50,20 +50,20 @@ TAUGHT = (
     Taught(3, (4, 5), ahead=4),
     Taught(4, (0, 1), "ended"),
     Taught(4, (2, 3, 4, 5)),
-    Taught(4, (6, 7), "said"),
+    Taught(4, (6, 7), "quoted"),
     Taught(5, (0, 1, 2, 3, 4, 5), "asked"),
     Taught(5, (0, 1, 2, 3, 4, 5), "back"),
     Taught(5, (0, 1, 2, 3, 4, 5), "within"),
     Taught(5, (6, 7), "cell"),
     Taught(6, (0, 1), "cell"),
     Taught(6, (0, 1), "resumed"),
-    Taught(6, (2, 3, 4, 5, 6, 7), "kept"),
+    Taught(6, (2, 3, 4, 5, 6, 7), "same"),
     Taught(6, (2, 3, 4, 5, 6, 7), "put_in"),
     Taught(7, (0, 1, 2, 3, 4, 5), "put_in"),
 )
 APART = 16  # positions from one where these are taught to the next
 UNSEEN = -1e9  # score of a place that is not to be looked at
-MANY = {"copied", "kept"}  # for nearly every token
+MANY = {"copied", "same"}  # for nearly every token
 EVERY = 4  # positions of these from one that is taught to the next; all would take much longer
 
 
@@ -153,8 +153,8 @@ def losses(
     compared: list[tuple[Tensor, Tensor]] = []
     with torch.autocast(torch.device(device).type, torch.bfloat16):
         hidden = model.hidden(tokens, compared)
-        wanted = targets >= 0
-        logits = model.logits(hidden[wanted])
+        judged = targets >= 0
+        logits = model.logits(hidden[judged])
         first = int(torch.randint(EVERY, ()))
         looks = {
             kind: all_of if kind not in MANY else all_of.some(EVERY, first)
@@ -170,19 +170,19 @@ def losses(
             for layer, spans in enumerate(BEFORE)
             for head, span in enumerate(spans)
         ]
-    lost = F.cross_entropy(logits.float(), targets[wanted], reduction="none")
-    counts = torch.where(targets[:, :1] >= 0, plain, 1.0).expand_as(targets)[wanted]
+    lost = F.cross_entropy(logits.float(), targets[judged], reduction="none")
+    counts = torch.where(targets[:, :1] >= 0, plain, 1.0).expand_as(targets)[judged]
     return (lost * counts).mean(), torch.stack(looking)
 
 
-def look_loss(query: Tensor, key: Tensor, taught: Taught, wanted: Looks) -> Tensor:
+def look_loss(query: Tensor, key: Tensor, taught: Taught, looks: Looks) -> Tensor:
     """Return how little some heads look where they should.
 
     It is the mean, over heads and positions, of the negative logarithm of the attention that the
     places of a position have together. Queries [batch, heads, length, width]; fewer keys.
     """
     device, group = query.device, query.shape[1] // key.shape[1]
-    at, places = wanted.positions.to(device), wanted.places.to(device)
+    at, places = looks.positions.to(device), looks.places.to(device)
     if places.numel() == 0:
         return query.new_zeros((), dtype=torch.float)
     ahead = places + taught.ahead
@@ -213,8 +213,8 @@ class Lost(nn.Module):
         index = places[:, None].expand(-1, scores.shape[1], -1, -1)
         right = scores.gather(3, index).masked_fill(~seen[:, None], UNSEEN)
         lost = scores.logsumexp(3) - right.logsumexp(3)
-        known = seen.any(2)[:, None].expand_as(lost)
-        return torch.where(known, lost, 0).sum() / known.sum().clamp(1)
+        counted = seen.any(2)[:, None].expand_as(lost)
+        return torch.where(counted, lost, 0).sum() / counted.sum().clamp(1)
 
 
 LOST = Lost()
@@ -238,17 +238,17 @@ class HeldOut:
 
         A greedy answer is right if and only if each token is the likeliest after those before it.
         """
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for task, batches in self.rows.items():
-            found[task] = 0
+            counts[task] = 0
             for batch in batches:
                 targets = batch.targets.to(device)
                 with torch.autocast(torch.device(device).type, torch.bfloat16):
                     hidden = model.hidden(batch.tokens.to(device))[targets >= 0]
-                    found[task] += bool(
+                    counts[task] += bool(
                         (model.logits(hidden).argmax(-1) == targets[targets >= 0]).all()
                     )
-        return found
+        return counts
 
 
 def save(path: Path, model: TinyLlama, optimizers: Optimizers, progress: Progress) -> None:

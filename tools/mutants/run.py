@@ -172,7 +172,7 @@ def load() -> dict[str, Result]:
     return {key: Result(**row) for key, row in json.loads(file.read_text()).items()}
 
 
-def run(faults: Sequence[Fault], jobs: int, known: dict[str, Result], console: Console) -> None:
+def run(faults: Sequence[Fault], jobs: int, results: dict[str, Result], console: Console) -> None:
     """Try the faults in copies of the tree; add their results to the known ones and keep them."""
     copies: SimpleQueue[Copy] = SimpleQueue()
     first: Copy | None = None
@@ -201,9 +201,9 @@ def run(faults: Sequence[Fault], jobs: int, known: dict[str, Result], console: C
                 copies.put(copy)
             result = Result(fault.name, outcome, by, round(time.monotonic() - started, 1))
             with lock:
-                known[key_of(fault)] = result
-                kept = {key: asdict(row) for key, row in known.items()}
-                (FOLDER / "results.json").write_text(json.dumps(kept, indent=1))
+                results[key_of(fault)] = result
+                body = {key: asdict(row) for key, row in results.items()}
+                (FOLDER / "results.json").write_text(json.dumps(body, indent=1))
                 progress.advance(task)
                 if outcome != "caught":
                     progress.console.print(f"{outcome}: {fault.name} ({fault.path}) {by}")
@@ -234,12 +234,12 @@ def main() -> int:
     if not faults:
         parser.error(f"no fault's name or path holds {' or '.join(only)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    known = load()
-    left = [fault for fault in faults if options.again or key_of(fault) not in known]
+    by_key = load()
+    left = [fault for fault in faults if options.again or key_of(fault) not in by_key]
     console = Console(stderr=True)
     if left:
-        run(left, options.jobs, known, console)
-    results = [known[key_of(fault)] for fault in faults]
+        run(left, options.jobs, by_key, console)
+    results = [by_key[key_of(fault)] for fault in faults]
     caught = sum(result.outcome == "caught" for result in results)
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=1))

@@ -46,11 +46,11 @@ class MarkedText:
         """Return the token ids of a text; what is written as a special token becomes that token."""
         parts: list[TokenIds] = [np.empty(0, np.int32)]
         done = 0
-        for found in _MARKERS.finditer(text):
-            token = self._special(found[0])
+        for match in _MARKERS.finditer(text):
+            token = self._special(match[0])
             if token is not None:
-                parts += [self._plain(text[done : found.start()]), np.array([token], np.int32)]
-                done = found.end()
+                parts += [self._plain(text[done : match.start()]), np.array([token], np.int32)]
+                done = match.end()
         return np.concatenate([*parts, self._plain(text[done:])])
 
     def _plain(self, text: str) -> TokenIds:
@@ -70,5 +70,5 @@ def _marker(tokenizer: Tokenizer, text: str) -> TokenIds:
     size = tokenizer.fingerprint.vocab_size
     # Special tokens are usually the last ones.
     ids = (token for token in reversed(range(size)) if tokenizer.decode([token]) == text)
-    found = next(ids, None)
-    return tokenizer.encode(text) if found is None else np.array([found], dtype=np.int32)
+    special = next(ids, None)
+    return tokenizer.encode(text) if special is None else np.array([special], dtype=np.int32)

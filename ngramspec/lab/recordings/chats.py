@@ -61,12 +61,12 @@ def read_chats(
         except BadLineError as error:
             bad(number, str(error))
             continue
-        said: list[TokenIds] = []
+        parts: list[TokenIds] = []
         for messages, answer in exchanges:
-            said += [chat.message(role, content) for role, content in messages]
-            prompt = np.concatenate([*said, chat.answer_head])
+            parts += [chat.message(role, content) for role, content in messages]
+            prompt = np.concatenate([*parts, chat.answer_head])
             yield RecordedRequest(prompt, tokenizer.encode(answer))
-            said.append(chat.message(ASSISTANT, answer))
+            parts.append(chat.message(ASSISTANT, answer))
 
 
 def items_of_lines(lines: Iterable[Line], bad: Bad) -> Iterator[tuple[int, Any]]:
@@ -121,15 +121,15 @@ def _exchanges(item: Any) -> Iterator[tuple[list[Message], str]]:
             raise BadLineError(f"no conversation in {', '.join(map(str, item)) or 'it'}"[:200])
         yield [("user", "\n\n".join(filter(None, prompts)))], answer
         return
-    said: list[Message] = []
+    messages: list[Message] = []
     for role, content in messages_of(item):
-        if role == ASSISTANT and said and content and answer is None:
-            yield said, content
-            said = []
+        if role == ASSISTANT and messages and content and answer is None:
+            yield messages, content
+            messages = []
         else:
-            said.append((role, content))
-    if answer is not None and said:
-        yield said, answer
+            messages.append((role, content))
+    if answer is not None and messages:
+        yield messages, answer
 
 
 def messages_of(item: Mapping[str, Any]) -> list[Message]:
@@ -152,8 +152,8 @@ def _conversation(item: Mapping[str, Any]) -> Sequence[Any] | None:
     for place in (item, *(item[name] for name in REQUESTS if isinstance(item.get(name), Mapping))):
         for name in CONVERSATIONS:
             if isinstance(place.get(name), list):
-                found: list[Any] = place[name]
-                return found
+                messages: list[Any] = place[name]
+                return messages
     return None
 
 
@@ -206,8 +206,8 @@ def _call(call: Any) -> str:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return ""
-    given = function.get("arguments")
-    if not isinstance(given, str):
-        given = json.dumps(given)
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments)
     name = json.dumps(function.get("name"))
-    return f'\n<tool_call>\n{{"name": {name}, "arguments": {given}}}\n</tool_call>'
+    return f'\n<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'

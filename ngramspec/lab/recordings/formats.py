@@ -54,16 +54,16 @@ def recognise(path: Path, format: str | None = None) -> Source:
         OSError: It cannot be read.
     """
     start = read_start(path, LOOKED_AT)
-    found = _found(start)
-    if format is not None and (found is None or found[0] != format):
+    guess = _found(start)
+    if format is not None and (guess is None or guess[0] != format):
         return Source(path, format, FORMATS[format], _is_whole(start))
-    if found is None:
+    if guess is None:
         kinds = "; ".join(f"{name}: {about}" for name, about in FORMATS.items())
         raise FormatError(
             f"{path}: no recorded requests were recognised in it; --format tells what it holds "
             f"({kinds})"
         )
-    return Source(path, *found, _is_whole(start))
+    return Source(path, *guess, _is_whole(start))
 
 
 def is_recorded(start: str) -> bool:
@@ -71,10 +71,10 @@ def is_recorded(start: str) -> bool:
 
     Lines of chats and of token ids may be either, so they are texts.
     """
-    found = _found(start)
-    if found is None or found[0] == TOKENS:
+    guess = _found(start)
+    if guess is None or guess[0] == TOKENS:
         return False
-    return found[0] != CHATS or _is_whole(start)
+    return guess[0] != CHATS or _is_whole(start)
 
 
 def _found(start: str) -> tuple[str, str] | None:

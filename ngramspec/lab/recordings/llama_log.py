@@ -87,26 +87,26 @@ class LlamaLog:
 
     def _tasks(self, lines: Iterable[Line], bad: Bad) -> Iterator[_Task]:
         tasks: dict[int, _Task] = {}  # by number; a server that is started again begins with 0
-        found: list[_Task] = []
+        started: list[_Task] = []
         for line in lines:
             match = _SLOT.search(_COLOURS.sub("", line.text))
             if match is None:
                 continue
-            number, said = int(match[3]), match[4]
-            token = _TOKEN.match(said)
+            number, text = int(match[3]), match[4]
+            token = _TOKEN.match(text)
             if token is not None:
                 if token[1] == "1":
                     tasks[number] = _Task()
-                    found.append(tasks[number])
+                    started.append(tasks[number])
                 task = tasks.get(number)
                 if task is not None:
                     task.broken |= int(token[1]) != len(task.output) + 1
                     task.output.append(int(token[2]))
-            elif said.startswith(_END) and number in tasks:
+            elif text.startswith(_END) and number in tasks:
                 tasks[number].ends = True
-            elif said.startswith(_LAUNCH):
-                self._take_prompt(said.removeprefix(_LAUNCH), tasks, line.number, bad)
-        yield from found
+            elif text.startswith(_LAUNCH):
+                self._take_prompt(text.removeprefix(_LAUNCH), tasks, line.number, bad)
+        yield from started
 
     def _take_prompt(self, text: str, tasks: dict[int, _Task], number: int, bad: Bad) -> None:
         """Take the prompt of the request that a slot had before."""

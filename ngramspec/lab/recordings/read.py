@@ -24,7 +24,7 @@ class Recording:
     Args:
         source: From `recognise`.
         tokenizer: Returns the target's; called for text only. None = there is none.
-        known: The target's fingerprint, to check whose token ids they are; None = not known.
+        fingerprint: The target's fingerprint, to check whose token ids they are; None = not known.
         bad: Is told of wrong lines; None = the first one raises FormatError.
 
     heads: Heads of a file that a server wrote.
@@ -32,7 +32,7 @@ class Recording:
 
     source: Source
     tokenizer: Callable[[], Tokenizer] | None = None
-    known: Fingerprint | None = None
+    fingerprint: Fingerprint | None = None
     bad: Bad | None = None
     heads: list[dict[str, Any]] = field(default_factory=list)
     _log: LlamaLog | None = None
@@ -60,7 +60,7 @@ class Recording:
             self._log = LlamaLog(self._needed())
             yield from self._log.read(lines, bad)
         else:
-            reader = RequestReader(str(path), self._needed, self.known)
+            reader = RequestReader(str(path), self._needed, self.fingerprint)
             self.heads = reader.heads
             yield from reader.read(lines, bad)
 

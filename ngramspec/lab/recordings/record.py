@@ -36,8 +36,8 @@ class Head:
 
     def line(self) -> bytes:
         """Return it as a line."""
-        made = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return json.dumps(made, ensure_ascii=True).encode() + b"\n"
+        head = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return json.dumps(head, ensure_ascii=True).encode() + b"\n"
 
 
 @dataclass(frozen=True)

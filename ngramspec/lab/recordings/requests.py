@@ -38,11 +38,11 @@ class RequestReader:
     """
 
     def __init__(
-        self, where: str, tokenizer: Callable[[], Tokenizer], known: Fingerprint | None
+        self, where: str, tokenizer: Callable[[], Tokenizer], fingerprint: Fingerprint | None
     ) -> None:
         self.heads: list[dict[str, Any]] = []
         self._apart = False
-        self._where, self._open, self._known = where, tokenizer, known
+        self._where, self._open, self._fingerprint = where, tokenizer, fingerprint
         self._tokenizer: Tokenizer | None = None
         self._chat: ChatMl | None = None
         self._chats: dict[Any, list[TokenIds]] = {}
@@ -84,12 +84,12 @@ class RequestReader:
                 f"version {VERSION}: use a newer ngramspec"
             )
         try:
-            stated, known = str(head["tokenizer"]), self._known
+            stated, fingerprint = str(head["tokenizer"]), self._fingerprint
             if len(bytes.fromhex(stated)) not in (0, 16) or type(head["vocab_size"]) is not int:
                 raise ValueError(f"tokenizer {stated!r:.60}, {head['vocab_size']!r:.60}")
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{self._where}: a damaged head: {error!r}") from None
-        if known is not None and stated and stated != str(known):
+        if fingerprint is not None and stated and stated != str(fingerprint):
             raise VocabMismatchError(
                 f"{self._where}: recorded with the model {head.get('model')}, which has another "
                 "tokenizer than the one that is given: name that model"
@@ -109,15 +109,17 @@ class RequestReader:
     def _of_ids(self, record: dict[str, Any]) -> RecordedRequest:
         session, turn = _count(record, "session"), _count(record, "turn")
         prompt, output = _ids(record["prompt_ids"]), _ids(record["output_ids"])
-        kept = record.get("kept")
-        if kept is not None:
+        prefix = record.get("kept")
+        if prefix is not None:
             try:
-                of, at, many = kept
-                known, text = self._texts[of]
+                of, at, many = prefix
+                latest, text = self._texts[of]
             except (TypeError, ValueError, LookupError):
-                raise BadLineError(f"the text that it continues is missing: {kept!r:.60}") from None
-            if known != at or not isinstance(many, int) or not 0 <= many <= len(text):
-                raise BadLineError(f"the text that it continues is missing: {kept!r:.60}")
+                raise BadLineError(
+                    f"the text that it continues is missing: {prefix!r:.60}"
+                ) from None
+            if latest != at or not isinstance(many, int) or not 0 <= many <= len(text):
+                raise BadLineError(f"the text that it continues is missing: {prefix!r:.60}")
             prompt = np.concatenate([text[:many], prompt])
         self._remember(session, turn, np.concatenate([prompt, output]))
         others = _other_lengths(record, len(output))
@@ -139,12 +141,12 @@ class RequestReader:
         if self._tokenizer is None or self._chat is None:
             self._tokenizer = self._open()
             self._chat = ChatMl(self._tokenizer)
-        said = self._chats.setdefault(session, [])
+        parts = self._chats.setdefault(session, [])
         if turn == 0:
-            said.clear()
-        said += [self._chat.message(role, content) for role, content in messages]
-        prompt = np.concatenate([*said, self._chat.answer_head])
-        said.append(self._chat.message("assistant", output))
+            parts.clear()
+        parts += [self._chat.message(role, content) for role, content in messages]
+        prompt = np.concatenate([*parts, self._chat.answer_head])
+        parts.append(self._chat.message("assistant", output))
         ids = self._tokenizer.encode(output)
         return RecordedRequest(prompt, ids, other_lengths=_other_lengths(record, len(ids)))
 
@@ -158,11 +160,11 @@ def _count(record: dict[str, Any], name: str) -> int:
 
 def _other_lengths(record: dict[str, Any], length: int) -> dict[str, TokenIds]:
     """Return the lengths of other sources' drafts; each needs one per output token."""
-    given = record.get("other_lengths", {})
-    if not isinstance(given, dict):
+    by_source = record.get("other_lengths", {})
+    if not isinstance(by_source, dict):
         raise TypeError("other_lengths must be an object: lists of numbers by the source's name")
-    found = {}
-    for name, lengths in given.items():
+    others = {}
+    for name, lengths in by_source.items():
         if not isinstance(lengths, list) or any(type(one) is not int for one in lengths):
             raise TypeError(f"other_lengths of {name!r:.60} must be a list of whole numbers")
         if len(lengths) != length or min(lengths, default=1) < 1:
@@ -170,8 +172,8 @@ def _other_lengths(record: dict[str, Any], length: int) -> dict[str, TokenIds]:
                 f"other_lengths of {name!r:.60}: expected {length} numbers from 1 on, one for each "
                 f"output token, got {len(lengths)}, the smallest {min(lengths, default=1)}"
             )
-        found[name] = np.minimum(lengths, MAX_TOKEN).astype(np.int32)
-    return found
+        others[name] = np.minimum(lengths, MAX_TOKEN).astype(np.int32)
+    return others
 
 
 def _ids(value: Any) -> TokenIds:

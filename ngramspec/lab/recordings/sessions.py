@@ -51,10 +51,10 @@ class Sessions:
                 best, most = text, common
         if best is None:
             return Place(self._next, 0)
-        kept = (best.session, best.turn, most)
+        prefix = (best.session, best.turn, most)
         if most >= best.num_prompt:
-            return Place(best.session, best.turn + 1, kept)
-        return Place(self._next, 0, kept)
+            return Place(best.session, best.turn + 1, prefix)
+        return Place(self._next, 0, prefix)
 
     def add(self, key: str, place: Place, prompt: TokenIds, output: TokenIds) -> None:
         """Remember a text that was written at a place."""
@@ -68,9 +68,9 @@ class Sessions:
 
     def forget(self, session: int) -> None:
         """Forget a session's text, if it is known."""
-        found = self._texts.pop(session, None)
-        if found is not None:
-            self._num_tokens -= len(found[1].ids)
+        entry = self._texts.pop(session, None)
+        if entry is not None:
+            self._num_tokens -= len(entry[1].ids)
 
 
 def num_common(text: TokenIds, prompt: TokenIds, least: int = 0) -> int:
@@ -83,7 +83,7 @@ def num_common(text: TokenIds, prompt: TokenIds, least: int = 0) -> int:
         stop = min(start + size, length)
         wrong = np.flatnonzero(text[start:stop] != prompt[start:stop])
         if len(wrong):
-            found = start + int(wrong[0])
-            return found if found > least else 0
+            common = start + int(wrong[0])
+            return common if common > least else 0
         start, size = stop, 4 * size
     return length

@@ -39,10 +39,10 @@ class Trace:
 
     def digest(self) -> str:
         """Return a digest of the tokens, 16 hexadecimal digits."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for line in token_lines(self.requests):
-            made.update(line.encode())
-        return made.hexdigest()[:16]
+            digest.update(line.encode())
+        return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Cut:
                 one,
                 prompt=one.prompt[-self.max_prompt :].copy(),
                 output=one.output[:most],
-                other_lengths={name: made[:most] for name, made in one.other_lengths.items()},
+                other_lengths={name: lengths[:most] for name, lengths in one.other_lengths.items()},
             )
             for one in requests
         )
@@ -113,7 +113,7 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
         InputError: A folder without traces, two sets of one name, or standard input or a pipe.
         FileNotFoundError: A path does not exist.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(
@@ -124,12 +124,12 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
             )
             if not inside:
                 raise InputError(f"{path}: no traces (*{', *'.join(IN_FOLDERS)}, also packed)")
-            found += inside
+            files += inside
         else:
             _check_readable_twice(path)
-            found.append(path)
+            files.append(path)
     seen: dict[str, Path] = {}
-    for path in found:
+    for path in files:
         other = seen.setdefault(set_name(path), path)
         if other != path:
             raise InputError(f"{path} and {other} are two sets of one name")
@@ -179,12 +179,13 @@ def load_traces(
     from ngramspec.text.tokenizers import load_tokenizer
 
     if tokenizer_file is None:
-        found = load_files(paths, None, cut, advance=advance)
+        files = load_files(paths, None, cut, advance=advance)
     else:
         with contextlib.closing(load_tokenizer(tokenizer_file)) as one:
-            known = one.fingerprint
-            found = load_files(paths, lambda: one, cut, known=known, advance=advance)
-    return [trace for loaded in found for trace in loaded.sets]
+            files = load_files(
+                paths, lambda: one, cut, fingerprint=one.fingerprint, advance=advance
+            )
+    return [trace for loaded in files for trace in loaded.sets]
 
 
 def load_files(
@@ -194,7 +195,7 @@ def load_files(
     *,
     format: str | None = None,
     keys: Sequence[str] = (),
-    known: Fingerprint | None = None,
+    fingerprint: Fingerprint | None = None,
     problems: Problems | None = None,
     advance: Callable[[], object] = lambda: None,
 ) -> list[Loaded]:
@@ -206,7 +207,7 @@ def load_files(
         cut: What to keep of each set.
         format: Of all files, None = as each is recognised.
         keys: Of the requests to read, () = all.
-        known: The target's fingerprint; files that state another one are refused.
+        fingerprint: The target's fingerprint; files that state another one are refused.
         problems: Collects wrong lines, which are left out; None = the first one raises.
         advance: Called after each file.
 
@@ -217,18 +218,18 @@ def load_files(
         BackendError: The tokenizer refuses a text.
         OSError: A file cannot be read.
     """
-    made = []
+    loaded = []
     for path in paths:
         bad = None if problems is None else collect(path, problems)
-        recording = Recording(recognise(path, format), tokenizer, known, bad)
-        wanted = (one for one in recording if not keys or one.key in keys)
-        sets = _by_key(set_name(path), (cut or Cut()).apply(wanted))
+        recording = Recording(recognise(path, format), tokenizer, fingerprint, bad)
+        requests = (one for one in recording if not keys or one.key in keys)
+        sets = _by_key(set_name(path), (cut or Cut()).apply(requests))
         notes = tuple(recording.notes())
         if not sets:
             raise FormatError("; ".join([f"{path}: {NOTHING}", *notes, *_first(problems)]))
-        made.append(Loaded(recording.source, sets, notes, tuple(recording.heads)))
+        loaded.append(Loaded(recording.source, sets, notes, tuple(recording.heads)))
         advance()
-    return made
+    return loaded
 
 
 def _by_key(name: str, requests: Sequence[RecordedRequest]) -> tuple[Trace, ...]:

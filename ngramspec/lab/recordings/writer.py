@@ -188,12 +188,12 @@ class RecordFile:
 
     def _digest(self, tenant: str) -> str:
         """Return what stands for a key: slow to find out the key from, even if it is guessable."""
-        found = self._digests.get(tenant)
-        if found is None:
+        digest = self._digests.get(tenant)
+        if digest is None:
             salt = bytes.fromhex(self._head.salt)
-            made = hashlib.scrypt(tenant.encode(), salt=salt, n=1 << 14, r=8, p=1, dklen=16)
-            found = self._digests[tenant] = made.hex()[:KEY_DIGITS]
-        return found
+            hashed = hashlib.scrypt(tenant.encode(), salt=salt, n=1 << 14, r=8, p=1, dklen=16)
+            digest = self._digests[tenant] = hashed.hex()[:KEY_DIGITS]
+        return digest
 
 
 def _lock(fd: int, path: Path) -> None:
@@ -230,8 +230,8 @@ def _end_of_lines(fd: int, size: int) -> int:
     """Return where the last whole line ends."""
     while size:
         start = max(0, size - TAIL_BYTES)
-        found = _read_at(fd, size - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = _read_at(fd, size - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         size = start
     return 0

@@ -144,14 +144,14 @@ def _content(message: Record) -> str:
 
 def _collated(messages: Sequence[Record]) -> list[Record]:
     """Merge consecutive messages of one role, except those of tools."""
-    found: list[Record] = []
+    collated: list[Record] = []
     for message in messages:
         role = message.fields["Role"]
-        if found and role == found[-1].fields["Role"] and role != "tool":
-            found[-1] = merged(found[-1], message)
+        if collated and role == collated[-1].fields["Role"] and role != "tool":
+            collated[-1] = merged(collated[-1], message)
         else:
-            found.append(message)
-    return found
+            collated.append(message)
+    return collated
 
 
 class _Writer:
@@ -217,34 +217,34 @@ class _Turn:
 class _Cut:
     """Removes everything after the first .Response.
 
-    found: Whether .Response was seen.
+    ended: Whether .Response was seen.
     """
 
     def __init__(self) -> None:
-        self.found = False
+        self.ended = False
 
     def nodes(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """Return the nodes up to .Response."""
-        kept: list[Node] = []
+        cut: list[Node] = []
         for node in nodes:
-            if self.found:
+            if self.ended:
                 break
             match node:
                 case Action(pipe):
                     until = self.pipe(pipe)
-                    kept += [Action(until)] if until else []
+                    cut += [Action(until)] if until else []
                 case Branch():
                     body, otherwise = self.nodes(node.body), self.nodes(node.otherwise)
-                    kept.append(replace(node, body=body, otherwise=otherwise))
+                    cut.append(replace(node, body=body, otherwise=otherwise))
                 case _:
-                    kept.append(node)
-        return tuple(kept)
+                    cut.append(node)
+        return tuple(cut)
 
     def pipe(self, pipe: Pipe) -> Pipe | None:
         """Return a pipe up to .Response; None if a command of it has nothing left."""
         commands: list[Command] = []
         for command in pipe.commands:
-            operands = [kept for kept in map(self.operand, command.operands) if kept]
+            operands = [operand for operand in map(self.operand, command.operands) if operand]
             if not operands:
                 return None
             commands.append(replace(command, operands=tuple(operands)))
@@ -252,11 +252,11 @@ class _Cut:
 
     def operand(self, operand: Operand) -> Operand | None:
         """Return an operand, or None after .Response."""
-        if self.found:
+        if self.ended:
             return None
         match operand:
             case Field(names):
-                self.found = "Response" in names
+                self.ended = "Response" in names
             case Pipe():
                 return self.pipe(operand)
         return operand

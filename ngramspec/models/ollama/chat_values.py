@@ -77,14 +77,14 @@ def _record(value: object, layout: Sequence[_Member], where: str) -> Record:
     fields: dict[str, object] = {}
     members: dict[str, object] = {}
     for member in layout:
-        found = source.get(member.name)
-        if found is None:
+        entry = source.get(member.name)
+        if entry is None:
             fields[member.field] = member.zero
         else:
-            converted = member.convert(found, f"{where}.{member.name}")
+            converted = member.convert(entry, f"{where}.{member.name}")
             fields[member.field] = members[member.name] = converted
-    known = {member.name for member in layout}
-    members |= {key: item for key, item in source.items() if key not in known}
+    names = {member.name for member in layout}
+    members |= {key: item for key, item in source.items() if key not in names}
     return Record(fields, members)
 
 

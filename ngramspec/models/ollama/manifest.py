@@ -74,13 +74,13 @@ def read_manifest(path: Path, root: Path) -> Manifest:
     if not real.is_file():
         raise FormatError(f"{path}: the manifest is no file, or a link to none: {real}")
     data = _read(real)
-    found = _object(_json(data, path), "an object as manifest", path)
-    if found.get("mediaType") == _LIST:
-        found = _chosen(found, root, path)
-    layers = found.get("layers")
+    manifest = _object(_json(data, path), "an object as manifest", path)
+    if manifest.get("mediaType") == _LIST:
+        manifest = _chosen(manifest, root, path)
+    layers = manifest.get("layers")
     if not isinstance(layers, list):
         raise FormatError(f"{path}: expected a list of layers, found {_shown(layers)}")
-    config = _layer(found["config"], "config", path) if found.get("config") else None
+    config = _layer(manifest["config"], "config", path) if manifest.get("config") else None
     parsed = tuple(_layer(item, f"layers[{at}]", path) for at, item in enumerate(layers))
     return Manifest(hashlib.sha256(data).hexdigest(), config, parsed)
 
@@ -149,15 +149,15 @@ def read_list(root: Path, layer: Layer) -> list[object]:
         FormatError: As read_text; also no JSON list.
     """
     path = blob_path(root, layer)
-    found = _json(read_text(root, layer), path)
-    if not isinstance(found, list):
-        raise FormatError(f"{path}: expected a list as {layer.kind}, found {_shown(found)}")
-    return found
+    items = _json(read_text(root, layer), path)
+    if not isinstance(items, list):
+        raise FormatError(f"{path}: expected a list as {layer.kind}, found {_shown(items)}")
+    return items
 
 
-def _chosen(found: Mapping[str, object], root: Path, path: Path) -> Mapping[str, object]:
+def _chosen(index: Mapping[str, object], root: Path, path: Path) -> Mapping[str, object]:
     """Return the manifest for a GGUF runner from a list."""
-    offered = found.get("manifests")
+    offered = index.get("manifests")
     listed = offered if isinstance(offered, list) else []
     entries = [_object(item, "an object in manifests", path) for item in listed]
     for runner in _RUNNERS:
@@ -195,8 +195,8 @@ def _json(data: bytes | str, path: Path) -> object:
 
 
 def _layer(value: object, where: str, path: Path) -> Layer:
-    found = _object(value, f"an object as {where}", path)
-    digest, size, kind = found.get("digest"), found.get("size"), found.get("mediaType", "")
+    entry = _object(value, f"an object as {where}", path)
+    digest, size, kind = entry.get("digest"), entry.get("size"), entry.get("mediaType", "")
     match = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if not match:
         expected = "sha256: and 64 hexadecimal digits"

@@ -169,8 +169,8 @@ class _Reader:
             self.parameter(instruction)
         elif keyword == "MESSAGE":
             if instruction.word not in ROLES:
-                known = ", ".join(ROLES)
-                raise instruction.error(f"expected a role ({known}), found {instruction.word!r}")
+                roles = ", ".join(ROLES)
+                raise instruction.error(f"expected a role ({roles}), found {instruction.word!r}")
             self.messages.append(ExampleMessage(instruction.word, value))
         elif keyword in self.several:
             self.several[keyword].append(value)

@@ -33,10 +33,10 @@ class ModelName:
 
     def __post_init__(self) -> None:
         for part, (expected, pattern) in _PARTS.items():
-            found = getattr(self, part)
-            if not re.fullmatch(pattern, found, re.ASCII):
+            text = getattr(self, part)
+            if not re.fullmatch(pattern, text, re.ASCII):
                 reason = f"expected {expected}, not first -, . or :"
-                raise InputError(f"not a {part}: {found!r:.100}: {reason}")
+                raise InputError(f"not a {part}: {text!r:.100}: {reason}")
 
     @classmethod
     def parse(cls, text: str) -> ModelName:

@@ -128,10 +128,10 @@ def check_parameter(name: str, value: object) -> Parameter:
         InputError: An unknown name, a value of another type, or out of range.
     """
     kind = kind_of(name)
-    found = _converted(kind, value)
-    if found is None:
+    converted = _converted(kind, value)
+    if converted is None:
         raise InputError(f"{name}: expected {_described(kind)}, found {value!r:.80}")
-    return found
+    return converted
 
 
 def clamp_parameter(name: str, value: object) -> Parameter:

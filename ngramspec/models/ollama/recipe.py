@@ -152,8 +152,8 @@ def _adapter(text: str, modelfile: Path) -> Path:
 
 def is_shard(text: str) -> bool:
     """Return whether a file's name is that of a further part of a split model."""
-    found = _SHARD.search(text)
-    return found is not None and int(found[1]) > 1
+    match = _SHARD.search(text)
+    return match is not None and int(match[1]) > 1
 
 
 def _drafts(text: str, modelfile: Path) -> list[str]:
@@ -184,11 +184,11 @@ def _stored_template(stored: StoredModel, notes: list[str]) -> str | None:
 
 def _checked(stored: StoredModel, notes: list[str]) -> dict[str, Parameter]:
     """Return the parameters that are known and valid."""
-    made: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     for name, value in stored.parameters.items():
         try:
             if value is not None:
-                made[name] = check_parameter(name, value)
+                parameters[name] = check_parameter(name, value)
         except InputError as error:
             notes.append(f"{stored.name.short()}: a parameter is left out: {error}")
-    return made
+    return parameters

@@ -82,14 +82,14 @@ class StoredModel:
     @property
     def families(self) -> tuple[str, ...]:
         """All architectures in it."""
-        found = self.config.get("model_families")
-        return tuple(map(str, found)) if isinstance(found, list) else ()
+        families = self.config.get("model_families")
+        return tuple(map(str, families)) if isinstance(families, list) else ()
 
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What Ollama was told that it can do."""
-        found = self.config.get("capabilities")
-        return tuple(map(str, found)) if isinstance(found, list) else ()
+        capabilities = self.config.get("capabilities")
+        return tuple(map(str, capabilities)) if isinstance(capabilities, list) else ()
 
     @property
     def parameter_size(self) -> str:
@@ -109,9 +109,9 @@ def default_roots(models: str | None = None, home: PathLike | None = None) -> li
         models: The value of OLLAMA_MODELS; if set, only this folder.
         home: Default: the user's home.
     """
-    given = (models or "").strip(" \"'")
-    if given:
-        return [Path(given)]
+    folder = (models or "").strip(" \"'")
+    if folder:
+        return [Path(folder)]
     own = Path(os.path.expanduser("~") if home is None else home, ".ollama", "models")
     some = [] if own.parts[0] == "~" else [own]  # a user need not have a home
     return [*some, *map(Path, _SYSTEM_ROOTS)]
@@ -131,31 +131,31 @@ def find_model(name: str | ModelName, roots: Iterable[PathLike]) -> StoredModel:
             of another size.
         OSError: A file cannot be read.
     """
-    wanted = ModelName.parse(name) if isinstance(name, str) else name
+    model_name = ModelName.parse(name) if isinstance(name, str) else name
     stores = [Path(root) for root in roots]
     for root in stores:
-        path = _manifest_path(root, wanted)
+        path = _manifest_path(root, model_name)
         if path:
-            return _load(root, wanted, path)
-    known = {found.short(): found for root in stores for found, _ in _manifests(root)}
-    raise ModelNotFoundError(_not_found(wanted, list(known), stores))
+            return _load(root, model_name, path)
+    names = [other.short() for root in stores for other, _ in _manifests(root)]
+    raise ModelNotFoundError(_not_found(model_name, list(dict.fromkeys(names)), stores))
 
 
-def find_gguf(given: PathLike, roots: Iterable[PathLike]) -> tuple[Path, str]:
+def find_gguf(model: PathLike, roots: Iterable[PathLike]) -> tuple[Path, str]:
     """Return the GGUF file that a path or the name of a pulled model means, and that name.
 
     Args:
-        given: The path of a file, or a name; what no name can be is returned as it is, with "".
+        model: The path of a file, or a name; what no name can be is returned as it is, with "".
         roots: As for find_model.
 
     Raises:
         InputError: As find_model; also for a model that needs a LoRA adapter.
         ModelNotFoundError, FormatError, OSError: As find_model.
     """
-    path = Path(given)
+    path = Path(model)
     if not may_be_name(path):
         return path, ""
-    stored = find_model(str(given), roots)
+    stored = find_model(str(model), roots)
     if stored.adapters:
         raise InputError(f"{stored.name.short()} has a LoRA adapter, which is not supported")
     return stored.gguf, stored.name.short().removesuffix(":latest")
@@ -178,7 +178,7 @@ def list_models(roots: Iterable[PathLike], problems: list[str] | None = None) ->
     Raises:
         OSError: A folder of manifests cannot be read.
     """
-    found: dict[str, StoredModel] = {}
+    models: dict[str, StoredModel] = {}
     seen: set[str] = set()
     for root in map(Path, roots):
         for name, path in _manifests(root):
@@ -186,25 +186,23 @@ def list_models(roots: Iterable[PathLike], problems: list[str] | None = None) ->
                 continue
             seen.add(name.shown().lower())
             try:
-                found[name.short()] = _load(root, name, path)
+                models[name.short()] = _load(root, name, path)
             except (FormatError, OSError) as error:
                 if problems is not None:
                     problems.append(f"{name.short()}: {error}")
-    return [found[name] for name in sorted(found)]
+    return [models[name] for name in sorted(models)]
 
 
-def _manifest_path(root: Path, wanted: ModelName) -> Path | None:
+def _manifest_path(root: Path, model: ModelName) -> Path | None:
     """Return the manifest of a model, preferably of exactly the same name."""
-    hosts = _PUBLIC if wanted.host.lower() in _PUBLIC else (wanted.host,)
+    hosts = _PUBLIC if model.host.lower() in _PUBLIC else (model.host,)
     for folder in _FOLDERS:
         for host in hosts:
-            path = (
-                root / folder / ModelName(host, wanted.namespace, wanted.model, wanted.tag).path()
-            )
+            path = root / folder / ModelName(host, model.namespace, model.model, model.tag).path()
             if path.is_file() or path.is_symlink():
                 return path
     for name, path in _manifests(root):
-        if name.same_as(wanted):
+        if name.same_as(model):
             return path
     return None
 
@@ -256,8 +254,8 @@ def _of(manifest: Manifest, kind: str) -> list[Layer]:
     return [layer for layer in manifest.layers if layer.kind == kind]
 
 
-def _last(found: Sequence[_T]) -> _T | None:
-    return found[-1] if found else None
+def _last(items: Sequence[_T]) -> _T | None:
+    return items[-1] if items else None
 
 
 def _string(value: object) -> str:
@@ -282,18 +280,18 @@ def _messages(root: Path, manifest: Manifest, path: Path) -> Iterator[dict[str, 
             yield message
 
 
-def _not_found(wanted: ModelName, known: list[str], stores: list[Path]) -> str:
+def _not_found(model_name: ModelName, names: list[str], stores: list[Path]) -> str:
     where = ", ".join(map(str, stores)) or "no folder"
-    reason = f"no model {wanted.short()!r} in {where}"
-    if not known:
+    reason = f"no model {model_name.short()!r} in {where}"
+    if not names:
         return f"{reason}: there are no models"
-    model = wanted.short().rpartition(":")[0]
-    near = [name for name in known if name.rpartition(":")[0] == model]
-    spelled = {name.removesuffix(":latest"): name for name in known}
-    asked = wanted.short().removesuffix(":latest")
+    model = model_name.short().rpartition(":")[0]
+    near = [name for name in names if name.rpartition(":")[0] == model]
+    spelled = {name.removesuffix(":latest"): name for name in names}
+    asked = model_name.short().removesuffix(":latest")
     near += [spelled[key] for key in difflib.get_close_matches(asked, spelled, cutoff=0.5)]
     if near:
         return f"{reason}; did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?"
-    shown = ", ".join(sorted(known)[:_MOST_SHOWN])
-    more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
+    shown = ", ".join(sorted(names)[:_MOST_SHOWN])
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
     return f"{reason}; there are {shown}{more}"

@@ -18,21 +18,21 @@ MAX_REGEX = 4000  # characters
 SYNTAXES = ("lark", "regex")
 
 
-def custom_function(given: Any, field: str) -> dict[str, Any]:
+def custom_function(custom: Any, field: str) -> dict[str, Any]:
     """Return a custom tool as a function; its description tells the grammar of its input.
 
     Args:
-        given: Its name, description and format, in the shape of chats or of responses.
+        custom: Its name, description and format, in the shape of chats or of responses.
         field: Its place in the body.
 
     Raises:
         ChatError: It does not have that shape.
     """
-    name = given.get("name") if isinstance(given, dict) else None
+    name = custom.get("name") if isinstance(custom, dict) else None
     if not isinstance(name, str) or not name:
         raise ChatError(f"{field} must have a name", field)
-    texts = [given.get("description"), f"The argument `{INPUT}` is the raw text for the tool."]
-    grammar = _grammar_of(given, field)
+    texts = [custom.get("description"), f"The argument `{INPUT}` is the raw text for the tool."]
+    grammar = _grammar_of(custom, field)
     if grammar:
         syntax, definition = grammar
         texts.append(f"It follows this grammar ({syntax}):\n{definition}")
@@ -51,17 +51,17 @@ def input_schema(pattern: Regular | LarkGrammar | None = None) -> dict[str, Any]
     }
 
 
-def enforced_schema(given: Mapping[str, Any], field: str) -> dict[str, Any]:
+def enforced_schema(custom: Mapping[str, Any], field: str) -> dict[str, Any]:
     """Return the schema of the arguments, with the grammar of the text that they hold.
 
     Raises:
         ChatError: No grammar here can express it; names what stands in the way.
     """
-    grammar = _grammar_of(given, field)
+    grammar = _grammar_of(custom, field)
     if grammar is None:
         return input_schema()
     syntax, definition = grammar
-    where = f"{field}.format of {given.get('name')!r:.80}"
+    where = f"{field}.format of {custom.get('name')!r:.80}"
     try:
         if syntax == "lark":
             return input_schema(lark_grammar(definition))
@@ -76,19 +76,19 @@ def enforced_schema(given: Mapping[str, Any], field: str) -> dict[str, Any]:
 def input_of(arguments: str) -> str:
     """Return the text that arguments hold, or all of them where that is not what they are."""
     try:
-        made = json.loads(arguments)[INPUT]
+        text = json.loads(arguments)[INPUT]
     except (ValueError, KeyError, TypeError, RecursionError):
         return arguments
-    return made if isinstance(made, str) else arguments
+    return text if isinstance(text, str) else arguments
 
 
-def _grammar_of(given: Mapping[str, Any], field: str) -> tuple[str, str] | None:
+def _grammar_of(custom: Mapping[str, Any], field: str) -> tuple[str, str] | None:
     """Return syntax and definition of a custom tool's grammar, None if its input is any text.
 
     Raises:
         ChatError: The format does not have its shape.
     """
-    shape = given.get("format")
+    shape = custom.get("format")
     if shape is None or (isinstance(shape, dict) and shape.get("type") == "text"):
         return None
     place = f"{field}.format"

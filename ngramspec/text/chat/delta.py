@@ -47,17 +47,17 @@ class ChatMessage:
 
         tools: Those of the chat, to tell which calls are of custom tools.
         """
-        made: dict[str, Any] = {"role": "assistant", "content": self.content or None}
+        message: dict[str, Any] = {"role": "assistant", "content": self.content or None}
         if not self.calls:
-            made["content"] = self.content
+            message["content"] = self.content
         if self.reasoning:
-            made["reasoning_content"] = self.reasoning
+            message["reasoning_content"] = self.reasoning
         if self.calls:
-            made["tool_calls"] = [
+            message["tool_calls"] = [
                 custom_call(call) if tools.is_custom(call["function"]["name"]) else call
                 for call in self.calls
             ]
-        return {**made, "refusal": None}
+        return {**message, "refusal": None}
 
 
 def custom_call(call: dict[str, Any]) -> dict[str, Any]:

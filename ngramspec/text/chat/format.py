@@ -89,9 +89,9 @@ def chat_format(
     )
     reasons = reasoning.fits(template)
     special = [
-        known
-        for known in formats_of(calls)
-        if known.special and (tools or known.whole) and _occurs(known, calls, template)
+        other
+        for other in formats_of(calls)
+        if other.special and (tools or other.whole) and _occurs(other, calls, template)
     ]
     return ChatFormat(
         calls=calls,
@@ -106,9 +106,9 @@ def chat_format(
     )
 
 
-def _occurs(known: CallFormat, own: CallFormat, template: str) -> bool:
+def _occurs(calls: CallFormat, own: CallFormat, template: str) -> bool:
     """Return whether a model may write the control tokens of a format."""
-    return known is own or any(mark.text in template for mark in known.marks if not mark.inside)
+    return calls is own or any(mark.text in template for mark in calls.marks if not mark.inside)
 
 
 PLAIN_ANSWER = chat_format("", "")  # all of it is content

@@ -15,7 +15,7 @@ from ngramspec.text.structured.until import without
 
 
 def chat_grammar(
-    given: str, schema: Any, field: str, format: ChatFormat, strict: bool = False
+    grammar: str, schema: Any, field: str, format: ChatFormat, strict: bool = False
 ) -> str:
     """Return the GBNF that an answer must follow, "" for none.
 
@@ -23,7 +23,7 @@ def chat_grammar(
     tools alone any text is, and from the mark of a call on only calls that follow their schemas.
 
     Args:
-        given: A grammar, "" for none. Only one of it, a schema and tools may be given.
+        grammar: A grammar, "" for none. Only one of it, a schema and tools may be given.
         schema: JSON schema, None for none.
         field: Name of the field that holds the schema.
         format: How the model answers.
@@ -34,10 +34,10 @@ def chat_grammar(
         GrammarError: A schema is not valid; names its field.
     """
     tools = format.tools
-    if tools and given:
+    if tools and grammar:
         raise ChatError("grammar cannot be used with tools", "grammar")
     if schema is None and not tools.required:
-        return _optional_calls(format) if tools else given
+        return _optional_calls(format) if tools else grammar
     rules = Rules()
     parts = []
     if tools:
@@ -65,14 +65,14 @@ def _optional_calls(format: ChatFormat) -> str:
     anywhere, first = calls.triggers(tools)
     if not (anywhere or first):
         return ""
-    given = tuple(tool if tool.strict else replace(tool, loose=True) for tool in tools.tools)
+    offered = tuple(tool if tool.strict else replace(tool, loose=True) for tool in tools.tools)
     rules = Rules()
     try:
         free = without(rules, anywhere, first)
-        begun = rules.add("begun-calls", calls.begun_rule(rules, replace(tools, tools=given)))
+        begun = rules.add("begun-calls", calls.begun_rule(rules, replace(tools, tools=offered)))
         return rules.grammar(_free_answer(rules, format, free, begun))
     except GrammarError:
-        if any(tool.strict for tool in given):
+        if any(tool.strict for tool in offered):
             raise
         return ""
 

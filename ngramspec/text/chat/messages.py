@@ -17,28 +17,28 @@ Message = dict[str, Any]
 
 
 def messages_of(
-    given: Sequence[Mapping[str, Any]], system: str = "", field: str = "messages"
+    messages: Sequence[Mapping[str, Any]], system: str = "", field: str = "messages"
 ) -> list[Message]:
     """Return messages with the members that templates read, as llama-server reads them.
 
     A content is a text or a list of text parts; arguments of calls are texts.
 
     Args:
-        given: As the client wrote them.
+        messages: As the client wrote them.
         system: System message for chats that have none.
         field: The request's name for them.
 
     Raises:
         ChatError: A message does not have OpenAI's shape, or holds more than text.
     """
-    if not isinstance(given, Sequence):
-        raise ChatError(f"{field} must be a list of messages, got {given!r:.80}", field)
-    if not given:
+    if not isinstance(messages, Sequence):
+        raise ChatError(f"{field} must be a list of messages, got {messages!r:.80}", field)
+    if not messages:
         raise ChatError(f"{field} must not be empty", field)
-    made = [_message(message, f"{field}[{i}]") for i, message in enumerate(given)]
-    if system and not any(message["role"] in SYSTEM for message in made):
-        made.insert(0, {"role": "system", "content": system})
-    return made
+    chat = [_message(message, f"{field}[{i}]") for i, message in enumerate(messages)]
+    if system and not any(message["role"] in SYSTEM for message in chat):
+        chat.insert(0, {"role": "system", "content": system})
+    return chat
 
 
 def for_template(
@@ -55,10 +55,10 @@ def for_template(
     Raises:
         ChatError: Arguments of an earlier call that becomes text are not JSON.
     """
-    made = list(messages)
+    chat = list(messages)
     if listed is None and not writes_calls:
-        made = without_tools(made, tools)
-    return made, [tool.described() for tool in listed or ()]
+        chat = without_tools(chat, tools)
+    return chat, [tool.described() for tool in listed or ()]
 
 
 def text_of(content: Any, field: str) -> str:
@@ -78,7 +78,7 @@ def text_of(content: Any, field: str) -> str:
 
 def _texts(parts: Sequence[Any], field: str) -> list[str]:
     """Return the texts of the parts of a content."""
-    made = []
+    texts = []
     for index, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in TEXT_PARTS:
@@ -88,35 +88,35 @@ def _texts(parts: Sequence[Any], field: str) -> list[str]:
         text = part.get("text", part.get("refusal"))
         if not isinstance(text, str):
             raise ChatError(f"{field}[{index}] must have a text", f"{field}[{index}]")
-        made.append(text)
-    return made
+        texts.append(text)
+    return texts
 
 
 def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
     """Return messages for a template without tools: calls, results and tools become content."""
-    made: list[Message] = []
+    chat: list[Message] = []
     for message in messages:
         content = text_of(message["content"], "content")
         if message.get("tool_calls"):
             calls = written_calls(with_objects(message)["tool_calls"])
-            made.append({"role": "assistant", "content": "\n".join(filter(None, (content, calls)))})
+            chat.append({"role": "assistant", "content": "\n".join(filter(None, (content, calls)))})
         elif message["role"] == "tool":
             text = f"<tool_response>\n{content}\n</tool_response>"
-            if made and made[-1].get("responses"):
-                made[-1]["content"] += f"\n{text}"
+            if chat and chat[-1].get("responses"):
+                chat[-1]["content"] += f"\n{text}"
             else:
-                made.append({"role": "user", "content": text, "responses": True})
+                chat.append({"role": "user", "content": text, "responses": True})
         else:
-            made.append(dict(message))
-    for message in made:
+            chat.append(dict(message))
+    for message in chat:
         message.pop("responses", None)
     if tools:
-        if not made or made[0]["role"] not in SYSTEM:
-            made.insert(0, {"role": "system", "content": ""})
-        own = text_of(made[0]["content"], "content")
+        if not chat or chat[0]["role"] not in SYSTEM:
+            chat.insert(0, {"role": "system", "content": ""})
+        own = text_of(chat[0]["content"], "content")
         text = "\n\n".join(filter(None, (own, instructions(tools))))
-        made[0] = {**made[0], "content": text}
-    return made
+        chat[0] = {**chat[0], "content": text}
+    return chat
 
 
 def with_objects(message: Message) -> Message:
@@ -140,25 +140,25 @@ def _arguments(call: Mapping[str, Any]) -> Any:
         raise ChatError(text, "messages") from error
 
 
-def _message(given: Any, field: str) -> Message:
-    if not isinstance(given, Mapping):
-        raise ChatError(f"{field} must be an object, got {given!r:.80}", field)
-    role, calls = given.get("role"), given.get("tool_calls")
+def _message(item: Any, field: str) -> Message:
+    if not isinstance(item, Mapping):
+        raise ChatError(f"{field} must be an object, got {item!r:.80}", field)
+    role, calls = item.get("role"), item.get("tool_calls")
     if not isinstance(role, str):
         raise ChatError(f"{field}.role must be a text, got {role!r:.80}", field)
     if calls and not isinstance(calls, list):
         raise ChatError(f"{field}.tool_calls must be a list", f"{field}.tool_calls")
-    if "content" not in given and not (role == "assistant" and calls):
+    if "content" not in item and not (role == "assistant" and calls):
         raise ChatError(f"{field}.content is required", f"{field}.content")
-    made: Message = {"role": role, "content": _content(given.get("content"), f"{field}.content")}
+    message: Message = {"role": role, "content": _content(item.get("content"), f"{field}.content")}
     for name in ("reasoning_content", "name", "tool_call_id"):
-        if given.get(name) and isinstance(given[name], str):
-            made[name] = given[name]
+        if item.get(name) and isinstance(item[name], str):
+            message[name] = item[name]
     if calls:
-        made["tool_calls"] = [
+        message["tool_calls"] = [
             _call(call, f"{field}.tool_calls[{i}]") for i, call in enumerate(calls)
         ]
-    return made
+    return message
 
 
 def _content(content: Any, field: str) -> str | list[dict[str, str]]:
@@ -168,18 +168,18 @@ def _content(content: Any, field: str) -> str | list[dict[str, str]]:
     return text_of(content, field)
 
 
-def _call(given: Any, field: str) -> dict[str, Any]:
+def _call(item: Any, field: str) -> dict[str, Any]:
     """Return a call whose arguments are a text."""
-    function = given.get("function") if isinstance(given, dict) else None
-    custom = given.get("custom") if isinstance(given, dict) else None
+    function = item.get("function") if isinstance(item, dict) else None
+    custom = item.get("custom") if isinstance(item, dict) else None
     if isinstance(custom, dict) and isinstance(custom.get("input"), str):
         function = {"name": custom.get("name"), "arguments": {INPUT: custom["input"]}}
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise ChatError(f"{field} must have a function with a name", field)
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
-        given_or_none = {} if arguments is None else arguments
-        arguments = json.dumps(given_or_none, ensure_ascii=False, separators=(",", ":"))
+        arguments = {} if arguments is None else arguments
+        arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     named = {"name": function["name"], "arguments": arguments or "{}"}
     call: dict[str, Any] = {"type": "function", "function": named}
-    return {**call, "id": given["id"]} if isinstance(given.get("id"), str) else call
+    return {**call, "id": item["id"]} if isinstance(item.get("id"), str) else call

@@ -47,7 +47,7 @@ class ChatParser:
         self.parses_reasoning = reasoning is not None
         self.plain = False
         self._reasoning = reasoning
-        self._formats = [known for known in formats if tools or known.whole]
+        self._formats = [calls for calls in formats if tools or calls.whole]
         self._hidden = hidden
         self._limit = None if tools.several else 1
         self._text = Text()
@@ -91,10 +91,10 @@ class ChatParser:
 
     def message(self, text: str) -> ChatMessage:
         """Return a whole answer in its parts; one that was cut short has those that were begun."""
-        made = ChatMessage()
+        message = ChatMessage()
         for delta in self.feed(text, last=True):
-            made.add(delta)
-        return made
+            message.add(delta)
+        return message
 
     # What readers of calls tell.
 
@@ -189,14 +189,14 @@ class ChatParser:
             return
 
     def _marks_in_reasoning(self) -> list[str]:
-        ending = [known for known in self._formats[:1] if known.ends_reasoning]
-        return [mark.text for known in ending for mark in known.marks if not mark.first]
+        ending = [calls for calls in self._formats[:1] if calls.ends_reasoning]
+        return [mark.text for calls in ending for mark in calls.marks if not mark.first]
 
     def _read_content(self) -> Read[None]:
         """Read the answer after the reasoning."""
         yield from self._read_first()
         again = self._reasoning if self._reasoning and self._reasoning.again else None
-        marks = [mark.text for known in self._formats for mark in known.marks if not mark.first]
+        marks = [mark.text for calls in self._formats for mark in calls.marks if not mark.first]
         stops = Stops((*marks, *self._hidden, *((again.open,) if again else ())))
         while True:
             mark = yield from self._text.until(stops, self.content if stops.marks else self._plain)
@@ -215,8 +215,8 @@ class ChatParser:
 
     def _read_first(self) -> Read[None]:
         """Read calls whose mark must be the first text of an answer."""
-        for known in self._formats:
-            for mark in known.marks:
+        for calls in self._formats:
+            for mark in calls.marks:
                 if not mark.first:
                     continue
                 self._text.keep()
@@ -226,26 +226,26 @@ class ChatParser:
                     continue
                 if not mark.inside:
                     self._text.skip(len(mark.text))
-                if (yield from self._read_row(known, mark)):
+                if (yield from self._read_row(calls, mark)):
                     return
 
     def _read_calls(self, text: str) -> Read[bool]:
         """Read the calls after a mark; return whether there are any."""
-        for known in self._formats:
-            for mark in known.marks:
+        for calls in self._formats:
+            for mark in calls.marks:
                 if mark.text == text and not mark.first:
                     self._text.keep()
-                    if (yield from self._read_row(known, mark)):
+                    if (yield from self._read_row(calls, mark)):
                         return True
         return False
 
-    def _read_row(self, known: CallFormat, mark: Mark) -> Read[bool]:
+    def _read_row(self, calls: CallFormat, mark: Mark) -> Read[bool]:
         """Read calls in a format; return False, and the text is given back, if there are none."""
-        self._format, before = known, self._index
+        self._format, before = calls, self._index
         try:
             if self._text.num_given_back > MOST_GIVEN_BACK:
                 raise NotACallError  # each mark may be read to the end of the answer in vain
-            yield from known.read(mark, self._text, self)
+            yield from calls.read(mark, self._text, self)
         except NotACallError:
             self._text.give_back()
             return self._index > before

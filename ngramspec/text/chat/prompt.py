@@ -50,10 +50,10 @@ def chat_prompt(
         ChatError: A message or a tool does not have that shape.
         InputError: There is no template, or it refuses the conversation.
     """
-    given, chat = tools_of(tools), messages_of(messages)
+    offered, chat = tools_of(tools), messages_of(messages)
     can = model.chat_capabilities()
-    listed = given.tools if can["supports_tools"] else None
-    made, described = for_template(chat, given, listed, can["supports_tool_calls"])
-    text = model.render_chat(made, tools=described or None)
-    template = (model.tool_template if given else None) or model.chat_template or ""
-    return ChatPrompt(text, chat_format(template, text, given, parses_reasoning=True))
+    listed = offered.tools if can["supports_tools"] else None
+    conversation, described = for_template(chat, offered, listed, can["supports_tool_calls"])
+    text = model.render_chat(conversation, tools=described or None)
+    template = (model.tool_template if offered else None) or model.chat_template or ""
+    return ChatPrompt(text, chat_format(template, text, offered, parses_reasoning=True))

@@ -24,13 +24,13 @@ class Stops:
 
     def find(self, text: str, start: int, ended: bool) -> tuple[int, str] | None:
         """Return where the first mark begins, and the mark; None if that is not certain yet."""
-        found = self._find.search(text, start)
-        if found is None:
+        match = self._find.search(text, start)
+        if match is None:
             return None
-        near = not ended and found.start() > len(text) - self._longest
-        if near and found.start() >= len(text) - self.open_end(text, start):
+        near = not ended and match.start() > len(text) - self._longest
+        if near and match.start() >= len(text) - self.open_end(text, start):
             return None  # it may be a part of a longer mark
-        return found.start(), found[0]
+        return match.start(), match[0]
 
     def open_end(self, text: str, start: int) -> int:
         """Return how many characters at the end of a text may be the beginning of a mark."""
@@ -115,10 +115,10 @@ class Text:
 
     def passes(self, mark: str) -> Read[bool]:
         """Read a mark if it comes next, and return whether it did."""
-        found = yield from self.starts(mark)
-        if found:
+        comes = yield from self.starts(mark)
+        if comes:
             self._at += len(mark)
-        return found
+        return comes
 
     def is_cut(self, mark: str) -> bool:
         """Return whether the text has ended within a mark, or before it."""
@@ -128,9 +128,9 @@ class Text:
     def space(self) -> Read[None]:
         """Read whitespace."""
         while True:
-            found = _VISIBLE.search(self._held, self._at)
-            self._at = found.start() if found else len(self._held)
-            if found or self.ended:
+            match = _VISIBLE.search(self._held, self._at)
+            self._at = match.start() if match else len(self._held)
+            if match or self.ended:
                 return
             yield
 
@@ -140,8 +140,8 @@ class Text:
         The pattern must match more text wherever it matches less.
         """
         while True:
-            found = pattern.match(self._held, self._at, self._at + most)
-            size = found.end() - self._at if found else 0
+            match = pattern.match(self._held, self._at, self._at + most)
+            size = match.end() - self._at if match else 0
             if size >= most or self._at + size < len(self._held) or self.ended:
                 self._at += size
                 return self._held[self._at - size : self._at]
@@ -150,9 +150,9 @@ class Text:
     def until(self, stops: Stops, sink: Sink) -> Read[str]:
         """Pass text to a sink up to a mark, which is read and returned; "" at the end."""
         while True:
-            found = stops.find(self._held, self._at, self.ended)
-            if found is not None:
-                at, mark = found
+            stop = stops.find(self._held, self._at, self.ended)
+            if stop is not None:
+                at, mark = stop
                 self._pass(sink, at)
                 self._at += len(mark)
                 return mark
@@ -165,10 +165,10 @@ class Text:
     def search(self, pattern: re.Pattern[str], sink: Sink) -> Read[str]:
         """Pass text to a sink up to the character that a pattern finds, which is not read."""
         while True:
-            found = pattern.search(self._held, self._at)
-            self._pass(sink, found.start() if found else len(self._held))
-            if found or self.ended:
-                return found[0] if found else ""
+            match = pattern.search(self._held, self._at)
+            self._pass(sink, match.start() if match else len(self._held))
+            if match or self.ended:
+                return match[0] if match else ""
             yield
 
     def _pass(self, sink: Sink, end: int) -> None:

@@ -19,20 +19,20 @@ class Tool:
 
     name: str
     parameters: Mapping[str, Any]  # a JSON schema
-    given: Mapping[str, Any]  # as the client wrote it, for the template
+    definition: Mapping[str, Any]  # as the client wrote it, for the template
     strict: bool = False  # refuse what a grammar cannot enforce of the parameters
     loose: bool = False  # leave the parameters free where no grammar can express them
     custom: bool = False  # the client knows one text, not parameters
 
     def described(self) -> dict[str, Any]:
         """Return the tool with the members that templates read."""
-        function = self.given["function"]
-        told, parameters = function.get("description"), function.get("parameters")
+        function = self.definition["function"]
+        description, parameters = function.get("description"), function.get("parameters")
         return {
             "type": "function",
             "function": {
                 "name": self.name,
-                "description": told if isinstance(told, str) else "",
+                "description": description if isinstance(description, str) else "",
                 "parameters": {} if parameters is None else parameters,
             },
         }
@@ -69,26 +69,26 @@ class Tools:
 
 
 def tools_of(
-    given: Sequence[Mapping[str, Any]] | None,
+    definitions: Sequence[Mapping[str, Any]] | None,
     choice: str | Mapping[str, Any] | None = None,
     parallel: bool | None = None,
 ) -> Tools:
     """Return the tools of a chat that may be called.
 
     Args:
-        given: In OpenAI's shape; None for none.
+        definitions: In OpenAI's shape; None for none.
         choice: OpenAI's tool_choice: only what it names may be called, nothing for "none".
         parallel: Several calls in one answer; None = allowed.
 
     Raises:
         ChatError: A tool or the choice does not have OpenAI's shape.
     """
-    choice = choice or ("auto" if given else "none")
-    if choice == "none" or not given:
+    choice = choice or ("auto" if definitions else "none")
+    if choice == "none" or not definitions:
         if choice not in ("none", "auto"):
             raise ChatError("tool_choice is only allowed with tools", "tool_choice")
         return Tools()
-    tools = tuple(_tool(one, f"tools[{i}]") for i, one in enumerate(given))
+    tools = tuple(_tool(one, f"tools[{i}]") for i, one in enumerate(definitions))
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         tools, choice = _allowed(tools, choice.get("allowed_tools"))
     if isinstance(choice, Mapping):
@@ -104,18 +104,18 @@ def tools_of(
     return Tools(tools, choice == "required", parallel)
 
 
-def _allowed(tools: tuple[Tool, ...], given: Any) -> tuple[tuple[Tool, ...], str]:
+def _allowed(tools: tuple[Tool, ...], choice: Any) -> tuple[tuple[Tool, ...], str]:
     """Return the tools that a choice allows, and the choice among them."""
-    listed = given.get("tools") if isinstance(given, dict) else None
+    listed = choice.get("tools") if isinstance(choice, dict) else None
     if not isinstance(listed, list):
         raise ChatError("tool_choice must have a list of allowed tools", "tool_choice")
     names = [_name_in(one) for one in listed if isinstance(one, dict)]
-    known = {name for name in names if isinstance(name, str)}
-    kept = tuple(tool for tool in tools if tool.name in known)
-    if not kept:
+    texts = {name for name in names if isinstance(name, str)}
+    allowed = tuple(tool for tool in tools if tool.name in texts)
+    if not allowed:
         raise ChatError("tool_choice allows none of the tools", "tool_choice")
-    mode = given.get("mode")
-    return kept, mode if isinstance(mode, str) else "auto"
+    mode = choice.get("mode")
+    return allowed, mode if isinstance(mode, str) else "auto"
 
 
 def _name_in(choice: Mapping[str, Any]) -> Any:
@@ -123,13 +123,13 @@ def _name_in(choice: Mapping[str, Any]) -> Any:
     return named.get("name") if isinstance(named, dict) else None
 
 
-def _tool(given: Any, field: str) -> Tool:
-    if not isinstance(given, Mapping):
-        raise ChatError(f"{field} must be an object, got {given!r:.80}", field)
-    if given.get("type") == "custom":
-        return _custom(given.get("custom"), field)
-    function = given.get("function")
-    if given.get("type", "function") != "function" or not isinstance(function, dict):
+def _tool(definition: Any, field: str) -> Tool:
+    if not isinstance(definition, Mapping):
+        raise ChatError(f"{field} must be an object, got {definition!r:.80}", field)
+    if definition.get("type") == "custom":
+        return _custom(definition.get("custom"), field)
+    function = definition.get("function")
+    if definition.get("type", "function") != "function" or not isinstance(function, dict):
         raise ChatError(f"{field} must be a tool of type function or custom", field)
     name = function.get("name")
     if not isinstance(name, str) or not name:
@@ -137,15 +137,15 @@ def _tool(given: Any, field: str) -> Tool:
     parameters = function.get("parameters") or ANY_ARGUMENTS
     if not isinstance(parameters, dict):
         raise ChatError(f"{field}.function.parameters must be a JSON schema", field)
-    return Tool(name, parameters, given, function.get("strict") is True)
+    return Tool(name, parameters, definition, function.get("strict") is True)
 
 
-def _custom(given: Any, field: str) -> Tool:
-    function = custom_function(given, field)
+def _custom(custom: Any, field: str) -> Tool:
+    function = custom_function(custom, field)
     return Tool(
         name=function["name"],
-        parameters=enforced_schema(given, field),
-        given={"type": "function", "function": function},
+        parameters=enforced_schema(custom, field),
+        definition={"type": "function", "function": function},
         strict=True,
         custom=True,
     )

@@ -61,8 +61,8 @@ class Evaluator:
             InputError: It exceeds a limit.
         """
         if name not in self.templates:
-            known = ", ".join(map(repr, sorted(filter(None, self.templates)))) or "none"
-            raise TemplateProblem(f"expected a defined template ({known}), found {name!r}")
+            names = ", ".join(map(repr, sorted(filter(None, self.templates)))) or "none"
+            raise TemplateProblem(f"expected a defined template ({names}), found {name!r}")
         outer, self.variables = self.variables, [("$", dot)]
         self.write_nodes(self.templates[name], dot)
         self.variables = outer
@@ -112,7 +112,7 @@ class Evaluator:
 
     def range(self, node: Branch, value: object, dot: object) -> str:
         """Write a range; as in Go, a continue in its else is for the enclosing range."""
-        pipe, outside, found = node.pipe, len(self.variables), False
+        pipe, outside, entered = node.pipe, len(self.variables), False
         self.position = node.position
         if isinstance(value, int) and len(pipe.declared) > 1:
             raise TemplateProblem("expected one variable to range over a count, found two")
@@ -120,7 +120,7 @@ class Evaluator:
             self.budget.step(len(value) // SORTED)
         for key, item in items(value):
             self.budget.step()
-            found = True
+            entered = True
             pair = (item,) if len(pipe.declared) == 1 else (key, item)
             for name, part in zip(pipe.declared, pair, strict=False):
                 self.store(name, part, pipe.assigns)
@@ -128,7 +128,7 @@ class Evaluator:
             del self.variables[outside:]
             if jump == "break":
                 break
-        jump = "" if found else self.write_nodes(node.otherwise, dot)
+        jump = "" if entered else self.write_nodes(node.otherwise, dot)
         return "" if jump == "break" else jump
 
     def pipe(self, pipe: Pipe, dot: object) -> object:

@@ -42,12 +42,12 @@ def _length(values: Sequence[object], budget: Budget) -> int:
 
 
 def _index(values: Sequence[object], budget: Budget) -> object:
-    found = values[0]
-    if found is None:
+    item = values[0]
+    if item is None:
         raise TemplateProblem("expected a text, a list or a map for index, found nil")
     for at in values[1:]:
-        found = _item(found, at)
-    return found
+        item = _item(item, at)
+    return item
 
 
 def _item(value: object, at: object) -> object:

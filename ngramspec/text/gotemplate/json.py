@@ -49,10 +49,10 @@ def _string(text: str) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    found = match[0]
-    if "\ud800" <= found <= "\udfff":  # half of a pair: no character
+    char = match[0]
+    if "\ud800" <= char <= "\udfff":  # half of a pair: no character
         return "\\ufffd"
-    return _SHORT.get(found) or f"\\u{ord(found):04x}"
+    return _SHORT.get(char) or f"\\u{ord(char):04x}"
 
 
 def _float(value: float) -> str:

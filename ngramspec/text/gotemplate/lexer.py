@@ -135,32 +135,32 @@ def _action(text: str, start: int) -> Generator[Token, None, int]:
 
 
 def _token(match: re.Match[str], spaced: bool) -> Token:
-    kind, found, position = str(match.lastgroup), match[0], match.start()
+    kind, text, position = str(match.lastgroup), match[0], match.start()
     if kind in _NAMES and not _ENDS_NAME.match(match.string, match.end()):
         odd = match.string[match.end()]
-        raise TemplateSyntaxError(f"expected a space after {found}, found {odd!r}", match.end())
-    value: Value = found
+        raise TemplateSyntaxError(f"expected a space after {text}, found {odd!r}", match.end())
+    value: Value = text
     try:
         if kind == "string":
-            value = unquote(found)
+            value = unquote(text)
         elif kind == "character":
-            kind, value = "number", character(found)
+            kind, value = "number", character(text)
         elif kind == "number":
-            value = number(found)
+            value = number(text)
     except FormatError as error:
         raise TemplateSyntaxError(str(error), position) from None
     if kind == "field":
-        value = found[1:]
-    return Token(found if kind == "sign" else kind, value, position, spaced)
+        value = text[1:]
+    return Token(text if kind == "sign" else kind, value, position, spaced)
 
 
 def _unexpected(text: str, position: int, start: int) -> TemplateSyntaxError:
     if position == len(text):
         return TemplateSyntaxError("expected }} to end the action", start)
-    found = text[position]
-    if found in _UNTERMINATED:
-        return TemplateSyntaxError(f"expected {_UNTERMINATED[found]}", position)
-    return TemplateSyntaxError(f"expected a value, a name or }}}}, found {found!r}", position)
+    char = text[position]
+    if char in _UNTERMINATED:
+        return TemplateSyntaxError(f"expected {_UNTERMINATED[char]}", position)
+    return TemplateSyntaxError(f"expected a value, a name or }}}}, found {char!r}", position)
 
 
 def unquote(quoted: str) -> str:

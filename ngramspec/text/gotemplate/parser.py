@@ -70,7 +70,7 @@ def parse(text: str, functions: Collection[str]) -> dict[str, tuple[Node, ...]]:
 class _Parser:
     """A walk over the tokens of a template.
 
-    found: What was parsed so far, as parse returns it.
+    parsed: What was parsed so far, as parse returns it.
     at: Index of the next token.
     depth: Blocks and parentheses that are open.
     """
@@ -78,7 +78,7 @@ class _Parser:
     def __init__(self, text: str, functions: Collection[str]) -> None:
         self.tokens = list(tokens(text))
         self.functions = functions
-        self.found: dict[str, tuple[Node, ...]] = {}
+        self.parsed: dict[str, tuple[Node, ...]] = {}
         self.scope = Scope(["$"])
         self.at = 0
         self.depth = 0
@@ -94,7 +94,7 @@ class _Parser:
             else:
                 nodes += self.node("text or an action")
         self.add(MAIN, tuple(nodes))
-        return self.found
+        return self.parsed
 
     def define(self) -> None:
         """Parse a define and what it holds."""
@@ -108,10 +108,10 @@ class _Parser:
 
     def add(self, name: str, nodes: tuple[Node, ...]) -> None:
         """Keep a template; an empty one may be replaced, or is ignored."""
-        if not _is_empty(nodes) and not _is_empty(self.found.get(name, ())):
+        if not _is_empty(nodes) and not _is_empty(self.parsed.get(name, ())):
             raise self.error(f"expected one template named {name!r}, found a second one")
-        if name not in self.found or _is_empty(self.found[name]):
-            self.found[name] = nodes
+        if name not in self.parsed or _is_empty(self.parsed[name]):
+            self.parsed[name] = nodes
 
     def block(self, ends: tuple[str, ...]) -> tuple[tuple[Node, ...], str]:
         """Parse nodes up to a keyword, which is consumed; return them and the keyword."""
@@ -285,8 +285,8 @@ class _Parser:
             case "nil":
                 return Nil()
         if token.value not in self.functions:
-            known = ", ".join(sorted(self.functions))
-            reason = f"expected a function ({known}), found {token.value}"
+            names = ", ".join(sorted(self.functions))
+            reason = f"expected a function ({names}), found {token.value}"
             raise TemplateSyntaxError(reason, token.position)
         return Function(str(token.value))
 
@@ -322,14 +322,14 @@ class _Parser:
 
     def undefined(self, token: Token) -> TemplateSyntaxError:
         """Return the exception for an undefined variable."""
-        known = ", ".join(self.scope.variables)
-        reason = f"expected a variable ({known}), found {token.value}"
+        names = ", ".join(self.scope.variables)
+        reason = f"expected a variable ({names}), found {token.value}"
         return TemplateSyntaxError(reason, token.position)
 
     def unexpected(self, token: Token, expected: str) -> TemplateSyntaxError:
         """Return the exception for a token that does not fit."""
-        found = "}}" if token.kind == "close" else str(token.value)[:_MOST_SHOWN]
-        return TemplateSyntaxError(f"expected {expected}, found {found}", token.position)
+        text = "}}" if token.kind == "close" else str(token.value)[:_MOST_SHOWN]
+        return TemplateSyntaxError(f"expected {expected}, found {text}", token.position)
 
     def is_keyword(self, word: str) -> bool:
         """Return whether the next tokens open an action with this keyword."""

@@ -69,8 +69,8 @@ def _one(match: re.Match[str], value: object) -> str:
         pairs = (f"{_one(match, key)}:{_one(match, item)}" for key, item in items(value))
         return "map[" + " ".join(pairs) + "]"
     if kind(value) not in _KINDS[verb]:
-        known = " or ".join(_KINDS[verb])
-        raise TemplateProblem(f"expected {known} for {match[0]}, found {kind(value)}")
+        kinds = " or ".join(_KINDS[verb])
+        raise TemplateProblem(f"expected {kinds} for {match[0]}, found {kind(value)}")
     width = int(wide or 0) if len(wide) < 5 else _WIDEST + 1
     precision = None if precise is None else int(precise or 0) if len(precise) < 5 else _WIDEST + 1
     if width > _WIDEST or (precision or 0) > _WIDEST:

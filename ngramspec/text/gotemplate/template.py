@@ -54,8 +54,8 @@ class Template:
             most = MOST_CHARACTERS
             raise InputError(f"a template of {len(text)} characters, which is more than {most}")
         try:
-            known = {**FUNCTIONS, **functions}
-            return cls(text, parse(text, known), known)
+            functions = {**FUNCTIONS, **functions}
+            return cls(text, parse(text, functions), functions)
         except TemplateSyntaxError as error:
             raise FormatError(_located(text, error.position, str(error))) from None
         except RecursionError:

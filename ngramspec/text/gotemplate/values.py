@@ -91,9 +91,9 @@ def field(value: object, name: str) -> object:
             return value.get(name)
         case Record():
             return value.fields.get(name)
-    found = kind(value)
-    if found != "record":
-        raise TemplateProblem(f"expected something with the field {name}, found {found}")
+    actual = kind(value)
+    if actual != "record":
+        raise TemplateProblem(f"expected something with the field {name}, found {actual}")
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     declared = _declared(value)
     own = name if name in declared else snake

@@ -149,9 +149,9 @@ class _Reader:
             self.add(items, CHAR, self.characters.one_of([(0, LAST)]))
         elif char == "(":
             self.group(name, items)
-        elif found := _NAME.match(self.text, self.position):
-            self.position = found.end()
-            self.add(items, RULE, self.symbol(found.group()))
+        elif match := _NAME.match(self.text, self.position):
+            self.position = match.end()
+            self.add(items, RULE, self.symbol(match.group()))
         else:
             return False
         return True
@@ -186,16 +186,16 @@ class _Reader:
 
     def token(self) -> int:
         """Read `<[id]>` or `<text>`, optionally after `!`; return the token's id."""
-        found = _TOKEN_ID.match(self.text, self.position)
-        token = int(found.group(1)) if found else -1
-        if found is None or token > 0xFFFFFFFF:
-            found = self.match(_TOKEN, "a token")
-            text = found.group(1)
-            known = not text.startswith("<[") and len(text) <= MAX_TOKEN_CHARS
-            token = self.token_of(text) if known else -1
+        match = _TOKEN_ID.match(self.text, self.position)
+        token = int(match.group(1)) if match else -1
+        if match is None or token > 0xFFFFFFFF:
+            match = self.match(_TOKEN, "a token")
+            text = match.group(1)
+            plain = not text.startswith("<[") and len(text) <= MAX_TOKEN_CHARS
+            token = self.token_of(text) if plain else -1
             if token < 0:
                 raise self.error(f"{text[:40]!r} is not one token")
-        self.position = found.end()
+        self.position = match.end()
         return token
 
     def repetition(self, name: str, items: list[int], last: int, weight: int, nested: bool) -> int:
@@ -234,9 +234,9 @@ class _Reader:
         if self.text.startswith(",", self.position):
             self.position += 1
             self.skip(nested)
-            found = _COUNT.match(self.text, self.position)
-            most = int(found.group()) if found else None
-            self.position = found.end() if found else self.position
+            match = _COUNT.match(self.text, self.position)
+            most = int(match.group()) if match else None
+            self.position = match.end() if match else self.position
             self.skip(nested)
         if not self.text.startswith("}", self.position):
             raise self.error("expected }")
@@ -271,16 +271,16 @@ class _Reader:
 
     def match(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
         """Read what the pattern matches."""
-        found = pattern.match(self.text, self.position)
-        if found is None:
+        match = pattern.match(self.text, self.position)
+        if match is None:
             raise self.error(f"expected {expected}")
-        self.position = found.end()
-        return found
+        self.position = match.end()
+        return match
 
     def skip(self, lines: bool) -> None:
         """Skip white space and comments."""
-        found = (_SPACE_OR_LINE if lines else _SPACE).match(self.text, self.position)
-        self.position = found.end() if found else self.position
+        match = (_SPACE_OR_LINE if lines else _SPACE).match(self.text, self.position)
+        self.position = match.end() if match else self.position
 
     def error(self, reason: str) -> InputError:
         """Return the exception that names the place."""

@@ -53,15 +53,15 @@ class Automaton:
         """Return the languages that hold a text, as bits. Cost: linear in the text."""
         state = 0
         for code in map(ord, text):
-            found = (to for low, high, to in self.moves[state] if low <= code <= high)
-            state = next(found, -1)
+            states = (to for low, high, to in self.moves[state] if low <= code <= high)
+            state = next(states, -1)
             if state < 0:
                 return 0
         return self.ends[state]
 
-    def only(self, wanted: Callable[[int], bool], spend: Spend) -> Automaton:
+    def only(self, accepts: Callable[[int], bool], spend: Spend) -> Automaton:
         """Return the texts whose languages, as bits, are wanted."""
-        return explored(0, lambda s: self.moves[s], lambda s: int(wanted(self.ends[s])), spend)
+        return explored(0, lambda s: self.moves[s], lambda s: int(accepts(self.ends[s])), spend)
 
     @property
     def is_empty(self) -> bool:
@@ -127,16 +127,16 @@ def _trimmed(
 def _joined(moves: list[list[Move[int]]], ends: list[int]) -> Automaton:
     """Join states with the same moves and ends, last ones first, and number them anew."""
     same: dict[int, int] = {}  # state -> the one that stands for it
-    known: dict[Hashable, int] = {}
+    firsts: dict[Hashable, int] = {}
     for state in _last_first(moves):
         own = _united(
             (low, high, -1 if to == state else same.get(to, to)) for low, high, to in moves[state]
         )
-        same[state] = known.setdefault((tuple(own), ends[state]), state)
+        same[state] = firsts.setdefault((tuple(own), ends[state]), state)
         moves[state] = own
     numbers = {same[0]: 0}
     order = [same[0]]
-    made = []
+    joined = []
     for state in order:  # grows on the way
         own = []
         for low, high, to in moves[state]:
@@ -145,8 +145,8 @@ def _joined(moves: list[list[Move[int]]], ends: list[int]) -> Automaton:
                 numbers[following] = len(numbers)
                 order.append(following)
             own.append((low, high, numbers[following]))
-        made.append(_united(own))
-    return Automaton(made, [ends[state] for state in order])
+        joined.append(_united(own))
+    return Automaton(joined, [ends[state] for state in order])
 
 
 def _last_first(moves: Sequence[Sequence[Move[int]]]) -> Iterator[int]:
@@ -166,13 +166,13 @@ def _last_first(moves: Sequence[Sequence[Move[int]]]) -> Iterator[int]:
 
 def _united(moves: Iterable[Move[int]]) -> list[Move[int]]:
     """Return moves in order, neighbours with the same end as one."""
-    made: list[Move[int]] = []
+    united: list[Move[int]] = []
     for low, high, to in sorted(moves):
-        if made and made[-1][2] == to and made[-1][1] + 1 == low:
-            made[-1] = made[-1][0], high, to
+        if united and united[-1][2] == to and united[-1][1] + 1 == low:
+            united[-1] = united[-1][0], high, to
         else:
-            made.append((low, high, to))
-    return made
+            united.append((low, high, to))
+    return united
 
 
 def product(automata: Sequence[Automaton], spend: Spend, together: bool) -> Automaton:
@@ -193,12 +193,12 @@ def product(automata: Sequence[Automaton], spend: Spend, together: bool) -> Auto
             [(low, high, to) for low, high, to in automaton.moves[at]] if at >= 0 else []
             for automaton, at in zip(automata, state, strict=True)
         ]
-        found = []
+        joint = []
         for low, high, hit in swept([[*moves] for moves in cuts]):
             if not together or all(to >= 0 for to in hit):
-                found.append((low, high, hit))
-        spend((sum(map(len, cuts)) + len(found) * len(cuts)) // STEP)
-        return found
+                joint.append((low, high, hit))
+        spend((sum(map(len, cuts)) + len(joint) * len(cuts)) // STEP)
+        return joint
 
     def ends_of(state: tuple[int, ...]) -> int:
         both = zip(automata, state, strict=True)
@@ -314,7 +314,7 @@ def of_tree(tree: Regular, spend: Spend) -> Automaton:
     def moves_of(states: frozenset[int]) -> list[Move[frozenset[int]]]:
         nonlocal work
         lists = [graph.read[state] for state in sorted(states) if graph.read[state]]
-        found: dict[tuple[int, ...], frozenset[int]] = {}
+        closures: dict[tuple[int, ...], frozenset[int]] = {}
         moves = []
         for low, high, hit in swept(lists):
             work += len(hit)
@@ -322,7 +322,7 @@ def of_tree(tree: Regular, spend: Spend) -> Automaton:
                 raise TooLargeError
             key = tuple(to for to in hit if to >= 0)
             if key:
-                found[key] = following = found.get(key) or closed(key)
+                closures[key] = following = closures.get(key) or closed(key)
                 moves.append((low, high, following))
         spend(len(lists) * len(moves) // STEP)
         return moves

@@ -22,7 +22,7 @@ class Context:
 
     rules: Rules
     strict: bool = False
-    _known: dict[Regular, Automaton | None] = field(default_factory=dict)
+    _automata: dict[Regular, Automaton | None] = field(default_factory=dict)
     _patterns: dict[Any, Regular] = field(default_factory=dict)
 
     def automaton(self, tree: Regular) -> Automaton:
@@ -31,13 +31,13 @@ class Context:
         Raises:
             TooLargeError: It would have too many states.
         """
-        if tree not in self._known:
-            self._known[tree] = None
-            self._known[tree] = of_tree(tree, self.rules.spend)
-        found = self._known[tree]
-        if found is None:
+        if tree not in self._automata:
+            self._automata[tree] = None
+            self._automata[tree] = of_tree(tree, self.rules.spend)
+        automaton = self._automata[tree]
+        if automaton is None:
             raise TooLargeError
-        return found
+        return automaton
 
     def pattern(self, pattern: Any) -> Regular:
         """Return the texts that a pattern matches; it is read once. A tree is taken as it is.

@@ -44,11 +44,11 @@ def excludes(one: Any, other: Any, flat: Flat, context: Context, depth: int = 0)
     values, other_values = _values(one), _values(other)
     if values is not None:
         lenient = Context(context.rules)
-        known = None if other_values is None else {value_key(value) for value in other_values}
+        keys = None if other_values is None else {value_key(value) for value in other_values}
         context.rules.spend(len(values))
         try:
             return not any(
-                listed(value, other, lenient) and (known is None or value_key(value) in known)
+                listed(value, other, lenient) and (keys is None or value_key(value) in keys)
                 for value in values
             )
         except NothingError:
@@ -87,8 +87,8 @@ def _kinds(schema: Schema, written: bool) -> set[str] | None:
     values = _values(schema)
     if values is not None:
         return {kind for value in values for kind in types_of(value)}
-    given = schema.get("type", implied_type(schema) if written else None)
-    if given is None:
+    types = schema.get("type", implied_type(schema) if written else None)
+    if types is None:
         return None
-    kinds = set(given if isinstance(given, list) else [given])
+    kinds = set(types if isinstance(types, list) else [types])
     return kinds | {"integer"} if "number" in kinds else kinds

@@ -32,18 +32,18 @@ def array_text(schema: Mapping[str, Any], context: Context, name: str, visit: Vi
     first, rest = _items(schema, low)
     if first and "minItems" not in schema:
         low = len(first) if high is None else min(high, len(first))
-    made, items, most = _rules(first, rest, name, visit, high)
+    rules, items, most = _rules(first, rest, name, visit, high)
     if most is not None and low > most:
         raise NothingError("no array has as many items as a schema asks for")
     if schema.get("uniqueItems") is True and (most is None or most > 1):
         context.cannot("uniqueItems")
     text = ""
     if items is not None:
-        left = None if most is None else most - len(made)
-        text = _others(context, items, max(0, low - len(made)), left, bool(made), name)
-    for at in reversed(range(len(made))):
+        left = None if most is None else most - len(rules)
+        text = _others(context, items, max(0, low - len(rules)), left, bool(rules), name)
+    for at in reversed(range(len(rules))):
         comma = COMMA if at else ""
-        text = f"{comma}{made[at]} {text}"
+        text = f"{comma}{rules[at]} {text}"
         if at >= low:
             text = context.rules.add(f"{name}-rest", f"({text})?")
     return f'"[" space {text} space "]"' if text else '"[" space "]"'
@@ -64,18 +64,18 @@ def _rules(
     first: list[Any], rest: Any, name: str, visit: Visit, high: int | None
 ) -> tuple[list[str], str | None, int | None]:
     """Return rules for the first items, for the others if any, and how many items there can be."""
-    made: list[str] = []
+    rules: list[str] = []
     for schema in first[:high]:
         try:
-            made.append(visit(schema, f"{name}-{len(made)}"))
+            rules.append(visit(schema, f"{name}-{len(rules)}"))
         except NothingError:
-            return made, None, len(made)
-    if high is not None and high <= len(made):
-        return made, None, high
+            return rules, None, len(rules)
+    if high is not None and high <= len(rules):
+        return rules, None, high
     try:
-        return made, visit(rest, f"{name}-item"), high
+        return rules, visit(rest, f"{name}-item"), high
     except NothingError:
-        return made, None, len(made)
+        return rules, None, len(rules)
 
 
 def _others(context: Context, item: str, low: int, high: int | None, comma: bool, name: str) -> str:

@@ -43,9 +43,9 @@ class Merger:
         key = frozenset(whole)
         if key not in self._sets:
             self._context.rules.spend(len(whole))
-            made = {"allOf": list(whole.values())}
-            self._sets[key] = parts, made
-            self._parts[id(made)] = tuple(whole.values())
+            merged = {"allOf": list(whole.values())}
+            self._sets[key] = parts, merged
+            self._parts[id(merged)] = tuple(whole.values())
         return self._sets[key][1]
 
     def merged(self, one: Schema, other: Schema) -> Schema:
@@ -112,20 +112,20 @@ def _listed(schema: Schema) -> Schema:
 
 
 def _common(first: list[Any], second: list[Any]) -> list[Any]:
-    known = {value_key(value) for value in second}
-    found = [value for value in first if value_key(value) in known]
-    if not found:
+    keys = {value_key(value) for value in second}
+    common = [value for value in first if value_key(value) in keys]
+    if not common:
         raise NothingError("no value is in all enums that must hold together")
-    return found
+    return common
 
 
 def _types(first: Any, second: Any) -> Any:
-    one, other = (given if isinstance(given, list) else [given] for given in (first, second))
-    found = [kind for kind in one if kind in other or (kind == "integer" and "number" in other)]
-    found += [kind for kind in other if kind == "integer" and "number" in one and kind not in one]
-    if not found:
+    one, other = (types if isinstance(types, list) else [types] for types in (first, second))
+    common = [kind for kind in one if kind in other or (kind == "integer" and "number" in other)]
+    common += [kind for kind in other if kind == "integer" and "number" in one and kind not in one]
+    if not common:
         raise NothingError(f"no value has two types that must hold together: {one}, {other}")
-    return found[0] if len(found) == 1 else found
+    return common[0] if len(common) == 1 else common
 
 
 def _united(first: list[str], second: list[str]) -> list[str]:

@@ -77,12 +77,12 @@ def step_of(schema: Mapping[str, Any]) -> Fraction | None:
     Raises:
         GrammarError: It is not a finite number above 0.
     """
-    given = schema.get("multipleOf")
-    if isinstance(given, Fraction):  # made of several by allOf
-        return given
+    multiple = schema.get("multipleOf")
+    if isinstance(multiple, Fraction):  # made of several by allOf
+        return multiple
     step = _number(schema, "multipleOf")
     if step is not None and step <= 0:
-        raise GrammarError(f"multipleOf must be above 0, got {given!r:.80}")
+        raise GrammarError(f"multipleOf must be above 0, got {multiple!r:.80}")
     return None if step is None else Fraction(step)
 
 
@@ -203,10 +203,10 @@ class _Side:
         """Return the states after each character."""
         if state.point:
             return {str(d): self._behind(state, d) for d in range(10)}
-        found = {} if state.zero else {str(d): self._digit(state, d) for d in range(10)}
+        following = {} if state.zero else {str(d): self._digit(state, d) for d in range(10)}
         if self.most_fraction:
-            found["."] = self._point(state)
-        return found
+            following["."] = self._point(state)
+        return following
 
     def ends(self, state: _State) -> bool:
         """Tell whether a number can end here."""
@@ -362,15 +362,15 @@ def _bound(schema: Mapping[str, Any], name: str, side: int) -> tuple[Decimal, bo
         GrammarError: One is not a finite number.
     """
     strict_name = f"exclusive{name.capitalize()}"
-    found = []
+    bounds = []
     plain, strict = _number(schema, name), _number(schema, strict_name)
     if plain is not None:  # true makes a bound exclusive in old JSON schema drafts
-        found.append((plain, schema.get(strict_name) is not True))
+        bounds.append((plain, schema.get(strict_name) is not True))
     if strict is not None:
-        found.append((strict, False))
-    if not found:
+        bounds.append((strict, False))
+    if not bounds:
         return None
-    tightest = min(found) if side > 0 else max(found, key=lambda bound: (bound[0], not bound[1]))
+    tightest = min(bounds) if side > 0 else max(bounds, key=lambda bound: (bound[0], not bound[1]))
     return tightest
 
 

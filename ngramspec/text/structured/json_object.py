@@ -71,28 +71,28 @@ class _Object:
     @property
     def _rest(self) -> Any:
         """Return the schema of members without one; beside `properties` there are none."""
-        known = "properties" in self.schema or "patternProperties" in self.schema
-        return self.schema.get("additionalProperties", not known)
+        named = "properties" in self.schema or "patternProperties" in self.schema
+        return self.schema.get("additionalProperties", not named)
 
     def _properties(self) -> dict[str, Any]:
         """Return all members with a known name, required ones without a schema included."""
-        given: Schema = self.schema.get("properties", {})
-        missing = [key for key in self.schema.get("required", ()) if key not in given]
+        properties: Schema = self.schema.get("properties", {})
+        missing = [key for key in self.schema.get("required", ()) if key not in properties]
         rest = self.schema.get("additionalProperties", True)
         patterns = self.schema.get("patternProperties", {})
         if missing and rest is False and not patterns:
             raise NothingError(f"{missing[0]!r:.80} is required and not one of the properties")
-        made = {}
-        for key in (*given, *missing):
+        members = {}
+        for key in (*properties, *missing):
             self.context.rules.spend(1 + len(patterns))
-            value, found = given.get(key, True), key in given
+            value, has_schema = properties.get(key, True), key in properties
             for pattern, part in patterns.items():
                 if self._is_like(key, pattern):
-                    value, found = self.merger.both(value, part), True
-            made[key] = value if found else rest
+                    value, has_schema = self.merger.both(value, part), True
+            members[key] = value if has_schema else rest
             if not self._may_be_named(key):
-                made[key] = False
-        return made
+                members[key] = False
+        return members
 
     def _is_like(self, key: str, pattern: str) -> bool:
         return self._known(lambda: fits(key, {"pattern": pattern}, self.context))
@@ -102,8 +102,8 @@ class _Object:
         if rule is True or rule is False:
             return rule is True
         self._check_names(rule)
-        known = [name for name in rule.get("enum", [rule.get("const", key)]) if name == key]
-        return bool(known) and self._known(lambda: listed(key, rule, self.context))
+        names = [name for name in rule.get("enum", [rule.get("const", key)]) if name == key]
+        return bool(names) and self._known(lambda: listed(key, rule, self.context))
 
     def _check_names(self, rule: Schema) -> None:
         for word in rule:
@@ -144,8 +144,8 @@ class _Object:
             for number, part in enumerate(patterns.values()):
                 if kind >> number & 1:
                     value = self.merger.both(value, part)
-            if (made := self._one_extra(key, value)) is not None:
-                parts.append(made)
+            if (member := self._one_extra(key, value)) is not None:
+                parts.append(member)
         if len(parts) < 2:
             return parts[0] if parts else None
         return self.context.rules.add(f"{self.name}-more", " | ".join(parts))
@@ -158,22 +158,22 @@ class _Object:
         except NothingError:
             return None
 
-    def _kinds(self, known: list[str], patterns: list[str], names: Any) -> list[tuple[int, str]]:
+    def _kinds(self, declared: list[str], patterns: list[str], names: Any) -> list[tuple[int, str]]:
         """Return kinds of names that are not known: the patterns that hold, as bits, and GBNF."""
         spend, rules = self.context.rules.spend, self.context.rules
         parts = [self.context.automaton(self.context.pattern(pattern)) for pattern in patterns]
-        parts.append(automata.of_words(known, spend))
+        parts.append(automata.of_words(declared, spend))
         parts.append(self._names(names))
         whole = automata.product(parts, spend, together=False)
         taken, allowed = 1 << len(patterns), 2 << len(patterns)
         kinds = sorted({m & (taken - 1) for m in whole.ends if m & allowed and not m & taken})
-        found = []
+        keys = []
         for kind in kinds:
             own = whole.only(lambda mask, kind=kind: mask == kind | allowed, spend)  # type: ignore[misc]
             quote = literal('"')
             text = automata.gbnf(own, rules, f"{self.name[:_HALF]}-name")
-            found.append((kind, rules.add(f"{self.name}-name", f"{quote} {text} {quote}")))
-        return found
+            keys.append((kind, rules.add(f"{self.name}-name", f"{quote} {text} {quote}")))
+        return keys
 
     def _names(self, rule: Any) -> Automaton:
         spend = self.context.rules.spend
@@ -207,12 +207,12 @@ class _Object:
 
     def _needs(self, extra: str | None) -> dict[str, frozenset[str]]:
         """Return the members that each member needs beside it."""
-        given = {key: frozenset(names) for key, names in self.schema.get(_DEPENDENT, {}).items()}
-        known = frozenset(self.names)
-        if extra is not None and not frozenset(given).union(*given.values()) <= known:
+        needs = {key: frozenset(names) for key, names in self.schema.get(_DEPENDENT, {}).items()}
+        own = frozenset(self.names)
+        if extra is not None and not frozenset(needs).union(*needs.values()) <= own:
             self.context.cannot(_DEPENDENT, "needs its names in properties")
-            given = {key: names & known for key, names in given.items()}
-        return {key: names for key, names in given.items() if key in known and names}
+            needs = {key: names & own for key, names in needs.items()}
+        return {key: names for key, names in needs.items() if key in own and names}
 
     def _members(self, extra: str | None) -> str:
         """Return the inside of an object: members in order, each optional member present or not."""
@@ -246,11 +246,11 @@ class _State(NamedTuple):
     """What matters of the members so far.
 
     number: How many there are, no more than tells apart what can follow.
-    wanted, banned: Names that must and must not come yet.
+    needed, banned: Names that must and must not come yet.
     """
 
     number: int
-    wanted: frozenset[str]
+    needed: frozenset[str]
     banned: frozenset[str]
 
 
@@ -284,40 +284,40 @@ class _Counted:
         start = _State(0, frozenset(self._whole.required), frozenset(impossible))
         layers = [[start]]
         for at in range(len(names)):
-            found = dict.fromkeys(to for state in layers[-1] for _, to in self._moves(at, state))
-            layers.append(list(found))
-            self._rules.spend(len(found))
+            states = dict.fromkeys(to for state in layers[-1] for _, to in self._moves(at, state))
+            layers.append(list(states))
+            self._rules.spend(len(states))
             if sum(map(len, layers)) > MAX_STATES:
                 raise TooLargeError
-        made = {state: self._end(state.number) for state in layers.pop()}
+        rests = {state: self._end(state.number) for state in layers.pop()}
         for at in reversed(range(len(names))):
-            made = {state: self._rule(at, state, made) for state in layers.pop()}
-        if made[start] is None:
+            rests = {state: self._rule(at, state, rests) for state in layers.pop()}
+        if rests[start] is None:
             raise NothingError("no object has as many members as a schema asks for")
-        return f"{made[start]} space"
+        return f"{rests[start]} space"
 
     def _moves(self, at: int, state: _State) -> list[tuple[bool, _State]]:
         """Return what can follow: whether the next member is there, and the state after it."""
         name, later = self._whole.names[at], frozenset(self._whole.names[at + 1 :])
-        needs, found = self._needs.get(name, frozenset()), []
+        needs, moves = self._needs.get(name, frozenset()), []
         if name not in state.banned and (self._high is None or state.number < self._high):
             most = max(self._low, 1) if self._high is None else state.number + 1
-            wanted = (state.wanted - {name}) | (needs & later)
-            if not wanted & state.banned:
-                found.append((True, _State(min(state.number + 1, most), wanted, state.banned)))
-        if name not in state.wanted:
+            needed = (state.needed - {name}) | (needs & later)
+            if not needed & state.banned:
+                moves.append((True, _State(min(state.number + 1, most), needed, state.banned)))
+        if name not in state.needed:
             users = {user for user, others in self._needs.items() if name in others} & later
-            if not users & state.wanted:
+            if not users & state.needed:
                 banned = (state.banned - {name}) | users
-                found.append((False, state._replace(banned=banned)))
-        return found
+                moves.append((False, state._replace(banned=banned)))
+        return moves
 
-    def _rule(self, at: int, state: _State, made: Mapping[_State, str | None]) -> str | None:
+    def _rule(self, at: int, state: _State, rests: Mapping[_State, str | None]) -> str | None:
         """Return a rule for the members from one on, None if they cannot be."""
         comma, member = COMMA if state.number else "", self._whole.members[at]
         parts = []
         for there, to in self._moves(at, state):
-            if (rest := made[to]) is not None:
+            if (rest := rests[to]) is not None:
                 parts.append(f"{comma}{member} {rest}" if there else rest)
         return self._rules.add(f"{self._whole.name}-rest", " | ".join(parts)) if parts else None
 

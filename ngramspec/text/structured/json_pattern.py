@@ -85,14 +85,14 @@ def pattern_tree(
         raise GrammarError(f"a pattern must be a text of at most {most} characters")
     codes: dict[frozenset[str], int] = {}
 
-    def coded(found: re.Match[str]) -> str:
-        if not found[1]:
-            return found[0]
-        names = _categories(found[2], found[1] == "P", pattern)
+    def coded(match: re.Match[str]) -> str:
+        if not match[1]:
+            return match[0]
+        names = _categories(match[2], match[1] == "P", pattern)
         return chr(codes.setdefault(names, PROPERTIES + len(codes)))
 
     # JavaScript's way to name a group
-    read = _NAMED_GROUP.sub(lambda found: found[1] or "(?P<", _PROPERTY.sub(coded, pattern))
+    read = _NAMED_GROUP.sub(lambda match: match[1] or "(?P<", _PROPERTY.sub(coded, pattern))
     try:
         parsed = _parser().parse(read)
         if whole:  # it is an expression by itself
@@ -193,14 +193,14 @@ class _Pattern:
         """
         if code not in self._properties:
             return ((code, code),)
-        known = self._properties[code]
-        return _in_categories(known | {"Cn"} if negated else known - {"Cn"})
+        categories = self._properties[code]
+        return _in_categories(categories | {"Cn"} if negated else categories - {"Cn"})
 
     def _chars(self, ranges: Sequence[Range]) -> Regular:
-        found = meet(without(ranges, ()), WRITABLE)
-        if not found:
+        chars = meet(without(ranges, ()), WRITABLE)
+        if not chars:
             raise GrammarError(f"the pattern {self._pattern!r:.80} has a class without characters")
-        return Chars(found)
+        return Chars(chars)
 
     def _refused(self, what: str) -> Exception:
         return GrammarError(f"no grammar can express {what} in the pattern {self._pattern!r:.80}")

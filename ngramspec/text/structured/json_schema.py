@@ -140,15 +140,15 @@ class _Converter:
         self._refs: dict[str, str] = {}  # reference -> rule
         self._numbers: dict[tuple[Limits, bool], str] = {}
         # By id of a schema: the schema, which keeps the id unique, and its rule or flat form.
-        self._made: dict[int, tuple[Any, str]] = {}
+        self._visited: dict[int, tuple[Any, str]] = {}
         self._flattened: dict[int, tuple[Any, Schema]] = {}
 
     def visit(self, schema: Any, name: str, depth: int) -> str:
         """Return the name of a rule for a schema; a schema that occurs again shares its rule."""
-        known = self._made.get(id(schema))
-        if known is None:
-            known = self._made[id(schema)] = schema, self._visit(schema, name, depth)
-        return known[1]
+        entry = self._visited.get(id(schema))
+        if entry is None:
+            entry = self._visited[id(schema)] = schema, self._visit(schema, name, depth)
+        return entry[1]
 
     def visit_bare(self, schema: Any, name: str, mark: str, depth: int) -> str | None:
         """Return the name of a rule for strings as they are; None if any text will do."""
@@ -165,12 +165,12 @@ class _Converter:
         for word in ("anyOf", "oneOf"):
             if word in flat:
                 parts = [self._merger.both(one, _less(flat, word)) for one in flat[word]]
-                made = [
+                rules = [
                     self.visit_bare(part, f"{name}-{i}", mark, depth + 1)
                     for i, part in enumerate(parts)
                 ]
-                known = [one for one in made if one is not None]
-                return self._rules.add(name, " | ".join(known)) if known == made else None
+                bare = [one for one in rules if one is not None]
+                return self._rules.add(name, " | ".join(bare)) if bare == rules else None
         text = bare_text(flat, self._context, name, mark)
         return None if text is None else self._rules.add(name, text)
 
@@ -188,11 +188,11 @@ class _Converter:
             return self._reference(schema["$ref"], depth)
         if "$ref" in schema or "allOf" in schema:
             name = self._rules.reserve(name)
-            self._made[id(schema)] = schema, name  # as for $ref: it may contain itself
+            self._visited[id(schema)] = schema, name  # as for $ref: it may contain itself
             try:
                 return self._rules.set(name, self.visit(self._flat(schema, depth), name, depth + 1))
             except NothingError:
-                del self._made[id(schema)]
+                del self._visited[id(schema)]
                 raise
         for word in UNENFORCED:
             if word in schema and (word != "if" or "then" in schema or "else" in schema):
@@ -222,8 +222,8 @@ class _Converter:
         if kind == "object":
             return self._object(schema, name, depth)
         if kind == "array":
-            made = array_text(schema, self._context, name, lambda s, n: self.visit(s, n, depth + 1))
-            return self._rules.add(name, made)
+            gbnf = array_text(schema, self._context, name, lambda s, n: self.visit(s, n, depth + 1))
+            return self._rules.add(name, gbnf)
         if kind == "string":
             text = string_text(schema, self._context, name)
             if text is None:
@@ -248,14 +248,14 @@ class _Converter:
     def _resolve(self, ref: str) -> Any:
         if ref != "#" and not ref.startswith("#/"):
             raise GrammarError(f"$ref must be a path within the schema, got {ref!r:.80}")
-        found = self._whole
+        schema = self._whole
         for part in ref[1:].split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             try:
-                found = found[int(key)] if isinstance(found, list) else found[key]
+                schema = schema[int(key)] if isinstance(schema, list) else schema[key]
             except (KeyError, IndexError, ValueError, TypeError) as error:
                 raise GrammarError(f"$ref {ref!r:.80} is not in the schema") from error
-        return found
+        return schema
 
     def _listed(self, schema: Schema, name: str) -> str:
         """Return a rule for the values of an enum or const that fit the rest of the schema."""
@@ -307,16 +307,16 @@ class _Converter:
     def _alternatives(self, parts: list[Any], name: str, depth: int) -> str:
         if not parts:
             raise GrammarError("a list of types must not be empty")
-        made: dict[str, None] = {}
+        rules: dict[str, None] = {}
         nothing = None
         for i, one in enumerate(parts):
             try:
-                made[self.visit(one, f"{name}-{i}", depth + 1)] = None
+                rules[self.visit(one, f"{name}-{i}", depth + 1)] = None
             except NothingError as error:
                 nothing = error
-        if not made and nothing:
+        if not rules and nothing:
             raise nothing
-        return " | ".join(made)
+        return " | ".join(rules)
 
     def _flat(self, schema: Any, depth: int) -> Schema:
         """Return a schema with its $ref and allOf replaced by their contents."""
@@ -328,15 +328,15 @@ class _Converter:
             return cast("Schema", schema)
         if depth > MAX_DEPTH:
             raise GrammarError(f"the JSON schema is nested deeper than {MAX_DEPTH}")
-        known = self._flattened.get(id(schema))
-        if known is None:
+        entry = self._flattened.get(id(schema))
+        if entry is None:
             parts = [self._resolve(schema["$ref"])] if "$ref" in schema else []
             own = _less(schema, "$ref", "allOf")
             whole: Schema = {}
             for part in (*parts, own, *schema.get("allOf", ())):
                 whole = self._merger.merged(whole, self._flat(part, depth + 1))
-            known = self._flattened[id(schema)] = schema, whole
-        return known[1]
+            entry = self._flattened[id(schema)] = schema, whole
+        return entry[1]
 
     def _object(self, schema: Schema, name: str, depth: int) -> str:
         if schema.get("unevaluatedProperties", True) is not True:
@@ -345,10 +345,10 @@ class _Converter:
             schema = {"additionalProperties": False, **schema}
         if all(schema.get(word, True) is True for word in BY_TYPE["object"]):
             return self._rules.primitive("object")
-        made = object_text(
+        gbnf = object_text(
             schema, self._context, self._merger, name, lambda s, n: self.visit(s, n, depth + 1)
         )
-        return self._rules.add(name, made)
+        return self._rules.add(name, gbnf)
 
     def _number(self, schema: Schema, name: str, kind: str) -> str:
         limits, whole = limits_of(schema), kind == "integer"
@@ -359,15 +359,15 @@ class _Converter:
         key = limits, whole
         if key not in self._numbers:
             try:
-                found = number_automaton(limits, whole, self._rules.spend)
+                automaton = number_automaton(limits, whole, self._rules.spend)
             except TooLargeError:
                 self._context.cannot("multipleOf", "would take too large a grammar")
                 return self._number(_less(schema, "multipleOf"), name, kind)
-            if found.is_empty:
-                given = {word: schema[word] for word in NUMBER_WORDS if word in schema}
-                told = json.dumps(given, default=str)  # allOf makes fractions of several steps
-                raise NothingError(f"no {kind} that can be written here fits {told}")
-            self._numbers[key] = self._rules.add(name, automata.gbnf(found, self._rules, name))
+            if automaton.is_empty:
+                words = {word: schema[word] for word in NUMBER_WORDS if word in schema}
+                shown = json.dumps(words, default=str)  # allOf makes fractions of several steps
+                raise NothingError(f"no {kind} that can be written here fits {shown}")
+            self._numbers[key] = self._rules.add(name, automata.gbnf(automaton, self._rules, name))
         return self._numbers[key]
 
 

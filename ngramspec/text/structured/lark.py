@@ -131,16 +131,16 @@ def _tokens(text: str) -> Iterator[Token]:
     if text.startswith("#"):
         at = len(text.partition("\n")[0])
     while at < len(text):
-        found = _TOKENS.match(text, at)
-        if found is None:
+        match = _TOKENS.match(text, at)
+        if match is None:
             raise GrammarError(
                 f"the grammar cannot be read in line {line} at {text[at : at + 20]!r}"
             )
-        kind = str(found.lastgroup)
+        kind = str(match.lastgroup)
         if kind != "skip":
-            yield Token(kind, found[0], line)
-        line += found[0].count("\n")
-        at = found.end()
+            yield Token(kind, match[0], line)
+        line += match[0].count("\n")
+        at = match.end()
     yield Token("line", "\n", line)
 
 
@@ -298,11 +298,11 @@ class _Reader:
     def _unescaped(self, token: Token) -> tuple[str, bool]:
         """Return what a literal stands for, and whether upper and lower case are the same."""
 
-        def char(found: re.Match[str]) -> str:
-            code = found[1] or found[2] or found[3]
+        def char(match: re.Match[str]) -> str:
+            code = match[1] or match[2] or match[3]
             if code and int(code, 16) > 0x10FFFF:
-                self._refuse(f"{self._where()} has {found[0]}, which is no character")
-            return chr(int(code, 16)) if code else _ESCAPED.get(found[4], found[4])
+                self._refuse(f"{self._where()} has {match[0]}, which is no character")
+            return chr(int(code, 16)) if code else _ESCAPED.get(match[4], match[4])
 
         flag = token.text.endswith("i")
         text = _ESCAPE.sub(char, token.text[1 : -2 if flag else -1])
@@ -353,9 +353,9 @@ class _Reader:
 
     def _takes(self, kind: str, text: str = "") -> bool:
         """Read a token if it is the next one; return whether it was."""
-        found = self._sees(kind, text)
-        self._at += found
-        return found
+        taken = self._sees(kind, text)
+        self._at += taken
+        return taken
 
     def _expect(self, kind: str, text: str = "") -> Token:
         if not self._sees(kind, text):

@@ -58,10 +58,10 @@ def lark_grammar(text: str) -> LarkGrammar:
     Cost: linear in the text.
     """
     lark = read_lark(text)
-    rules = _needed(lark)
-    made = {name: _without_left_recursion(name, part) for name, part in rules.items()}
-    _refuse_left_recursion(made)
-    return LarkGrammar(made, tuple(lark.ignored))
+    needed = _needed(lark).items()
+    rules = {name: _without_left_recursion(name, part) for name, part in needed}
+    _refuse_left_recursion(rules)
+    return LarkGrammar(rules, tuple(lark.ignored))
 
 
 def _needed(lark: Lark) -> dict[str, Part]:
@@ -166,8 +166,8 @@ def _is_empty(part: Part, empty: set[str]) -> bool:
         return part.name in empty
     if isinstance(part, Times):
         return not part.low or _is_empty(part.part, empty)
-    found = (_is_empty(one, empty) for one in part.parts)
-    return all(found) if isinstance(part, Sequence) else any(found)
+    empties = (_is_empty(one, empty) for one in part.parts)
+    return all(empties) if isinstance(part, Sequence) else any(empties)
 
 
 def _beginnings(part: Part, empty: set[str]) -> set[str]:
@@ -178,12 +178,12 @@ def _beginnings(part: Part, empty: set[str]) -> set[str]:
         return {part.name}
     if isinstance(part, Times):
         return _beginnings(part.part, empty)
-    found: set[str] = set()
+    names: set[str] = set()
     for one in part.parts:
-        found |= _beginnings(one, empty)
+        names |= _beginnings(one, empty)
         if isinstance(part, Sequence) and not _is_empty(one, empty):
             break
-    return found
+    return names
 
 
 class _Writer:
@@ -210,11 +210,11 @@ class _Writer:
         """Return GBNF for a part; `within` a terminal nothing is ignored."""
         self._rules.spend(1)
         if isinstance(part, Text):
-            made = gbnf(part.tree, self._rules, self._name, self._spelling)
-            return made if within else self._ended(made)
+            text = gbnf(part.tree, self._rules, self._name, self._spelling)
+            return text if within else self._ended(text)
         if isinstance(part, Name):
-            made = self._names[part.name]
-            return self._ended(made) if is_terminal(part.name) and not within else made
+            text = self._names[part.name]
+            return self._ended(text) if is_terminal(part.name) and not within else text
         if isinstance(part, Times):
             inner = self._written(part.part, within)
             if not inner:

@@ -66,29 +66,29 @@ def meet(one: Sequence[Range], other: Sequence[Range]) -> tuple[Range, ...]:
 def without(ranges: Iterable[Range], holes: Iterable[Range]) -> tuple[Range, ...]:
     """Return ranges in order and apart, without the holes. Cost: that of sorting them."""
     left, cut = _joined(ranges), _joined(holes)
-    found, at = [], 0
+    rest, at = [], 0
     for low, high in left:
         while at < len(cut) and cut[at][0] <= high:
             if low < cut[at][0]:
-                found.append((low, cut[at][0] - 1))
+                rest.append((low, cut[at][0] - 1))
             low = max(low, cut[at][1] + 1)
             if cut[at][1] > high:
                 break
             at += 1
         if low <= high:
-            found.append((low, high))
-    return tuple(found)
+            rest.append((low, high))
+    return tuple(rest)
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:
     """Return ranges in order and apart."""
-    found: list[Range] = []
+    joined: list[Range] = []
     for low, high in sorted(ranges):
-        if found and low <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(high, found[-1][1])
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
         elif low <= high:
-            found.append((low, high))
-    return found
+            joined.append((low, high))
+    return joined
 
 
 def may_hold(tree: Regular, text: str) -> bool:
@@ -138,10 +138,10 @@ def fitted(tree: Regular, low: int, high: int | None) -> Regular | None:
             return None
         at = loose[0]
         rest = sum(lengths(part)[0] for part in tree.parts if part is not tree.parts[at])
-        found = fitted(tree.parts[at], max(0, low - rest), None if high is None else high - rest)
-        if found is None or found == NOTHING:
-            return found
-        return Row((*tree.parts[:at], found, *tree.parts[at + 1 :]))
+        inner = fitted(tree.parts[at], max(0, low - rest), None if high is None else high - rest)
+        if inner is None or inner == NOTHING:
+            return inner
+        return Row((*tree.parts[:at], inner, *tree.parts[at + 1 :]))
     if isinstance(tree, Repeat) and _has_one_length(tree.part):
         size = lengths(tree.part)[0]
         least = max(tree.low, -(-low // size))

@@ -125,8 +125,8 @@ def read_gguf_tokens(path: Path) -> tuple[list[bytes], str]:
         FormatError: Not GGUF, damaged, or without a vocabulary.
         OSError: The file cannot be read.
     """
-    found = read_metadata(path, (_TOKENS_KEY, _MODEL_KEY).__contains__)
-    tokens, model = found.get(_TOKENS_KEY), found.get(_MODEL_KEY)
+    metadata = read_metadata(path, (_TOKENS_KEY, _MODEL_KEY).__contains__)
+    tokens, model = metadata.get(_TOKENS_KEY), metadata.get(_MODEL_KEY)
     if not isinstance(tokens, list) or not tokens or model in (None, _NO_TOKENIZER):
         raise FormatError(f"{path}: the file has no vocabulary, only token ids")
     return tokens, str(model)
@@ -137,11 +137,11 @@ def _of_json(path: Path) -> Fingerprint:
         with path.open("rb") as file:
             if b"\0" in file.read(_LOOKED_AT):  # perhaps a model, of any size
                 raise ValueError
-        found = json.loads(path.read_bytes())
+        tokenizer = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         raise FormatError(f"{path}: neither a GGUF file nor a tokenizer.json") from None
     try:
-        tokens = _json_tokens(found)
+        tokens = _json_tokens(tokenizer)
     except KeyError as error:
         raise FormatError(f"{path}: not a tokenizer.json: it has no {error}") from None
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -151,9 +151,9 @@ def _of_json(path: Path) -> Fingerprint:
     return _make(sorted(tokens.items()), max(tokens) + 1)
 
 
-def _json_tokens(found: Mapping[str, Any]) -> dict[int, bytes]:
+def _json_tokens(tokenizer: Mapping[str, Any]) -> dict[int, bytes]:
     """Return the text of every id of a tokenizer.json, as a GGUF file would have it."""
-    model = found["model"]
+    model = tokenizer["model"]
     vocab = model["vocab"]
     if isinstance(vocab, list):  # Unigram: pairs of text and score
         tokens = {i: _utf8(entry[0]) for i, entry in enumerate(vocab)}
@@ -162,7 +162,7 @@ def _json_tokens(found: Mapping[str, Any]) -> dict[int, bytes]:
     if model.get("type") == "WordPiece":
         prefix = _utf8(model.get("continuing_subword_prefix", "##"))
         tokens = {token: _word_piece(text, prefix) for token, text in tokens.items()}
-    for added in found.get("added_tokens") or ():
+    for added in tokenizer.get("added_tokens") or ():
         tokens[_id(added["id"])] = _utf8(added["content"])
     return tokens
 
@@ -183,9 +183,9 @@ def _make(
     """Hash the canonical form of ids, ascending, and texts."""
     import xxhash
 
-    kept = [entry for entry in entries if entry[1] and not _is_placeholder(*entry)]
-    ids = [token for token, _ in kept]
-    texts = [text for _, text in kept]
+    pairs = [entry for entry in entries if entry[1] and not _is_placeholder(*entry)]
+    ids = [token for token, _ in pairs]
+    texts = [text for _, text in pairs]
     joined = b"".join(texts)
     if word_piece or b"\0" in joined:
         texts = [_bare(text.partition(b"\0")[0], word_piece) for text in texts]

@@ -69,16 +69,16 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
 
 def _within(folder: Path) -> str:
     """Return a hint that names the GGUF files in a folder, "" if there are none."""
-    found = sorted(one.name for one in folder.glob("*.gguf"))[:_MOST_NAMED]
-    return f"; it holds {', '.join(found)}" if found else ""
+    names = sorted(one.name for one in folder.glob("*.gguf"))[:_MOST_NAMED]
+    return f"; it holds {', '.join(names)}" if names else ""
 
 
-def read_metadata(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -> dict[str, Value]:
+def read_metadata(path: str | os.PathLike[str], selects: Callable[[str], bool]) -> dict[str, Value]:
     """Read keys of a GGUF file; tensors are not looked at.
 
     Args:
         path: The file; of a split model, the first.
-        wanted: Returns by name whether to read a key; the other values are skipped.
+        selects: Returns by name whether to read a key; the other values are skipped.
 
     Returns:
         dict: Numbers, str, for arrays of strings a list of bytes, for other arrays a numpy array;
@@ -92,7 +92,7 @@ def read_metadata(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -
     """
     check_gguf(path)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return _Walk(os.fspath(path), data).metadata(wanted)
+        return _Walk(os.fspath(path), data).metadata(selects)
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -104,12 +104,12 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, int]:
         FormatError: Not GGUF, truncated or damaged; names file and offset.
         OSError: A file cannot be read.
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for one in _files_of(Path(path)):
         check_gguf(one)
         with open(one, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found.update(_Walk(os.fspath(one), data).tensors())
-    return found
+            sizes.update(_Walk(os.fspath(one), data).tensors())
+    return sizes
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -133,18 +133,18 @@ class _Walk:
         self.size = len(data)
         self.position = 0
 
-    def metadata(self, wanted: Callable[[str], bool]) -> dict[str, Value]:
+    def metadata(self, selects: Callable[[str], bool]) -> dict[str, Value]:
         """Return the wanted keys."""
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         _, num_keys = self.head()
         for _ in range(num_keys):
             key = self.string().decode("utf-8", "replace")
             kind = self.number(_U32)
-            if wanted(key):
-                found[key] = self.value(kind)
+            if selects(key):
+                values[key] = self.value(kind)
             else:
                 self.skip(kind)
-        return found
+        return values
 
     def tensors(self) -> dict[str, int]:
         """Return the bytes of the tensors by name."""

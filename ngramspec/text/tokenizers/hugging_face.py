@@ -53,8 +53,8 @@ class HfTokenizer:
         """
         encode = self._open().encode_batch_fast
         clean = [text.encode("utf-8", "replace").decode() for text in texts]
-        found = encode(clean, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in found]
+        encodings = encode(clean, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int] | TokenIds) -> str:
         """Return the text of token ids, special tokens included.

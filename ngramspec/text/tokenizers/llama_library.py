@@ -105,8 +105,8 @@ def _check(lib: Any) -> None:
     if missing:
         raise BackendError(f"llama.cpp lacks {', '.join(missing)}: {advice}")
     for name, size in SIZES.items():
-        if (found := ctypes.sizeof(getattr(lib, name))) != size:
-            raise BackendError(f"{name} has {found} bytes, expected {size}: {advice}")
+        if (actual := ctypes.sizeof(getattr(lib, name))) != size:
+            raise BackendError(f"{name} has {actual} bytes, expected {size}: {advice}")
     if len(lib.llama_sampler_init_penalties.argtypes) != 5:
         raise BackendError(f"llama_sampler_init_penalties takes other arguments: {advice}")
 
@@ -178,7 +178,7 @@ def load_model(library: Library, path: Path, params: Any) -> Handle:
 
 def reasons(lines: Iterable[str]) -> str:
     """Return what llama.cpp's log says about a failure, as the end of a message; "" for nothing."""
-    said = [line for line in lines if line]
-    marked = [line.partition(_MARK)[2] for line in said if _MARK in line]
-    said = marked or [line.partition(": ")[2] or line for line in said]  # without function names
-    return f": {'; '.join(dict.fromkeys(said))}" if said else ""
+    lines = [line for line in lines if line]
+    marked = [line.partition(_MARK)[2] for line in lines if _MARK in line]
+    texts = marked or [line.partition(": ")[2] or line for line in lines]  # without function names
+    return f": {'; '.join(dict.fromkeys(texts))}" if texts else ""

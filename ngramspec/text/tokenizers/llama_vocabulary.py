@@ -78,8 +78,8 @@ class Vocabulary:
     def _longest(self) -> int:
         """Return the most bytes, white space left out, of a token; 0 if a text may lose some."""
         pieces = [self.piece(token, True) for token in range(self.vocab_size)]
-        known = {piece for piece in pieces if len(piece) == 1}
-        if not self._whole or len(known) < ALL_BYTES:
+        single = {piece for piece in pieces if len(piece) == 1}
+        if not self._whole or len(single) < ALL_BYTES:
             return 0
         return max(len(piece.translate(None, BLANK)) for piece in pieces)
 
@@ -104,10 +104,10 @@ class Vocabulary:
         ids = [self._tokenize(part, parse_special) for part in parts if part]
         if add_special:
             ids = [self._before, *ids, self._after]
-        made: TokenIds = np.concatenate([_NOTHING, *ids])
-        if made.size and not 0 <= int(made.min()) <= int(made.max()) < self.vocab_size:
+        joined: TokenIds = np.concatenate([_NOTHING, *ids])
+        if joined.size and not 0 <= int(joined.min()) <= int(joined.max()) < self.vocab_size:
             raise BackendError("llama.cpp has no token for a part of the text")
-        return made
+        return joined
 
     def detokenize(self, token_ids: Sequence[int] | TokenIds, special: bool) -> str:
         """Return the text of token ids; see LlamaModel.detokenize."""
@@ -129,8 +129,8 @@ class Vocabulary:
         if token_id < 0:
             return ""
         checked_ids([token_id], self.vocab_size)
-        found: bytes | None = self._lib.llama_vocab_get_text(self.address, token_id)
-        return (found or b"").decode("utf-8", "replace")
+        raw: bytes | None = self._lib.llama_vocab_get_text(self.address, token_id)
+        return (raw or b"").decode("utf-8", "replace")
 
     def suppressed(self) -> list[int]:
         """Return the tokens that the model's file forbids to sample."""
@@ -156,9 +156,9 @@ class Vocabulary:
     def _special_texts(self) -> re.Pattern[str]:
         """Match the text of any special token, the longest first."""
         lib, address = self._lib, self.address
-        wanted = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
-        found = range(self.vocab_size)
-        texts = {self.text(i) for i in found if lib.llama_vocab_get_attr(address, i) & wanted}
+        mask = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+        ids = range(self.vocab_size)
+        texts = {self.text(i) for i in ids if lib.llama_vocab_get_attr(address, i) & mask}
         longest_first = sorted(texts - {""}, key=len, reverse=True)
         return re.compile("|".join(map(re.escape, longest_first)) or "$^")
 
@@ -169,15 +169,15 @@ class Vocabulary:
         asked = [(self.add_bos, "bos"), (bool(lib.llama_vocab_get_add_eos(address)), "eos")]
         if lib.llama_vocab_get_add_bos(address) and not self.add_bos:
             return _NOTHING, _NOTHING
-        if any(wanted and self.special[name] < 0 for wanted, name in asked):
+        if any(adds and self.special[name] < 0 for adds, name in asked):
             return _NOTHING, _NOTHING
         if lib.llama_vocab_type(address) == lib.LLAMA_VOCAB_TYPE_WPM:
             return _NOTHING, _NOTHING
         ids = np.empty(8, dtype=np.int32)
         count = lib.llama_tokenize(address, b"", 0, ids.ctypes.data_as(_IDS), ids.size, True, False)
-        made = ids[: max(0, count)].copy()
-        size = int(self.add_bos and made.size > 0)
-        return made[:size], made[size:]
+        added = ids[: max(0, count)].copy()
+        size = int(self.add_bos and added.size > 0)
+        return added[:size], added[size:]
 
     def _parts(self, text: str, parse_special: bool) -> Iterator[str]:
         """Cut a text inside its very long runs, but not inside a special token."""

@@ -245,7 +245,7 @@ def test_whose_token_ids_they_are_is_checked(tmp_path: Path, letters: Letters) -
     path.write_bytes(HEAD.line() + lines(record()).encode())
     known: Any = letters.fingerprint
     with pytest.raises(VocabMismatchError, match="recorded with the model m"):
-        list(Recording(recognise(path), known=known))
+        list(Recording(recognise(path), fingerprint=known))
     newer = {"format": "ngramspec-requests", "version": 2}
     path.write_text(lines(newer, record()))
     with pytest.raises(FormatError, match="version 2, this is for version 1"):

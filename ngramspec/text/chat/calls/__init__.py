@@ -40,7 +40,7 @@ LLAMA = LlamaCalls(
     marks=(Mark(PYTHON_TAG, first=True), *(Mark(m, first=True, inside=True) for m in "{[")),
     arguments_key="parameters",
     between="; ",
-    known=True,
+    by_name=True,
     special=True,
     general=True,
 )
@@ -183,7 +183,7 @@ GLM_LINES = TaggedCalls(
     value_end="</arg_value>\n",
     close="</tool_call>",
     between="\n",
-    known=True,
+    by_name=True,
 )
 LING = replace(
     GLM_LINES,
@@ -202,7 +202,7 @@ GLM = TaggedCalls(
     value="</arg_key><arg_value>",
     value_end="</arg_value>",
     close="</tool_call>",
-    known=True,
+    by_name=True,
 )
 HUNYUAN = TaggedCalls(
     name="Hunyuan 3",
@@ -260,7 +260,7 @@ LLAMA_4 = PythonCalls(
     signs=("<|header_start|>", "<|python_start|>"),
     marks=(Mark("<|python_start|>"), Mark("[", first=True, inside=True)),
     end="<|python_end|>",
-    known=True,
+    by_name=True,
     special=True,
 )
 LFM_25 = replace(LFM, name="LFM2.5", signs=("List of tools: [",))
@@ -287,7 +287,7 @@ COMMAND_R = JsonCalls(
     between=",\n    ",
     name_key="tool_name",
     arguments_key="parameters",
-    known=True,
+    by_name=True,
 )
 NEMOTRON = JsonCalls(
     name="Nemotron Nano 2",
@@ -407,7 +407,7 @@ CALL_FORMATS: list[CallFormat] = [
 
 def call_format_of(template: str) -> CallFormat:
     """Return the format of the model with this chat template."""
-    return next((known for known in CALL_FORMATS if known.fits(template)), HERMES)
+    return next((one for one in CALL_FORMATS if one.fits(template)), HERMES)
 
 
 def formats_of(own: CallFormat) -> list[CallFormat]:
@@ -415,4 +415,4 @@ def formats_of(own: CallFormat) -> list[CallFormat]:
 
     Models do not always write their own: they also write what others taught them.
     """
-    return [own, *(known for known in CALL_FORMATS if known.general and known is not own)]
+    return [own, *(one for one in CALL_FORMATS if one.general and one is not own)]

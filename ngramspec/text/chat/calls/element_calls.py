@@ -162,13 +162,13 @@ class _Elements:
 class _Writer:
     """Writes the grammar of one tool's calls.
 
-    made: Rules by the id of their schema and its tag; a schema may hold itself.
+    elements: Rules by the id of their schema and its tag; a schema may hold itself.
     depth: Elements around the one that is written.
     """
 
     rules: Rules
     tool: Tool
-    made: dict[tuple[int, str], tuple[Any, str]] = field(default_factory=dict)
+    elements: dict[tuple[int, str], tuple[Any, str]] = field(default_factory=dict)
     depth: int = 0
 
     def call(self) -> str:
@@ -181,22 +181,23 @@ class _Writer:
     def _members(self, schema: Any) -> str:
         """Return the grammar of the elements of an object, in the order of its schema."""
         whole = resolved(schema, self.tool.parameters)
-        known, required = whole.get("properties"), whole.get("required")
-        if not isinstance(known, dict):
+        properties, required = whole.get("properties"), whole.get("required")
+        if not isinstance(properties, dict):
             return ""
         needed = required if isinstance(required, list) else []
-        made = (
-            self._element(key, part) + ("" if key in needed else "?") for key, part in known.items()
+        members = (
+            self._element(key, part) + ("" if key in needed else "?")
+            for key, part in properties.items()
         )
-        return " ".join(made)
+        return " ".join(members)
 
     def _element(self, key: str, schema: Any) -> str:
         """Return the name of the rule of an element."""
-        known = self.made.get((id(schema), key))
-        if known is not None:
-            return known[1]
+        element = self.elements.get((id(schema), key))
+        if element is not None:
+            return element[1]
         name = self.rules.reserve(f"{self.tool.name[:80]}-{key}")
-        self.made[id(schema), key] = schema, name
+        self.elements[id(schema), key] = schema, name
         close = f"{TAG}</{key}>"
         self.rules.spend(1)
         self.depth += 1

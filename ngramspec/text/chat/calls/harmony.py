@@ -57,8 +57,8 @@ class HarmonyCalls(CallFormat):
                 text.drop()
                 return
             raise NotACallError
-        found = RECIPIENT.findall(header)
-        recipient = found[-1] if found else ""
+        recipients = RECIPIENT.findall(header)
+        recipient = recipients[-1] if recipients else ""
         name = recipient.removeprefix(PREFIX)
         channel = header.rpartition(CHANNEL)[2]
         if sink.tools and (name != recipient or sink.tools.named(name)):

@@ -23,16 +23,17 @@ To call one, write nothing but a JSON object with its name and arguments between
 
 def instructions(tools: Tools) -> str:
     """Return the system text about tools for models whose template does not mention them."""
-    described = (json.dumps(tool.given.get("function", tool.given)) for tool in tools.tools)
+    definitions = (tool.definition for tool in tools.tools)
+    described = (json.dumps(one.get("function", one)) for one in definitions)
     return INSTRUCTIONS.format(tools="\n".join(described))
 
 
 def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
     """Return earlier calls as text, for models whose template does not know them."""
-    made = []
+    texts = []
     for call in calls:
         function = call.get("function", {})
         arguments = function.get("arguments", {})
         body = json.dumps({"name": function.get("name"), "arguments": arguments})
-        made.append(f"<tool_call>\n{body}\n</tool_call>")
-    return "\n".join(made)
+        texts.append(f"<tool_call>\n{body}\n</tool_call>")
+    return "\n".join(texts)

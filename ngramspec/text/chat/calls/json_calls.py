@@ -38,7 +38,7 @@ class JsonCalls(CallFormat):
     listed: The texts are around all calls together.
     name_key, arguments_key: Members of the object. No name key: the name is the key itself.
     id_key: Member for an id, which comes first; "" for none.
-    known: Only the name of a tool makes it a call: its mark alone is not a clear sign.
+    by_name: Only the name of a tool makes it a call: its mark alone is not a clear sign.
     short_ids: Ids have nine characters.
     """
 
@@ -49,13 +49,13 @@ class JsonCalls(CallFormat):
     name_key: str = "name"
     arguments_key: str = "arguments"
     id_key: str = ""
-    known: bool = False
+    by_name: bool = False
     short_ids: bool = False
 
     def new_id(self) -> str:
         """Return nine characters where templates accept no other ids, as Mistral's do."""
-        made = CallFormat.new_id(self)
-        return made[-9:] if self.short_ids else made
+        call_id = CallFormat.new_id(self)
+        return call_id[-9:] if self.short_ids else call_id
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
         """Read objects, in a list or not."""
@@ -192,10 +192,10 @@ class _Object:
         return whole
 
     def _begin(self) -> None:
-        known = self._format.known
-        if not self._name or (known and self._sink.tools.named(self._name) is None):
+        by_name = self._format.by_name
+        if not self._name or (by_name and self._sink.tools.named(self._name) is None):
             raise NotACallError
-        if known and not self._held and not self._depth:
+        if by_name and not self._held and not self._depth:
             raise NotACallError  # it has no arguments
         self._begun = True
         self._sink.begin(self._name, self._id)

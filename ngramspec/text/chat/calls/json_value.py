@@ -83,7 +83,7 @@ def _string(text: Text, sink: Sink) -> Read[bool]:
     """Pass the inner text of a string on and read its end; return False if there is none."""
 
     def clean(piece: str) -> None:
-        sink(_CONTROL.sub(lambda found: escaped(found[0]), piece))
+        sink(_CONTROL.sub(lambda match: escaped(match[0]), piece))
 
     while True:
         mark = yield from text.until(_IN_STRING, clean)

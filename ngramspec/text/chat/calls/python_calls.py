@@ -32,12 +32,12 @@ PARAMETER = re.compile(r"[\w.-]*")
 class PythonCalls(CallFormat):
     """A list of calls between two marks; JSON objects are read as well.
 
-    known: Only the name of a tool makes it a call, and the marks may be missing.
+    by_name: Only the name of a tool makes it a call, and the marks may be missing.
     """
 
     start: str = ""
     end: str = ""
-    known: bool = False
+    by_name: bool = False
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
         """Read a list of calls, or a call without the list."""
@@ -45,10 +45,10 @@ class PythonCalls(CallFormat):
         if (yield from text.passes("[")):
             yield from text.space()
         if (yield from text.starts("{")):
-            objects = JsonCalls(name=self.name, end=self.end, known=self.known)
+            objects = JsonCalls(name=self.name, end=self.end, by_name=self.by_name)
             yield from objects.read(mark, text, sink)
             return
-        while (yield from read_call(text, sink, self.known)):
+        while (yield from read_call(text, sink, self.by_name)):
             yield from text.space()
             if not (yield from text.passes(",")):
                 text.give_back()
@@ -58,7 +58,7 @@ class PythonCalls(CallFormat):
 
     def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
         """Return the mark, or the beginnings of lists that name a tool where there is none."""
-        if not self.known:
+        if not self.by_name:
             return CallFormat.triggers(self, tools)
         return (), [f"{self.start}[{tool.name}(" for tool in tools.tools]
 
@@ -66,20 +66,20 @@ class PythonCalls(CallFormat):
         """Return the grammar of calls whose values follow the schemas of their parameters."""
         call = rules.add("call", " | ".join(_call(rules, tool) for tool in tools.tools))
         calls = several(call, f"{literal(', ')} {call}", tools)
-        end = f"{literal(self.end)}?" if self.known else literal(self.end)
+        end = f"{literal(self.end)}?" if self.by_name else literal(self.end)
         return f"{literal(self.start + '[')} {calls} {literal(']')} {end}"
 
 
-def read_call(text: Text, sink: AnswerSink, known: bool = False) -> Read[bool]:
+def read_call(text: Text, sink: AnswerSink, by_name: bool = False) -> Read[bool]:
     """Read a call; return False if the text ends within it.
 
-    known: The name must be a tool's.
+    by_name: The name must be a tool's.
 
     Raises:
         NotACallError: There is no name with a parenthesis.
     """
     name = yield from text.match(NAME, MOST_NAME)
-    if not name or (known and sink.tools.named(name) is None):
+    if not name or (by_name and sink.tools.named(name) is None):
         raise NotACallError
     if not (yield from text.passes("(")):
         raise NotACallError

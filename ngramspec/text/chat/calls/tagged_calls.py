@@ -50,7 +50,7 @@ class TaggedCalls(CallFormat):
     each: `start` and `end` are around each call.
     lines: A value stands on lines of its own.
     data: A value may stand in a CDATA section.
-    known: Only the name of a tool makes it a call: its mark alone is not a clear sign.
+    by_name: Only the name of a tool makes it a call: its mark alone is not a clear sign.
     """
 
     start: str = ""
@@ -65,7 +65,7 @@ class TaggedCalls(CallFormat):
     each: bool = False
     lines: bool = False
     data: bool = False
-    known: bool = False
+    by_name: bool = False
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
         """Read calls up to the end of their row."""
@@ -123,12 +123,12 @@ class TaggedCalls(CallFormat):
         """Read a call after `open`; return False if the text ends within it."""
         name = (yield from text.match(NAME, MOST_NAME)).strip()
         tool = sink.tools.named(name)
-        if not name or (self.known and tool is None):
+        if not name or (self.by_name and tool is None):
             raise NotACallError
         if not (yield from self.read_opened(text)):
             raise NotACallError
         yield from text.space()
-        if self.known and not (yield from self._continues(text)):
+        if self.by_name and not (yield from self._continues(text)):
             raise NotACallError
         sink.begin(name)
         sink.arguments("{")
@@ -153,12 +153,12 @@ class TaggedCalls(CallFormat):
             if not (yield from text.passes(self.key)):
                 break
             key = (yield from text.match(KEY, MOST_NAME)).strip()
-            told = yield from self.read_value_start(text)
-            if told is None:
+            types = yield from self.read_value_start(text)
+            if types is None:
                 return False
             sink.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
             before = ", "
-            types = told or types_of(properties_of(tool).get(key), tool.parameters if tool else {})
+            types = types or types_of(properties_of(tool).get(key), tool.parameters if tool else {})
             if not (yield from self._read_value(text, sink.arguments, types)):
                 return False
         close = self.close.strip()

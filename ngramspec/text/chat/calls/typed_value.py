@@ -31,8 +31,8 @@ _TYPES: dict[type, str] = {
 
 def properties_of(tool: Tool | None) -> Mapping[str, Any]:
     """Return the schemas of a tool's parameters by name."""
-    found = _object_of(tool).get("properties") if tool else None
-    return found if isinstance(found, dict) else {}
+    properties = _object_of(tool).get("properties") if tool else None
+    return properties if isinstance(properties, dict) else {}
 
 
 def parameters_of(tool: Tool) -> list[tuple[str, Any, bool]]:
@@ -113,9 +113,9 @@ def spent_types_of(rules: Rules, schema: Any, root: Schema) -> frozenset[str]:
         GrammarError: Nothing is left to spend.
     """
     left = [MOST_VISITS]
-    found = _types(schema, root, left)
+    types = _types(schema, root, left)
     rules.spend(MOST_VISITS - max(left[0], 0))
-    return found
+    return types
 
 
 def resolved(schema: Any, root: Schema) -> Schema:
@@ -137,11 +137,11 @@ def member_schema(schema: Any, root: Schema, key: str | None) -> Any:
     todo = [schema]
     for visited, one in enumerate(todo):  # grows on the way
         whole = resolved(one, root)
-        found = whole.get("items" if key is None else "properties")
+        member = whole.get("items" if key is None else "properties")
         if key is not None:
-            found = found.get(key) if isinstance(found, dict) else None
-        if found is not None:
-            return found
+            member = member.get(key) if isinstance(member, dict) else None
+        if member is not None:
+            return member
         for word in ("anyOf", "oneOf", "allOf"):
             if isinstance(whole.get(word), list) and visited < MOST_VISITS:
                 todo += whole[word][:MOST_VISITS]
@@ -163,9 +163,9 @@ def typed(text: str, types: frozenset[str], lines: bool = False) -> str:
         value = json.loads(bare, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return json.dumps(text, ensure_ascii=False)
-    found = _TYPES[type(value)]
-    also = {"integer": "number", "number": "integer"}.get(found, found)
-    if not types or "string" not in types or found in types or also in types:
+    kind = _TYPES[type(value)]
+    also = {"integer": "number", "number": "integer"}.get(kind, kind)
+    if not types or "string" not in types or kind in types or also in types:
         return bare
     return json.dumps(text, ensure_ascii=False)
 
@@ -177,17 +177,17 @@ def _types(schema: Any, root: Schema, left: list[int]) -> frozenset[str]:
         return frozenset()
     if isinstance(schema.get("$ref"), str):
         return _types(_referred(schema["$ref"], root), root, left)
-    given = schema.get("type")
-    if isinstance(given, str):
-        return frozenset((given,))
-    if isinstance(given, list):
-        return frozenset(one for one in given if isinstance(one, str))
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return frozenset((kind,))
+    if isinstance(kind, list):
+        return frozenset(one for one in kind if isinstance(one, str))
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(schema.get(key), list):
-            found = [_types(one, root, left) for one in schema[key][:MOST_VISITS]]
+            types = [_types(one, root, left) for one in schema[key][:MOST_VISITS]]
             if key == "allOf":
-                return next(filter(None, found), frozenset())
-            return frozenset().union(*found) if all(found) else frozenset()
+                return next(filter(None, types), frozenset())
+            return frozenset().union(*types) if all(types) else frozenset()
     values = schema["enum"] if isinstance(schema.get("enum"), list) else []
     values = [schema["const"]] if "const" in schema else values
     if values:
@@ -200,8 +200,8 @@ def _types(schema: Any, root: Schema, left: list[int]) -> frozenset[str]:
 def _object_of(tool: Tool) -> Mapping[str, Any]:
     """Return the schema of a tool's parameters, which may be a reference."""
     place = tool.parameters.get("$ref")
-    found = _referred(place, tool.parameters) if isinstance(place, str) else tool.parameters
-    return found if isinstance(found, dict) else {}
+    schema = _referred(place, tool.parameters) if isinstance(place, str) else tool.parameters
+    return schema if isinstance(schema, dict) else {}
 
 
 def _refuse(word: str) -> Any:
@@ -210,12 +210,12 @@ def _refuse(word: str) -> Any:
 
 def _referred(reference: str, root: Schema) -> Any:
     """Return what a reference names; None if that is nothing, or too deep."""
-    found: Any = root
+    schema: Any = root
     parts = reference.removeprefix("#").split("/", MOST_PARTS + 1)[1:]
     if len(parts) > MOST_PARTS:
         return None
     for part in parts:
-        if not isinstance(found, dict):
+        if not isinstance(schema, dict):
             return None
-        found = found.get(unquote(part).replace("~1", "/").replace("~0", "~"))
-    return found
+        schema = schema.get(unquote(part).replace("~1", "/").replace("~0", "~"))
+    return schema

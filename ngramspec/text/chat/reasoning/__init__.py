@@ -84,4 +84,4 @@ REASONING_FORMATS: list[ReasoningFormat] = [
 
 def reasoning_format_of(template: str) -> ReasoningFormat:
     """Return the format of the model with this chat template, even if the template lacks it."""
-    return next((known for known in REASONING_FORMATS if known.fits(template)), THINK)
+    return next((one for one in REASONING_FORMATS if one.fits(template)), THINK)
