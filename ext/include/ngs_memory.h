@@ -79,12 +79,12 @@ static inline void ngs_release(void *memory, size_t bytes) {
 }
 
 /* Make a block larger; memory beyond `bytes` is uninitialised. NULL when there is no room; the block is unchanged. */
-static inline void *ngs_extend(void *memory, size_t bytes, size_t wanted) {
-    const size_t now = ngs_whole(bytes), then = ngs_whole(wanted);
+static inline void *ngs_extend(void *memory, size_t bytes, size_t needed) {
+    const size_t now = ngs_whole(bytes), then = ngs_whole(needed);
     char *moved;
-    if (wanted < NGS_MAPPED) return realloc(memory, wanted);
+    if (needed < NGS_MAPPED) return realloc(memory, needed);
     if (!memory || bytes < NGS_MAPPED) {
-        moved = (char *)ngs_take(wanted, 0);
+        moved = (char *)ngs_take(needed, 0);
         if (moved && memory) {
             memcpy(moved, memory, bytes);
             free(memory);
@@ -135,9 +135,9 @@ static inline void ngs_release(void *memory, size_t bytes) {
     free(memory);
 }
 
-static inline void *ngs_extend(void *memory, size_t bytes, size_t wanted) {
+static inline void *ngs_extend(void *memory, size_t bytes, size_t needed) {
     (void)bytes;
-    return realloc(memory, wanted);
+    return realloc(memory, needed);
 }
 
 static inline void ngs_release_some(ngs_rest *rest) { (void)rest; }

@@ -25,9 +25,9 @@ NGS_WIDE static float ngs_row_max(const float *row, ptrdiff_t n) {
 NGS_WIDE static ptrdiff_t ngs_row_find(const float *row, ptrdiff_t n, float value) {
     ptrdiff_t i = 0;
     for (; i + NGS_LANES <= n; i += NGS_LANES) {
-        int found = 0;
-        for (int j = 0; j < NGS_LANES; j++) found |= row[i + j] == value;
-        if (found) break;
+        int hit = 0;
+        for (int j = 0; j < NGS_LANES; j++) hit |= row[i + j] == value;
+        if (hit) break;
     }
     for (; i < n; i++)
         if (row[i] == value) return i;
@@ -40,9 +40,9 @@ NGS_WIDE static ptrdiff_t ngs_next_block(const float *row, ptrdiff_t start, ptrd
                                          const uint8_t *marks) {
     ptrdiff_t i = start;
     for (; i + NGS_LANES <= n; i += NGS_LANES) {
-        int found = 0;
-        for (int j = 0; j < NGS_LANES; j++) found |= row[i + j] > bound;
-        if (found || (marks && marks[i / NGS_LANES])) return i;
+        int hit = 0;
+        for (int j = 0; j < NGS_LANES; j++) hit |= row[i + j] > bound;
+        if (hit || (marks && marks[i / NGS_LANES])) return i;
     }
     return i < n ? i : n;
 }

@@ -52,27 +52,27 @@ NGS_WIDE static double ngs_exp_sum(const float *row, ptrdiff_t n, float top) {
 static inline float ngs_bearable(float logit) { return logit < 1e30f ? logit : 1e30f; }
 
 /* Put the logits of row[start:end] that are above the k-th largest so far among them; returns how many there are. */
-static int ngs_top_join(const float *row, ptrdiff_t start, ptrdiff_t end, int k, int32_t *tokens, float *logits, int found) {
+static int ngs_top_join(const float *row, ptrdiff_t start, ptrdiff_t end, int k, int32_t *tokens, float *logits, int count) {
     ptrdiff_t block = start;
     for (;;) {
-        float bound = found == k ? logits[k - 1] : -INFINITY;
+        float bound = count == k ? logits[k - 1] : -INFINITY;
         ptrdiff_t last, i;
         block = ngs_next_block(row, block, end, bound, NULL);
-        if (block >= end) return found;
+        if (block >= end) return count;
         last = block + NGS_LANES < end ? block + NGS_LANES : end;
         for (i = block; i < last; i++) {
             int at;
             if (!(row[i] > bound)) continue;
             const float logit = ngs_bearable(row[i]);
             if (!(logit > bound)) continue; /* infinity after infinities */
-            at = found < k ? found++ : k - 1;
+            at = count < k ? count++ : k - 1;
             for (; at > 0 && logits[at - 1] < logit; at--) {
                 logits[at] = logits[at - 1];
                 tokens[at] = tokens[at - 1];
             }
             logits[at] = logit;
             tokens[at] = (int32_t)i;
-            bound = found == k ? logits[k - 1] : -INFINITY;
+            bound = count == k ? logits[k - 1] : -INFINITY;
         }
         block = last;
     }
@@ -84,7 +84,7 @@ static int ngs_top_join(const float *row, ptrdiff_t start, ptrdiff_t end, int k,
 static int ngs_top(const float *row, ptrdiff_t n, int k, int32_t *tokens, float *probabilities) {
     float logits[NGS_TOP_MOST], highest = -INFINITY;
     double sum = 0.0;
-    int found = 0;
+    int count = 0;
     for (ptrdiff_t start = 0; start < n; start += NGS_TOP_PART) {
         const ptrdiff_t end = start + NGS_TOP_PART < n ? start + NGS_TOP_PART : n;
         const float largest = ngs_row_max(row + start, end - start), most = ngs_bearable(largest);
@@ -97,10 +97,10 @@ static int ngs_top(const float *row, ptrdiff_t n, int k, int32_t *tokens, float 
             sum += ngs_exp_sum(row + start, end - start, highest);
         else /* infinities, and what counts as much, share all there is */
             for (ptrdiff_t i = start; i < end; i++) sum += row[i] >= most;
-        if (found < k || most > logits[k - 1]) found = ngs_top_join(row, start, end, k, tokens, logits, found);
+        if (count < k || most > logits[k - 1]) count = ngs_top_join(row, start, end, k, tokens, logits, count);
     }
-    for (int i = 0; i < found; i++) probabilities[i] = (float)(exp((double)logits[i] - (double)highest) / sum);
-    return found;
+    for (int i = 0; i < count; i++) probabilities[i] = (float)(exp((double)logits[i] - (double)highest) / sum);
+    return count;
 }
 
 #endif

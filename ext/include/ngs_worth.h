@@ -31,23 +31,23 @@ static inline double ngs_worth_rows(const double *p, ptrdiff_t i, ptrdiff_t unti
 }
 
 #if NGS_WORTH_WIDE
-/* Two ends, one token back: returns 1 + right * made; best becomes the larger of itself and that minus the cost. */
-static inline __m128d ngs_worth_two(__m128d made, double right, const double *costs, __m128d *best) {
-    made = _mm_add_pd(_mm_set1_pd(1.0), _mm_mul_pd(_mm_set1_pd(right), made));
-    *best = _mm_max_pd(_mm_sub_pd(made, _mm_loadu_pd(costs)), *best);
-    return made;
+/* Two ends, one token back: returns 1 + right * pair; best becomes the larger of itself and that minus the cost. */
+static inline __m128d ngs_worth_two(__m128d pair, double right, const double *costs, __m128d *best) {
+    pair = _mm_add_pd(_mm_set1_pd(1.0), _mm_mul_pd(_mm_set1_pd(right), pair));
+    *best = _mm_max_pd(_mm_sub_pd(pair, _mm_loadu_pd(costs)), *best);
+    return pair;
 }
 
 /* Four tokens 3, 2, 1, 0 together, for the ends from 4 to stop - 1; best gets the best of each. */
 static inline void ngs_worth_group(const double *p, ptrdiff_t stop, const double *costs, double *worth, double *best) {
     __m128d best0 = _mm_set1_pd(-INFINITY), best1 = best0, best2 = best0, best3 = best0;
     for (ptrdiff_t j = 4; j < stop; j += 2) {
-        __m128d made = _mm_loadu_pd(worth + j);
-        made = ngs_worth_two(made, p[3], costs + j - 3, &best3);
-        made = ngs_worth_two(made, p[2], costs + j - 2, &best2);
-        made = ngs_worth_two(made, p[1], costs + j - 1, &best1);
-        made = ngs_worth_two(made, p[0], costs + j, &best0);
-        _mm_storeu_pd(worth + j, made);
+        __m128d pair = _mm_loadu_pd(worth + j);
+        pair = ngs_worth_two(pair, p[3], costs + j - 3, &best3);
+        pair = ngs_worth_two(pair, p[2], costs + j - 2, &best2);
+        pair = ngs_worth_two(pair, p[1], costs + j - 1, &best1);
+        pair = ngs_worth_two(pair, p[0], costs + j, &best0);
+        _mm_storeu_pd(worth + j, pair);
     }
     _mm_storeu_pd(best, _mm_max_pd(_mm_unpacklo_pd(best0, best1), _mm_unpackhi_pd(best0, best1)));
     _mm_storeu_pd(best + 2, _mm_max_pd(_mm_unpacklo_pd(best2, best3), _mm_unpackhi_pd(best2, best3)));

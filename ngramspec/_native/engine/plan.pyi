@@ -7,7 +7,7 @@ from ngramspec._native.engine.decode import Batch
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import Slot
 
-def share(wanted: Sequence[int], room: int) -> list[int]: ...
+def share(demands: Sequence[int], room: int) -> list[int]: ...
 
 @final
 class Plan:

@@ -16,7 +16,7 @@ class EntryMerger:
     def read(self, max_entries: int = 65536) -> npt.NDArray[np.uint64]: ...
 
 def entries_beyond(
-    entries: npt.NDArray[np.uint64], known: npt.NDArray[np.uint64]
+    entries: npt.NDArray[np.uint64], base: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.uint64]: ...
 
 @final

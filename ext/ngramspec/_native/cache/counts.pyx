@@ -296,8 +296,8 @@ cdef bint _drop_rare(CountsC* c, NgramC* g) noexcept nogil:
 cdef bint _make_room(CountsC* c, int32_t ngram) noexcept nogil:
     """Make room for another follower of an n-gram; False if none can be made."""
     cdef NgramC* g = &c.ngrams[ngram]
-    cdef Py_ssize_t wanted = 1 if g.followers >= 0 else 2
-    while c.num_followers - c.num_free_followers + wanted > 2 * c.max_ngrams:
+    cdef Py_ssize_t needed = 1 if g.followers >= 0 else 2
+    while c.num_followers - c.num_free_followers + needed > 2 * c.max_ngrams:
         if not _drop_rare(c, g) and not _age_one(c, ngram, True):
             return False
     return True

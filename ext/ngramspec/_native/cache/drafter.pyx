@@ -144,20 +144,20 @@ cdef void _ask_static(const LookupC* k, TailC* x, StaticAnswerC* answer) noexcep
     cdef const token_t* newest = &x.tokens[NGRAM_MAX - 1]
     cdef Py_ssize_t longest = k.static_counts.ngram_max if k.static_counts.ngram_max < x.len else x.len
     cdef Py_ssize_t size = longest
-    cdef FollowersC found
+    cdef FollowersC followers
     answer.asked = True
     while size >= k.static_counts.ngram_min and size > 0:
         static_prefetch(k.static_counts, newest, size)
         size -= 1
     size = longest
     while size >= k.static_counts.ngram_min and size > 0:
-        if static_find(k.static_counts, newest, size, &found):
+        if static_find(k.static_counts, newest, size, &followers):
             if answer.weights.num == 0 and size >= MIN_WEIGHTS:
-                answer.weights = found
-            if (found.total >= k.static_only.min_sample
-                    and 100 * <int64_t>found.best_count >= k.static_only.min_percent * found.total):
-                answer.fallback = found.best
-                x.claim = _claim(found.best_count, found.total)
+                answer.weights = followers
+            if (followers.total >= k.static_only.min_sample
+                    and 100 * <int64_t>followers.best_count >= k.static_only.min_percent * followers.total):
+                answer.fallback = followers.best
+                x.claim = _claim(followers.best_count, followers.total)
                 return
         size -= 1
 

@@ -463,15 +463,15 @@ cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
     cdef ShardC* shard
     cdef uint64_t[:, ::1] out
     cdef int i
-    made = np.empty((piece.room + 1, 2), dtype=np.uint64)
+    entries = np.empty((piece.room + 1, 2), dtype=np.uint64)
     for i in range(x.num_shards):
         shard = &x.shards[i]
         _piece_begin(&piece, shard)
         while piece.at < piece.stop:
             if needed:
                 piece.room += piece.room // 2 + needed
-                made = np.concatenate([made[:piece.used], np.empty((piece.room + 1 - piece.used, 2), np.uint64)])
-            out = made
+                entries = np.concatenate([entries[:piece.used], np.empty((piece.room + 1 - piece.used, 2), np.uint64)])
+            out = entries
             with nogil:
                 needed = 0
                 while piece.at < piece.stop and needed == 0:
@@ -482,7 +482,7 @@ cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
                         ngs_give_way(&shard.lock)
             if needed < 0:
                 raise _too_large_error()
-    return _sorted(made[:piece.used])
+    return _sorted(entries[:piece.used])
 
 
 cdef inline token_t _newest(const EntryC* e, Py_ssize_t size) noexcept nogil:
@@ -584,11 +584,11 @@ def entries_of_records(records, Py_ssize_t size):
         num = _put_records(&view[0], view.shape[0], size, NULL, False)
     if num < 0:
         raise _too_large_error()
-    made = np.empty((num + 1, 2), dtype=np.uint64)
-    out = made
+    entries = np.empty((num + 1, 2), dtype=np.uint64)
+    out = entries
     with nogil:
         _put_records(&view[0], view.shape[0], size, <EntryC*>&out[0, 0], True)
-    return _sorted(made[:num])
+    return _sorted(entries[:num])
 
 
 cdef Py_ssize_t _put_records(const int32_t* r, Py_ssize_t n, Py_ssize_t size, EntryC* out, bint write) noexcept nogil:

@@ -145,11 +145,11 @@ cdef class StaticCache:
         self.fingerprint = fingerprint
         self.offsets = dict(offsets or {})
         self._held = []
-        for given in sorted(sections):
-            if given not in (1, 2, 3, 4):
-                raise InputError(f"n-gram sizes must be in 1..{NGRAM_MAX}, got {given!r}")
-            size = given
-            records, followers, index = sections[given]
+        for key in sorted(sections):
+            if key not in (1, 2, 3, 4):
+                raise InputError(f"n-gram sizes must be in 1..{NGRAM_MAX}, got {key!r}")
+            size = key
+            records, followers, index = sections[key]
             self._take_sections(size, records, followers, index)
             self.c.ngram_min = self.c.ngram_min or size
             self.c.ngram_max = size
@@ -206,8 +206,8 @@ cdef class StaticCache:
 
     def sections(self, Py_ssize_t size):
         """Return records, followers and index of a size as read-only uint32 views, None for a missing size."""
-        for views, known in zip(self._held, [s for s in range(1, NGRAM_MAX + 1) if self.c.sizes[s].index != NULL]):
-            if known == size:
+        for views, held_size in zip(self._held, [s for s in range(1, NGRAM_MAX + 1) if self.c.sizes[s].index != NULL]):
+            if held_size == size:
                 return views
         return None
 
@@ -224,13 +224,13 @@ cdef class StaticCache:
         """
         cdef const token_t[::1] tokens = token_view(token_ids, "token_ids")
         cdef Py_ssize_t size = tokens.shape[0]
-        cdef FollowersC found
+        cdef FollowersC followers
         cdef Py_ssize_t i
         if not 1 <= size <= NGRAM_MAX:
             raise InputError(f"token_ids must hold 1..{NGRAM_MAX} tokens, got {size}")
-        if not static_find(&self.c, &tokens[size - 1], size, &found):
+        if not static_find(&self.c, &tokens[size - 1], size, &followers):
             return {}
-        if found.pairs == NULL:
-            return {found.best: found.best_count}
-        pairs = [(found.pairs[2 * i], found.pairs[2 * i + 1] & COUNT_MAX) for i in range(found.num)]
+        if followers.pairs == NULL:
+            return {followers.best: followers.best_count}
+        pairs = [(followers.pairs[2 * i], followers.pairs[2 * i + 1] & COUNT_MAX) for i in range(followers.num)]
         return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))

@@ -10,20 +10,20 @@ cdef Status grow(void** memory, Py_ssize_t* capacity, Py_ssize_t needed, size_t 
 
     The owner frees the memory with ngs_release.
     """
-    cdef Py_ssize_t wanted
+    cdef Py_ssize_t room
     cdef void* moved
     if needed <= capacity[0]:
         return STATUS_OK
-    wanted = capacity[0] + (capacity[0] >> 1) + 16
-    if wanted < needed:
-        wanted = needed
-    if <size_t>wanted > (<size_t>-1) // 2 // item_bytes:
+    room = capacity[0] + (capacity[0] >> 1) + 16
+    if room < needed:
+        room = needed
+    if <size_t>room > (<size_t>-1) // 2 // item_bytes:
         return STATUS_NO_MEMORY
-    moved = ngs_extend(memory[0], <size_t>capacity[0] * item_bytes, <size_t>wanted * item_bytes)
+    moved = ngs_extend(memory[0], <size_t>capacity[0] * item_bytes, <size_t>room * item_bytes)
     if moved == NULL:
         return STATUS_NO_MEMORY
     memory[0] = moved
-    capacity[0] = wanted
+    capacity[0] = room
     return STATUS_OK
 
 
@@ -54,13 +54,13 @@ cdef Py_ssize_t history_common_prefix(const HistoryC* h, const token_t* tokens, 
 
 cdef void history_continue(const HistoryC* h, Py_ssize_t start, token_t* out, Py_ssize_t n) noexcept nogil:
     """Copy n tokens from `start` on; past the end it repeats what it copied, so loops continue."""
-    cdef Py_ssize_t known = h.len - start
+    cdef Py_ssize_t copied = h.len - start
     cdef Py_ssize_t i
-    if known > n:
-        known = n
-    memcpy(out, h.tokens + start, <size_t>known * sizeof(token_t))
-    for i in range(known, n):
-        out[i] = out[i - known]
+    if copied > n:
+        copied = n
+    memcpy(out, h.tokens + start, <size_t>copied * sizeof(token_t))
+    for i in range(copied, n):
+        out[i] = out[i - copied]
 
 
 cdef void history_free(HistoryC* h) noexcept nogil:

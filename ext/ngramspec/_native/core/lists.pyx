@@ -17,9 +17,9 @@ def lists_of(const token_t[:, ::1] rows not None, const int32_t[::1] lengths not
     Cost: O(ids returned).
     """
     cdef Py_ssize_t i, k, n
-    cdef list made = PyList_New(min(lengths.shape[0], rows.shape[0]))
+    cdef list lists = PyList_New(min(lengths.shape[0], rows.shape[0]))
     cdef list row
-    for i in range(len(made)):
+    for i in range(len(lists)):
         n = max(<Py_ssize_t>0, min(<Py_ssize_t>lengths[i], rows.shape[1]))
         row = PyList_New(n)
         for k in range(n):
@@ -27,5 +27,5 @@ def lists_of(const token_t[:, ::1] rows not None, const int32_t[::1] lengths not
             Py_INCREF(id)
             PyList_SET_ITEM(row, k, id)
         Py_INCREF(row)
-        PyList_SET_ITEM(made, i, row)
-    return made
+        PyList_SET_ITEM(lists, i, row)
+    return lists

@@ -20,8 +20,8 @@ cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
 
-cdef int** known = NULL
-cdef Py_ssize_t num_known = 0
+cdef int** locks = NULL
+cdef Py_ssize_t num_locks = 0
 cdef Py_ssize_t room = 0
 cdef int guard = 0       # guards the three above; taken first
 cdef int64_t holder = 0  # the thread that has taken all locks; 0 = none
@@ -34,22 +34,22 @@ cdef bint _is_holder() noexcept:
 
 
 cdef int locks_add(int* lock) except -1:
-    global known, num_known, room
+    global locks, num_locks, room
     cdef int** moved
     cdef bint full = False
     cdef bint inside = _is_holder()
     with nogil:
         if not inside:
             ngs_lock(&guard)
-        if num_known == room:
-            moved = <int**>realloc(known, <size_t>(2 * room + 16) * sizeof(int*))
+        if num_locks == room:
+            moved = <int**>realloc(locks, <size_t>(2 * room + 16) * sizeof(int*))
             full = moved == NULL
             if not full:
-                known = moved
+                locks = moved
                 room = 2 * room + 16
         if not full:
-            known[num_known] = lock
-            num_known += 1
+            locks[num_locks] = lock
+            num_locks += 1
         if not inside:
             ngs_unlock(&guard)
     if full:
@@ -58,20 +58,20 @@ cdef int locks_add(int* lock) except -1:
 
 
 cdef void locks_remove(int* lock) noexcept:
-    global num_known, held
+    global num_locks, held
     cdef Py_ssize_t i
     cdef bint inside = _is_holder()
     with nogil:
         if not inside:
             ngs_lock(&guard)
-        for i in range(num_known):
-            if known[i] == lock:
+        for i in range(num_locks):
+            if locks[i] == lock:
                 if i < held:  # the last of those that are held takes its place
                     held -= 1
-                    known[i] = known[held]
+                    locks[i] = locks[held]
                     i = held
-                num_known -= 1
-                known[i] = known[num_known]
+                num_locks -= 1
+                locks[i] = locks[num_locks]
                 break
         if not inside:
             ngs_unlock(&guard)
@@ -83,9 +83,9 @@ def hold_all():
     cdef Py_ssize_t i
     with nogil:
         ngs_lock(&guard)
-        for i in range(num_known):
-            ngs_lock(known[i])
-        held = num_known
+        for i in range(num_locks):
+            ngs_lock(locks[i])
+        held = num_locks
         ngs_store64(&holder, <int64_t>PyThread_get_thread_ident())
 
 
@@ -94,7 +94,7 @@ def release_all():
     global held
     cdef Py_ssize_t i
     for i in range(held):
-        ngs_unlock(known[i])
+        ngs_unlock(locks[i])
     held = 0
     ngs_store64(&holder, 0)
     ngs_unlock(&guard)
@@ -104,8 +104,8 @@ def free_all():
     """Reset all locks in the child of a fork, where no thread waits."""
     global held
     cdef Py_ssize_t i
-    for i in range(num_known):
-        ngs_free_lock(known[i])
+    for i in range(num_locks):
+        ngs_free_lock(locks[i])
     held = 0
     ngs_store64(&holder, 0)
     ngs_free_lock(&guard)

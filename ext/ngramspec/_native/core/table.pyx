@@ -127,7 +127,7 @@ cdef void table_clear(TableC* t) noexcept nogil:
 
 cdef Py_ssize_t _num_found(const TableC* t, const CellsC* side, Py_ssize_t num_items) noexcept nogil:
     """The number of items of one side; -1 when a probe misses one or its number is too large."""
-    cdef Py_ssize_t found = 0
+    cdef Py_ssize_t count = 0
     cdef Py_ssize_t i, at
     for i in range(side.capacity):
         if side.cells[i].item == 0 or table_side(t, side.cells[i].hash) != side:
@@ -137,8 +137,8 @@ cdef Py_ssize_t _num_found(const TableC* t, const CellsC* side, Py_ssize_t num_i
             at = (at + 1) & (side.capacity - 1)
         if at != i or <Py_ssize_t>side.cells[i].item > num_items:
             return -1
-        found += 1
-    return found
+        count += 1
+    return count
 
 
 cdef const char* table_check(const TableC* t, Py_ssize_t num_items) noexcept nogil:

@@ -43,7 +43,7 @@ cdef extern from "ngs_memory.h" nogil:
     ctypedef struct ngs_rest:
         size_t bytes
     void* ngs_take(size_t num_bytes, bint at_once)
-    void* ngs_extend(void* memory, size_t num_bytes, size_t wanted)
+    void* ngs_extend(void* memory, size_t num_bytes, size_t needed)
     void ngs_touch(void* memory, size_t num_bytes)
     void ngs_release(void* memory, size_t num_bytes)
     void ngs_release_later(ngs_rest* rest, void* memory, size_t num_bytes)

@@ -11,13 +11,13 @@ cdef bint _had_right(const DriverC* d, const SlotC* s, Py_ssize_t source, const 
     """Whether a source's draft said all that was emitted, as far as it went."""
     cdef const token_t* row = s.rows + source * d.max_draft
     cdef const int32_t* links = s.links + source * d.max_draft
-    cdef Py_ssize_t made = s.made[source], right = 0, node = -1, i
+    cdef Py_ssize_t length = s.lengths[source], right = 0, node = -1, i
     cdef bint other = False  # the draft goes on after `node`, but otherwise
-    if made <= 0:
+    if length <= 0:
         return False
     if not s.branched:
-        return common_prefix(row, tokens, min(made, n)) == min(made, n)
-    for i in range(made):  # children come after their parent
+        return common_prefix(row, tokens, min(length, n)) == min(length, n)
+    for i in range(length):  # children come after their parent
         if links[i] != node:
             continue
         other = row[i] != tokens[right]
@@ -34,16 +34,16 @@ cdef void commit_teach(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ss
     """Note what drafts got right: for how long, and of which claims, for every source that the policy calibrates."""
     cdef SlotC* s = &d.slots[slot]
     cdef token_t* row
-    cdef Py_ssize_t i, known
+    cdef Py_ssize_t i, judged
     cdef bint right = False
     for i in range(d.num_sources):
         right = right or _had_right(d, s, i, tokens, n)
         if d.calibrations[i] == NULL:
             continue
         row = s.rows + i * d.max_draft
-        known = min(s.made[i], n)
-        if known > 0:
-            calibration_learn(d.calibrations[i], s.claims + i * d.max_draft, known, common_prefix(row, tokens, known))
+        judged = min(s.lengths[i], n)
+        if judged > 0:
+            calibration_learn(d.calibrations[i], s.claims + i * d.max_draft, judged, common_prefix(row, tokens, judged))
     s.streak = s.streak + n if right else 0
     if emitted != NULL:
         emitted.tokens += n

@@ -125,12 +125,12 @@ cdef object _copied(const void* data, Py_ssize_t n, object dtype):
     can begin wherever an object is made, and a destructor that calls the drafter would wait for ever.
     """
     cdef Py_buffer view
-    made = _empty(n, dtype)
+    array = _empty(n, dtype)
     if n:
-        PyObject_GetBuffer(made, &view, PyBUF_SIMPLE)
+        PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
         memcpy(view.buf, data, 4 * <size_t>n)
         PyBuffer_Release(&view)
-    return made
+    return array
 
 
 cdef object _bad_observation(str name, Py_ssize_t num_rows, Py_ssize_t most, first):
@@ -231,9 +231,9 @@ cdef class Drafter:
         cdef size_t one = <size_t>self.d.max_draft, room = <size_t>self.d.num_sources * one
         s.draft = s.rows = <token_t*>calloc(room + one, sizeof(token_t))
         s.confidence = s.claims = <float*>calloc(room, sizeof(float))
-        s.made = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
+        s.lengths = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
         s.parents = s.links = <int32_t*>calloc(room + 2 * one, sizeof(int32_t))
-        if s.rows == NULL or s.claims == NULL or s.made == NULL or s.links == NULL:
+        if s.rows == NULL or s.claims == NULL or s.lengths == NULL or s.links == NULL:
             raise MemoryError("drafter: no memory for drafts")
 
     def __dealloc__(self):
@@ -242,7 +242,7 @@ cdef class Drafter:
             history_free(&self.d.slots[i].history)
             free(self.d.slots[i].rows)
             free(self.d.slots[i].claims)
-            free(self.d.slots[i].made)
+            free(self.d.slots[i].lengths)
             free(self.d.slots[i].links)
         lanes_free(&self._lanes)
         free(self.d.calibrations)
@@ -458,7 +458,7 @@ cdef class Drafter:
         cdef SlotC* s = self._active(slot, "offered")
         cdef Py_ssize_t n
         with self._lock:
-            n = max(s.made[s.owner], s.draft_len) if s.asked and s.owner >= 0 else 0
+            n = max(s.lengths[s.owner], s.draft_len) if s.asked and s.owner >= 0 else 0
             return _copied(s.claims + s.owner * self.d.max_draft if n else NULL, n, _float32)
 
     def offered_by(self, Py_ssize_t slot):
@@ -497,7 +497,7 @@ cdef class Drafter:
         cdef Py_ssize_t i, n
         cdef bint chain = True
         with self._lock:
-            n = max(s.made[s.owner], s.draft_len) if s.asked and s.branched and s.owner >= 0 else 0
+            n = max(s.lengths[s.owner], s.draft_len) if s.asked and s.branched and s.owner >= 0 else 0
             links = s.links + s.owner * self.d.max_draft if n else NULL
             for i in range(n):
                 chain = chain and links[i] == i - 1
@@ -697,15 +697,15 @@ cdef class Drafter:
         Threads: releases the GIL.
         """
         cdef SlotC* s = self._active(slot, "truncate")
-        cdef Py_ssize_t known
+        cdef Py_ssize_t total
         cdef bint valid
         with nogil, self._lock:
-            known = s.base + s.history.len
-            valid = 0 <= length <= known
+            total = s.base + s.history.len
+            valid = 0 <= length <= total
             if valid:
                 driver_truncate(&self.d, slot, length)
         if not valid:
-            raise InputError(f"length must be in 0..{known}, got {length}")
+            raise InputError(f"length must be in 0..{total}, got {length}")
 
     def end(self, Py_ssize_t slot):
         """End the slot's request; its history stays, so that a later prompt that shares it is cheap.
@@ -974,7 +974,7 @@ cdef class Drafter:
         cdef const int32_t[::1] slot_view, length_view, row_view
         cdef const token_t[:, ::1] table
         cdef int32_t[::1] out
-        cdef const int32_t* given
+        cdef const int32_t* choices
         cdef Py_ssize_t i
         try:
             slot_view, table, length_view, row_view, out = slots, token_ids, lengths, rows, found
@@ -990,14 +990,14 @@ cdef class Drafter:
             self._slot(slot_view[i])
         if not row_view.shape[0]:
             return
-        given = &slot_view[0] if slot_view.shape[0] else NULL
+        choices = &slot_view[0] if slot_view.shape[0] else NULL
         # A row needs a length, so there is one.
         if overlap(&out[0], out.shape[0], &row_view[0], row_view.shape[0]) or _result_overlaps(
-                &out[0], out.shape[0], given, slot_view.shape[0], &length_view[0], length_view.shape[0], table):
+                &out[0], out.shape[0], choices, slot_view.shape[0], &length_view[0], length_view.shape[0], table):
             raise InputError("found must share no memory with slots, token_ids, lengths or rows")
         with nogil, self._lock:
             for i in range(row_view.shape[0]):
-                out[i] = follow_find(&self.d, given, slot_view.shape[0], &table[row_view[i], 0],
+                out[i] = follow_find(&self.d, choices, slot_view.shape[0], &table[row_view[i], 0],
                                      length_view[row_view[i]], &out[0], i)
 
     def replay(self, prompt, output, Py_ssize_t max_tokens=0, Py_ssize_t slot=0):

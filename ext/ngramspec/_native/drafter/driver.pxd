@@ -24,7 +24,7 @@ cdef struct SlotC:
     bint asked            # whether a draft was asked for since the newest token
     token_t* rows         # num_sources rows of max_draft tokens: what each source drafted; one more: the stem
     float* claims         # per drafted token: the probability that it is right if those before it are
-    Py_ssize_t* made      # tokens per row
+    Py_ssize_t* lengths   # tokens per row
     token_t* draft        # the pending draft, in its row
     float* confidence     # its claims
     int32_t* parents      # of the pending draft where it is a tree: the index of each token's parent, -1 = the history

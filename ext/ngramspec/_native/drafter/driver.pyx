@@ -10,7 +10,7 @@ from ngramspec._native.core.history cimport (
     common_prefix, history_append, history_common_prefix, history_free, history_reserve,
 )
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
-from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Fetch, GivenC, Joined
+from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Fetch, Joined, StemC
 
 
 cdef void branches_chain(int32_t* parents, Py_ssize_t n) noexcept nogil:
@@ -46,18 +46,18 @@ cdef bint branches_go_on(const int32_t* parents, Py_ssize_t n, Py_ssize_t node) 
 
 cdef Py_ssize_t branches_keep(token_t* draft, int32_t* parents, float* confidence, Py_ssize_t n,
                               int32_t* place) noexcept nogil:
-    cdef Py_ssize_t i, kept = 0
+    cdef Py_ssize_t i, count = 0
     cdef int32_t parent
     for i in range(n):
         parent = parents[i]
         if place[i] != 1 or (parent >= 0 and place[parent] < 0):
             place[i] = -1
             continue
-        place[i] = <int32_t>kept
-        draft[kept], confidence[kept] = draft[i], confidence[i]
-        parents[kept] = place[parent] if parent >= 0 else -1
-        kept += 1
-    return kept
+        place[i] = <int32_t>count
+        draft[count], confidence[count] = draft[i], confidence[i]
+        parents[count] = place[parent] if parent >= 0 else -1
+        count += 1
+    return count
 
 
 cdef Py_ssize_t branches_few(token_t* draft, int32_t* parents, float* confidence, Py_ssize_t n, Py_ssize_t most,
@@ -202,13 +202,13 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
     return STATUS_OK
 
 
-cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, const GivenC* given, token_t* row,
+cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, const StemC* stem, token_t* row,
                        int32_t* parents, float* claims, Py_ssize_t limit, Py_ssize_t width,
                        const float* least, int lane) noexcept nogil:
     """Let a source write a draft, with parents if width > 0."""
     cdef Py_ssize_t length
-    if given.n:
-        return c.graft(c.state, slot, h, given, row, parents if width else NULL, claims, limit, width or 1, least,
+    if stem.n:
+        return c.graft(c.state, slot, h, stem, row, parents if width else NULL, claims, limit, width or 1, least,
                        lane)
     if width and c.propose_tree != NULL:
         return c.propose_tree(c.state, slot, h, row, parents, claims, limit, width, least, lane)
@@ -218,17 +218,17 @@ cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, con
     return length
 
 
-cdef void _find_stem(const DriverC* d, SlotC* s, Py_ssize_t source, GivenC* given) noexcept nogil:
+cdef void _find_stem(const DriverC* d, SlotC* s, Py_ssize_t source, StemC* stem) noexcept nogil:
     """Set the draft that a source may grow from: the first one of an earlier source."""
     cdef Py_ssize_t i
-    given.n = 0
+    stem.n = 0
     if d.sources[source].graft == NULL:
         return
     for i in range(source):
-        if s.made[i] > 0:
-            given.tokens, given.claims = s.rows + i * d.max_draft, s.claims + i * d.max_draft
-            given.parents = s.links + i * d.max_draft if s.branched else NULL
-            given.n = s.made[i]
+        if s.lengths[i] > 0:
+            stem.tokens, stem.claims = s.rows + i * d.max_draft, s.claims + i * d.max_draft
+            stem.parents = s.links + i * d.max_draft if s.branched else NULL
+            stem.n = s.lengths[i]
             s.stem = i
             return
 
@@ -238,15 +238,15 @@ cdef enum:
     OUTSIDE = -2  # a token that is not in the stem
 
 
-cdef void _keep_stem(DriverC* d, SlotC* s, const GivenC* given) noexcept nogil:
+cdef void _keep_stem(DriverC* d, SlotC* s, const StemC* stem) noexcept nogil:
     """Remember the draft that another grows from: what is cut of it later does not matter then."""
     cdef int32_t* parents = s.links + (d.num_sources + 1) * d.max_draft
-    s.stem_len = given.n
-    memcpy(s.rows + d.num_sources * d.max_draft, given.tokens, <size_t>given.n * sizeof(token_t))
-    if given.parents != NULL:
-        memcpy(parents, given.parents, <size_t>given.n * sizeof(int32_t))
+    s.stem_len = stem.n
+    memcpy(s.rows + d.num_sources * d.max_draft, stem.tokens, <size_t>stem.n * sizeof(token_t))
+    if stem.parents != NULL:
+        memcpy(parents, stem.parents, <size_t>stem.n * sizeof(int32_t))
     else:
-        branches_chain(parents, given.n)
+        branches_chain(parents, stem.n)
 
 
 cdef Py_ssize_t _in_stem(const DriverC* d, const SlotC* s, Py_ssize_t at, token_t token) noexcept nogil:
@@ -295,19 +295,19 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     cdef token_t* row = s.rows + source * d.max_draft
     cdef float* claims = s.claims + source * d.max_draft
     cdef int32_t* parents = s.links + source * d.max_draft
-    cdef GivenC given
+    cdef StemC stem
     cdef Py_ssize_t length
     cdef int64_t started
-    _find_stem(d, s, source, &given)
-    if given.n:
-        _keep_stem(d, s, &given)
+    _find_stem(d, s, source, &stem)
+    if stem.n:
+        _keep_stem(d, s, &stem)
     counts.propose_calls += 1
     if limit > c.max_draft:
         limit = c.max_draft
     if counts.propose_calls % TIMED_EVERY != 1:
-        return _draft(c, slot, &s.history, &given, row, parents, claims, limit, width, least, d.lane)
+        return _draft(c, slot, &s.history, &stem, row, parents, claims, limit, width, least, d.lane)
     started = ngs_now_ns()
-    length = _draft(c, slot, &s.history, &given, row, parents, claims, limit, width, least, d.lane)
+    length = _draft(c, slot, &s.history, &stem, row, parents, claims, limit, width, least, d.lane)
     counts.propose_ns += ngs_now_ns() - started
     counts.timed_proposes += 1
     return length
@@ -318,7 +318,7 @@ cdef void _ask_anew(DriverC* d, SlotC* s, bint branched) noexcept nogil:
     s.asked = True
     s.branched = branched
     s.stem = NO_STEM
-    memset(s.made, 0, <size_t>d.num_sources * sizeof(Py_ssize_t))
+    memset(s.lengths, 0, <size_t>d.num_sources * sizeof(Py_ssize_t))
 
 
 cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
@@ -338,9 +338,9 @@ cdef Py_ssize_t _propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_
     if max_tokens <= 0 or s.history.len == 0:
         return 0
     for i in range(d.num_sources):
-        s.made[i] = _ask(d, i, slot, max_tokens, width, NULL)
-        if s.made[i] > 0:
-            driver_take(d, slot, i, s.made[i])
+        s.lengths[i] = _ask(d, i, slot, max_tokens, width, NULL)
+        if s.lengths[i] > 0:
+            driver_take(d, slot, i, s.lengths[i])
             break
     return s.draft_len
 
@@ -352,7 +352,7 @@ cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_
     _ask_anew(d, s, width > 0)
     if max_tokens > 0 and s.history.len:
         for i in range(d.num_sources):
-            s.made[i] = _ask(d, i, slot, max_tokens, width, least)
+            s.lengths[i] = _ask(d, i, slot, max_tokens, width, least)
 
 
 cdef void driver_prune(DriverC* d, Py_ssize_t slot, Py_ssize_t most) noexcept nogil:
@@ -360,8 +360,8 @@ cdef void driver_prune(DriverC* d, Py_ssize_t slot, Py_ssize_t most) noexcept no
     cdef Py_ssize_t i, row
     for i in range(d.num_sources):
         row = i * d.max_draft
-        s.made[i] = branches_few(s.rows + row, s.links + row, s.claims + row, s.made[i], most,
-                                 s.links + d.num_sources * d.max_draft)
+        s.lengths[i] = branches_few(s.rows + row, s.links + row, s.claims + row, s.lengths[i], most,
+                                    s.links + d.num_sources * d.max_draft)
 
 
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil:
@@ -420,12 +420,12 @@ cdef Status driver_join(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_s
     cdef SlotC* s = &d.slots[slot]
     cdef SourceCountsC* counts = &d.counts[s.owner]
     cdef Py_ssize_t half = d.max_history // 2
-    cdef Py_ssize_t kept = s.history.len, joins = n  # older and new tokens that will be held
+    cdef Py_ssize_t older = s.history.len, joins = n  # older and new tokens that will be held
     cdef bint stays = driver_stays(d, slot, n)
     cdef int64_t started = 0
     if not stays:
-        kept, joins = half if n <= half else 0, min(n, half)
-    if kept + joins > s.history.len and _reserve(d, slot, kept + joins - s.history.len) != STATUS_OK:
+        older, joins = half if n <= half else 0, min(n, half)
+    if older + joins > s.history.len and _reserve(d, slot, older + joins - s.history.len) != STATUS_OK:
         return STATUS_NO_MEMORY
     s.timed = s.draft_len > 0 and counts.num_feedbacks % TIMED_EVERY == 0
     if s.timed:
@@ -434,7 +434,7 @@ cdef Status driver_join(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_s
     if s.draft_len > 0:
         _feed_back(d, slot, tokens, n, num_accepted)
     if not stays:
-        _age(d, slot, kept)
+        _age(d, slot, older)
         s.base += n - joins
     s.joined_from = s.history.len
     history_append(&s.history, tokens + n - joins, joins)
@@ -481,15 +481,15 @@ cdef void driver_shorten(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcep
 cdef Py_ssize_t driver_keep(DriverC* d, Py_ssize_t slot, int32_t* place) noexcept nogil:
     """Nothing is learnt of what is dropped."""
     cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t kept = 0
+    cdef Py_ssize_t length = 0
     if s.branched:
-        kept = branches_keep(s.draft, s.parents, s.confidence, s.draft_len, place)
+        length = branches_keep(s.draft, s.parents, s.confidence, s.draft_len, place)
     else:
-        while kept < s.draft_len and place[kept] == 1:
-            kept += 1
-    s.made[s.owner] = kept
-    driver_shorten(d, slot, kept)
-    return kept
+        while length < s.draft_len and place[length] == 1:
+            length += 1
+    s.lengths[s.owner] = length
+    driver_shorten(d, slot, length)
+    return length
 
 
 cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:

@@ -30,15 +30,15 @@ cdef enum:        # of a row, in place of accepted tokens
 
 cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_t probes) noexcept nogil:
     """Whether a row holds the history, judged by its newest tokens and `probes` older ones."""
-    cdef Py_ssize_t held = s.history.len, known = s.base + held
+    cdef Py_ssize_t held = s.history.len, total = s.base + held
     cdef Py_ssize_t tail = held if held < TAIL else TAIL
     cdef Py_ssize_t i, place
-    if length < known or (held == 0 and length > known and s.base):  # all has aged away: any text would go on
+    if length < total or (held == 0 and length > total and s.base):  # all has aged away: any text would go on
         return False
-    if memcmp(row + known - tail, s.history.tokens + held - tail, <size_t>tail * sizeof(token_t)):
+    if memcmp(row + total - tail, s.history.tokens + held - tail, <size_t>tail * sizeof(token_t)):
         return False
     for i in range(probes if held > tail else 0):
-        place = <Py_ssize_t>((((<uint64_t>known + <uint64_t>i) * <uint64_t>0x9E3779B97F4A7C15) >> 33)
+        place = <Py_ssize_t>((((<uint64_t>total + <uint64_t>i) * <uint64_t>0x9E3779B97F4A7C15) >> 33)
                              * <uint64_t>(held - tail) >> 31)
         if row[s.base + place] != s.history.tokens[place]:
             return False
@@ -47,14 +47,14 @@ cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_
 
 cdef int32_t _right_of(const SlotC* s, const token_t* row, Py_ssize_t length) noexcept nogil:
     """How many tokens of the pending draft the new tokens of a row confirm, or OTHER."""
-    cdef Py_ssize_t known, i
+    cdef Py_ssize_t total, i
     if not s.active or not _fits(s, row, length, PROBES):
         return OTHER
-    known = s.base + s.history.len
-    for i in range(known, length):
+    total = s.base + s.history.len
+    for i in range(total, length):
         if row[i] < 0:
             return OTHER
-    return <int32_t>draft_right(s, row + known, length - known - 1) if length > known else 0
+    return <int32_t>draft_right(s, row + total, length - total - 1) if length > total else 0
 
 
 cdef void _fetch_text(const FollowedC* f, const DriverC* d, Py_ssize_t i) noexcept nogil:
@@ -78,7 +78,7 @@ cdef void _join_lane(void* job, int lane) noexcept nogil:
     cdef DriverC* d = f.lanes.drivers[lane]
     cdef const token_t* row
     cdef Py_ssize_t start = <Py_ssize_t>ngs_add64(&f.next, f.together)
-    cdef Py_ssize_t i, known, length, end
+    cdef Py_ssize_t i, total, length, end
     cdef SlotC* s
     while start < f.num:
         end = min(start + f.together, f.num)
@@ -91,17 +91,17 @@ cdef void _join_lane(void* job, int lane) noexcept nogil:
             s = &d.slots[f.slots[i]]
             row, length = f.rows + i * f.width, f.lengths[i]
             f.accepted[i] = _right_of(s, row, length)
-            known = s.base + s.history.len
+            total = s.base + s.history.len
             s.sent = s.draft_len
             s.joined = 0
-            if f.accepted[i] == OTHER or length == known:
+            if f.accepted[i] == OTHER or length == total:
                 continue
-            if not driver_stays(d, f.slots[i], length - known):
+            if not driver_stays(d, f.slots[i], length - total):
                 f.accepted[i] = LATER
-            elif driver_join(d, f.slots[i], row + known, length - known, f.accepted[i]) != STATUS_OK:
+            elif driver_join(d, f.slots[i], row + total, length - total, f.accepted[i]) != STATUS_OK:
                 f.accepted[i] = NO_ROOM
             else:
-                s.joined = length - known
+                s.joined = length - total
         start = <Py_ssize_t>ngs_add64(&f.next, f.together)
 
 
@@ -146,15 +146,15 @@ cdef void _show_rows(const FollowedC* f, AutoPolicy judge, EmittedC* emitted) no
 cdef Py_ssize_t _follow_rest(FollowedC* f, AutoPolicy judge, EmittedC* emitted) noexcept nogil:
     """Commit rows whose slots must drop tokens; return the last row of all without room, -1 = none."""
     cdef DriverC* d = f.lanes.drivers[0]
-    cdef Py_ssize_t i, known, full = -1
+    cdef Py_ssize_t i, total, full = -1
     cdef const token_t* row
     cdef SlotC* s
     for i in range(f.num):
         if f.accepted[i] == LATER:
             s = &d.slots[f.slots[i]]
-            row, known = f.rows + i * f.width, s.base + s.history.len
-            f.accepted[i] = <int32_t>draft_right(s, row + known, f.lengths[i] - known - 1)
-            if commit_tokens(d, judge, f.slots[i], row + known, f.lengths[i] - known, f.accepted[i], emitted) != STATUS_OK:
+            row, total = f.rows + i * f.width, s.base + s.history.len
+            f.accepted[i] = <int32_t>draft_right(s, row + total, f.lengths[i] - total - 1)
+            if commit_tokens(d, judge, f.slots[i], row + total, f.lengths[i] - total, f.accepted[i], emitted) != STATUS_OK:
                 f.accepted[i] = NO_ROOM
         if f.accepted[i] == NO_ROOM:
             f.accepted[i] = OTHER
@@ -183,13 +183,13 @@ cdef Py_ssize_t follow_rows(FollowedC* f, AutoPolicy judge) noexcept nogil:
 cdef Py_ssize_t follow_text(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                             Py_ssize_t vocab_size, Status* status) noexcept nogil:
     cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t known = s.base + s.history.len
+    cdef Py_ssize_t total = s.base + s.history.len
     # Where all that was held has aged away, any text would go on from it.
-    cdef bint goes_on = s.active and n >= known and (s.history.len > 0 or n == known or s.base == 0) and (
+    cdef bint goes_on = s.active and n >= total and (s.history.len > 0 or n == total or s.base == 0) and (
         history_common_prefix(&s.history, tokens + s.base, n - s.base) == s.history.len)
     cdef token_t last = <token_t>(vocab_size - 1) if vocab_size else 0x7FFFFFFF
     cdef Py_ssize_t accepted, i
-    for i in range(known if goes_on else 0, n):
+    for i in range(total if goes_on else 0, n):
         if tokens[i] < 0 or tokens[i] > last:
             status[0] = STATUS_BAD_TOKEN
             return i
@@ -197,26 +197,26 @@ cdef Py_ssize_t follow_text(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
     if not goes_on:
         status[0] = driver_begin(d, slot, tokens, n)
         return -1
-    if n == known:
+    if n == total:
         return 0
-    accepted = draft_right(s, tokens + known, n - known - 1)
-    status[0] = commit_tokens(d, judge, slot, tokens + known, n - known, accepted, commit_counts(judge))
+    accepted = draft_right(s, tokens + total, n - total - 1)
+    status[0] = commit_tokens(d, judge, slot, tokens + total, n - total, accepted, commit_counts(judge))
     return accepted
 
 
 cdef int32_t follow_find(const DriverC* d, const int32_t* slots, Py_ssize_t num_slots, const token_t* row,
                          Py_ssize_t length, const int32_t* taken, Py_ssize_t num_taken) noexcept nogil:
     cdef const SlotC* s
-    cdef Py_ssize_t i, j, known, longest = 0
+    cdef Py_ssize_t i, j, total, longest = 0
     cdef int32_t best = -1
     for i in range(num_slots):
         s = &d.slots[slots[i]]
-        known = s.base + s.history.len
-        if s.history.len == 0 or not longest < known <= length or not _fits(s, row, length, MANY):
+        total = s.base + s.history.len
+        if s.history.len == 0 or not longest < total <= length or not _fits(s, row, length, MANY):
             continue
         for j in range(num_taken):
             if taken[j] == slots[i]:
                 break
         else:
-            best, longest = slots[i], known
+            best, longest = slots[i], total
     return best

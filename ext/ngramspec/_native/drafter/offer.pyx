@@ -27,7 +27,7 @@ cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t
 
 cdef Py_ssize_t _keep_valid(const DriverC* d, SlotC* s, Py_ssize_t source, const AskC* ask) noexcept nogil:
     """Drop what a source's draft may not hold, with all that comes after it; return how many tokens are left."""
-    cdef Py_ssize_t row = source * d.max_draft, n = s.made[source], i
+    cdef Py_ssize_t row = source * d.max_draft, n = s.lengths[source], i
     cdef int32_t* place = s.links + d.num_sources * d.max_draft
     if not s.branched:
         return _leading_valid(ask, s.rows + row, n)
@@ -45,7 +45,7 @@ cdef Py_ssize_t offer_first(DriverC* d, Py_ssize_t slot, const AskC* ask) noexce
                          else driver_propose(d, slot, ask.limit))
     if ask.branches and n:
         n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches, s.links + d.num_sources * d.max_draft)
-        s.made[s.owner] = n
+        s.lengths[s.owner] = n
     n = _leading_valid(ask, s.draft, n)
     driver_shorten(d, slot, n)
     return n
@@ -63,7 +63,7 @@ cdef void offer_ask(DriverC* d, Py_ssize_t slot, const AskC* ask, Py_ssize_t mos
     cdef Py_ssize_t i
     driver_ask_all(d, slot, most, ask.width, least)
     for i in range(d.num_sources):
-        s.made[i] = _keep_valid(d, s, i, ask)
+        s.lengths[i] = _keep_valid(d, s, i, ask)
     if ask.branches:
         driver_prune(d, slot, ask.branches)
 
@@ -73,7 +73,7 @@ cdef void _describe(const DriverC* d, const SlotC* s, Py_ssize_t source, Py_ssiz
     c.tree = TreeC(NULL, NULL, NULL)
     if s.branched:
         c.tree = TreeC(s.rows + source * d.max_draft, s.links + source * d.max_draft, s.claims + source * d.max_draft)
-    c.n = s.made[source]
+    c.n = s.lengths[source]
     c.room = room
     c.chosen = -1
     c.streak = s.streak
@@ -90,9 +90,9 @@ cdef Py_ssize_t offer_best(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const 
     best.calibration = NULL
     best.tree = TreeC(NULL, NULL, NULL)
     for i in range(d.num_sources):
-        n += s.made[i] > 0
+        n += s.lengths[i] > 0
     for i in range(d.num_sources):
-        if s.made[i] <= 0:
+        if s.lengths[i] <= 0:
             continue
         _describe(d, s, i, ask.room, &one)
         net = judge.net_of(&one, ask.batch_tokens, ask.decoding) if n > 1 else 0.0
@@ -100,7 +100,7 @@ cdef Py_ssize_t offer_best(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const 
             source, top, best[0] = i, max(net, 0.0), one
     if source < 0:
         return 0
-    driver_take(d, slot, source, s.made[source])
+    driver_take(d, slot, source, s.lengths[source])
     return s.draft_len
 
 

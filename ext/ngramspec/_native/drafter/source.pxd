@@ -9,7 +9,7 @@ cdef enum Joined:
     JOINED_AGAIN = 2      # they were in it before, at later positions: shared pools and caches have learnt them
 
 # A draft to grow from; with n = 0, none.
-cdef struct GivenC:
+cdef struct StemC:
     const token_t* tokens
     const int32_t* parents  # as propose_tree writes them; NULL = a chain
     const float* claims
@@ -59,7 +59,7 @@ cdef struct SourceC:
     size_t (*nbytes)(void* state) noexcept nogil
     # propose_tree that grows from an earlier source's draft too, which it holds then as far as it fits; `parents`
     # NULL: a draft without branches. NULL kernel: the source drafts by itself only
-    Py_ssize_t (*graft)(void* state, Py_ssize_t slot, const HistoryC* h, const GivenC* given, token_t* out,
+    Py_ssize_t (*graft)(void* state, Py_ssize_t slot, const HistoryC* h, const StemC* stem, token_t* out,
                         int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
                         const float* least, int lane) noexcept nogil
     # the target's n <= top likeliest tokens, likeliest first, after `before` (-1: none) and `last`, and their

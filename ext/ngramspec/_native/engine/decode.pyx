@@ -158,8 +158,8 @@ cdef extern from "ngs_rows.h" nogil:
 
 cdef token_t row_argmax(const float* row, Py_ssize_t n) noexcept nogil:
     """Return the smallest id with the largest logit, 0 when all are NaN."""
-    cdef Py_ssize_t found = ngs_row_find(row, n, ngs_row_max(row, n))
-    return <token_t>found if found < n else 0
+    cdef Py_ssize_t index = ngs_row_find(row, n, ngs_row_max(row, n))
+    return <token_t>index if index < n else 0
 
 
 cdef double log_sum(const float* row, Py_ssize_t n, double top) noexcept nogil:
@@ -353,16 +353,16 @@ cdef class Sampler:
             InputError: An argument is out of its bounds.
             MemoryError: No room.
         """
-        cdef CandidateC* found
+        cdef CandidateC* candidates
         if token < 0 or not 0 <= top <= MOST_CANDIDATES:
             raise InputError(f"token must be >= 0 and top in 0..{MOST_CANDIDATES}, got {token} and {top}")
-        found = <CandidateC*>malloc(<size_t>(top + 1) * sizeof(CandidateC))
-        if found == NULL:
+        candidates = <CandidateC*>malloc(<size_t>(top + 1) * sizeof(CandidateC))
+        if candidates == NULL:
             raise MemoryError(f"no memory for {top} candidates")
         try:
-            return logprobs_of(found, self.c.candidates(self.c.state, token, found, top))
+            return logprobs_of(candidates, self.c.candidates(self.c.state, token, candidates, top))
         finally:
-            free(found)
+            free(candidates)
 
     def accept(self, token_t token):
         """Commit an emitted token: penalties and grammar advance."""

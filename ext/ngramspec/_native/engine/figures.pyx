@@ -72,11 +72,11 @@ cdef class Histogram:
 
     def cumulative(self):
         """Return (upper bound, values up to it) for every bucket, the last one "+Inf"."""
-        made, running = [], 0
+        totals, running = [], 0
         for bound, count in zip((*self.bounds, float("inf")), self.buckets, strict=True):
             running += count
-            made.append(("+Inf" if bound == float("inf") else repr(float(bound)), running))
-        return made
+            totals.append(("+Inf" if bound == float("inf") else repr(float(bound)), running))
+        return totals
 
 
 @cython.final
@@ -165,12 +165,12 @@ cdef class EngineStats:
         """Return how many drafts were accepted up to their first, second, ... token, as a new list."""
         cdef Py_ssize_t i
         cdef int64_t right = 0
-        made = []
+        counts = []
         for i in range(MAX_POSITIONS, 0, -1):
             right += self.ended[i]
             if right:
-                made.append(right)
-        return made[::-1]
+                counts.append(right)
+        return counts[::-1]
 
     cdef void add_draft(self, Py_ssize_t drafted, Py_ssize_t accepted) noexcept nogil:
         self.num_drafts += 1

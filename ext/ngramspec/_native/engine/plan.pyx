@@ -15,7 +15,7 @@ from ngramspec.errors import CapacityError, InputError
 
 cdef void share_room(Py_ssize_t* claims, Py_ssize_t n, Py_ssize_t room) noexcept nogil:
     """Cut claims to fit room: claims up to a common level are met, larger ones are cut to it."""
-    cdef Py_ssize_t total = 0, left = n, i, given
+    cdef Py_ssize_t total = 0, left = n, i, part
     cdef Py_ssize_t low = -1, smallest  # claims up to `low` are settled
     for i in range(n):
         total += claims[i]
@@ -36,21 +36,21 @@ cdef void share_room(Py_ssize_t* claims, Py_ssize_t n, Py_ssize_t room) noexcept
         low = smallest
     for i in range(n):
         if claims[i] > low:
-            given = room // left
-            room -= given
+            part = room // left
+            room -= part
             left -= 1
-            claims[i] = given
+            claims[i] = part
 
 
-def share(wanted, Py_ssize_t room):
+def share(demands, Py_ssize_t room):
     """Share room among claims: those up to a common level are met, larger ones are cut to it.
 
     Args:
-        wanted: Claims, each >= 0.
+        demands: Claims, each >= 0.
         room: What there is to share, >= 0.
 
     Returns:
-        list: What each claim gets; the sum is min(sum(wanted), room).
+        list: What each claim gets; the sum is min(sum(demands), room).
 
     Raises:
         MemoryError: No room for the work.
@@ -58,13 +58,13 @@ def share(wanted, Py_ssize_t room):
     >>> share([8, 2, 8], 12)
     [5, 2, 5]
     """
-    cdef Py_ssize_t i, n = len(wanted)
+    cdef Py_ssize_t i, n = len(demands)
     cdef Py_ssize_t* claims = <Py_ssize_t*>calloc(<size_t>n + 1, sizeof(Py_ssize_t))
     if claims == NULL:
         raise MemoryError("no memory for the claims")
     try:
         for i in range(n):
-            claims[i] = wanted[i]
+            claims[i] = demands[i]
         share_room(claims, n, max(room, <Py_ssize_t>0))
         return [claims[i] for i in range(n)]
     finally:

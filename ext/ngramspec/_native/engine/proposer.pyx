@@ -149,13 +149,13 @@ cdef class Proposer:
         """Drop drafted tokens that the sampler cannot choose; return whether any are left."""
         cdef SamplerC* sampler = &slot.sampler.c
         cdef int32_t* fits = slot.native.d.slots[slot.id].links + slot.native.d.num_sources * slot.native.d.max_draft
-        cdef Py_ssize_t kept
+        cdef Py_ssize_t length
         if sampler.fits == NULL:
             return True
         sampler.fits(sampler.state, s.draft, s.parents if s.branched else NULL, s.draft_len, fits)
-        kept = driver_keep(&slot.native.d, slot.id, fits)
-        offer.n, offer.chosen = min(offer.n, kept), min(offer.chosen, kept)
-        return kept > 0
+        length = driver_keep(&slot.native.d, slot.id, fits)
+        offer.n, offer.chosen = min(offer.n, length), min(offer.chosen, length)
+        return length > 0
 
     cdef int choose(self, list asked) except -1:
         """Share the pass among the slots' offers, and cut their drafts to what each was given."""

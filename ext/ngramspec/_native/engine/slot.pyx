@@ -261,14 +261,14 @@ cdef class Slot:
 
     cdef int reserve_candidates(self) except -1:
         """Make room for what the step's tokens are chosen from, if the request asks for it."""
-        cdef Py_ssize_t wanted = self.places() * (self.num_guessed + 1)
+        cdef Py_ssize_t needed = self.places() * (self.num_guessed + 1)
         cdef CandidateC* grown
-        if wanted <= self.candidates_room:
+        if needed <= self.candidates_room:
             return 0
-        grown = <CandidateC*>realloc(self.candidates, <size_t>wanted * sizeof(CandidateC))
+        grown = <CandidateC*>realloc(self.candidates, <size_t>needed * sizeof(CandidateC))
         if grown == NULL:
             raise MemoryError(f"no memory for the candidates of {self.num_guessed + 1} tokens")
-        self.candidates, self.candidates_room = grown, wanted
+        self.candidates, self.candidates_room = grown, needed
         return 0
 
     cdef Py_ssize_t draft_room(self, Py_ssize_t capacity, Py_ssize_t outputs):

@@ -124,11 +124,11 @@ cdef int64_t character_start(const char* text, int64_t start, int64_t at) noexce
 
 cdef int64_t next_byte(const char* text, char byte, int64_t start, int64_t end) noexcept nogil:
     """Return where the byte first occurs in text[start:end], -1 if it does not."""
-    cdef const void* found
+    cdef const void* address
     if start >= end:
         return -1
-    found = memchr(text + start, <uint8_t>byte, <size_t>(end - start))
-    return <const char*>found - text if found != NULL else -1
+    address = memchr(text + start, <uint8_t>byte, <size_t>(end - start))
+    return <const char*>address - text if address != NULL else -1
 
 
 @cython.final
@@ -215,7 +215,7 @@ cdef class Transcript:
         cdef char* text = NULL
         cdef SpanC* spans = NULL
         cdef Py_ssize_t num = 0, first, i
-        cdef list made = []
+        cdef list pieces = []
         with self._lock:
             start, end = self.c.taken, self.c.text_len
             if not last:
@@ -236,13 +236,13 @@ cdef class Transcript:
                 raise MemoryError(f"no memory for {end - start} bytes of text")
             end = start
             for i in range(num):
-                made.append((PyUnicode_DecodeUTF8(text + end - start, spans[i].end - end, "replace"),
-                             bool(spans[i].accepted)))
+                pieces.append((PyUnicode_DecodeUTF8(text + end - start, spans[i].end - end, "replace"),
+                               bool(spans[i].accepted)))
                 end = spans[i].end
         finally:
             free(text)
             free(spans)
-        return tuple(made)
+        return tuple(pieces)
 
     @property
     def text(self):
@@ -263,23 +263,23 @@ cdef class Transcript:
         """Return the tokens from `start` on as a new int32 array."""
         cdef Py_ssize_t num = max(self.c.len - max(start, 0), 0)  # tokens do not change, only their address may
         cdef token_t[::1] view
-        made = np.empty(num, np.int32)
+        tokens = np.empty(num, np.int32)
         if num:
-            view = made
+            view = tokens
             with self._lock:
                 memcpy(&view[0], self.c.tokens + max(start, 0), <size_t>num * sizeof(token_t))
-        return made
+        return tokens
 
     def accepted(self):
         """Return for each token whether a draft had guessed it, as a new bool array."""
         cdef Py_ssize_t num = self.c.len
         cdef uint8_t[::1] view
-        made = np.empty(num, np.uint8)
+        flags = np.empty(num, np.uint8)
         if num:
-            view = made
+            view = flags
             with self._lock:
                 memcpy(&view[0], self.c.accepted, <size_t>num)
-        return made.view(np.bool_)
+        return flags.view(np.bool_)
 
     cdef int add_tokens(self, const token_t* tokens, Py_ssize_t n, Py_ssize_t num_accepted) except -1:
         cdef int reason = ENDING_NONE

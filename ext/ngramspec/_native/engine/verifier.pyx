@@ -37,7 +37,7 @@ cdef struct CheckC:
     int32_t* rows
     CandidateC* candidates  # top + 1 places per token, NULL where top is -1
     Py_ssize_t top
-    Py_ssize_t made         # as verify_rows returns it
+    Py_ssize_t outcome      # as verify_rows returns it
 
 
 @cython.final
@@ -106,7 +106,7 @@ cdef class Verifier:
             for slot in self.plan.work:
                 slot.num_drafted = slot.num_credited = 0
                 if slot.first_row >= 0:
-                    self.commit(slot, self.checks[i].made)
+                    self.commit(slot, self.checks[i].outcome)
                     i += 1
                     if self.emit(slot, now):
                         left.append(slot)
@@ -146,13 +146,13 @@ cdef class Verifier:
                 check_all(self.checks, n, vocab_size)
         return n
 
-    cdef int commit(self, Slot slot, Py_ssize_t made) except -1:
+    cdef int commit(self, Slot slot, Py_ssize_t outcome) except -1:
         """Add the tokens to the slot's text; update the native drafter and the policy."""
         cdef Py_ssize_t drafted = slot.num_guessed
-        cdef Py_ssize_t count = made if made >= 0 else -1 - made
-        cdef Py_ssize_t accepted = count - 1 if made >= 0 else min(count, drafted)
+        cdef Py_ssize_t count = outcome if outcome >= 0 else -1 - outcome
+        cdef Py_ssize_t accepted = count - 1 if outcome >= 0 else min(count, drafted)
         cdef Py_ssize_t last = 0  # row after the accepted tokens
-        slot.ending = ENDING_NONE if made >= 0 else ENDING_IMPOSSIBLE
+        slot.ending = ENDING_NONE if outcome >= 0 else ENDING_IMPOSSIBLE
         slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
         slot.begun = count > 0 and not slot.decoding
         slot_observe(slot, &self.rows.c, count)
@@ -183,7 +183,7 @@ cdef class Verifier:
                 return 0
             tokens += 1 + slot.num_guessed
         for i in range(n):
-            emitted += self.checks[i].made if self.checks[i].made >= 0 else -1 - self.checks[i].made
+            emitted += self.checks[i].outcome if self.checks[i].outcome >= 0 else -1 - self.checks[i].outcome
         self.policy.add_step(emitted, tokens, 0.0)
         return 0
 
@@ -271,9 +271,9 @@ cdef class Verifier:
 cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(n):
-        checks[i].made = verify_rows(checks[i].logits, vocab_size, checks[i].draft, checks[i].parents,
-                                     checks[i].draft_len, checks[i].sampler, checks[i].chosen, checks[i].rows,
-                                     checks[i].candidates, checks[i].top)
+        checks[i].outcome = verify_rows(checks[i].logits, vocab_size, checks[i].draft, checks[i].parents,
+                                        checks[i].draft_len, checks[i].sampler, checks[i].chosen, checks[i].rows,
+                                        checks[i].candidates, checks[i].top)
 
 
 cdef Py_ssize_t own_right(Slot slot, Py_ssize_t last) noexcept nogil:

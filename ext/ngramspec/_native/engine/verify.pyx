@@ -25,24 +25,24 @@ cdef Py_ssize_t next_row(const token_t* draft, const int32_t* parents, Py_ssize_
 cdef Py_ssize_t verify_rows(const float* logits, Py_ssize_t vocab_size, const token_t* draft, const int32_t* parents,
                             Py_ssize_t draft_len, SamplerC* sampler, token_t* out, int32_t* rows,
                             CandidateC* candidates, Py_ssize_t top) noexcept nogil:
-    cdef Py_ssize_t count, row = 0, made = 0
+    cdef Py_ssize_t count, row = 0, num_out = 0
     cdef token_t token
     while True:
         token = sampler.choose(sampler.state, logits + row * vocab_size, vocab_size)
         if token < 0:
-            return -1 - made
+            return -1 - num_out
         if top >= 0:
             count = sampler.candidates(sampler.state, token, candidates, top)
             if count <= top:
                 candidates[count].token = -1
             candidates += top + 1
         sampler.accept(sampler.state, token)
-        out[made] = token
-        rows[made] = <int32_t>row
-        made += 1
+        out[num_out] = token
+        rows[num_out] = <int32_t>row
+        num_out += 1
         row = next_row(draft, parents, draft_len, row, token)
         if row < 0:
-            return made
+            return num_out
 
 
 def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not None, token_t[::1] out not None,
@@ -78,7 +78,7 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
     cdef const int32_t[::1] above
     cdef const int32_t* links = NULL
     cdef int32_t* chosen = NULL
-    cdef Py_ssize_t made = 0
+    cdef Py_ssize_t outcome = 0
     tokens_view(draft, "draft", &guess)
     try:
         if first_row + guess.len >= rows.c.num_rows or out.shape[0] < guess.len + 1:
@@ -91,13 +91,13 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
         if chosen == NULL:
             raise MemoryError(f"no memory to verify {guess.len} tokens")
         if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
-            made = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0], chosen,
-                               NULL, -1)
+            outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0], chosen,
+                                  NULL, -1)
         else:
             with nogil:
-                made = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0],
-                                   chosen, NULL, -1)
+                outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0],
+                                      chosen, NULL, -1)
     finally:
         free(chosen)
         tokens_release(&guess)
-    return made
+    return outcome

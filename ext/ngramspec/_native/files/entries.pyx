@@ -158,8 +158,8 @@ cdef class EntryMerger:
         cdef Py_ssize_t room = max_entries if max_entries > 1024 else 1024
         cdef Py_ssize_t num = 0
         cdef EntryC* start
-        made = np.empty((room, 2), dtype=np.uint64)
-        cdef uint64_t[:, ::1] out = made
+        entries = np.empty((room, 2), dtype=np.uint64)
+        cdef uint64_t[:, ::1] out = entries
         start = <EntryC*>&out[0, 0]
         while num + LARGEST <= room and self._refill():
             with nogil:
@@ -167,7 +167,7 @@ cdef class EntryMerger:
                 num += _merge(&self._m, start + num, room - num)
         if num + LARGEST <= room and self._m.total:
             num += _finish_pair(&self._m, start + num)
-        return made[:num]
+        return entries[:num]
 
     cdef bint _refill(self) except -1:
         """Give every stream that ran dry its next entries; False when all have ended."""
@@ -228,11 +228,11 @@ cdef Py_ssize_t _subtract(const EntryC* a, Py_ssize_t n, const EntryC* b, Py_ssi
     return num
 
 
-def entries_beyond(entries, known):
-    """Return the pairs whose count exceeds the known one, each with the difference.
+def entries_beyond(entries, base):
+    """Return the pairs whose count exceeds that in `base`, each with the difference.
 
     Args:
-        entries, known: uint64, shape (n, 2), ascending.
+        entries, base: uint64, shape (n, 2), ascending.
 
     Returns:
         uint64, shape (m, 2), ascending. A new array.
@@ -243,17 +243,17 @@ def entries_beyond(entries, known):
     Cost: O(n). Threads: releases the GIL.
     """
     cdef const uint64_t[:, ::1] a = entries_view(entries)
-    cdef const uint64_t[:, ::1] b = entries_view(known)
+    cdef const uint64_t[:, ::1] b = entries_view(base)
     cdef const EntryC* old = NULL
-    made = np.empty((a.shape[0] + 1, 2), dtype=np.uint64)
-    cdef uint64_t[:, ::1] out = made
+    pairs = np.empty((a.shape[0] + 1, 2), dtype=np.uint64)
+    cdef uint64_t[:, ::1] out = pairs
     cdef Py_ssize_t num = 0
     if b.shape[0]:
         old = <const EntryC*>&b[0, 0]
     if a.shape[0]:
         with nogil:
             num = _subtract(<const EntryC*>&a[0, 0], a.shape[0], old, b.shape[0], <EntryC*>&out[0, 0])
-    return made[:num]
+    return pairs[:num]
 
 
 # The fields of a record.
@@ -362,7 +362,7 @@ cdef Py_ssize_t _read(ReaderC* x, EntryC* out, Py_ssize_t room, const char** bro
     cdef const uint32_t* r
     cdef const uint32_t* pair
     cdef uint32_t follower, count
-    cdef bint kept
+    cdef bint keeps
     while num + LARGEST <= room and x.record < x.sections.num_ngrams:
         if x.pair == 0:
             r = x.sections.records + x.record * record_words(x.size)
@@ -371,9 +371,9 @@ cdef Py_ssize_t _read(ReaderC* x, EntryC* out, Py_ssize_t room, const char** bro
             if broken[0] != NULL:
                 return num
             x.total = x.best_count = 0
-        kept = x.keep == NULL or x.keep[x.record] != 0
+        keeps = x.keep == NULL or x.keep[x.record] != 0
         if not x.parts.many:
-            num += _put(out + num, x.parts.key, x.parts.best, x.parts.count) if kept else 0
+            num += _put(out + num, x.parts.key, x.parts.best, x.parts.count) if keeps else 0
             x.record += 1
             continue
         pair = x.sections.followers + x.place + LIST_HEAD + 2 * x.pair
@@ -382,7 +382,7 @@ cdef Py_ssize_t _read(ReaderC* x, EntryC* out, Py_ssize_t room, const char** bro
         broken[0] = _bad_pair(x, follower, count)
         if broken[0] != NULL:
             return num
-        num += _put(out + num, x.parts.key, follower, count) if kept else 0
+        num += _put(out + num, x.parts.key, follower, count) if keeps else 0
         x.total += count
         if count > x.best_count:
             x.best_count = count
@@ -448,8 +448,8 @@ cdef class EntryReader:
         cdef Py_ssize_t room = max_entries if max_entries > 1024 else 1024
         cdef Py_ssize_t num
         cdef const char* broken = NULL
-        made = np.empty((room, 2), dtype=np.uint64)
-        cdef uint64_t[:, ::1] out = made
+        entries = np.empty((room, 2), dtype=np.uint64)
+        cdef uint64_t[:, ::1] out = entries
         with nogil:
             num = _read(&self._x, <EntryC*>&out[0, 0], room, &broken)
         if broken != NULL:
@@ -457,7 +457,7 @@ cdef class EntryReader:
         if num == 0 and self._x.record == self._x.sections.num_ngrams and self._x.place != self._x.sections.followers_len:
             raise FormatError(f"{self._cache.name}: followers of {self._x.size}-grams: expected no words "
                               f"after the last list, found {self._x.sections.followers_len - self._x.place}")
-        return made[:num]
+        return entries[:num]
 
     def check_index(self, index):
         """Raise FormatError unless the cache's index equals `index`, which was rebuilt from its records."""
@@ -494,11 +494,11 @@ def tokens_of(entries, Py_ssize_t size):
     cdef Py_ssize_t i
     if not 1 <= size <= NGRAM_MAX:
         raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
-    made = np.empty((len(entries), size + 2), dtype=np.int32)
-    cdef int32_t[:, ::1] out = made
+    rows = np.empty((len(entries), size + 2), dtype=np.int32)
+    cdef int32_t[:, ::1] out = rows
     for i in range(view.shape[0]):
         e = <const EntryC*>&view[i, 0]
         key_tokens(e.a, e.b >> OLDEST_SHIFT, size, &out[i, 0])
         out[i, size] = entry_follower(e)
         out[i, size + 1] = entry_count(e)
-    return made
+    return rows

@@ -371,18 +371,18 @@ def useful_ngrams(StaticCache cache not None, Py_ssize_t size, Py_ssize_t least,
     """
     cdef Py_ssize_t i, cls
     cdef uint64_t num_bytes = 0
-    cdef int64_t kept = 0, kept_bytes = 0
+    cdef int64_t num_kept = 0, kept_bytes = 0
     if not 1 <= size <= NGRAM_MAX:
         raise InputError(f"size must be in 1..{NGRAM_MAX}, got {size}")
-    made = np.zeros(cache.c.sizes[size].num_ngrams, dtype=np.uint8)
-    cdef unsigned char[::1] keep = made
+    flags = np.zeros(cache.c.sizes[size].num_ngrams, dtype=np.uint8)
+    cdef unsigned char[::1] keep = flags
     with nogil:
         for i in range(keep.shape[0]):
             cls = _measure(&cache.c, size, i, &num_bytes)
             if cls > least:
                 keep[i] = 1
-            elif cls == least and kept < max_ngrams and kept_bytes + <int64_t>num_bytes <= max_bytes:
+            elif cls == least and num_kept < max_ngrams and kept_bytes + <int64_t>num_bytes <= max_bytes:
                 keep[i] = 1
-                kept += 1
+                num_kept += 1
                 kept_bytes += <int64_t>num_bytes
-    return made, kept, kept_bytes
+    return flags, num_kept, kept_bytes

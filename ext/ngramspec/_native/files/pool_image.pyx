@@ -85,7 +85,7 @@ cdef class PoolImage:
     def finish(self):
         """Return the cells, uint32 of shape (2**cell_bits,); call nothing after it. O(cells)."""
         cdef int64_t most = <int64_t>(<double>self._cells.shape[0] * self._max_occupancy)
-        cdef int64_t kept = 0
+        cdef int64_t left = 0
         cdef uint32_t least
         cdef Py_ssize_t i
         if self._total:
@@ -95,10 +95,10 @@ cdef class PoolImage:
         if used > most:
             # The smallest count that still has room; cells with it are kept in order while there is room.
             least = np.partition(counts, counts.size - most)[counts.size - most] if most else 0xFFFFFFFF
-            kept = most - int(np.count_nonzero(counts > least))
+            left = most - int(np.count_nonzero(counts > least))
             for i in range(self._cells.shape[0]):
-                if self._counts[i] == least and kept > 0:
-                    kept -= 1
+                if self._counts[i] == least and left > 0:
+                    left -= 1
                 elif self._counts[i] <= least:
                     self._cells[i] = 0
         return self._cell_array

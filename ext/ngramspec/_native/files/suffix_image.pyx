@@ -57,7 +57,7 @@ cdef int _compare_seats(const void* a, const void* b) noexcept nogil:
     return <int>(x.hash > y.hash) - <int>(x.hash < y.hash)
 
 
-cdef int _most_frequent(const OccurrenceC* found, Py_ssize_t n, ImageFollowerC* best) noexcept nogil:
+cdef int _most_frequent(const OccurrenceC* occurrences, Py_ssize_t n, ImageFollowerC* best) noexcept nogil:
     """Write the up to SAME most frequent followers in one context's sorted occurrences; return how many."""
     cdef ImageFollowerC one
     cdef Py_ssize_t start = 0
@@ -65,9 +65,9 @@ cdef int _most_frequent(const OccurrenceC* found, Py_ssize_t n, ImageFollowerC* 
     cdef int num = 0
     cdef int k
     for i in range(1, n + 1):
-        if i < n and found[i].token == found[start].token:
+        if i < n and occurrences[i].token == occurrences[start].token:
             continue
-        one = ImageFollowerC(found[start].token, <uint32_t>(i - start), <uint32_t>(i - 1), 0)
+        one = ImageFollowerC(occurrences[start].token, <uint32_t>(i - start), <uint32_t>(i - 1), 0)
         start = i
         k = num if num < SAME else SAME - 1
         if num == SAME and best[k].count >= one.count:
@@ -80,10 +80,10 @@ cdef int _most_frequent(const OccurrenceC* found, Py_ssize_t n, ImageFollowerC* 
     return num
 
 
-cdef int _seats(const OccurrenceC* found, Py_ssize_t n, SeatC* out) noexcept nogil:
+cdef int _seats(const OccurrenceC* occurrences, Py_ssize_t n, SeatC* out) noexcept nogil:
     """Write the occurrences of one context to keep; return how many, at most SAME."""
     cdef ImageFollowerC[SAME] best
-    cdef int num = _most_frequent(found, n, best)
+    cdef int num = _most_frequent(occurrences, n, best)
     cdef int rank, k, next
     for rank in range(SAME if n > SAME else <int>n):
         next = -1
@@ -91,21 +91,21 @@ cdef int _seats(const OccurrenceC* found, Py_ssize_t n, SeatC* out) noexcept nog
             if best[k].seats < best[k].count and (next < 0 or <uint64_t>best[k].count * (best[next].seats + 1)
                                                   > <uint64_t>best[next].count * (best[k].seats + 1)):
                 next = k
-        out[rank] = SeatC(rank, found[0].hash, found[best[next].last - best[next].seats].position)
+        out[rank] = SeatC(rank, occurrences[0].hash, occurrences[best[next].last - best[next].seats].position)
         best[next].seats += 1
     return SAME if n > SAME else <int>n
 
 
-cdef Py_ssize_t fill_line(OccurrenceC* found, Py_ssize_t n, SeatC* seats, uint32_t tag_mask,
+cdef Py_ssize_t fill_line(OccurrenceC* occurrences, Py_ssize_t n, SeatC* seats, uint32_t tag_mask,
                           uint32_t* line) noexcept nogil:
     """Write the best occurrences of a line's contexts while there is room; return how many there are."""
     cdef Py_ssize_t num = 0
     cdef Py_ssize_t start = 0
     cdef Py_ssize_t i
-    qsort(found, <size_t>n, sizeof(OccurrenceC), _compare)
+    qsort(occurrences, <size_t>n, sizeof(OccurrenceC), _compare)
     for i in range(1, n + 1):
-        if i == n or found[i].hash != found[start].hash:
-            num += _seats(found + start, i - start, seats + num)
+        if i == n or occurrences[i].hash != occurrences[start].hash:
+            num += _seats(occurrences + start, i - start, seats + num)
             start = i
     if line != NULL:
         qsort(seats, <size_t>num, sizeof(SeatC), _compare_seats)
@@ -127,7 +127,7 @@ cdef struct WalkC:
     const uint8_t* seen   # count of the contexts of each hash, at most SAME + 1
     int shift
     Py_ssize_t at
-    Py_ssize_t known      # tokens of the text before `at`
+    Py_ssize_t run        # tokens of the text before `at`
 
 
 cdef inline uint64_t _line_of(hash_t h, uint64_t num_lines) noexcept nogil:
@@ -138,12 +138,12 @@ cdef int _walk(WalkC* w, hash_t* hashes) noexcept nogil:
     """Write the hashes of the contexts before the next token; return their number, -1 at the end."""
     cdef int num
     while w.at < w.num_tokens and w.tokens[w.at] < 0:
-        w.known = 0
+        w.run = 0
         w.at += 1
     if w.at >= w.num_tokens:
         return -1
-    num = context_hashes(w.tokens + w.at, w.known, hashes)
-    w.known += 1
+    num = context_hashes(w.tokens + w.at, w.run, hashes)
+    w.run += 1
     w.at += 1
     return num
 
@@ -256,7 +256,7 @@ cdef class SuffixImage:
     cdef Py_ssize_t _fill(self, uint64_t num_lines, uint64_t first, uint64_t stop, uint32_t* lines) except -1:
         """Fill lines, or only count if NULL; return how many words they would need."""
         cdef uint64_t* places = <uint64_t*>ngs_zeroed((stop - first + 1) * sizeof(uint64_t))
-        cdef OccurrenceC* found = NULL
+        cdef OccurrenceC* occurrences = NULL
         cdef SeatC* seats = NULL
         cdef uint64_t start = 0, most = 0
         cdef uint32_t tag_mask = ~(<uint32_t>0) << self.position_bits
@@ -267,17 +267,17 @@ cdef class SuffixImage:
                 self._places(num_lines, first, stop, places)
                 for i in range(stop - first):
                     most = max(most, places[i + 1] - places[i])
-                found = <OccurrenceC*>ngs_alloc((places[stop - first] + 1) * sizeof(OccurrenceC))
+                occurrences = <OccurrenceC*>ngs_alloc((places[stop - first] + 1) * sizeof(OccurrenceC))
                 seats = <SeatC*>ngs_alloc((most + 1) * sizeof(SeatC))
-                if found != NULL and seats != NULL:
-                    self._scatter(num_lines, first, stop, places, found)
+                if occurrences != NULL and seats != NULL:
+                    self._scatter(num_lines, first, stop, places, occurrences)
                     for i in range(stop - first):
-                        total += fill_line(found + start, <Py_ssize_t>(places[i] - start), seats, tag_mask,
+                        total += fill_line(occurrences + start, <Py_ssize_t>(places[i] - start), seats, tag_mask,
                                            lines + i * LINE_WORDS if lines != NULL else NULL)
                         start = places[i]
-        missing = places == NULL or found == NULL or seats == NULL
+        missing = places == NULL or occurrences == NULL or seats == NULL
         free(places)
-        free(found)
+        free(occurrences)
         free(seats)
         if missing:
             raise MemoryError(f"no memory for lines {first}..{stop} of an index")
@@ -309,15 +309,15 @@ cdef class SuffixImage:
         cdef int num
         if window < 1:
             raise InputError(f"window must be at least 1, got {window}")
-        made = np.zeros((w.num_tokens + window - 1) // window, np.int64)
-        sums = made
+        totals = np.zeros((w.num_tokens + window - 1) // window, np.int64)
+        sums = totals
         with nogil:
             num = _walk(&w, hashes)
             while num >= 0:
                 if num > RATED:
                     sums[(w.at - 1) // window] += w.seen[hashes[RATED] >> w.shift]
                 num = _walk(&w, hashes)
-        return made
+        return totals
 
     def lines(self, uint64_t num_lines, uint64_t first, uint64_t stop):
         """Return lines first..stop - 1 of an index of num_lines lines.
@@ -339,8 +339,8 @@ cdef class SuffixImage:
         cdef uint32_t[:, ::1] cells
         if not 1 <= num_lines < <uint64_t>1 << 32 or not first <= stop <= num_lines:
             raise InputError(f"expected first <= stop <= num_lines < 2**32, got {first}, {stop} and {num_lines}")
-        made = np.zeros((stop - first, LINE_WORDS), np.uint32)
+        lines = np.zeros((stop - first, LINE_WORDS), np.uint32)
         if stop > first:
-            cells = made
+            cells = lines
             self._fill(num_lines, first, stop, &cells[0, 0])
-        return made
+        return lines

@@ -28,7 +28,7 @@ cdef struct CursorC:
     const token_t* tokens
     Py_ssize_t len
     Py_ssize_t at             # next token
-    Py_ssize_t known          # tokens since the last border
+    Py_ssize_t run            # tokens since the last border
     Py_ssize_t size           # tokens per n-gram
     int cell_bits             # 0: packed n-grams, else cells of a hash pool
     int check_bits
@@ -43,21 +43,21 @@ cdef inline bint _next_window(CursorC* c, EntryC* out) noexcept nogil:
         token = c.tokens[c.at]
         c.at += 1
         if token == BORDER:
-            c.known = 0
+            c.run = 0
             c.hash = 0
             continue
-        c.known += 1
+        c.run += 1
         if c.cell_bits:
             out.a = c.hash << (64 - c.cell_bits)
             if c.check_bits:
                 out.a |= c.hash >> (64 - c.check_bits) << (64 - c.cell_bits - c.check_bits)
             c.hash = hash_step(c.hash, token, LCG)
-            if c.known <= c.size:
+            if c.run <= c.size:
                 continue
             c.hash -= <hash_t>c.tokens[c.at - 1 - c.size] * c.power
             out.b = <uint64_t>token << FOLLOWER_SHIFT | 1
             return True
-        if c.known > c.size:
+        if c.run > c.size:
             out[0] = entry_of(key_of(&c.tokens[c.at - 2], c.size), token, 1)
             return True
     return False
@@ -243,11 +243,11 @@ cdef class Tally:
             _scatter(cursor, bits, places, &windows[0])
             sort_parts(&windows[0], &spare[0], places, bits)
             num_entries = _unpack_short(&windows[0], num, NULL)
-        made = np.empty((num_entries + 1, 2), dtype=np.uint64)
-        out = made
+        entries = np.empty((num_entries + 1, 2), dtype=np.uint64)
+        out = entries
         with nogil:
             _unpack_short(&windows[0], num, <EntryC*>&out[0, 0])
-        return made[:num_entries]
+        return entries[:num_entries]
 
     cdef object _counted(self, CursorC cursor):
         cdef int bits = part_bits(self._len, sizeof(EntryC))
@@ -258,11 +258,11 @@ cdef class Tally:
         with nogil:
             largest = _measure_parts(cursor, bits, places)
         num = places[1 << bits]
-        made, spare = np.empty((num + 1, 2), dtype=np.uint64), np.empty((largest + 1, 2), dtype=np.uint64)
-        out = made
+        entries, spare = np.empty((num + 1, 2), dtype=np.uint64), np.empty((largest + 1, 2), dtype=np.uint64)
+        out = entries
         e = <EntryC*>&out[0, 0]
         with nogil:
             _scatter(cursor, bits, places, e)
             sort_parts(e, <EntryC*>&spare[0, 0], places, bits)
             num = sum_equal(e, num)
-        return made[:num]
+        return entries[:num]

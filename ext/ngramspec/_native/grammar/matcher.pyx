@@ -319,21 +319,21 @@ cdef class Matcher:
         """
         cdef TokensC tokens
         cdef const int32_t[::1] above
-        cdef int32_t[::1] found
+        cdef int32_t[::1] view
         cdef Py_ssize_t i
         tokens_view(draft, "draft", &tokens)
         try:
             for i in range(tokens.len):
                 self._check(tokens.data[i])
-            made = np.zeros(tokens.len, np.int32)
+            marks = np.zeros(tokens.len, np.int32)
             if parents is not None:
                 above = parents_view(parents, tokens.len)
             if tokens.len:
-                found = made
-                matcher_fits(&self.c, tokens.data, NULL if parents is None else &above[0], tokens.len, &found[0])
+                view = marks
+                matcher_fits(&self.c, tokens.data, NULL if parents is None else &above[0], tokens.len, &view[0])
         finally:
             tokens_release(&tokens)
-        return made.astype(np.bool_)
+        return marks.astype(np.bool_)
 
     cdef int _check(self, Py_ssize_t token) except -1:
         if not 0 <= token < self.c.tokens.vocab_size:

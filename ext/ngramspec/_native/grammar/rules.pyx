@@ -9,10 +9,10 @@ from ngramspec.errors import InputError
 
 def _checked(object array, str name, Py_ssize_t least):
     """Return an array as int32 in one piece."""
-    made = np.ascontiguousarray(array, dtype=np.int32)
-    if made.ndim != 1 or made.size < least:
+    flat = np.ascontiguousarray(array, dtype=np.int32)
+    if flat.ndim != 1 or flat.size < least:
         raise InputError(f"{name} must have one dimension and at least {least} entries")
-    return made
+    return flat
 
 
 def _check_offsets(object offsets, str name, Py_ssize_t end):
@@ -43,10 +43,10 @@ cdef class Rules:
 
     def __cinit__(self, kinds, values, rule_starts, starts, node_edges, edges):
         cdef const int32_t[::1] view
-        made = [_checked(array, name, least) for array, name, least in (
+        arrays = [_checked(array, name, least) for array, name, least in (
             (kinds, "kinds", 1), (values, "values", 1), (rule_starts, "rule_starts", 2), (starts, "starts", 1),
             (node_edges, "node_edges", 1), (np.ravel(edges), "edges", 0))]
-        kinds, values, rule_starts, starts, node_edges, edges = made
+        kinds, values, rule_starts, starts, node_edges, edges = arrays
         if kinds.size != values.size or kinds[kinds.size - 1] != ELEMENT_END or edges.size % 3:
             raise InputError("kinds and values must be of one length, and end with the end of an alternative")
         self.num_elements = kinds.size
@@ -67,17 +67,17 @@ cdef class Rules:
         for byte in range(256):
             self.c.classes[byte] = classes[byte]
         if edges.size == 0:
-            made[5] = np.zeros(3, dtype=np.int32)
-        self.arrays = tuple(made)
-        view = made[0]
+            arrays[5] = np.zeros(3, dtype=np.int32)
+        self.arrays = tuple(arrays)
+        view = arrays[0]
         self.c.kinds = &view[0]
-        view = made[1]
+        view = arrays[1]
         self.c.values = &view[0]
-        view = made[2]
+        view = arrays[2]
         self.c.rule_starts = &view[0]
-        view = made[3]
+        view = arrays[3]
         self.c.starts = &view[0]
-        view = made[4]
+        view = arrays[4]
         self.c.node_edges = &view[0]
-        view = made[5]
+        view = arrays[5]
         self.c.edges = &view[0]

@@ -60,10 +60,10 @@ cdef struct StacksC:
     int32_t* todo           # stacks whose closure is not made yet
     Py_ssize_t num_todo
     Py_ssize_t room_todo
-    int32_t* found          # items of the set in the making
-    Py_ssize_t num_found
-    Py_ssize_t room_found
-    bint found_end          # the empty stack belongs to it
+    int32_t* set_items      # items of the set in the making
+    Py_ssize_t num_set_items
+    Py_ssize_t room_set_items
+    bint set_ends           # the empty stack belongs to it
     uint32_t closure        # its number
     int64_t steps           # that may still be made
     size_t num_bytes        # of memory
@@ -80,5 +80,5 @@ cdef void stacks_close(StacksC* s) noexcept nogil
 
 cdef inline int32_t stacks_next(StacksC* s, int32_t number, uint8_t byte) noexcept nogil:
     """The set after a byte, DEAD_SET if there is none, NO_SET on a problem."""
-    cdef int32_t known = s.follows[number * s.rules.num_classes + s.rules.classes[byte]]
-    return known if known != NO_SET else stacks_follow(s, number, byte)
+    cdef int32_t follower = s.follows[number * s.rules.num_classes + s.rules.classes[byte]]
+    return follower if follower != NO_SET else stacks_follow(s, number, byte)

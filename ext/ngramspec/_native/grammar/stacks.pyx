@@ -12,13 +12,13 @@ cdef enum:
     MAX_BYTES = 1 << 26       # of one request's stacks; the usual grammar needs a few 100 KB
 
 
-cdef bint _room(StacksC* s, void** memory, Py_ssize_t* room, Py_ssize_t wanted, size_t size) noexcept nogil:
+cdef bint _room(StacksC* s, void** memory, Py_ssize_t* room, Py_ssize_t needed, size_t size) noexcept nogil:
     """Make room for `wanted` entries."""
     cdef Py_ssize_t most = max(<Py_ssize_t>64, room[0])
     cdef void* moved
-    if wanted <= room[0]:
+    if needed <= room[0]:
         return True
-    while most < wanted:
+    while most < needed:
         most *= 2
     if s.num_bytes + <size_t>(most - room[0]) * size > MAX_BYTES:
         s.problem = STACKS_SLOW
@@ -112,10 +112,10 @@ cdef void _add(StacksC* s, int32_t node, int32_t place, int32_t below) noexcept 
     number = _item(s, node, place, below)
     if number < 0 or s.items[number].seen == s.closure:
         return
-    if _room(s, <void**>&s.found, &s.room_found, s.num_found + 1, sizeof(int32_t)):
+    if _room(s, <void**>&s.set_items, &s.room_set_items, s.num_set_items + 1, sizeof(int32_t)):
         s.items[number].seen = s.closure
-        s.found[s.num_found] = number
-        s.num_found += 1
+        s.set_items[s.num_set_items] = number
+        s.num_set_items += 1
 
 
 cdef void _reach(StacksC* s, int32_t place, int32_t below) noexcept nogil:
@@ -123,7 +123,7 @@ cdef void _reach(StacksC* s, int32_t place, int32_t below) noexcept nogil:
     cdef int32_t number
     _leave_ends(s, &place, &below)
     if s.rules.kinds[place] == ELEMENT_END:
-        s.found_end = True
+        s.set_ends = True
         return
     number = _stack(s, place, below)
     if number < 0 or s.stacks[number].seen == s.closure:
@@ -168,9 +168,9 @@ cdef bint _step(StacksC* s) noexcept nogil:
 
 cdef void _begin(StacksC* s) noexcept nogil:
     """Begin a set."""
-    s.num_found = 0
+    s.num_set_items = 0
     s.num_todo = 0
-    s.found_end = False
+    s.set_ends = False
     s.closure += 1
 
 
@@ -182,27 +182,27 @@ cdef int _order(const void* a, const void* b) noexcept nogil:
 
 cdef int32_t _end(StacksC* s) noexcept nogil:
     """The number of the set that was made; NO_SET on a problem."""
-    cdef uint32_t hash = 1 if s.found_end else 2
+    cdef uint32_t hash = 1 if s.set_ends else 2
     cdef const CellsC* side
     cdef Py_ssize_t i
     cdef SetC* one
     if s.problem:
         return NO_SET
-    if s.num_found == 0 and not s.found_end:
+    if s.num_set_items == 0 and not s.set_ends:
         return DEAD_SET
-    if s.num_found:
-        qsort(s.found, <size_t>s.num_found, sizeof(int32_t), _order)
-    for i in range(s.num_found):
-        hash = _mixed(hash, <uint64_t>s.found[i])
+    if s.num_set_items:
+        qsort(s.set_items, <size_t>s.num_set_items, sizeof(int32_t), _order)
+    for i in range(s.num_set_items):
+        hash = _mixed(hash, <uint64_t>s.set_items[i])
     if not _room_in(s, &s.set_table, s.num_sets):
         return NO_SET
     side = table_side(&s.set_table, hash)
     i = hash >> side.shift
     while side.cells[i].item:
         one = &s.sets[side.cells[i].item - 1]
-        if (side.cells[i].hash == hash and one.count == s.num_found and one.ends == s.found_end and
+        if (side.cells[i].hash == hash and one.count == s.num_set_items and one.ends == s.set_ends and
                 (one.count == 0 or
-                 memcmp(s.members + one.first, s.found, <size_t>one.count * sizeof(int32_t)) == 0)):
+                 memcmp(s.members + one.first, s.set_items, <size_t>one.count * sizeof(int32_t)) == 0)):
             return <int32_t>(side.cells[i].item - 1)
         i = (i + 1) & (side.capacity - 1)
     if not _new_set(s):
@@ -217,16 +217,16 @@ cdef bint _new_set(StacksC* s) noexcept nogil:
     cdef Py_ssize_t i, row = s.num_sets * s.rules.num_classes
     cdef SetC* one
     if not (_room(s, <void**>&s.sets, &s.room_sets, s.num_sets + 1, sizeof(SetC))
-            and _room(s, <void**>&s.members, &s.room_members, s.num_members + s.num_found, sizeof(int32_t))
+            and _room(s, <void**>&s.members, &s.room_members, s.num_members + s.num_set_items, sizeof(int32_t))
             and _room(s, <void**>&s.follows, &s.room_follows, row + s.rules.num_classes, sizeof(int32_t))):
         return False
     one = &s.sets[s.num_sets]
-    one.first, one.count, one.ends, one.mask = s.num_members, s.num_found, s.found_end, NULL
-    for i in range(s.num_found):
-        s.members[s.num_members + i] = s.found[i]
+    one.first, one.count, one.ends, one.mask = s.num_members, s.num_set_items, s.set_ends, NULL
+    for i in range(s.num_set_items):
+        s.members[s.num_members + i] = s.set_items[i]
     for i in range(s.rules.num_classes):
         s.follows[row + i] = NO_SET
-    s.num_members += s.num_found
+    s.num_members += s.num_set_items
     s.num_sets += 1
     return True
 
@@ -263,7 +263,7 @@ cdef int32_t stacks_follow(StacksC* s, int32_t number, uint8_t byte) noexcept no
     cdef const int32_t* edge
     cdef Py_ssize_t i, e
     cdef ItemC item
-    cdef int32_t made
+    cdef int32_t follower
     if s.problem:
         return NO_SET
     _begin(s)
@@ -283,10 +283,10 @@ cdef int32_t stacks_follow(StacksC* s, int32_t number, uint8_t byte) noexcept no
             else:
                 _reach(s, item.place, item.below)
     _close(s)
-    made = _end(s)
-    if made != NO_SET:
-        s.follows[number * s.rules.num_classes + s.rules.classes[byte]] = made
-    return made
+    follower = _end(s)
+    if follower != NO_SET:
+        s.follows[number * s.rules.num_classes + s.rules.classes[byte]] = follower
+    return follower
 
 
 cdef bint stacks_goes_on(StacksC* s, ItemC item) noexcept nogil:
@@ -294,7 +294,7 @@ cdef bint stacks_goes_on(StacksC* s, ItemC item) noexcept nogil:
     _begin(s)
     _reach(s, item.place + 1, item.below)
     _close(s)
-    return not s.problem and (s.num_found > 0 or s.found_end)
+    return not s.problem and (s.num_set_items > 0 or s.set_ends)
 
 
 cdef int32_t stacks_follow_token(StacksC* s, int32_t number, int32_t token, int32_t beside) noexcept nogil:
@@ -312,14 +312,14 @@ cdef int32_t stacks_follow_token(StacksC* s, int32_t number, int32_t token, int3
     for i in range(s.sets[beside].count):
         item = s.items[s.members[s.sets[beside].first + i]]
         _add(s, item.node, item.place, item.below)
-    s.found_end |= s.sets[beside].ends
+    s.set_ends |= s.sets[beside].ends
     return _end(s)
 
 
 cdef int32_t _copied(StacksC* to, StacksC* s, int32_t stack) noexcept nogil:
     """The number of one of another's stacks; -1 on a problem."""
     cdef Py_ssize_t depth = 0
-    cdef int32_t made = EMPTY_STACK
+    cdef int32_t copy = EMPTY_STACK
     while stack != EMPTY_STACK:
         if not _room(to, <void**>&to.todo, &to.room_todo, depth + 1, sizeof(int32_t)):
             return -1
@@ -330,10 +330,10 @@ cdef int32_t _copied(StacksC* to, StacksC* s, int32_t stack) noexcept nogil:
     if to.steps < 0:
         to.problem = STACKS_SLOW
         return -1
-    while depth and made >= 0:
+    while depth and copy >= 0:
         depth -= 1
-        made = _stack(to, to.todo[depth], made)
-    return made
+        copy = _stack(to, to.todo[depth], copy)
+    return copy
 
 
 cdef int32_t stacks_shrink(StacksC* s, int32_t number) noexcept nogil:
@@ -341,7 +341,7 @@ cdef int32_t stacks_shrink(StacksC* s, int32_t number) noexcept nogil:
     cdef StacksC fresh
     cdef Py_ssize_t i
     cdef ItemC item
-    cdef int32_t below, made = NO_SET
+    cdef int32_t below, fresh_number = NO_SET
     memset(&fresh, 0, sizeof(StacksC))
     fresh.steps = s.steps
     if stacks_open(&fresh, s.rules):
@@ -352,11 +352,11 @@ cdef int32_t stacks_shrink(StacksC* s, int32_t number) noexcept nogil:
             if below < 0:
                 break
             _add(&fresh, item.node, item.place, below)
-        fresh.found_end = s.sets[number].ends
-        made = _end(&fresh)
+        fresh.set_ends = s.sets[number].ends
+        fresh_number = _end(&fresh)
     stacks_close(s)
     s[0] = fresh
-    return made
+    return fresh_number
 
 
 cdef void stacks_close(StacksC* s) noexcept nogil:
@@ -373,5 +373,5 @@ cdef void stacks_close(StacksC* s) noexcept nogil:
     free(s.members)
     free(s.follows)
     free(s.todo)
-    free(s.found)
+    free(s.set_items)
     memset(s, 0, sizeof(StacksC))

@@ -145,52 +145,52 @@ cdef class ArcticRequest:
         cdef SlotC* s = self.drafter._active(self.slot, "speculate")
         cdef AskC ask = AskC(min(max_tokens, LONGEST), LONGEST, NULL, 0, 1, 1, 0, 0)
         cdef OfferC best
-        cdef CutC made
-        cdef Py_ssize_t given, i
+        cdef CutC draft
+        cdef Py_ssize_t length, i
         self.view(context, "context", self.depth)
-        given = self.len
-        ends = (2 <= given <= s.history.len and
-                not memcmp(s.history.tokens + s.history.len - given, self.data, <size_t>given * sizeof(token_t)))
+        length = self.len
+        ends = (2 <= length <= s.history.len and
+                not memcmp(s.history.tokens + s.history.len - length, self.data, <size_t>length * sizeof(token_t)))
         self.leave()
         if not ends:
-            return () if given < 2 else None
+            return () if length < 2 else None
         self.source.floor = min(max(0.0, min_probability), 1.0)
         with self.drafter._lock:
             if width == 1:
                 offer_draft(&self.drafter.d, self.drafter._judge, self.slot, &ask, &best)
             else:
                 driver_propose_tree(&self.drafter.d, self.slot, min(max_tokens, LONGEST), width)
-            self.cut(s, max_tokens, factor, offset, min_probability, &made)
-        if made.n < 0:
+            self.cut(s, max_tokens, factor, offset, min_probability, &draft)
+        if draft.n < 0:
             return ()
         # Made without the lock: before Python 3.12 a new list can begin a collection, which runs any code.
-        return ([made.ids[i] for i in range(made.n)], [made.parents[i] for i in range(made.n)],
-                [made.likely[i] for i in range(made.n)], made.score, min(made.matched, given - 1))
+        return ([draft.ids[i] for i in range(draft.n)], [draft.parents[i] for i in range(draft.n)],
+                [draft.likely[i] for i in range(draft.n)], draft.score, min(draft.matched, length - 1))
 
     cdef int cut(self, SlotC* s, Py_ssize_t max_tokens, double factor, double offset, double min_probability,
-                 CutC* made) except -1:
+                 CutC* draft) except -1:
         """Cut the pending draft to what was asked for, and copy it."""
         cdef double bound
         cdef Py_ssize_t i, above, n = s.draft_len
         cdef long matched
-        made.n = -1
+        draft.n = -1
         if n == 0:
             return 0
         matched = self.source.match_length(self.slot, s.draft[0])
         bound = <double>(self.depth if matched == COMPARED else matched) * factor + offset + ROUNDED
         if bound < <double>min(max_tokens, n):
             n = <Py_ssize_t>max(bound, 0.0)
-        made.n, made.score, made.matched = 0, 0.0, matched
+        draft.n, draft.score, draft.matched = 0, 0.0, matched
         for i in range(n):
             above = s.parents[i] if s.branched else i - 1
-            made.likely[i] = <double>s.confidence[i] * (made.likely[above] if above >= 0 else 1.0)
-            if made.likely[i] < min_probability:
+            draft.likely[i] = <double>s.confidence[i] * (draft.likely[above] if above >= 0 else 1.0)
+            if draft.likely[i] < min_probability:
                 break
-            made.score += made.likely[i]
-            made.ids[i] = s.draft[i]
-            made.parents[i] = <int32_t>above
-            made.n += 1
-        driver_shorten(&self.drafter.d, self.slot, made.n)
+            draft.score += draft.likely[i]
+            draft.ids[i] = s.draft[i]
+            draft.parents[i] = <int32_t>above
+            draft.n += 1
+        driver_shorten(&self.drafter.d, self.slot, draft.n)
         return 0
 
     cdef int check(self, str name) except -1:

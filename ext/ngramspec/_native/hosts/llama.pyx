@@ -26,7 +26,7 @@ cdef enum:
     WARNING = 3      # ggml_log_level
     CONTINUED = 5
 
-cdef char[LINES][CHARS] kept
+cdef char[LINES][CHARS] messages
 cdef int64_t count = 0
 cdef int busy = 0
 locks_add(&busy)
@@ -39,8 +39,8 @@ cdef void _log(int level, const char* text, void* data) noexcept nogil:
         return
     size = min(strlen(text), <size_t>CHARS - 1)
     ngs_lock(&busy)
-    memcpy(kept[count % LINES], text, size)
-    kept[count % LINES][size] = 0
+    memcpy(messages[count % LINES], text, size)
+    messages[count % LINES][size] = 0
     ngs_store64(&count, count + 1)
     ngs_unlock(&busy)
 
@@ -65,7 +65,7 @@ def log_since(long long position):
     cdef char[LINES][CHARS] copied
     cdef long long i, end
     ngs_lock(&busy)  # only to copy: making Python objects may fail
-    memcpy(copied, kept, sizeof(kept))
+    memcpy(copied, messages, sizeof(messages))
     end = count
     ngs_unlock(&busy)
     lines = [<bytes>copied[i % LINES] for i in range(max(position, end - LINES, 0), end)]

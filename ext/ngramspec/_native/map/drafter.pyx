@@ -316,9 +316,9 @@ cdef Status _map_reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssi
 
 cdef void _map_rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
     cdef MapSlotC* s = &(<MapC*>state).slots[slot]
-    cdef Py_ssize_t kept = length - s.index.n if length > s.index.n else 0
-    if s.num_caps > kept:
-        s.num_caps = kept
+    cdef Py_ssize_t num_starts = length - s.index.n if length > s.index.n else 0
+    if s.num_caps > num_starts:
+        s.num_caps = num_starts
     index_rewind(&s.index, h, length)
 
 
@@ -339,22 +339,22 @@ cdef Py_ssize_t _vote(const MapC* m, const IndexC* x, const HistoryC* h, Py_ssiz
     cdef Py_ssize_t num_values = 0
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t best = 0
-    cdef Py_ssize_t start, known, shared, before, i
+    cdef Py_ssize_t start, length, shared, before, i
     while latest >= 0 and total < m.window:
         before = x.previous[latest]
         if before >= 0:
             ngs_prefetch(&x.previous[before])
             ngs_prefetch(&h.tokens[before])
         start = latest + x.n
-        known = h.len - start if h.len - start < m.size_m else m.size_m
+        length = h.len - start if h.len - start < m.size_m else m.size_m
         for i in range(num_values):
-            shared = known if known < values[i].len else values[i].len
+            shared = length if length < values[i].len else values[i].len
             if common_prefix(h.tokens + start, h.tokens + values[i].start, shared) == shared:
                 values[i].count += 1
                 break
         else:
             if num_values < m.max_values:
-                values[num_values] = ValueC(start, known, 1)
+                values[num_values] = ValueC(start, length, 1)
                 num_values += 1
         total += 1
         latest = index_previous(x, h, latest)

@@ -20,7 +20,7 @@ cdef struct PoolShareC:
     int64_t replaced
     int64_t collided
     int64_t room          # cells that the owner may fill before it adds them to the pool's counters
-    bint kept             # kept between calls; otherwise pool_commit adds it to the pool's counters
+    bint lasts            # kept between calls; otherwise pool_commit adds it to the pool's counters
     char[88] apart        # padding: the next share is on other cache lines
 
 cdef struct PoolC:

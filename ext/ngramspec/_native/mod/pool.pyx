@@ -72,7 +72,7 @@ cdef void _make_room(PoolC* p, hash_t spare, PoolShareC* share) noexcept nogil:
         ngs_swap64_if(&p.counters.num_used, used, p.max_used)
         used = p.max_used
     used += share.used
-    if share.kept:
+    if share.lasts:
         share.room = MOST_KEPT if used + FAR <= p.max_used else 0
     elif used <= p.max_used:
         return
@@ -137,7 +137,7 @@ cdef void _count(PoolC* p, PoolShareC* share) noexcept nogil:
 
 
 cdef void pool_commit(PoolC* p, PoolShareC* share) noexcept nogil:
-    if not share.kept:
+    if not share.lasts:
         _count(p, share)
 
 
@@ -224,7 +224,7 @@ cdef class HashPool:
         for i in range(0 if self.in_file else MAX_SHARES):
             if not self._taken[i]:
                 self._taken[i] = True
-                self._shares[i].kept = True
+                self._shares[i].lasts = True
                 return &self._shares[i]
         return own
 

@@ -72,15 +72,15 @@ cdef class Arbiter:
     cdef Mixer mixer
     cdef Priced source(self, str name)
     cdef double time_of(self, Priced source, Py_ssize_t tokens, Py_ssize_t sharing) noexcept nogil
-    cdef int value(self, FreeC* given, str free, const float[::1] claims, const int32_t[::1] parents,
+    cdef int value(self, FreeC* free, str source, const float[::1] claims, const int32_t[::1] parents,
                    Py_ssize_t chosen, Py_ssize_t room, Py_ssize_t base, Py_ssize_t decoding) except -1
-    cdef void value_tree(self, FreeC* given, const TreeC* tree, Py_ssize_t n, Py_ssize_t chosen, const PassC* step,
+    cdef void value_tree(self, FreeC* free, const TreeC* tree, Py_ssize_t n, Py_ssize_t chosen, const PassC* step,
                          const CalibrationC* calibration) noexcept
-    cdef AskedC best(self, Priced source, const double* expected, const FreeC* given, Py_ssize_t most,
+    cdef AskedC best(self, Priced source, const double* expected, const FreeC* free, Py_ssize_t most,
                      Py_ssize_t sharing, double read) noexcept nogil
-    cdef void alone(self, AskedC* found, Priced source, const double* expected, const FreeC* given, Py_ssize_t after,
+    cdef void alone(self, AskedC* asked, Priced source, const double* expected, const FreeC* free, Py_ssize_t after,
                     Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil
-    cdef double least_of(self, Priced source, const FreeC* given, const AskedC* asked, Py_ssize_t most,
+    cdef double least_of(self, Priced source, const FreeC* free, const AskedC* asked, Py_ssize_t most,
                          Py_ssize_t sharing) noexcept nogil
-    cdef void beside(self, AskedC* found, Priced source, const double* expected, const FreeC* given,
+    cdef void beside(self, AskedC* asked, Priced source, const double* expected, const FreeC* free,
                      Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil

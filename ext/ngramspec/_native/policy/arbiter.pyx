@@ -116,13 +116,13 @@ cdef double drafts_of(const double* expected, Py_ssize_t most, Py_ssize_t left) 
     return max(<double>left / emitted, 1.0)
 
 
-cdef void record_add(RecordC* r, double kept, Py_ssize_t right, Py_ssize_t known) noexcept nogil:
-    """Learn from a draft of which `known` tokens were judged and the first `right` were right."""
+cdef void record_add(RecordC* r, double decay, Py_ssize_t right, Py_ssize_t judged) noexcept nogil:
+    """Learn from a draft of which `judged` tokens were judged and the first `right` were right."""
     cdef Py_ssize_t i
     for i in range(NUM_DEPTHS):
-        r.seen[i] *= kept
-        r.right[i] *= kept
-    for i in range(min(known, right + 1)):
+        r.seen[i] *= decay
+        r.right[i] *= decay
+    for i in range(min(judged, right + 1)):
         r.seen[depth_of(i)] += 1.0
         r.right[depth_of(i)] += i < right
 
@@ -200,10 +200,10 @@ cdef class Arbiter:
         release(self.levels)
 
     cdef Priced source(self, str name):
-        found = self._sources.get(name)
-        if found is None:
+        priced = self._sources.get(name)
+        if priced is None:
             raise InputError(f"{name!r} has no price yet")
-        return found
+        return priced
 
     def price(self, str source not None, double start, double per_token):
         """State what the drafts of a source take, in the unit of the policy's costs.
@@ -259,11 +259,11 @@ cdef class Arbiter:
         if not 0 <= tokens <= MOST_DRAFTED:
             raise InputError(f"tokens must be in 0..{MOST_DRAFTED}, got {tokens}")
         priced.expect(priced.of(slot), p)
-        made = np.empty(tokens, np.float32)
-        view = made
+        probabilities = np.empty(tokens, np.float32)
+        view = probabilities
         for i in range(tokens):
             view[i] = <float>p[depth_of(i)]
-        return made
+        return probabilities
 
     def ask(self, Py_ssize_t slot, str source not None, free, terms):
         """Return what to ask of a source for a slot in the next pass, an Asked.
@@ -289,7 +289,7 @@ cdef class Arbiter:
         cdef double backlog = terms.backlog
         cdef double[NUM_DEPTHS] p
         cdef AskedC asked
-        cdef FreeC given
+        cdef FreeC free_draft
         cdef double took, read = backlog / self.policy._costs.pace
         cdef Py_ssize_t i
         if not (0 <= chosen <= claims.shape[0] and 0 <= most <= MOST_DRAFTED):
@@ -302,16 +302,16 @@ cdef class Arbiter:
         lane.shortest = 0
         if min(most, room) <= 0 or (self.policy._fixed >= 0 and links is not None):
             return Asked(0, 0, False)
-        self.value(&given, free.source, claims, links, chosen, room, batch_tokens, decoding)
-        given.extends = terms.extends and given.sent
-        given.stands = given.sent and given.branches < <Py_ssize_t>terms.branches
-        given.shortest = shortest
+        self.value(&free_draft, free.source, claims, links, chosen, room, batch_tokens, decoding)
+        free_draft.extends = terms.extends and free_draft.sent
+        free_draft.stands = free_draft.sent and free_draft.branches < <Py_ssize_t>terms.branches
+        free_draft.shortest = shortest
         priced.expect(lane, p)
-        asked = self.best(priced, p, &given, most, sharing, read / drafts_of(p, most, left))
+        asked = self.best(priced, p, &free_draft, most, sharing, read / drafts_of(p, most, left))
         if asked.tokens and terms.stops:
-            most = max(min(most, room - (given.sent if asked.after else 0)), asked.tokens)
-            lane.least = self.least_of(priced, &given, &asked, most, sharing)
-            lane.shortest = shortest - (given.sent if asked.after or asked.beside else 0)
+            most = max(min(most, room - (free_draft.sent if asked.after else 0)), asked.tokens)
+            lane.least = self.least_of(priced, &free_draft, &asked, most, sharing)
+            lane.shortest = shortest - (free_draft.sent if asked.after or asked.beside else 0)
             asked.tokens = most
         if asked.tokens:
             return Asked(asked.after, asked.tokens, False, bool(asked.beside))
@@ -320,7 +320,7 @@ cdef class Arbiter:
         for i in range(NUM_DEPTHS):
             p[i] = max(p[i], HOPED)
         read /= drafts_of(p, most, left)
-        if self.best(priced, p, &given, most, sharing, read).tokens == 0:
+        if self.best(priced, p, &free_draft, most, sharing, read).tokens == 0:
             return Asked(0, 0, False)
         took = read + self.time_of(priced, 1, sharing)
         took /= self.policy._costs.at(1)
@@ -426,7 +426,7 @@ cdef class Arbiter:
         """Return a slot's part of what a draft takes, in the unit of the costs at pace 1."""
         return (source.start + source.per_token * <double>tokens) / <double>sharing / self.policy._costs.pace
 
-    cdef int value(self, FreeC* given, str free, const float[::1] claims, const int32_t[::1] parents,
+    cdef int value(self, FreeC* free, str source, const float[::1] claims, const int32_t[::1] parents,
                    Py_ssize_t chosen, Py_ssize_t room, Py_ssize_t base, Py_ssize_t decoding) except -1:
         """Describe the free draft: what its tokens are worth, and what is left of it later.
 
@@ -441,30 +441,30 @@ cdef class Arbiter:
         cdef double reached = 1.0
         step.batch_tokens, step.decoding = base, decoding
         step.rate = max(self.policy.speed(), <double>decoding / self.policy._costs.at(base))
-        memset(given, 0, sizeof(FreeC))
-        given.p, given.later, given.levels = chooser.p, chooser.best, self.levels
-        given.reached = self.levels + 1
-        given.base, given.rate, given.room, given.worth = base, step.rate, room, 1.0
-        given.share = self.policy._costs.at(base) / <double>decoding - self.policy._costs.at(base)
+        memset(free, 0, sizeof(FreeC))
+        free.p, free.later, free.levels = chooser.p, chooser.best, self.levels
+        free.reached = self.levels + 1
+        free.base, free.rate, free.room, free.worth = base, step.rate, room, 1.0
+        free.share = self.policy._costs.at(base) / <double>decoding - self.policy._costs.at(base)
         if n <= 0:
             return 0
         if parents is not None:
             tree.parents, tree.claims = <int32_t*>&parents[0], <float*>&claims[0]
-            self.value_tree(given, &tree, n, min(chosen, n), &step, self.policy.calibrations.of(free))
+            self.value_tree(free, &tree, n, min(chosen, n), &step, self.policy.calibrations.of(source))
             return 0
         c.streak, c.n, c.p, c.room, c.tree = -1, claims.shape[0], &claims[0], room, tree
-        c.calibration = self.policy.calibrations.of(free)
-        given.n = max(chooser.solve(&c, &step, base, room, chooser.worth), <Py_ssize_t>0)
-        given.sent = given.path = given.deepest = min(chosen, given.n)
-        given.branches = given.sent > 0
-        for i in range(given.sent):
+        c.calibration = self.policy.calibrations.of(source)
+        free.n = max(chooser.solve(&c, &step, base, room, chooser.worth), <Py_ssize_t>0)
+        free.sent = free.path = free.deepest = min(chosen, free.n)
+        free.branches = free.sent > 0
+        for i in range(free.sent):
             reached *= chooser.p[i]
             self.levels[i + 1] = reached
-        if given.n:
-            given.worth = chooser.worth[given.sent]
+        if free.n:
+            free.worth = chooser.worth[free.sent]
         return 0
 
-    cdef void value_tree(self, FreeC* given, const TreeC* tree, Py_ssize_t n, Py_ssize_t chosen, const PassC* step,
+    cdef void value_tree(self, FreeC* free, const TreeC* tree, Py_ssize_t n, Py_ssize_t chosen, const PassC* step,
                          const CalibrationC* calibration) noexcept:
         """The same for a tree: its likeliest path counts as the draft, branches for the tokens that they bring."""
         cdef Chooser chooser = self.policy._chooser
@@ -475,39 +475,39 @@ cdef class Arbiter:
         memset(self.levels, 0, <size_t>(n + 1) * sizeof(double))
         for i in range(chosen):
             self.levels[trees.depth[i] + 1] += trees.reached[i]
-            given.sides += trees.reached[i]
-            given.deepest = max(given.deepest, <Py_ssize_t>trees.depth[i] + 1)
-        given.reached = trees.reached
-        given.sent, given.branches = chosen, trees.branches_of(tree, chosen)
-        given.path = given.n = trees.find_path(tree, chosen)
-        for i in range(given.path):
-            given.sides -= trees.reached[trees.numbers[i]]
+            free.sides += trees.reached[i]
+            free.deepest = max(free.deepest, <Py_ssize_t>trees.depth[i] + 1)
+        free.reached = trees.reached
+        free.sent, free.branches = chosen, trees.branches_of(tree, chosen)
+        free.path = free.n = trees.find_path(tree, chosen)
+        for i in range(free.path):
+            free.sides -= trees.reached[trees.numbers[i]]
             chooser.p[i] = trees.p[trees.numbers[i]]
         at = trees.find_firsts(tree, n)
-        at = trees.first[trees.numbers[given.path - 1]] if given.path else at
+        at = trees.first[trees.numbers[free.path - 1]] if free.path else at
         while at >= 0:
-            chooser.p[given.n] = trees.p[at]
-            given.n += 1
+            chooser.p[free.n] = trees.p[at]
+            free.n += 1
             at = trees.first[at]
-        chooser.set_prices(step, given.base, given.n)
-        chooser.value(given.n, chooser.worth)
-        given.worth = chooser.worth[given.path] + given.sides
+        chooser.set_prices(step, free.base, free.n)
+        chooser.value(free.n, chooser.worth)
+        free.worth = chooser.worth[free.path] + free.sides
 
-    cdef AskedC best(self, Priced source, const double* expected, const FreeC* given, Py_ssize_t most,
+    cdef AskedC best(self, Priced source, const double* expected, const FreeC* free, Py_ssize_t most,
                      Py_ssize_t sharing, double read) noexcept nogil:
         """Return the request that gains most over sending the free draft alone; tokens = 0: none gains.
 
         read: Time for reading text that counts for this draft.
         """
-        cdef AskedC found = AskedC(0, 0, False, 0.0)
-        self.alone(&found, source, expected, given, 0, most, sharing, read)
-        if given.extends:
-            self.alone(&found, source, expected, given, given.path, most, sharing, read)
-        if given.stands:
-            self.beside(&found, source, expected, given, most, sharing, read)
-        return found
+        cdef AskedC asked = AskedC(0, 0, False, 0.0)
+        self.alone(&asked, source, expected, free, 0, most, sharing, read)
+        if free.extends:
+            self.alone(&asked, source, expected, free, free.path, most, sharing, read)
+        if free.stands:
+            self.beside(&asked, source, expected, free, most, sharing, read)
+        return asked
 
-    cdef void alone(self, AskedC* found, Priced source, const double* expected, const FreeC* given, Py_ssize_t after,
+    cdef void alone(self, AskedC* asked, Priced source, const double* expected, const FreeC* free, Py_ssize_t after,
                     Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil:
         """Look at drafts in place of the free one, or after the tokens of its likeliest path that are sent.
 
@@ -516,28 +516,28 @@ cdef class Arbiter:
         """
         cdef double first = 1.0, sure = 1.0  # tokens of the free draft that are emitted, and one more; all are right
         cdef double reached, chain, ended, net, bare
-        cdef Py_ssize_t i, k, sent = given.sent if after else 0
-        bare = given.worth - given.rate * (self.policy._costs.at(given.base + given.sent) + given.share)
+        cdef Py_ssize_t i, k, sent = free.sent if after else 0
+        bare = free.worth - free.rate * (self.policy._costs.at(free.base + free.sent) + free.share)
         for i in range(after):
-            sure *= given.p[i]
+            sure *= free.p[i]
             first += sure
         reached = sure
         ended = first - sure * <double>(after + 1)  # what comes where the draft is wrong before this token
         if after:
-            ended += given.sides
+            ended += free.sides
         chain = 1.0                          # the free draft is right from `after` on
-        for k in range(1, min(most, given.room - sent) + 1):
+        for k in range(1, min(most, free.room - sent) + 1):
             i = after + k - 1                # index of this token in the draft
-            chain *= given.p[i] if i < given.n else 0.0
-            ended += reached * (1.0 - expected[depth_of(k - 1)]) * (<double>(i + 1) + chain * later_of(given, i + 1))
+            chain *= free.p[i] if i < free.n else 0.0
+            ended += reached * (1.0 - expected[depth_of(k - 1)]) * (<double>(i + 1) + chain * later_of(free, i + 1))
             reached *= expected[depth_of(k - 1)]
-            net = reached * (<double>(i + 2) + chain * more_of(given, i + 1)) + ended
-            net -= given.rate * (self.policy._costs.at(given.base + sent + k) + given.share
-                                 + self.time_of(source, k, sharing) + read) + bare
-            if net > found.gain and sent + k >= given.shortest:
-                found[0] = AskedC(after, k, False, net)
+            net = reached * (<double>(i + 2) + chain * more_of(free, i + 1)) + ended
+            net -= free.rate * (self.policy._costs.at(free.base + sent + k) + free.share
+                                + self.time_of(source, k, sharing) + read) + bare
+            if net > asked.gain and sent + k >= free.shortest:
+                asked[0] = AskedC(after, k, False, net)
 
-    cdef void beside(self, AskedC* found, Priced source, const double* expected, const FreeC* given,
+    cdef void beside(self, AskedC* asked, Priced source, const double* expected, const FreeC* free,
                      Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil:
         """Look at drafts that are a branch beside what is sent of the free draft.
 
@@ -545,26 +545,26 @@ cdef class Arbiter:
         same token, which is sent once. Where there is no room for all, the last ones of the free draft give way.
         """
         cdef double reached = source.apart(), chain = 1.0, level, missing, gain = 0.0, twice = 0.0, net
-        cdef double bare = self.policy._costs.at(given.base + given.sent)
+        cdef double bare = self.policy._costs.at(free.base + free.sent)
         cdef Py_ssize_t k
-        for k in range(1, min(most, given.room) + 1):
-            if given.sent + k > given.room:
-                gain -= given.reached[given.room - k]
+        for k in range(1, min(most, free.room) + 1):
+            if free.sent + k > free.room:
+                gain -= free.reached[free.room - k]
             reached *= expected[depth_of(k - 1)]
-            chain *= given.p[k - 1] if k <= given.n else 0.0
-            level = min(given.levels[k], 1.0) if k <= given.deepest else 0.0
+            chain *= free.p[k - 1] if k <= free.n else 0.0
+            level = min(free.levels[k], 1.0) if k <= free.deepest else 0.0
             missing = 1.0 - level
-            if k > given.path:  # the next pass may get it from the free draft
-                missing += chain * (more_of(given, k) - later_of(given, k))
+            if k > free.path:  # the next pass may get it from the free draft
+                missing += chain * (more_of(free, k) - later_of(free, k))
             gain += reached * missing
             twice += reached * level
-            net = gain - given.rate * ((self.policy._costs.at(given.base + min(given.sent + k, given.room)) - bare)
-                                       * (1.0 - twice / <double>k) + self.policy._costs.branch
-                                       + self.time_of(source, k, sharing) + read)
-            if net > found.gain and min(given.sent + k, given.room) >= given.shortest:
-                found[0] = AskedC(0, k, True, net)
+            net = gain - free.rate * ((self.policy._costs.at(free.base + min(free.sent + k, free.room)) - bare)
+                                      * (1.0 - twice / <double>k) + self.policy._costs.branch
+                                      + self.time_of(source, k, sharing) + read)
+            if net > asked.gain and min(free.sent + k, free.room) >= free.shortest:
+                asked[0] = AskedC(0, k, True, net)
 
-    cdef double least_of(self, Priced source, const FreeC* given, const AskedC* asked, Py_ssize_t most,
+    cdef double least_of(self, Priced source, const FreeC* free, const AskedC* asked, Py_ssize_t most,
                          Py_ssize_t sharing) noexcept nogil:
         """Return how probable all tokens of a draft must be for another one to pay.
 
@@ -572,22 +572,22 @@ cdef class Arbiter:
         where a free draft beside it has no right one there.
         """
         cdef double counts = 1.0, price
-        cdef Py_ssize_t i, sent = given.sent if asked.after or asked.beside else 0
+        cdef Py_ssize_t i, sent = free.sent if asked.after or asked.beside else 0
         for i in range(asked.after):
-            counts *= given.p[i]
+            counts *= free.p[i]
         i = asked.tokens + 1
-        if asked.beside and i <= given.deepest:
-            counts -= min(given.levels[i], 1.0)
-        price = (self.policy._costs.at(given.base + sent + most) - self.policy._costs.at(given.base + sent)) / <double>most
+        if asked.beside and i <= free.deepest:
+            counts -= min(free.levels[i], 1.0)
+        price = (self.policy._costs.at(free.base + sent + most) - self.policy._costs.at(free.base + sent)) / <double>most
         price += source.per_token / <double>sharing / self.policy._costs.pace
-        return given.rate * price / max(HOPED * counts, LEAST)
+        return free.rate * price / max(HOPED * counts, LEAST)
 
 
-cdef inline double later_of(const FreeC* given, Py_ssize_t i) noexcept nogil:
+cdef inline double later_of(const FreeC* free, Py_ssize_t i) noexcept nogil:
     """Return what the free draft's tokens from i on are worth to the next pass, if this one emits those before them."""
-    return given.later[i] if i < given.n else 0.0
+    return free.later[i] if i < free.n else 0.0
 
 
-cdef inline double more_of(const FreeC* given, Py_ssize_t i) noexcept nogil:
+cdef inline double more_of(const FreeC* free, Py_ssize_t i) noexcept nogil:
     """Return what those after token i are worth to it, if this pass emits a right token i, too."""
-    return given.p[i] * given.later[i + 1] if i + 1 < given.n else 0.0
+    return free.p[i] * free.later[i + 1] if i + 1 < free.n else 0.0

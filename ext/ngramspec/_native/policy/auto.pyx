@@ -156,20 +156,20 @@ cdef class AutoPolicy:
         cdef OfferC c
         cdef Py_ssize_t n
         cdef const float[::1] claims = probabilities_view(confidence, "confidence")
-        cdef const int32_t[::1] given = parents_view(parents, claims.shape[0])
+        cdef const int32_t[::1] parent_view = parents_view(parents, claims.shape[0])
         cdef int32_t[::1] order, links
         cdef float[::1] values
         check_slot(slot)
         check_batch(batch_tokens, decoding)
         n = claims.shape[0]
-        made = np.arange(n, dtype=np.int32)
+        indexes = np.arange(n, dtype=np.int32)
         if n == 0:
-            return made
-        order, links, values = made, np.array(given), np.array(claims)
+            return indexes
+        order, links, values = indexes, np.array(parent_view), np.array(claims)
         describe(&c, self.calibrations, source, values, room, streak)
         c.tree = TreeC(&order[0], &links[0], &values[0])
         self.choose_one(&c, batch_tokens, decoding)
-        return made[:c.chosen].copy()
+        return indexes[:c.chosen].copy()
 
     def choose_many(self, chains, Py_ssize_t capacity, Py_ssize_t batch_tokens=0, Py_ssize_t decoding=0, streaks=None,
                     Py_ssize_t padded_rows=0):
@@ -429,7 +429,7 @@ cdef class AutoPolicy:
         """
         cdef double* gains = self._chooser.worth
         cdef double rate = self.speed(), bare = self._costs.at(batch_tokens), total = 0.0, best = 0.0, net
-        cdef Py_ssize_t i, k, longest = 0, kept = 0
+        cdef Py_ssize_t i, k, longest = 0, length = 0
         if rows <= 1 or self._fixed >= 0:
             return
         for i in range(n):
@@ -442,10 +442,10 @@ cdef class AutoPolicy:
             total += gains[k - 1]
             net = total - rate * (self._costs.at(batch_tokens + rows * k) - bare)
             if net > best:
-                best, kept = net, k
+                best, length = net, k
         for i in range(n):
-            offers[i].chosen = min(offers[i].chosen, kept)
-        if kept < longest:
+            offers[i].chosen = min(offers[i].chosen, length)
+        if length < longest:
             self._exploring = False
 
     cdef bint explores(self) noexcept nogil:
@@ -467,12 +467,12 @@ cdef class AutoPolicy:
 
         Where drafts bring little, that cost must be known better.
         """
-        cdef double known
+        cdef double weight
         if not self.teaches or bare > MOST_TOKENS or not self._costs.timed or self._steps % PROBE_EVERY != PROBE_EVERY - 1:
             return False
-        known = self._costs.weight[bare]
-        return known < PROBES or (
-            known < MORE_PROBES and self.speed() * self._costs.at(bare) < SMALL_GAIN * <double>decoding)
+        weight = self._costs.weight[bare]
+        return weight < PROBES or (
+            weight < MORE_PROBES and self.speed() * self._costs.at(bare) < SMALL_GAIN * <double>decoding)
 
     cdef void end_pass(self) noexcept nogil:
         """Learn what the pass emitted that `emitted` counts; the next one begins. Without any, the pass has not been yet.
@@ -503,9 +503,9 @@ cdef class AutoPolicy:
         self._lost = max(self._lost - PAID_BACK, 0.0)
 
 
-cdef void rate_add(RateC* rate, double kept, double emitted, double passes) noexcept nogil:
-    rate.emitted = kept * rate.emitted + emitted
-    rate.passes = kept * rate.passes + passes
+cdef void rate_add(RateC* rate, double decay, double emitted, double passes) noexcept nogil:
+    rate.emitted = decay * rate.emitted + emitted
+    rate.passes = decay * rate.passes + passes
 
 
 cdef int check_slot(Py_ssize_t slot) except -1:

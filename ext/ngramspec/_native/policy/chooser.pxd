@@ -14,7 +14,7 @@ cdef struct OfferC:
     double gain                        # set: tokens gained over no draft, before costs
     double first                       # many: calibrated probability of the first token, -1 = nothing can be sent
     Py_ssize_t turn                    # many: entry i is the index of the i-th candidate to choose
-    Py_ssize_t kept                    # many: `chosen` of the best choice so far
+    Py_ssize_t best                    # many: `chosen` of the best choice so far
     double* worth                      # many: by drafted tokens, before costs; valid if solved >= 0
     Py_ssize_t solved                  # many: tokens that `worth` covers
 

@@ -87,7 +87,7 @@ cdef class Chooser:
         cdef double best = 0.0, value
         for i in range(n):
             offers[i].first = self.first_of(&offers[i])
-            offers[i].kept = 0
+            offers[i].best = 0
             offers[i].worth = self.worths + i * self.width()
             offers[i].solved = -1
         arrange(offers, <TurnC*>(self.worths + n * self.width()), n)
@@ -96,9 +96,9 @@ cdef class Chooser:
             if value > best:
                 best = value
                 for i in range(n):
-                    offers[i].kept = offers[i].chosen
+                    offers[i].best = offers[i].chosen
         for i in range(n):
-            offers[i].chosen = offers[i].kept
+            offers[i].chosen = offers[i].best
 
     cdef double take_turns(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
                            bint whole) noexcept nogil:
@@ -139,7 +139,7 @@ cdef class Chooser:
         The chain ends after `most`: if there is little room now, there is rarely more in the next pass.
         -1: no draft can pay, and nothing was set.
         """
-        cdef Py_ssize_t n = min(c.n, self.max_draft, most), kept
+        cdef Py_ssize_t n = min(c.n, self.max_draft, most), length
         if n <= 0:
             return -1
         if c.tree.tokens != NULL:
@@ -148,9 +148,9 @@ cdef class Chooser:
         self.p[0] = calibration_apply(c.calibration, 0, c.p[0])
         if not self.may_pay(self.p[0], n):
             return -1
-        kept = calibration_chain(c.calibration, c.p, n, self.p)
-        self.value(kept, worth)
-        return kept
+        length = calibration_chain(c.calibration, c.p, n, self.p)
+        self.value(length, worth)
+        return length
 
     cdef void value(self, Py_ssize_t n, double* worth) noexcept nogil:
         """Set `worth` and `best` of a chain of n tokens with the probabilities p, after set_prices."""

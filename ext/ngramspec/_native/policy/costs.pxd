@@ -36,7 +36,7 @@ cdef class PassCosts:
     cdef double prior[1025]      # the same, with the learnt steepness
     cdef double weight[1025]     # observations of this size, 0 = none; `now` is then filled from others
     cdef double shown[1025]      # an observed size's cost / its prior, as last used to fill its neighbours
-    cdef object given            # CostTable or None
+    cdef object cost_table       # CostTable or None
     cdef double steep            # how much steeper than given
     cdef Py_ssize_t age          # observations since weights were last halved
     cdef double at(self, Py_ssize_t tokens) noexcept nogil

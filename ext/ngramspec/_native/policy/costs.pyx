@@ -103,7 +103,7 @@ cdef void learn_one(CalibrationC* c, Py_ssize_t place, Py_ssize_t level, double 
     cdef double* weight = &c.weight[place][level]
     cdef double* mean = &c.mean[place][level]
     cdef double* lately = &c.lately[place][level]
-    cdef double kept
+    cdef double scale
     if share == 0.0:
         return
     weight[0] += share
@@ -115,9 +115,9 @@ cdef void learn_one(CalibrationC* c, Py_ssize_t place, Py_ssize_t level, double 
         weight[0] = min(weight[0], QUICK_TOKENS)
         c.trust[place][level] = 0.0
     if weight[0] + c.trust[place][level] > SLOW_TOKENS:
-        kept = SLOW_TOKENS / (weight[0] + c.trust[place][level])
-        weight[0] *= kept
-        c.trust[place][level] *= kept
+        scale = SLOW_TOKENS / (weight[0] + c.trust[place][level])
+        weight[0] *= scale
+        c.trust[place][level] *= scale
 
 
 cdef void sum_up(CalibrationC* c, Py_ssize_t level) noexcept nogil:
@@ -177,9 +177,9 @@ cdef class Calibrations:
     cdef CalibrationC* of(self, str name) except NULL:
         """Return the calibration of a source; its address stays valid as long as this object lives."""
         cdef void* memory
-        known = self.ids.get(name)
-        if known is not None:
-            return self.each[<Py_ssize_t>known]
+        index = self.ids.get(name)
+        if index is not None:
+            return self.each[<Py_ssize_t>index]
         memory = realloc(self.each, <size_t>(self.count + 1) * sizeof(CalibrationC*))
         if memory == NULL:
             raise MemoryError("no memory for another source")
@@ -238,7 +238,7 @@ cdef class PassCosts:
         cdef Py_ssize_t i
         if costs is not None and not isinstance(costs, CostTable):
             raise InputError(f"costs must be a CostTable or None, got {type(costs).__name__}")
-        self.given = costs
+        self.cost_table = costs
         dense = None if costs is None else costs.dense(MOST_TOKENS)
         for i in range(1, MOST_TOKENS + 1):
             self.first[i] = 1.0 + TOKEN_COST * <double>(i - 1) if dense is None else dense[i - 1]
@@ -267,12 +267,12 @@ cdef class PassCosts:
         """Return the costs as known now, a CostTable of the given and the observed sizes, 1 and 1024."""
         cdef Py_ssize_t i
         sizes = {1, MOST_TOKENS}
-        if self.given is not None:
-            sizes.update(size for size, _ in self.given.costs if size <= MOST_TOKENS)
+        if self.cost_table is not None:
+            sizes.update(size for size, _ in self.cost_table.costs if size <= MOST_TOKENS)
         for i in range(1, MOST_TOKENS + 1):
             if self.weight[i] > 0.0:
                 sizes.add(i)
-        name = "" if self.given is None else self.given.name
+        name = "" if self.cost_table is None else self.cost_table.name
         return CostTable(tuple((size, self.pace * self.at(size)) for size in sorted(sizes)), name)
 
     cdef double at(self, Py_ssize_t tokens) noexcept nogil:
@@ -291,29 +291,29 @@ cdef class PassCosts:
         return seen >= ENOUGH_SEEN
 
     cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil:
-        cdef double known, change
+        cdef double estimate, ratio, change
         if not (0 < tokens <= MOST_TOKENS and seconds > 0.0 and isfinite(seconds)):
             return
-        known = self.now[tokens]
+        estimate = self.now[tokens]
         if not self.timed:
             self.timed = True
-            known = seconds
+            estimate = seconds
         elif self.weight[tokens] == 0.0:
             self.weight[tokens] = GUESS_WEIGHT
-        seconds = min(max(seconds / self.pace, known / CLAMP), known * CLAMP)
+        seconds = min(max(seconds / self.pace, estimate / CLAMP), estimate * CLAMP)
         if self.weight[tokens] >= FIRST_FEW:
-            change = exp(PACE_STEP * log(seconds / known))
+            change = exp(PACE_STEP * log(seconds / estimate))
             self.pace *= change
             seconds /= change
-        if seconds < known / 2 and self.weight[tokens] < FIRST_FEW:
+        if seconds < estimate / 2 and self.weight[tokens] < FIRST_FEW:
             # A pass can be slow by accident, above all the first ones, but never fast.
             self.weight[tokens] = 1.0
             self.now[tokens] = seconds
         else:
             self.weight[tokens] = min(self.weight[tokens] + 1.0, WINDOW)
-            self.now[tokens] = known + (seconds - known) / self.weight[tokens]
-        known = self.now[tokens] / self.prior[tokens]
-        if fabs(known - self.shown[tokens]) > REFILL_AT * self.shown[tokens]:
+            self.now[tokens] = estimate + (seconds - estimate) / self.weight[tokens]
+        ratio = self.now[tokens] / self.prior[tokens]
+        if fabs(ratio - self.shown[tokens]) > REFILL_AT * self.shown[tokens]:
             self.show(tokens)
             self.fit()
         self.age += 1
@@ -366,12 +366,12 @@ cdef class PassCosts:
     cdef double outer(self, Py_ssize_t tokens, Py_ssize_t step) noexcept nogil:
         """Return the ratio to use beyond the outermost seen size: the weighted mean of the NEAREST seen ones."""
         cdef double total = 0.0, weight = 0.0
-        cdef Py_ssize_t found = 0, first = tokens
-        while 0 < tokens <= MOST_TOKENS and found < NEAREST and first <= 2 * tokens and tokens <= 2 * first:
+        cdef Py_ssize_t seen = 0, first = tokens
+        while 0 < tokens <= MOST_TOKENS and seen < NEAREST and first <= 2 * tokens and tokens <= 2 * first:
             if self.weight[tokens] > 0.0:
                 total += self.weight[tokens] * log(self.shown[tokens])
                 weight += self.weight[tokens]
-                found += 1
+                seen += 1
             tokens += step
         return exp(total / weight)
 

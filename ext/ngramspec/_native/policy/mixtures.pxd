@@ -15,9 +15,9 @@ cdef struct OtherC:
     Py_ssize_t n
     int32_t start          # the free token that it begins after, -1 = the text
 
-# The first `kept` tokens of the free draft and the first `end` of the other.
+# The first `num_free` tokens of the free draft and the first `end` of the other.
 cdef struct MixC:
-    Py_ssize_t kept
+    Py_ssize_t num_free
     Py_ssize_t end
 
 cdef class Mixer:
@@ -29,4 +29,4 @@ cdef class Mixer:
     cdef void join(self, OtherC* other, const TreeC* tree, Py_ssize_t n, Py_ssize_t m, double apart) noexcept
     cdef MixC choose(self, const OtherC* other, const TreeC* tree, Py_ssize_t n, Py_ssize_t room, Py_ssize_t branches,
                      const PassC* step) noexcept
-    cdef int32_t end_of(self, const OtherC* other, Py_ssize_t kept) noexcept nogil
+    cdef int32_t end_of(self, const OtherC* other, Py_ssize_t num_free) noexcept nogil

@@ -79,11 +79,11 @@ cdef class Mixer:
         tree = TreeC(NULL, <int32_t*>&links[0], <float*>&claims[0])
         trees.reach(&tree, self.policy.calibrations.of(free.source), chosen)
         length = trees.find_path(&tree, chosen)
-        made = np.empty(length, np.int32)
-        view = made
+        path = np.empty(length, np.int32)
+        view = path
         for i in range(length):
             view[i] = trees.numbers[i]
-        return made
+        return path
 
     def mix(self, str source not None, confidence, draft, bint after, double apart, free, terms):
         """Return what to send; see Arbiter.mix."""
@@ -94,23 +94,23 @@ cdef class Mixer:
         cdef Py_ssize_t batch_tokens = terms.batch_tokens, decoding = terms.decoding
         cdef Py_ssize_t room = terms.room, branches = terms.branches
         cdef Py_ssize_t i, own, m = min(claims.shape[0], chooser.max_draft)
-        cdef TokensC given, other
-        cdef token_t[::1] made_tokens
-        cdef int32_t[::1] made_parents
+        cdef TokensC free_tokens, other
+        cdef token_t[::1] sent_view
+        cdef int32_t[::1] above_view
         cdef PassC step
         cdef TreeC tree
         cdef OtherC paid
         cdef MixC best
         check_batch(batch_tokens, decoding)
-        tokens_view(free.tokens, "tokens", &given)
+        tokens_view(free.tokens, "tokens", &free_tokens)
         try:
             tokens_view(draft, "draft", &other)
             try:
-                if not (1 <= given.len <= m and 1 <= other.len == likely.shape[0] <= MOST_DRAFTED):
+                if not (1 <= free_tokens.len <= m and 1 <= other.len == likely.shape[0] <= MOST_DRAFTED):
                     raise InputError(f"expected 1..{m} tokens of a free draft and as many of another one, at most "
-                                     f"{MOST_DRAFTED}, as it claims, got {given.len}, {other.len} and "
+                                     f"{MOST_DRAFTED}, as it claims, got {free_tokens.len}, {other.len} and "
                                      f"{likely.shape[0]}")
-                tree = TreeC(<token_t*>given.data, self.links, <float*>&claims[0])
+                tree = TreeC(<token_t*>free_tokens.data, self.links, <float*>&claims[0])
                 if links is not None:
                     tree.parents = <int32_t*>&links[0]
                 else:
@@ -122,29 +122,29 @@ cdef class Mixer:
                 paid = OtherC(other.data, &likely[0], self.policy.calibrations.of(source), self.gains, self.at,
                               other.len, -1)
                 if after:
-                    i = chooser.trees.find_path(&tree, given.len)
+                    i = chooser.trees.find_path(&tree, free_tokens.len)
                     paid.start = chooser.trees.numbers[i - 1]
-                self.join(&paid, &tree, given.len, m, apart)
+                self.join(&paid, &tree, free_tokens.len, m, apart)
                 chooser.set_prices(&step, batch_tokens, min(m + other.len, chooser.max_draft))
                 chooser.trees.save(&tree, m, chooser.price, step.rate * self.policy._costs.branch)
-                best = self.choose(&paid, &tree, given.len, room, branches, &step)
+                best = self.choose(&paid, &tree, free_tokens.len, room, branches, &step)
                 own = 0
                 for i in range(best.end):
-                    own += paid.at[i] >= best.kept
-                sent = np.empty(best.kept + own, np.int32)
-                above = np.empty(best.kept + own, np.int32)
-                made_tokens, made_parents = sent, above
-                for i in range(best.kept):
-                    made_tokens[i], made_parents[i] = given.data[i], tree.parents[i]
+                    own += paid.at[i] >= best.num_free
+                sent = np.empty(best.num_free + own, np.int32)
+                above = np.empty(best.num_free + own, np.int32)
+                sent_view, above_view = sent, above
+                for i in range(best.num_free):
+                    sent_view[i], above_view[i] = free_tokens.data[i], tree.parents[i]
                 for i in range(own):
-                    made_tokens[best.kept + i] = other.data[best.end - own + i]
-                    made_parents[best.kept + i] = (<int32_t>(best.kept + i - 1) if i
-                                                   else self.end_of(&paid, best.kept))
-                return Mixed(sent, above, best.kept)
+                    sent_view[best.num_free + i] = other.data[best.end - own + i]
+                    above_view[best.num_free + i] = (<int32_t>(best.num_free + i - 1) if i
+                                                     else self.end_of(&paid, best.num_free))
+                return Mixed(sent, above, best.num_free)
             finally:
                 tokens_release(&other)
         finally:
-            tokens_release(&given)
+            tokens_release(&free_tokens)
 
     cdef void join(self, OtherC* other, const TreeC* tree, Py_ssize_t n, Py_ssize_t m, double apart) noexcept:
         """Find the tokens that both have, and correct what is probable after `reach` of m tokens; set `eldest`."""
@@ -201,23 +201,23 @@ cdef class Mixer:
         cdef TreeValues trees = chooser.trees
         cdef const double* price = chooser.price
         cdef Py_ssize_t most = chooser.max_draft
-        cdef double kept = 0.0, gain, net, best, branch = step.rate * self.policy._costs.branch
-        cdef MixC found = MixC(n, 0)
+        cdef double free_gain = 0.0, gain, net, best, branch = step.rate * self.policy._costs.branch
+        cdef MixC pair = MixC(n, 0)
         cdef Py_ssize_t j, k, own, ways
         cdef int32_t end
         cdef bint more
         for j in range(n):
-            kept += trees.gain[j]
-        best = kept - price[n]
+            free_gain += trees.gain[j]
+        best = free_gain - price[n]
         ways = trees.branches_of(tree, n)
         for j in range(n, -1, -1):
             if j < n:
-                kept -= trees.gain[j]
+                free_gain -= trees.gain[j]
                 end = tree.parents[j]
                 ways -= end < 0 or self.eldest[end + 1] < j
             if other.start >= j:
                 break
-            own, gain = 0, kept
+            own, gain = 0, free_gain
             end = self.end_of(other, j)
             more = end < 0 or self.eldest[end + 1] < j   # a token of the other draft begins a branch
             if ways + more > branches:
@@ -234,12 +234,12 @@ cdef class Mixer:
                 net = gain - (price[j + own] if j + own <= most else price[0] + step.rate
                               * (chooser.costs.at(step.batch_tokens + j + own) - chooser.costs.at(step.batch_tokens)))
                 if net > best:
-                    best, found = net, MixC(j, k + 1)
-        return found
+                    best, pair = net, MixC(j, k + 1)
+        return pair
 
-    cdef int32_t end_of(self, const OtherC* other, Py_ssize_t kept) noexcept nogil:
+    cdef int32_t end_of(self, const OtherC* other, Py_ssize_t num_free) noexcept nogil:
         """Return after which of the kept tokens the first one stands that only the other draft has."""
         cdef Py_ssize_t k = 0
-        while k < other.n and other.at[k] < kept:
+        while k < other.n and other.at[k] < num_free:
             k += 1
         return other.at[k - 1] if k else other.start

@@ -80,23 +80,23 @@ cdef class TreeValues:
         """
         cdef int32_t* order = self.numbers
         cdef int32_t* place = self.more
-        cdef Py_ssize_t i, near = 0, kept
+        cdef Py_ssize_t i, near = 0, num_near
         first[0] = self.reach(t, c, n)
         for i in range(n):
             near += self.depth[i] < most
         if near == n:
             return n
-        kept, near = near, 0
+        num_near, near = near, 0
         for i in range(n):
             if self.depth[i] < most:
                 place[i] = <int32_t>near
                 near += 1
             else:
-                place[i] = <int32_t>(kept + i - near)
+                place[i] = <int32_t>(num_near + i - near)
             order[place[i]] = <int32_t>i
         self.reorder(t, order, place, n)
-        first[0] = self.reach(t, c, kept)
-        return kept
+        first[0] = self.reach(t, c, num_near)
+        return num_near
 
     cdef void value(self, TreeC* t, Py_ssize_t n, Py_ssize_t num, const double* price, double branch,
                     double* worth) noexcept nogil:

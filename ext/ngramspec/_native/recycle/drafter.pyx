@@ -20,7 +20,7 @@ from ngramspec._native.core.adapt cimport AdaptC, adapt_learn, adapt_probability
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport STATUS_OK, Status, int32_t, token_t, uint16_t, uint8_t
 from ngramspec._native.drafter.source cimport (
-    JOINED_OUTPUT, GivenC, Joined, Source, SourceC, ignore_feedback, ignore_finish,
+    JOINED_OUTPUT, Joined, Source, SourceC, StemC, ignore_feedback, ignore_finish,
 )
 from ngramspec._native.recycle.successors cimport (
     MOST, NONE_BEFORE, FollowersC, SuccessorPool, SuccessorsC, successors_find, successors_put,
@@ -34,7 +34,7 @@ cdef enum:
     MAX_DRAFT = 64
     NODES = MAX_DRAFT + 1  # tokens of a tree and the text before them
     LEAVES = 2 * MAX_DRAFT  # choices that wait, the likeliest
-    OUTSIDE = -2          # a node that is not in the given draft
+    OUTSIDE = -2          # a node that is not in the stem
     KEYS = 2              # contexts of one token, of two
     PLACES = 3            # positions 0, 1, later
     VERDICTS = 6          # by what the earlier source gives its likeliest token here; 0 = it says nothing
@@ -64,14 +64,14 @@ _prepare()
 
 # What was considered after a node, the text or a drafted token.
 cdef struct ContextC:
-    FollowersC found
+    FollowersC followers
     uint16_t[MOST] claims  # which claim each was judged by
 
 # A token that joined the tree.
 cdef struct NodeC:
     token_t token
     int32_t parent        # -1 = the text
-    int32_t given         # where it is in the given draft, -1 = before its first token, OUTSIDE
+    int32_t stem_at       # where it is in the stem, -1 = before its first token, OUTSIDE
     int32_t depth         # drafted tokens up to it
 
 cdef struct RecycleSlotC:
@@ -86,14 +86,14 @@ cdef struct LeafC:
     float p
     token_t token
     int32_t after         # a node
-    int32_t given
+    int32_t stem_at
     bint first            # it and all before it are the likeliest after what is before them
 
 cdef struct TreeC:
     LeafC[LEAVES] leaves  # the likeliest last
     int num_leaves
     int[MAX_DRAFT] width  # tokens of the tree, by depth
-    int32_t[MAX_DRAFT + 1] child  # of the given draft's tokens, and of the text: the first one after it, -1 = none
+    int32_t[MAX_DRAFT + 1] child  # of the stem's tokens, and of the text: the first one after it, -1 = none
     int32_t[MAX_DRAFT] sibling  # the next one after the same token
     int32_t[MAX_DRAFT] chain  # parents of a draft without branches
 
@@ -113,13 +113,13 @@ cdef inline int _place(int depth) noexcept nogil:
     return depth if depth < 2 else 2
 
 
-cdef inline int _verdict(float given) noexcept nogil:
+cdef inline int _verdict(float p) noexcept nogil:
     """Class of the probability that an earlier source gives its likeliest token, 0 when it says nothing."""
     cdef int i
-    if given <= 0:
+    if p <= 0:
         return 0
     for i in range(VERDICTS - 2):
-        if given < LEVELS[i]:
+        if p < LEVELS[i]:
             return i + 1
     return VERDICTS - 1
 
@@ -129,13 +129,13 @@ cdef inline int _claim(bint pair, int depth, int verdict, bint same, int rank, u
             + (rank if rank < RANKS else RANKS - 1)) * BUCKETS + BUCKET_OF[p >> 6]
 
 
-cdef bint _look_up(const RecycleC* c, token_t before, token_t last, FollowersC* found) noexcept nogil:
+cdef bint _look_up(const RecycleC* c, token_t before, token_t last, FollowersC* followers) noexcept nogil:
     """Find the successors of the longest known context; True if it has two tokens."""
     if c.pairs and before >= 0:
-        successors_find(c.pool, before, last, found)
-        if found.n:
+        successors_find(c.pool, before, last, followers)
+        if followers.n:
             return True
-    successors_find(c.pool, NONE_BEFORE, last, found)
+    successors_find(c.pool, NONE_BEFORE, last, followers)
     return False
 
 
@@ -157,56 +157,56 @@ cdef void _offer(TreeC* t, const LeafC* leaf) noexcept nogil:
 
 cdef void _leave(TreeC* t, const RecycleSlotC* s, int depth) noexcept nogil:
     """Drop the choices at a depth that is full."""
-    cdef int i, kept = 0
+    cdef int i, count = 0
     for i in range(t.num_leaves):
         if s.nodes[t.leaves[i].after].depth != depth:
-            t.leaves[kept] = t.leaves[i]
-            kept += 1
-    t.num_leaves = kept
+            t.leaves[count] = t.leaves[i]
+            count += 1
+    t.num_leaves = count
 
 
-cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const GivenC* given, int at,
+cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const StemC* stem, int at,
                     float all_right, bint first, Py_ssize_t width) noexcept nogil:
-    """Judge what may come after a node: the given draft's tokens as they are, and other successors.
+    """Judge what may come after a node: the stem's tokens as they are, and other successors.
 
     They are offered where their depth has room; successors are learnt from in any case.
     """
     cdef const NodeC* node = &s.nodes[at]
     cdef ContextC* context = &s.contexts[at]
-    cdef FollowersC* found = &context.found
+    cdef FollowersC* followers = &context.followers
     cdef LeafC[MOST + MAX_DRAFT] choices
     cdef int32_t top = -1, child = -1, i
     cdef float most = 0, p
     cdef token_t before
     cdef bint pair
     cdef int num = 0, best, verdict, k
-    if node.given != OUTSIDE:
-        child = t.child[node.given + 1]
+    if node.stem_at != OUTSIDE:
+        child = t.child[node.stem_at + 1]
     i = child
     while i >= 0:
-        if given.claims[i] > most:
-            most, top = given.claims[i], i
-        choices[num] = LeafC(0, given.claims[i], given.tokens[i], at, i, False)
+        if stem.claims[i] > most:
+            most, top = stem.claims[i], i
+        choices[num] = LeafC(0, stem.claims[i], stem.tokens[i], at, i, False)
         num += 1
         i = t.sibling[i]
-    found.n = 0
+    followers.n = 0
     if most < SURE:
         if at == 0:
             before = h.tokens[h.len - 2] if h.len > 1 else NONE_BEFORE
-            pair = _look_up(c, before, h.tokens[h.len - 1], found)
+            pair = _look_up(c, before, h.tokens[h.len - 1], followers)
         else:
             before = s.nodes[node.parent].token if node.parent > 0 else h.tokens[h.len - 1]
-            pair = _look_up(c, before, node.token, found)
+            pair = _look_up(c, before, node.token, followers)
         verdict = _verdict(most)
-        for k in range(found.n):
+        for k in range(followers.n):
             i = child
-            while i >= 0 and given.tokens[i] != found.tokens[k]:
+            while i >= 0 and stem.tokens[i] != followers.tokens[k]:
                 i = t.sibling[i]
-            context.claims[k] = <uint16_t>_claim(pair, node.depth, verdict, i >= 0 and i == top, k, found.p[k])
+            context.claims[k] = <uint16_t>_claim(pair, node.depth, verdict, i >= 0 and i == top, k, followers.p[k])
             if i < 0:
                 p = adapt_probability(&c.claims[context.claims[k]])
                 p = LEAST if p < LEAST else 1 - LEAST if p > 1 - LEAST else p
-                choices[num] = LeafC(0, p, found.tokens[k], at, OUTSIDE, False)
+                choices[num] = LeafC(0, p, followers.tokens[k], at, OUTSIDE, False)
                 num += 1
     if t.width[node.depth] >= width:
         return
@@ -220,22 +220,22 @@ cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC
         _offer(t, &choices[k])
 
 
-cdef void _link(TreeC* t, const GivenC* given) noexcept nogil:
-    """Note the children of each token of the given draft, in their order."""
+cdef void _link(TreeC* t, const StemC* stem) noexcept nogil:
+    """Note the children of each token of the stem, in their order."""
     cdef Py_ssize_t i
     cdef int32_t parent
-    for i in range(given.n + 1):
+    for i in range(stem.n + 1):
         t.child[i] = -1
-    for i in range(given.n - 1, -1, -1):
-        parent = given.parents[i] if given.parents != NULL else <int32_t>(i - 1)
+    for i in range(stem.n - 1, -1, -1):
+        parent = stem.parents[i] if stem.parents != NULL else <int32_t>(i - 1)
         t.sibling[i] = t.child[parent + 1]
         t.child[parent + 1] = <int32_t>i
 
 
-cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const GivenC* given, token_t* out,
+cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const StemC* stem, token_t* out,
                              int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
                              const float* least) noexcept nogil:
-    """Grow a tree from the text and the given draft; it ends where all of it is less likely than the floor.
+    """Grow a tree from the text and the stem; it ends where all of it is less likely than the floor.
 
     Tokens that `least` excludes are left out, except the likeliest ones: what they promise to a later
     pass counts for the policy.
@@ -248,8 +248,8 @@ cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const
     t.num_leaves = 0
     for depth in range(MAX_DRAFT):
         t.width[depth] = 0
-    _link(t, given)
-    _consider(c, t, s, h, given, 0, 1, True, width)
+    _link(t, stem)
+    _consider(c, t, s, h, stem, 0, 1, True, width)
     while t.num_leaves > 0 and n < limit:
         t.num_leaves -= 1
         leaf = t.leaves[t.num_leaves]
@@ -260,14 +260,14 @@ cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const
         depth = s.nodes[leaf.after].depth
         out[n], parents[n], confidence[n] = leaf.token, leaf.after - 1, leaf.p
         n += 1
-        s.nodes[n] = NodeC(leaf.token, leaf.after, leaf.given, depth + 1)
-        s.contexts[n].found.n = 0
+        s.nodes[n] = NodeC(leaf.token, leaf.after, leaf.stem_at, depth + 1)
+        s.contexts[n].followers.n = 0
         s.num_nodes = n + 1
         t.width[depth] += 1
         if t.width[depth] == width:
             _leave(t, s, depth)
         if n < limit:
-            _consider(c, t, s, h, given, n, leaf.all_right, leaf.first, width)
+            _consider(c, t, s, h, stem, n, leaf.all_right, leaf.first, width)
     return n
 
 
@@ -287,8 +287,8 @@ cdef void recycle_learn(const RecycleC* c, const RecycleSlotC* s, const HistoryC
     cdef int at = 0, k
     for i in range(start, h.len):
         context = &s.contexts[at]
-        for k in range(context.found.n):
-            adapt_learn(&c.claims[context.claims[k]], context.found.tokens[k] == h.tokens[i])
+        for k in range(context.followers.n):
+            adapt_learn(&c.claims[context.claims[k]], context.followers.tokens[k] == h.tokens[i])
         at = _child(s, at, h.tokens[i])
         if at < 0:
             return
@@ -309,23 +309,23 @@ cdef void _extend(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t st
     s.base = -1
 
 
-cdef Py_ssize_t _graft(void* state, Py_ssize_t slot, const HistoryC* h, const GivenC* given, token_t* out,
+cdef Py_ssize_t _graft(void* state, Py_ssize_t slot, const HistoryC* h, const StemC* stem, token_t* out,
                        int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
                        const float* least, int lane) noexcept nogil:
     cdef RecycleC* c = <RecycleC*>state
     cdef TreeC* t = &c.trees[lane]
-    cdef GivenC known = given[0]
-    if known.n > MAX_DRAFT:
-        known.n = MAX_DRAFT
+    cdef StemC part = stem[0]
+    if part.n > MAX_DRAFT:
+        part.n = MAX_DRAFT
     if parents == NULL:
         parents = t.chain
-    return recycle_tree(c, t, &c.slots[slot], h, &known, out, parents, confidence, limit, width, least)
+    return recycle_tree(c, t, &c.slots[slot], h, &part, out, parents, confidence, limit, width, least)
 
 
 cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,
                               float* confidence, Py_ssize_t limit, Py_ssize_t width,
                               const float* least, int lane) noexcept nogil:
-    cdef GivenC nothing = GivenC(NULL, NULL, NULL, 0)
+    cdef StemC nothing = StemC(NULL, NULL, NULL, 0)
     return _graft(state, slot, h, &nothing, out, parents, confidence, limit, width, least, lane)
 
 
@@ -338,19 +338,19 @@ cdef void _observe(void* state, token_t before, token_t last, const token_t* tok
                    Py_ssize_t n) noexcept nogil:
     """Keep the successors whose probability 16 bits can tell from 0."""
     cdef RecycleC* c = <RecycleC*>state
-    cdef FollowersC said
+    cdef FollowersC followers
     cdef float scaled
     cdef Py_ssize_t i
-    said.n = 0
+    followers.n = 0
     for i in range(n):
         scaled = p[i] * 65535 + <float>0.5
         if not scaled >= 1:
             break
-        said.tokens[i], said.p[i] = tokens[i], <uint16_t>min(scaled, <float>65535)
-        said.n += 1
-    successors_put(c.pool, NONE_BEFORE, last, &said)
+        followers.tokens[i], followers.p[i] = tokens[i], <uint16_t>min(scaled, <float>65535)
+        followers.n += 1
+    successors_put(c.pool, NONE_BEFORE, last, &followers)
     if c.pairs and before >= 0:
-        successors_put(c.pool, before, last, &said)
+        successors_put(c.pool, before, last, &followers)
 
 
 cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
@@ -433,17 +433,17 @@ cdef class RecycleSource(Source):
         self._state.num_lanes = num_lanes
         return 0
 
-    def considered(self, Py_ssize_t slot, said not None):
+    def considered(self, Py_ssize_t slot, tokens not None):
         """Return which successors of the last proposal were right: what accept would learn, for training.
 
         Args:
             slot: 0 <= slot < slots.
-            said: The tokens that the target goes on with, 1-D.
+            tokens: Those that the target goes on with, 1-D.
 
         Returns:
             (claims, right): uint16 (n,) and bool (n,), a row for each successor that was considered after the
-            text or after drafted tokens that said goes on with: the index of its class in the flat claims, and
-            whether said has it there. Empty without a proposal.
+            text or after drafted tokens that these go on with: the index of its class in the flat claims, and
+            whether they have it there. Empty without a proposal.
 
         Raises:
             InputError: slot is out of range.
@@ -456,10 +456,10 @@ cdef class RecycleSource(Source):
             raise InputError(f"slot must be in 0..{self.slots - 1}, got {slot}")
         s = &self._state.slots[slot]
         claims, right = [], []
-        for token in said if s.base >= 0 else ():
-            for k in range(s.contexts[at].found.n):
+        for token in tokens if s.base >= 0 else ():
+            for k in range(s.contexts[at].followers.n):
                 claims.append(s.contexts[at].claims[k])
-                right.append(s.contexts[at].found.tokens[k] == token)
+                right.append(s.contexts[at].followers.tokens[k] == token)
             at = _child(s, at, token)
             if at < 0:
                 break

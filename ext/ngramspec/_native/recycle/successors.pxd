@@ -28,9 +28,9 @@ cdef struct FollowersC:
     uint16_t[MOST] p      # probability * 65535
 
 # read what follows `last`, or `before` and `last`
-cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, FollowersC* found) noexcept nogil
+cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, FollowersC* followers) noexcept nogil
 # keep what the target said, in place of what was known; takes the lock
-cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said) noexcept nogil
+cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* followers) noexcept nogil
 
 cdef class SuccessorPool:
     cdef SuccessorsC c

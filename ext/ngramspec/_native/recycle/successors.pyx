@@ -42,31 +42,31 @@ cdef inline bint _is(const uint32_t* entry, token_t before, token_t last) noexce
             and ngs_load32(entry + COUNTS) & 0xFF)
 
 
-cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, FollowersC* found) noexcept nogil:
+cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, FollowersC* followers) noexcept nogil:
     """Copy an entry; one that is written meanwhile counts as unknown."""
     cdef const uint32_t* entry = _set(s, before, last)
     cdef uint32_t version, pair = 0
     cdef int _way, i
-    found.n = 0
+    followers.n = 0
     for _way in range(WAYS):
         version = ngs_acquire32(entry + VERSION)
         if not version & 1 and _is(entry, before, last):
-            found.n = min(<int>(ngs_load32(entry + COUNTS) & 0xFF), s.top)
-            for i in range(found.n):
-                found.tokens[i] = <token_t>ngs_load32(entry + HEAD + i)
+            followers.n = min(<int>(ngs_load32(entry + COUNTS) & 0xFF), s.top)
+            for i in range(followers.n):
+                followers.tokens[i] = <token_t>ngs_load32(entry + HEAD + i)
                 if not i & 1:
                     pair = ngs_load32(entry + HEAD + s.top + i // 2)
-                found.p[i] = <uint16_t>(pair >> 16 * (i & 1))
+                followers.p[i] = <uint16_t>(pair >> 16 * (i & 1))
             ngs_fence()
             if ngs_load32(entry + VERSION) != version:
-                found.n = 0
+                followers.n = 0
             return
         entry += s.stride
 
 
 cdef void _write(SuccessorsC* s, uint32_t* entry, token_t before, token_t last, uint32_t used,
-                 const FollowersC* said) noexcept nogil:
-    cdef int n = min(said.n, s.top)
+                 const FollowersC* followers) noexcept nogil:
+    cdef int n = min(followers.n, s.top)
     cdef uint32_t pair
     cdef int i
     ngs_store32(entry + VERSION, entry[VERSION] + 1)
@@ -75,9 +75,9 @@ cdef void _write(SuccessorsC* s, uint32_t* entry, token_t before, token_t last, 
     ngs_store32(entry + LAST, <uint32_t>last)
     ngs_store32(entry + COUNTS, <uint32_t>n | used << 8)
     for i in range(n):
-        ngs_store32(entry + HEAD + i, <uint32_t>said.tokens[i])
+        ngs_store32(entry + HEAD + i, <uint32_t>followers.tokens[i])
     for i in range(0, n, 2):
-        pair = said.p[i] | (<uint32_t>said.p[i + 1] << 16 if i + 1 < n else 0)
+        pair = followers.p[i] | (<uint32_t>followers.p[i + 1] << 16 if i + 1 < n else 0)
         ngs_store32(entry + HEAD + s.top + i // 2, pair)
     ngs_release32(entry + VERSION, entry[VERSION] + 1)
 
@@ -102,26 +102,26 @@ cdef uint32_t* _place_for(SuccessorsC* s, uint32_t* entry) noexcept nogil:
     return least
 
 
-cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said) noexcept nogil:
-    if said.n > 0:
-        _put(s, before, last, said, -1)
+cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* followers) noexcept nogil:
+    if followers.n > 0:
+        _put(s, before, last, followers, -1)
         ngs_add64(&s.num_observed, 1)
 
 
-cdef void _put(SuccessorsC* s, token_t before, token_t last, const FollowersC* said, int used) noexcept nogil:
+cdef void _put(SuccessorsC* s, token_t before, token_t last, const FollowersC* followers, int used) noexcept nogil:
     """Write an entry; `used`: how often it was observed, -1 = once more than what is known says."""
     cdef uint32_t* entry = _set(s, before, last)
     cdef uint32_t* place = NULL
-    cdef uint32_t known = 0
+    cdef uint32_t observed = 0
     cdef int i
     ngs_lock(&s.lock)
     for i in range(WAYS):
         if _is(entry + i * s.stride, before, last):
             place = entry + i * s.stride
-            known = place[COUNTS] >> 8
+            observed = place[COUNTS] >> 8
     if place == NULL:
         place = _place_for(s, entry)
-    _write(s, place, before, last, <uint32_t>used if used >= 0 else min(known + 1, <uint32_t>MOST_USED), said)
+    _write(s, place, before, last, <uint32_t>used if used >= 0 else min(observed + 1, <uint32_t>MOST_USED), followers)
     if ngs_unlock(&s.lock):
         ngs_give_way(&s.lock)
 
@@ -252,17 +252,17 @@ cdef class SuccessorPool:
             InputError: token_ids is not such an array.
         """
         cdef const token_t[::1] context = token_view(token_ids, "token_ids")
-        cdef FollowersC found
+        cdef FollowersC followers
         cdef token_t before = NONE_BEFORE
         cdef int i
         if not 1 <= context.shape[0] <= 2:
             raise InputError(f"token_ids must hold 1 or 2 tokens, got {context.shape[0]}")
         if context.shape[0] == 2:
             before = context[0]
-        successors_find(&self.c, before, context[context.shape[0] - 1], &found)
-        tokens, probabilities = np.empty(found.n, np.int32), np.empty(found.n, np.float32)
-        for i in range(found.n):
-            tokens[i], probabilities[i] = found.tokens[i], found.p[i] / 65535.0
+        successors_find(&self.c, before, context[context.shape[0] - 1], &followers)
+        tokens, probabilities = np.empty(followers.n, np.int32), np.empty(followers.n, np.float32)
+        for i in range(followers.n):
+            tokens[i], probabilities[i] = followers.tokens[i], followers.p[i] / 65535.0
         return tokens, probabilities
 
     def entries(self):
@@ -279,8 +279,8 @@ cdef class SuccessorPool:
         cdef Py_ssize_t i, k, n = 0, num = self.c.num_sets * WAYS
         cdef uint32_t[:, ::1] rows
         cdef const uint32_t* entry
-        found = np.zeros((num, width), np.uint32)
-        rows = found
+        table = np.zeros((num, width), np.uint32)
+        rows = table
         with nogil:
             for i in range(num):
                 ngs_lock(&self.c.lock)
@@ -293,8 +293,8 @@ cdef class SuccessorPool:
                     n += 1
                 if ngs_unlock(&self.c.lock):
                     ngs_give_way(&self.c.lock)
-        found = found[:n]
-        return found[np.lexsort((found[:, 1], found[:, 0]))]
+        table = table[:n]
+        return table[np.lexsort((table[:, 1], table[:, 0]))]
 
     def insert(self, entries):
         """Take in what `entries` of a pool with the same `top` returned.
@@ -308,7 +308,7 @@ cdef class SuccessorPool:
         Cost: O(n). Threads: keeps the GIL; other threads may observe meanwhile, an entry at a time.
         """
         cdef const uint32_t[:, ::1] rows
-        cdef FollowersC said
+        cdef FollowersC followers
         cdef Py_ssize_t i, pairs = HEAD - 1 + self.c.top
         cdef int used, k
         cdef bint sound
@@ -320,16 +320,17 @@ cdef class SuccessorPool:
             raise InputError(f"entries must have {pairs + (self.c.top + 1) // 2} columns for top={self.c.top}, "
                              f"got {rows.shape[1]}")
         for i in range(rows.shape[0]):
-            said.n, used = <int>(rows[i, COUNTS - 1] & 0xFF), <int>(rows[i, COUNTS - 1] >> 8)
-            sound = (0 < said.n <= self.c.top and used <= MOST_USED and <token_t>rows[i, LAST - 1] >= 0
+            followers.n, used = <int>(rows[i, COUNTS - 1] & 0xFF), <int>(rows[i, COUNTS - 1] >> 8)
+            sound = (0 < followers.n <= self.c.top and used <= MOST_USED and <token_t>rows[i, LAST - 1] >= 0
                      and <token_t>rows[i, BEFORE - 1] >= NONE_BEFORE)
-            for k in range(said.n if sound else 0):
-                said.tokens[k] = <token_t>rows[i, HEAD - 1 + k]
-                said.p[k] = <uint16_t>(rows[i, pairs + k // 2] >> 16 * (k & 1))
-                sound = sound and said.tokens[k] >= 0 and said.p[k] > 0 and (k == 0 or said.p[k] <= said.p[k - 1])
-            if not sound or not _differ(said.tokens, said.n):
+            for k in range(followers.n if sound else 0):
+                followers.tokens[k] = <token_t>rows[i, HEAD - 1 + k]
+                followers.p[k] = <uint16_t>(rows[i, pairs + k // 2] >> 16 * (k & 1))
+                sound = sound and followers.tokens[k] >= 0 and followers.p[k] > 0 and (
+                    k == 0 or followers.p[k] <= followers.p[k - 1])
+            if not sound or not _differ(followers.tokens, followers.n):
                 raise InputError(f"entries: row {i} is no context with its successors")
-            _put(&self.c, <token_t>rows[i, BEFORE - 1], <token_t>rows[i, LAST - 1], &said, used)
+            _put(&self.c, <token_t>rows[i, BEFORE - 1], <token_t>rows[i, LAST - 1], &followers, used)
 
     def clear(self):
         """Forget all contexts. Threads: releases the GIL; others may observe meanwhile."""

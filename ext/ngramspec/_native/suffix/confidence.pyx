@@ -145,7 +145,7 @@ cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_
     # The static index counts as a pool: the network has inputs for two places only.
     cdef bint own = best.place == PLACE_OWN
     cdef const AdaptC* seen
-    cdef float known
+    cdef float weight
     cdef int i
     x[0] = _log_of(position) * THIRD
     x[1] = _log_of(c.run_own) * FIFTH
@@ -174,9 +174,9 @@ cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_
     x[25] = <float>_bucket(_longest(c)) * ELEVENTH
     for i in range(TOKEN_TABLES):
         seen = &m.tokens[i][c.keys[i]]
-        known = KNOWN_OF[seen.n]
-        x[SEEN + 2 * i] = _logit(seen) * QUARTER * known
-        x[SEEN + 2 * i + 1] = known
+        weight = KNOWN_OF[seen.n]
+        x[SEEN + 2 * i] = _logit(seen) * QUARTER * weight
+        x[SEEN + 2 * i + 1] = weight
 
 
 cdef void _correct(const ModelC* m, ChoiceC* c, float logit, const float* x, int place) noexcept nogil:

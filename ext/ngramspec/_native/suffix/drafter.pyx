@@ -187,12 +187,12 @@ cdef void _judge(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, ChoiceC* c
 
 cdef void _keep(CandidateC* candidates, int n, int best) noexcept nogil:
     """Keep only a few candidates where all agree."""
-    cdef int kept = 0
+    cdef int count = 0
     cdef int i
     for i in range(n):
         if candidates[i].live and i != best:
-            kept += 1
-            candidates[i].live = kept < KEPT
+            count += 1
+            candidates[i].live = count < KEPT
 
 
 cdef JudgedC* suffix_consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, int n,
@@ -230,16 +230,16 @@ cdef Py_ssize_t suffix_draft(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Cand
     cdef token_t[66] before  # the last two tokens of the history, then the draft
     cdef JudgedC* r
     cdef float all_right = 1
-    cdef Py_ssize_t known = min(<Py_ssize_t>2, h.len)
+    cdef Py_ssize_t past = min(<Py_ssize_t>2, h.len)
     cdef int i, k
-    memcpy(before, h.tokens + h.len - known, <size_t>known * sizeof(token_t))
+    memcpy(before, h.tokens + h.len - past, <size_t>past * sizeof(token_t))
     for i in range(<int>limit):
-        r = suffix_consider(c, s, h, candidates, s.num_candidates, before + known + i, i, i - 1)
+        r = suffix_consider(c, s, h, candidates, s.num_candidates, before + past + i, i, i - 1)
         if r == NULL:
             return i
         if i > 0:
             s.records[i - 1].next[s.records[i - 1].chosen] = i
-        out[i] = before[known + i] = r.choices[r.chosen].token
+        out[i] = before[past + i] = r.choices[r.chosen].token
         confidence[i] = r.choices[r.chosen].p
         all_right *= confidence[i]
         if all_right < c.floor:
@@ -397,24 +397,24 @@ cdef void _go_on(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, 
                  const int32_t* parents, int node) noexcept nogil:
     """Consider what comes after the token that joined the tree last, a choice of leaf.record."""
     cdef token_t[66] before  # the last two tokens of the history, then the path
-    cdef int known = <int>min(<Py_ssize_t>2, h.len)
+    cdef int past = <int>min(<Py_ssize_t>2, h.len)
     cdef JudgedC* r = &s.records[leaf.record]
     cdef int length = r.position + 1
-    cdef CandidateC* said = t.candidates[leaf.record]
+    cdef CandidateC* candidates = t.candidates[leaf.record]
     cdef int record = <int>s.num_records
     cdef CandidateC* agree = t.candidates[record]
     cdef int n = 0
     cdef int i, at = node
-    memcpy(before, h.tokens + h.len - known, <size_t>known * sizeof(token_t))
-    for i in range(known + length - 1, known - 1, -1):
+    memcpy(before, h.tokens + h.len - past, <size_t>past * sizeof(token_t))
+    for i in range(past + length - 1, past - 1, -1):
         before[i] = out[at]
         at = parents[at]
     for i in range(t.num_candidates[leaf.record]):
-        if said[i].live and said[i].token == out[node]:
-            agree[n] = said[i]
-            n += candidate_next(&agree[n], h, c.pool, c.index, before + known, length)
+        if candidates[i].live and candidates[i].token == out[node]:
+            agree[n] = candidates[i]
+            n += candidate_next(&agree[n], h, c.pool, c.index, before + past, length)
     t.num_candidates[record] = n
-    if _consider(c, t, s, h, before + known + length, length, node, leaf.all_right, leaf.first):
+    if _consider(c, t, s, h, before + past + length, length, node, leaf.all_right, leaf.first):
         r.next[leaf.choice] = record
 
 
@@ -667,10 +667,10 @@ cdef class SuffixSource(Source):
         cdef ModelC* m = self._state.model
         cdef Py_ssize_t num = sizeof(m.net) // sizeof(float)
         cdef const float[::1] view
-        given = np.asarray(weights)
-        if given.shape != (num,) or given.dtype != np.float32:
-            raise InputError(f"weights must be float32 of shape ({num},), got {given.dtype} of {given.shape}")
-        view = np.ascontiguousarray(given)
+        array = np.asarray(weights)
+        if array.shape != (num,) or array.dtype != np.float32:
+            raise InputError(f"weights must be float32 of shape ({num},), got {array.dtype} of {array.shape}")
+        view = np.ascontiguousarray(array)
         memcpy(&m.net, &view[0], sizeof(m.net))
 
     def __dealloc__(self):

@@ -199,11 +199,11 @@ cdef int lines_find(const LinesC* lines, hash_t h, uint32_t* positions) noexcept
     cdef uint32_t tag = _tag(lines, h)
     cdef uint32_t hits = ngs_line_hits(line, tag, lines.tag_mask)
     cdef uint32_t word
-    cdef int found = 0
-    while hits and found < SAME:
+    cdef int count = 0
+    while hits and count < SAME:
         word = ngs_load32(line + ngs_lowest(hits))
         hits &= hits - 1
         if word != 0 and (word & lines.tag_mask) == tag:  # another thread may have written since
-            positions[found] = (word & ~lines.tag_mask) - 1
-            found += 1
-    return found
+            positions[count] = (word & ~lines.tag_mask) - 1
+            count += 1
+    return count

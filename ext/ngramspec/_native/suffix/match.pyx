@@ -87,19 +87,19 @@ cdef bint _has(const CandidateC* c, int n, Py_ssize_t position) noexcept nogil:
 cdef int _seek(const LinesC* lines, const hash_t* hashes, int num, Place place, TextC* text, const HistoryC* h,
                const SuffixPoolC* pool, const WriterC* w, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
     """Write up to MOST candidates of one place; return their number."""
-    cdef uint32_t[4] found
+    cdef uint32_t[4] positions
     cdef Py_ssize_t expected = text.expected[<int>place]
     cdef int n = 0
     cdef int order, count, k
     for order in range(num - 1, -1, -1):
-        count = lines_find(lines, hashes[order], found)
+        count = lines_find(lines, hashes[order], positions)
         for k in range(count):
             if n == OF_ONE_ORDER:
                 break
-            out[n].position = found[k]
+            out[n].position = positions[k]
             out[n].place = place
-            out[n].output = place == PLACE_OWN and <Py_ssize_t>found[k] >= text.prompt_len
-            if not _has(out, n, found[k]) and _compare(&out[n], h, pool, w, index, expected) and (
+            out[n].output = place == PLACE_OWN and <Py_ssize_t>positions[k] >= text.prompt_len
+            if not _has(out, n, positions[k]) and _compare(&out[n], h, pool, w, index, expected) and (
                     out[n].run >= order_size(order)):
                 n += 1
     if expected >= 0 and not _has(out, n, expected):
@@ -128,7 +128,7 @@ cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const Wr
 
 cdef void match_fetch(const TextC* text, const HistoryC* h, const SuffixPoolC* pool, bint places) noexcept nogil:
     cdef hash_t[NUM_ORDERS] hashes
-    cdef uint32_t[4] found
+    cdef uint32_t[4] positions
     cdef int num = context_hashes(h.tokens + h.len, h.len, hashes)
     cdef int order, count, k
     cdef int n = 0
@@ -142,9 +142,9 @@ cdef void match_fetch(const TextC* text, const HistoryC* h, const SuffixPoolC* p
     if pool != NULL:
         _prefetch_tokens(pool, hashes, num)
     for order in range(num - 1, -1, -1):
-        count = lines_find(&text.own, hashes[order], found)
+        count = lines_find(&text.own, hashes[order], positions)
         for k in range(count):
-            ngs_prefetch_read(h.tokens + found[k] - 1)
+            ngs_prefetch_read(h.tokens + positions[k] - 1)
             n += 1
             if n == OF_ONE_ORDER:
                 return
@@ -176,15 +176,15 @@ cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index,
 
 cdef void _prefetch_tokens(const SuffixPoolC* pool, const hash_t* hashes, int num) noexcept nogil:
     """Fetch what the candidates will be compared with, all at once."""
-    cdef uint32_t[4] found
+    cdef uint32_t[4] positions
     cdef int order, count, k
     cdef int n = 0
     for order in range(num - 1, -1, -1):
-        count = lines_find(&pool.lines, hashes[order], found)
+        count = lines_find(&pool.lines, hashes[order], positions)
         for k in range(count):
-            ngs_prefetch_read(pool.tokens + found[k])
-            ngs_prefetch_read(pool.tokens + found[k] - 16)
-            ngs_prefetch_read(&pool.blocks[found[k] // BLOCK])
+            ngs_prefetch_read(pool.tokens + positions[k])
+            ngs_prefetch_read(pool.tokens + positions[k] - 16)
+            ngs_prefetch_read(&pool.blocks[positions[k] // BLOCK])
             n += 1
             if n > OF_ONE_ORDER:
                 return

@@ -154,7 +154,7 @@ cdef Py_ssize_t _known(SuffixPoolC* p, const token_t* text, Py_ssize_t i, Py_ssi
 
     `last` is where it holds text[i - 1], or -1.
     """
-    cdef uint32_t[4] found
+    cdef uint32_t[4] positions
     cdef Py_ssize_t at, before
     cdef int count, k
     if last >= 0:
@@ -163,17 +163,17 @@ cdef Py_ssize_t _known(SuffixPoolC* p, const token_t* text, Py_ssize_t i, Py_ssi
             return at
     if num < NUM_ORDERS or i < PREFIX:
         return -1
-    count = lines_find(&p.lines, hashes[NUM_ORDERS - 1], found)
+    count = lines_find(&p.lines, hashes[NUM_ORDERS - 1], positions)
     for k in range(count):
-        before = pool_before(p, found[k])
-        if before >= PREFIX and p.tokens[found[k]] == text[i] and (
-                ngs_run(ngs_alike(p.tokens + found[k], text + i, PREFIX)) == PREFIX):
-            return found[k]
+        before = pool_before(p, positions[k])
+        if before >= PREFIX and p.tokens[positions[k]] == text[i] and (
+                ngs_run(ngs_alike(p.tokens + positions[k], text + i, PREFIX)) == PREFIX):
+            return positions[k]
     return -1
 
 
 cdef bint _write(SuffixPoolC* p, WriterC* w, const token_t* text, Py_ssize_t start, Py_ssize_t end, Kind kind,
-                 const hash_t* hashes, const int* num, KnownC* known) noexcept nogil:
+                 const hash_t* hashes, const int* num, KnownC* place) noexcept nogil:
     """Index a chunk whose contexts are hashed; False when there is no room for all of it. The lock is held."""
     cdef bint running
     cdef Py_ssize_t at, i
@@ -186,7 +186,7 @@ cdef bint _write(SuffixPoolC* p, WriterC* w, const token_t* text, Py_ssize_t sta
     running = w.block >= 0 and w.end == start and (
         p.blocks[w.block].kind == <uint32_t>kind and p.blocks[w.block].len > 0)
     # Between two chunks others may have written there.
-    at = known.at if known.at >= 0 and pool_stands(p, known.at, known.generation) else -1
+    at = place.at if place.at >= 0 and pool_stands(p, place.at, place.generation) else -1
     for i in range(start, end):
         if kind == KIND_PROMPT:
             at = _known(p, text, i, at, hashes + (i - start) * NUM_ORDERS, num[i - start])
@@ -202,9 +202,9 @@ cdef bint _write(SuffixPoolC* p, WriterC* w, const token_t* text, Py_ssize_t sta
         num_added += 1
         running = True
     w.end = end if running else -1
-    known.at = at
+    place.at = at
     if at >= 0:
-        known.generation = pool_generation(p, at)
+        place.generation = pool_generation(p, at)
     _count(&p.num_known, num_known)
     _count(&p.num_stored, num_added)
     return room
@@ -215,7 +215,7 @@ cdef Py_ssize_t pool_write(SuffixPoolC* p, WriterC* w, const token_t* text, Py_s
     """Hash a chunk and fetch its lines, then write it under the lock."""
     cdef hash_t[CHUNK][NUM_ORDERS] hashes
     cdef int[CHUNK] num
-    cdef KnownC known = KnownC(-1, 0)
+    cdef KnownC place = KnownC(-1, 0)
     cdef Py_ssize_t i, stop
     cdef bint room
     while start < end:
@@ -227,7 +227,7 @@ cdef Py_ssize_t pool_write(SuffixPoolC* p, WriterC* w, const token_t* text, Py_s
             ngs_lock(&p.lock)
         elif not ngs_try_lock(&p.lock):
             return start
-        room = _write(p, w, text, start, stop, kind, &hashes[0][0], num, &known)
+        room = _write(p, w, text, start, stop, kind, &hashes[0][0], num, &place)
         if ngs_unlock(&p.lock):
             ngs_give_way(&p.lock)
         start = stop if room else end
