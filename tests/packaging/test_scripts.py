@@ -29,3 +29,11 @@ def test_what_a_program_imports_of_the_package_exists(path: Path) -> None:
         for alias in node.names:
             if not hasattr(module, alias.name):
                 importlib.import_module(f"{node.module}.{alias.name}")
+
+
+def test_every_planted_fault_has_its_place_and_its_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "mutants"))
+    for fault in importlib.import_module("faults").FAULTS:
+        assert (ROOT / fault.path).read_text("utf-8").count(fault.old) == 1, fault.name
+        for name in fault.tests:
+            assert (ROOT / name.split("::")[0]).exists(), name
