@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ EXIT_INTERRUPTED = 130
 NUMBERS = {"a valid integer range": "a whole number", "a valid float range": "a number"}
 HELP_NAMES = ["-h", "--help"]
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of what is written to stdout
+WORD = "ngramspec.word"  # in ctx.meta: what options --help shows; "" = everyday ones, unset = all
 TROUBLE_IS_2 = "ngramspec.trouble"  # in ctx.meta: errors exit with 2, 1 has another meaning
 
 
@@ -102,11 +103,51 @@ class SectionOption(click.Option):
 
 
 class SectionCommand(click.Command):
-    """A command whose --help lists its options by section, in the order of declaration."""
+    """A command whose --help lists its options by section, in the order of declaration.
 
-    def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        """Return fixed names: click caches the help option of the first context."""
-        return HELP_NAMES
+    everyday: Names of the parameters that --help shows, where that is not all; --help-all does.
+    """
+
+    def __init__(self, *args: Any, everyday: Collection[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.everyday = everyday
+        self._help = click.Option(
+            ["--help"],
+            is_flag=False,
+            flag_value="",
+            metavar="[WORD]",
+            expose_value=False,
+            is_eager=True,
+            callback=self._show_help,
+            help="Show this message, or the options that have WORD in their name or help.",
+        )
+        self._help_all, self._help_short = (
+            click.Option(
+                [name],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                callback=self._show_help,
+                help=text,
+            )
+            for name, text in (
+                ("--help-all", "Show this message with all options."),
+                ("-h", "The same as --help."),
+            )
+        )
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters and the options that show them."""
+        shown = [self._help, self._help_all] if self.everyday else [self._help]
+        return [*self.params, self._help_short, *shown]
+
+    def _show_help(self, ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value in (None, False) or ctx.resilient_parsing:
+            return
+        if param is not self._help_all:
+            ctx.meta[WORD] = value.lower() if param is self._help else ""
+        click.echo(self.get_help(ctx), color=ctx.color)
+        ctx.exit()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments.
@@ -173,16 +214,41 @@ class SectionCommand(click.Command):
                     having.append(path)
         return f"it is an option of {', '.join(having)}" if having else ""
 
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help; of a search the options alone."""
+        if ctx.meta.get(WORD):
+            self.format_options(ctx, formatter)
+        else:
+            super().format_help(ctx, formatter)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one list per section."""
+        """Write one list per section, of the options that are asked for."""
+        word = ctx.meta.get(WORD)
         sections: dict[str, list[tuple[str, str]]] = {}
+        hidden = 0
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None and isinstance(param, click.Option):
-                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+            if record is None or not isinstance(param, click.Option):
+                continue
+            title = getattr(param, "section", "Options")
+            if self._is_shown(param, word, " ".join((title, *record))):
+                sections.setdefault(title, []).append(record)
+            else:
+                hidden += 1
+        if not sections:
+            raise click.UsageError(f"no option has {word!r} in its name or help", ctx)
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records, col_max=34)
+        if hidden and not word:
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more options: --help-all lists all of them.")
+
+    def _is_shown(self, param: click.Option, word: str | None, text: str) -> bool:
+        if word:
+            return word in text.lower()
+        own = param in (self._help, self._help_all)
+        return word is None or not self.everyday or own or param.name in self.everyday
 
 
 def _commands(group: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -57,12 +57,19 @@ Examples:
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
 MODEL, PROMPT, SAMPLING, OUTPUT = "Model", "Prompt", "Sampling", "Output"
+# What --help shows.
+EVERYDAY = (
+    *("model", "ctx_size", "threads", "n_gpu_layers", "exact", "prompt", "file", "chat", "system"),
+    *("max_tokens", "temp", "seed", "json_schema_file", "spec_type", "suffix_index", "model_draft"),
+    *("compare", "as_json", "verbose"),
+)
 SHARE = NumberRange(0, 1)
 ROUNDS = 3  # of --compare, each with drafts and without
 
 
 @click.command(
     cls=SectionCommand,
+    everyday=EVERYDAY,
     epilog=EPILOG,
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )

@@ -12,6 +12,7 @@ import pytest
 
 from helpers.paths import ROOT
 from ngramspec import DRAFTER_NAMES, __version__
+from ngramspec.cli import main
 from ngramspec.cli.command import SectionCommand
 from ngramspec.drafting.config import option_flag, options_of
 
@@ -46,7 +47,7 @@ def test_a_context_without_the_group_has_the_same_help() -> None:
     command = SectionCommand("one", callback=lambda: None)
     command.make_context("one", []).close()
     with command.make_context("one", [], help_option_names=["--help"]) as context:
-        assert "-h, --help" in command.get_help(context)
+        assert {"-h", "--help"} <= set(command.get_help(context).split())
 
 
 def test_version(invoke: Any) -> None:
@@ -65,12 +66,48 @@ def test_every_help_has_examples_and_fits_80_columns(invoke: Any, command: tuple
 
 
 def test_every_drafter_parameter_is_an_option(invoke: Any) -> None:
-    text = invoke("generate", "--help").output
+    text = invoke("generate", "--help-all").output
     for name in DRAFTER_NAMES:
         for field in options_of(name):
             assert option_flag(name, field.name) in text
     for option in ("-lcs, --lookup-cache-static", "-lcd, --lookup-cache-dynamic", "--spec-type"):
         assert option in text
+
+
+@pytest.mark.parametrize("command", ["serve", "generate"])
+def test_help_shows_what_people_need_and_where_the_rest_is(invoke: Any, command: str) -> None:
+    short, whole = (invoke(command, flag).output for flag in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 130
+    shown, every = (set(re.findall(r"^  (-[-\w]+)", text, re.M)) for text in (short, whole))
+    assert shown < every
+    assert f"{len(every) - len(shown)} more options: --help-all" in short
+    assert "more options" not in whole
+    assert invoke(command, "-h").output == short
+
+
+@pytest.mark.parametrize("words", [["--help=cache-type"], ["--help", "CACHE-type"]])
+def test_help_finds_options_by_a_word(invoke: Any, words: list[str]) -> None:
+    text = invoke("serve", *words).output
+    assert "--cache-type-k" in text
+    assert "--cache-type-v-draft" in text
+    assert "--port" not in text
+    assert "Examples" not in text
+    assert "--cache-type-k" in invoke("serve", "--help=cached keys").output
+
+
+def test_help_says_that_no_option_has_a_word(invoke: Any) -> None:
+    result = invoke("check", "--help=nothing-like-it")
+    assert result.exit_code == 2
+    assert "no option has 'nothing-like-it' in its name or help" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "generate"])
+def test_everyday_options_exist(command: str) -> None:
+    one = main.commands[command]
+    assert isinstance(one, SectionCommand)
+    names = {param.name for param in one.params}
+    assert set(one.everyday) <= names
+    assert len(set(one.everyday)) == len(one.everyday)
 
 
 def test_help_loads_nothing_heavy() -> None:

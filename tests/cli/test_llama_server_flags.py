@@ -156,7 +156,7 @@ def test_generate_knows_what_is_not_the_servers_alone(invoke: Any) -> None:
 
 
 def test_hidden_flags_are_not_in_the_help(invoke: Any) -> None:
-    text = invoke("serve", "--help").output
+    text = invoke("serve", "--help-all").output
     listed = set(text.partition("Examples:")[0].replace(",", " ").split())
     for flag in FLAGS:
         assert not set(flag.names.split()) & listed, flag.names

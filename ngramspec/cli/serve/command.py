@@ -79,6 +79,24 @@ failed.
 """
 
 
+# What --help shows of 230 options.
+EVERYDAY = (
+    *(
+        "path",
+        "model",
+        "hf_repo",
+        "alias",
+        "ctx_size",
+        "parallel",
+        "threads",
+        "n_gpu_layers",
+        "exact",
+    ),
+    *("host", "port", "api_key_file", "pool_per_key", "metrics", "predict", "temperature"),
+    *("spec_type", "suffix_index", "pool_file", "model_draft", "log_level", "log_file", "config"),
+)
+
+
 class Slots(click.ParamType):  # type: ignore[type-arg]
     """A number of slots; auto and -1 are AUTO_SLOTS, and are noted in ctx.meta."""
 
@@ -95,6 +113,7 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
 
 @click.command(
     cls=SectionCommand,
+    everyday=EVERYDAY,
     epilog=EPILOG,
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
 )
