@@ -1,7 +1,7 @@
 """A scenario for vLLM's model runner, and the calls that it makes of a proposer, as JSON.
 
 In tests/, this records them anew from the vLLM that VLLM_SOURCES names:
-PYTHONPATH=..:. python -m helpers.vllm_scenario adapters/vllm/data/vllm_calls.json
+PYTHONPATH=..:. python -m helpers.vllm_scenario hosts/vllm/data/vllm_calls.json
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, field
 
 from helpers.serving import PATIENCE
-from ngramspec.cli.serve.log_writer import OVERHEAD, LogWriter
+from ngramspec.cli.serve.log_writer import LogWriter
 
 NOTE = re.compile(r"dropped (\d+) lines here, as nobody read or stored them in time")
 
@@ -21,8 +21,8 @@ class Reader:
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.writer = LogWriter(self._take, room=50 * OVERHEAD)
-        self.logger = logger_to(self.writer.handler)
+        self.writer = LogWriter(self._take, room=40)
+        self.logger = logger_to(self.writer)
         self._reads = threading.Event()
 
     def fill(self) -> int:
@@ -53,7 +53,7 @@ def check(lines: list[str], count: int) -> None:
     found = NOTE.fullmatch(told)
     assert found is not None, told
     assert [int(line.split()[0]) for line in kept] == list(range(len(kept)))
-    assert 30 < len(kept) < 50  # a line counts more than its overhead
+    assert 30 < len(kept) < 50
     assert len(kept) + int(found[1]) == count
 
 
@@ -61,10 +61,10 @@ def test_lines_that_find_no_room_are_dropped_and_told_before_the_next() -> None:
     reader = Reader()
     count = reader.fill()  # nobody reads, and yet it ends
     reader.read()
-    assert reader.writer.flush(PATIENCE)
+    assert reader.writer.wait(PATIENCE)
     reader.logger.info("later")
     reader.logger.info("later still")
-    assert reader.writer.close(PATIENCE)
+    assert reader.writer.end(PATIENCE)
     assert reader.lines[-2:] == ["later", "later still"]
     check(reader.lines[:-2], count)
 
@@ -73,16 +73,16 @@ def test_at_the_end_what_waits_is_written_and_what_was_dropped_is_told() -> None
     reader = Reader()
     count = reader.fill()
     reader.read()
-    assert reader.writer.close(PATIENCE)
+    assert reader.writer.end(PATIENCE)
     check(reader.lines, count)
 
 
 def test_a_reader_that_never_comes_is_given_up() -> None:
     reader = Reader()
     count = reader.fill()
-    assert not reader.writer.close(0.1)
+    assert not reader.writer.end(0.1)
     reader.read()  # it comes after all
-    assert reader.writer.close(PATIENCE)
+    assert reader.writer.end(PATIENCE)
     check(reader.lines, count)
 
 
@@ -96,10 +96,10 @@ def test_a_line_that_cannot_be_written_does_not_end_the_log() -> None:
         seen.append(record.getMessage())
 
     writer = LogWriter(write)
-    logger = logger_to(writer.handler)
+    logger = logger_to(writer)
     logger.info("one")
     logger.info("two")
-    assert writer.close(PATIENCE)
+    assert writer.end(PATIENCE)
     assert seen == ["failed", "two"]
 
 
@@ -109,12 +109,12 @@ def test_lines_look_as_if_they_were_written_at_once() -> None:
     writer = LogWriter(lambda record: seen.append(formatter.format(record)))
     at_once = logging.StreamHandler(io.StringIO())
     at_once.setFormatter(formatter)
-    logger = logger_to(writer.handler, at_once)
+    logger = logger_to(writer, at_once)
     try:
         raise ZeroDivisionError("the device is gone")
     except ZeroDivisionError:
         logger.exception("%s of 100 %%: %r", "it", "%s")
     logger.warning("100 %s")
-    assert writer.close(PATIENCE)
+    assert writer.end(PATIENCE)
     assert seen[0].startswith("ERROR test: it of 100 %: '%s'\nTraceback ")
     assert "\n".join(seen) == at_once.stream.getvalue().rstrip("\n")

@@ -74,8 +74,8 @@ class Log:
         self._file = None if path is None else _WatchedFile(path, self._show_failure)
         self._stderr = LogWriter(_show)
         self._to_file = None if self._file is None else LogWriter(self._file.handle)
-        writers = [self._stderr, *([self._to_file] if self._to_file is not None else [])]
-        self.handlers: list[logging.Handler] = [writer.handler for writer in writers]
+        writers = (self._stderr, self._to_file)
+        self.handlers = [writer for writer in writers if writer is not None]
 
     def note(self, line: str) -> None:
         """Write to the file what stderr gets in another way.
@@ -83,8 +83,8 @@ class Log:
         Cost: it waits for the disk, as long as a process that leaves waits for this.
         """
         if self._to_file is not None:
-            self._to_file.handler.handle(_bare(line, INFO if line == NOTE else ERROR))
-            self._to_file.flush(NOTE_SECONDS)
+            self._to_file.handle(_bare(line, INFO if line == NOTE else ERROR))
+            self._to_file.wait(NOTE_SECONDS)
 
     def close(self) -> None:
         """Write what waits. It ends the process if the disk hangs.
@@ -92,15 +92,15 @@ class Log:
         A stderr that nobody reads is given up, for whatever else there may be to write, too.
         """
         if self._file is not None and self._to_file is not None:
-            if not self._to_file.close(DISK_SECONDS):
+            if not self._to_file.end(DISK_SECONDS):
                 leave_at_once(f"{self._path} cannot be written")
             self._file.close()
-        if not self._stderr.close(READER_SECONDS):
+        if not self._stderr.end(READER_SECONDS):
             sys.stderr = io.StringIO()
 
     def _show_failure(self, line: str) -> None:
         """Write to stderr only: the file has failed."""
-        self._stderr.handler.handle(_bare(line, ERROR))
+        self._stderr.handle(_bare(line, ERROR))
 
 
 class _WatchedFile(WatchedFileHandler):

@@ -17,7 +17,6 @@ from ngramspec.drafting.names import nearest
 from ngramspec.errors import InputError
 from ngramspec.hosts.arctic.cache import SuffixDecodingCache
 from ngramspec.hosts.arctic.draft import SuffixDecodingDraft
-from ngramspec.hosts.environment import warn_of_unknown
 
 PACKAGE = "arctic_inference"
 MODULE = f"{PACKAGE}.suffix_decoding"
@@ -89,7 +88,6 @@ def plugin() -> None:
     NGRAMSPEC_ARCTIC is 1 or a JSON object with settings of install(); the real package is replaced.
     If its value is wrong, that is logged and nothing is installed. Safe to call more than once.
     """
-    warn_of_unknown(log)
     text = os.environ.get(SWITCH, "")
     if text in ("", "0"):
         return

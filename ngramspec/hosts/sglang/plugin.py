@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.engine.sources.pools import Pools
-from ngramspec.hosts.environment import warn_of_unknown
 from ngramspec.hosts.sglang.contract import CLASS, CORPUS, HOOKS, METHOD, WORKER, differences
 from ngramspec.hosts.sglang.corpus import Corpus
 from ngramspec.hosts.sglang.settings import read_settings
@@ -25,7 +24,6 @@ def plugin() -> None:
     If SGLang is not as expected or the settings are wrong, that is logged and SGLang drafts by
     itself. SGLang calls this in each of its processes.
     """
-    warn_of_unknown(log)
     if os.environ.get(SWITCH, "") in ("", "0"):
         return
     try:

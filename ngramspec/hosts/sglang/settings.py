@@ -14,7 +14,6 @@ from ngramspec.drafting.config import CONFIGS
 from ngramspec.drafting.names import DEFAULT_SPEC, parse_names
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
-from ngramspec.hosts.environment import PREFIX
 from ngramspec.hosts.no_logits import refuse_untaught
 
 MAX_HISTORY = 1 << 24
@@ -69,24 +68,24 @@ def read_settings(environment: Mapping[str, str] | None = None) -> CorpusSetting
             drafter would draft nothing.
     """
     variables = os.environ if environment is None else environment
-    spec = variables.get(f"{PREFIX}DRAFTER", "") or "suffix"
+    spec = variables.get("NGRAMSPEC_DRAFTER", "") or "suffix"
     names = parse_names(spec, "priority")
     shared: dict[str, Any] = {}
     for key in ("static", "tokenizer"):
-        text = variables.get(PREFIX + key.upper(), "")
+        text = variables.get(f"NGRAMSPEC_{key.upper()}", "")
         if text:
             shared[key] = text
-    if variables.get(f"{PREFIX}ANY_TOKENIZER", "").lower() in TRUE:
+    if variables.get("NGRAMSPEC_ANY_TOKENIZER", "").lower() in TRUE:
         shared["any_tokenizer"] = True
     keys = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
     params = {name: {k: v for k, v in shared.items() if k in keys[name]} for name in names}
     if "static" in shared and not any("static" in own for own in params.values()):
-        raise InputError(f"{PREFIX}STATIC: {', '.join(names)} read no statistics")
+        raise InputError(f"NGRAMSPEC_STATIC: {', '.join(names)} read no statistics")
     if "suffix" in params:
         params["suffix"]["min_probability"] = 0.0  # all rows are verified, filled or not
-    for name, own in _own_params(variables.get(f"{PREFIX}PARAMS", "")).items():
+    for name, own in _own_params(variables.get("NGRAMSPEC_PARAMS", "")).items():
         if name not in params:
-            raise InputError(f"{PREFIX}PARAMS names {name!r}, which is not in {spec}")
+            raise InputError(f"NGRAMSPEC_PARAMS names {name!r}, which is not in {spec}")
         params[name].update(own)
     for name, own in params.items():
         for key in _CHANGING:
@@ -102,7 +101,7 @@ def _own_params(text: str) -> Mapping[str, Mapping[str, Any]]:
     try:
         own = json.loads(text)
     except ValueError as error:
-        raise InputError(f"{PREFIX}PARAMS={text!r}: {error}") from None
+        raise InputError(f"NGRAMSPEC_PARAMS={text!r}: {error}") from None
     if not isinstance(own, dict) or not all(isinstance(p, dict) for p in own.values()):
-        raise InputError(f"{PREFIX}PARAMS must hold parameters by drafter name, got {text!r}")
+        raise InputError(f"NGRAMSPEC_PARAMS must hold parameters by drafter name, got {text!r}")
     return own

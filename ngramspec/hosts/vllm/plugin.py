@@ -1,8 +1,7 @@
 """The `vllm.general_plugins` entry point: our drafter in place of vLLM's for `method="suffix"`.
 
-Nothing but a warning of variables that nothing reads happens unless NGRAMSPEC_VLLM=suffix is set:
-vLLM loads plugins before it has a configuration. vLLM may call this in each of its processes, and
-more than once in one.
+Nothing happens unless NGRAMSPEC_VLLM=suffix is set: vLLM loads plugins before it has a
+configuration. vLLM may call this in each of its processes, and more than once in one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import os
 import sys
 from typing import Any
 
-from ngramspec.hosts.environment import warn_of_unknown
 from ngramspec.hosts.vllm.counters import log
 
 SWITCH = "NGRAMSPEC_VLLM"
@@ -33,7 +31,6 @@ BATCH_FIELDS = ("req_id_to_index", "num_prompt_tokens", "token_ids_cpu", "num_to
 
 def register() -> None:
     """Install the proposer if the environment asks for it; log why if that is not possible."""
-    warn_of_unknown(log)  # also where nothing is asked for: the switch may be misspelt
     kind = os.environ.get(SWITCH, "")
     if not kind:
         return

@@ -12,12 +12,12 @@ from typing import Any
 from ngramspec.drafting.config import CONFIGS
 from ngramspec.drafting.names import DEFAULT_POLICY, DEFAULT_SPEC, nearest, parse_names
 from ngramspec.errors import InputError
-from ngramspec.hosts.environment import PREFIX, warn_of_unknown
 from ngramspec.hosts.no_logits import refuse_untaught
 from ngramspec.hosts.vllm.counters import log
 from ngramspec.hosts.vllm.suffix_settings import keep_apart, without_effect
 
 KEY = "ngramspec"  # in additional_config, and in the extra_args of a request
+PREFIX = "NGRAMSPEC_"  # of variables of the environment
 POLICIES = ("auto", "fixed")
 MAX_NAMESPACES = 1024
 MOST_THREADS = 64
@@ -105,8 +105,7 @@ def read_settings(
         vllm_config: vllm.config.VllmConfig.
         environment: None = this process's.
 
-    Variables that nothing reads, and vLLM's suffix_decoding_* that would change nothing here, are
-    logged.
+    vLLM's suffix_decoding_* that would change nothing here are logged.
 
     Raises:
         InputError: An option is unknown, of the wrong type or out of its bounds, a file that other
@@ -130,7 +129,6 @@ def read_settings(
             "they must draft the same; use static files there"
         )
     if drafts_here:
-        warn_of_unknown(log, environment)
         for line in without_effect(vllm_config.speculative_config):
             log.warning("ngramspec: %s", line)
     return ProposerSettings(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ngramspec.errors import InputError
@@ -12,12 +13,15 @@ from ngramspec.errors import InputError
 GITIGNORE = ".gitignore"
 MOST_PATTERNS = 10_000  # of one .gitignore
 MOST_CHARS = 4 << 20  # of one; 400 for each of its patterns
+# An escaped character, a class, or the start of one of them without its end.
+_GLOB_PART = re.compile(r"\\(.)|\[(?:([!^])|(?![!^]))(\]?[^\]]+|\])\]|[\\\[]", re.DOTALL)
+_NOTHING = "(?!)"  # fnmatch's regex of a class without members, such as [z-a]
 
 
 class Patterns:
     """Patterns as in a .gitignore; paths are relative to its folder.
 
-    All of git's syntax works, except classes such as [[:alpha:]].
+    All of git's syntax works, except classes such as [[:alpha:]] and backslashes in classes.
 
     Args:
         lines: One pattern each, without comments.
@@ -167,58 +171,21 @@ def _without_spaces_at_end(line: str) -> str:
 def _name(glob: str) -> re.Pattern[str] | None:
     """Return what matches a name, None if nothing does."""
     try:
-        pieces = list(_pieces(glob))
-        first, *others = pieces
-        last = f".*{others.pop()}" if others else ""
-        # Where the first place that fits is always right, no other is tried: it is captured in a
-        # lookahead, into which no match goes back.
-        middle = (f"(?=(?P<p{i}>.*?{piece}))(?P=p{i})" for i, piece in enumerate(others) if piece)
-        return re.compile("".join((first, *middle, last)), re.DOTALL) if glob else None
+        regex = fnmatch.translate(_GLOB_PART.sub(_as_in_fnmatch, glob))
+        return re.compile(regex) if glob and _NOTHING not in regex else None
     except (ValueError, re.error):
         return None
 
 
-def _pieces(glob: str) -> Iterator[str]:
-    """Yield what stands between the stars of a glob, each as a regex of fixed length.
+def _as_in_fnmatch(part: re.Match[str]) -> str:
+    """Return an escaped character or a class of a glob as fnmatch writes it.
 
     Raises:
         ValueError: A backslash at the end, or a class that does not end.
     """
-    regex, at = "", 0
-    while at < len(glob):
-        char = glob[at]
-        at += 1
-        if char == "*":
-            yield regex
-            regex = ""
-        elif char == "?":
-            regex += "."
-        elif char == "[":
-            piece, at = _character_class(glob, at)
-            regex += piece
-        else:
-            if char == "\\":
-                char, at = glob[at : at + 1], at + 1
-            if not char:
-                raise ValueError("a backslash at the end")
-            regex += re.escape(char)
-    yield regex
-
-
-def _character_class(glob: str, at: int) -> tuple[str, int]:
-    """Return the class that begins before `at` as a regex, and where it ends."""
-    negated = glob[at : at + 1] in ("!", "^")
-    at += negated
-    members = ""
-    while at < len(glob):
-        char = glob[at]
-        at += 1
-        if char == "]" and members:
-            return f"[{'^' if negated else ''}{members}]", at
-        if char == "-" and members and glob[at : at + 1] not in ("]", ""):
-            members += "-"  # a range
-            continue
-        if char == "\\":
-            char, at = glob[at : at + 1], at + 1
-        members += re.escape(char)
-    raise ValueError("a class that does not end")
+    escaped, negation, members = part.groups()
+    if escaped:
+        return f"[{escaped}]" if escaped in "*?[" else escaped
+    if members is None:
+        raise ValueError(f"{part[0]} ends nowhere")
+    return f"[{'!' if negation else ''}{members}]"

@@ -20,7 +20,8 @@ NAMES = st.text(alphabet="ab-]", min_size=1, max_size=4)
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
 PARTS = st.sampled_from(
     ["*", "?", "**", "a", "b", "a*b", "*a*", "[ab]", "[!a]", "[^b]", "[a-b]", "[]a]", "[a-]",
-     "\\a", "\\*", "\\[", "a\\-", "ab", "[\\]]", "**a", "b**", "*-", "-?", "[--b]"]
+     "\\a", "\\*", "\\[", "a\\-", "ab", "**a", "b**", "*-", "-?", "[--b]",
+     "[!]a]", "[]]", "[b-a]", "[!b-a]", "[!!a]"]
 )  # fmt: skip
 LINES = st.builds(
     lambda no, lead, parts, end: no + lead + "/".join(parts) + end,
