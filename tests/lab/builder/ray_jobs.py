@@ -11,7 +11,7 @@ from typing import Any
 
 from ngramspec import embedded_model
 
-CORPORA = Path(__file__).parents[2] / "corpora"
+CORPORA = Path(__file__).parents[3] / "corpora"
 SMALL = {"shard_bytes": 3000, "num_ranges": 5}
 POOL = {"n_match": 3, "capacity": 1 << 14}
 
