@@ -10,7 +10,7 @@ import numpy as np
 
 from helpers.paths import ROOT
 
-RECORDED = ROOT / "tests" / "adapters" / "vllm" / "data" / "vllm_calls.json"
+RECORDED = ROOT / "tests" / "hosts" / "vllm" / "data" / "vllm_calls.json"
 CALLS = json.loads(RECORDED.read_text())["calls"]
 
 
