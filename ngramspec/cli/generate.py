@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec._version import __version__
-from ngramspec.cli.answer import AnswerText
 from ngramspec.cli.command import SectionCommand
 from ngramspec.cli.draft_model import draft_model_options, take_drafts
 from ngramspec.cli.drafting import drafting_line
@@ -30,7 +29,7 @@ from ngramspec.cli.llama_cpp.threads import prepare_process, thread_options
 from ngramspec.cli.llama_cpp.words import unescaped
 from ngramspec.cli.model import resolve_model
 from ngramspec.cli.options import COUNT, FILE, NumberRange, option, options, read_utf8
-from ngramspec.cli.output import Piece, has_colour, print_json, styled
+from ngramspec.cli.output import AnswerText, Piece, has_colour, print_json, styled
 from ngramspec.cli.target import (
     context_settings,
     looking,

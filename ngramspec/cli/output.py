@@ -1,4 +1,4 @@
-"""What commands print: JSON, tables, sizes and numbers in words, drafts in colour."""
+"""What commands print: JSON, tables, sizes and numbers in words, chats, drafts in colour."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ngramspec.text.chat.delta import Delta
+    from ngramspec.text.chat.format import ChatFormat
+
 ACCEPTED_STYLE = "green"
 OWN_STYLE = "bold"
 OPEN, CLOSE = "«", "»"  # marks of accepted text where there is no colour
+THINK_OPEN, THINK_CLOSE = "<think>\n", "\n</think>\n\n"
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
@@ -116,3 +120,37 @@ def styled(pieces: Iterable[Piece]) -> Iterator[tuple[str, str]]:
     """Yield text and rich style of each piece."""
     for text, is_accepted in pieces:
         yield text, ACCEPTED_STYLE if is_accepted else OWN_STYLE
+
+
+class AnswerText:
+    """Turns the text of one answer, as it comes, into what is printed.
+
+    Reasoning stands between <think> and </think>, whatever marks the model writes; its other marks
+    are left out. An answer without reasoning or marks stays as it is, to the byte.
+
+    format: How the model writes its answer; None: all of it stays as it is.
+    """
+
+    def __init__(self, format: ChatFormat | None) -> None:
+        self._parser = None if format is None else format.parser()
+        self._kind = ""  # of what was printed last
+
+    def pieces(self, spans: Iterable[Piece], last: bool) -> Iterator[Piece]:
+        """Yield what is certain by now of the next spans; with `last` all the rest."""
+        if self._parser is None:
+            yield from spans
+            return
+        for text, accepted in spans:
+            for delta in self._parser.feed(text):
+                yield from self._shown(delta, accepted)
+        if last:
+            for delta in self._parser.feed("", last=True):
+                yield from self._shown(delta, False)
+
+    def _shown(self, delta: Delta, accepted: bool) -> Iterator[Piece]:
+        before, self._kind = self._kind, delta.kind
+        if delta.kind == "reasoning" and before != "reasoning":
+            yield f"\n\n{THINK_OPEN}" if before else THINK_OPEN, False
+        elif delta.kind == "content" and before == "reasoning":
+            yield THINK_CLOSE, False
+        yield delta.text, accepted

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ngramspec.arrays import TokenIds
-from ngramspec.errors import InputError, StateError
+from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.llamacpp.loading import Loading, apply_loading
 from ngramspec.llamacpp.lora import load_adapters
 from ngramspec.llamacpp.placement import Placement, place
-from ngramspec.llamacpp.states import measure_state
 from ngramspec.text.templates.templates import ChatTemplates
 from ngramspec.text.tokenizers.fingerprint import read_gguf_tokens
 from ngramspec.text.tokenizers.gguf import check_gguf
 from ngramspec.text.tokenizers.llama_library import (
+    Handle,
     catch_log,
     load_library,
     load_model,
@@ -34,6 +34,7 @@ TEMPLATE_KEY = "tokenizer.chat_template"
 TOOL_TEMPLATE_KEY = f"{TEMPLATE_KEY}.tool_use"
 _FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
 STATEFUL = ("deepseek4",)  # attention models that keep a state as well
+_SMALLEST = 256  # tokens of the smallest context that llama.cpp makes
 
 
 class Closable(Protocol):
@@ -148,7 +149,7 @@ class LlamaModel:
         Raises:
             BackendError: llama.cpp cannot run the model.
         """
-        return measure_state(self) if self.is_stateful else 0
+        return _measure_state(self) if self.is_stateful else 0
 
     def tokenize(
         self, text: str, *, add_special: bool = True, parse_special: bool = False
@@ -348,3 +349,32 @@ def _text(function: Callable[..., int], *args: Any) -> str:
         if count < size:
             return buffer.value.decode("utf-8", "replace")
         size = count + 1
+
+
+def _measure_state(model: LlamaModel) -> int:
+    """Return the bytes of a sequence's state, measured on one token in a small context.
+
+    Metadata does not tell: each family of models has its own keys for what its layers keep.
+
+    Raises:
+        BackendError: llama.cpp cannot run the model.
+
+    Cost: a decode of one token, which reads all weights.
+    """
+    lib = model.library.lib
+    params = lib.llama_context_default_params()
+    params.n_ctx = _SMALLEST
+    params.n_batch = params.n_ubatch = params.n_seq_max = 1
+    params.no_perf = True
+    address = lib.llama_init_from_model(model.handle.address, params)
+    if not address:
+        raise BackendError(f"{model.path}: llama.cpp cannot make a context to measure its state")
+    context = Handle(lib.llama_free, address, model.handle)
+    try:
+        token = (lib.llama_token * 1)(max(0, model.bos))
+        if lib.llama_decode(address, lib.llama_batch_get_one(token, 1)):
+            raise BackendError(f"{model.path}: llama.cpp cannot run it to measure its state")
+        flags = ctypes.c_uint32(lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)
+        return int(lib.llama_state_seq_get_size_ext(address, 0, flags))
+    finally:
+        context.free()

@@ -11,15 +11,15 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ngramspec.server.anthropic import routes as anthropic
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.embeddings import routes as embeddings
 from ngramspec.server.embeddings.queue import EmbeddingQueue
+from ngramspec.server.errors import ApiError
 from ngramspec.server.http.guard import Guard
 from ngramspec.server.http.origins import PAGES_HERE, THIS_MACHINE
-from ngramspec.server.http.prefix import Prefix
 from ngramspec.server.llama_server import routes as llama_server
 from ngramspec.server.llama_server import slots, status
 from ngramspec.server.metrics.routes import metrics_routes
@@ -30,6 +30,7 @@ from ngramspec.server.page.routes import ASSETS, page_routes
 from ngramspec.server.responses import routes as responses
 from ngramspec.server.service import Service
 from ngramspec.server.settings import ServerSettings
+from ngramspec.server.traffic import Traffic
 
 MakeRoutes = Callable[[Service], Sequence[Route]]
 # A further API adds its routes, or a function that makes them, and its paths that need no key.
@@ -69,6 +70,32 @@ class Cors(CORSMiddleware):
         response = super().preflight_response(request_headers)
         response.status_code = 200
         return response
+
+
+class Prefix:
+    """ASGI middleware that takes a prefix off every path and answers other paths with 404.
+
+    traffic: Counts these.
+    """
+
+    def __init__(self, app: ASGIApp, prefix: str, traffic: Traffic) -> None:
+        self._app = app
+        self._prefix = prefix
+        self._traffic = traffic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on a request, without the prefix."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+        rest = path.removeprefix(self._prefix)
+        if rest == path or not rest.startswith("/"):
+            error = ApiError(404, f"there is no {path}: paths begin with {self._prefix}/")
+            self._traffic.count_error(error)
+            await error.response(path)(scope, receive, send)
+            return
+        await self._app({**scope, "path": rest, "raw_path": rest.encode()}, receive, send)
 
 
 def create_app(served: ServedModel, settings: ServerSettings | None = None) -> Starlette:

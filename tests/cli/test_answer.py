@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import examples
-from ngramspec.cli.answer import AnswerText
+from ngramspec.cli.output import AnswerText
 from ngramspec.llm import LLM
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.reasoning import REASONING_FORMATS

@@ -26,7 +26,7 @@ from ngramspec.files.cache_file import about_of
 from ngramspec.files.container import open_container
 from ngramspec.lab.builder.tokens import build_from_tokens
 from ngramspec.lab.recordings.formats import recognise
-from ngramspec.lab.recordings.read import Recording
+from ngramspec.lab.recordings.traces import Recording
 from ngramspec.models import embedded_model
 from ngramspec.text.tokenizers import fingerprint_of
 

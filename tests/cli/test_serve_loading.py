@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ngramspec.cli.serve.loading import loading_line
+from ngramspec.cli.serve.memory import loading_line
 
 
 def test_a_model_is_named_with_its_size(tmp_path: Path) -> None:

@@ -21,13 +21,12 @@ from ngramspec.files.compare import (
     shape_differences,
 )
 from ngramspec.files.convert import from_lookup_cache, to_lookup_cache
-from ngramspec.files.describe import describe
+from ngramspec.files.describe import describe, survey
 from ngramspec.files.entries import Entries
 from ngramspec.files.merge import merge_statistics
 from ngramspec.files.pool_file import PoolShape, write_pool
 from ngramspec.files.prune import prune_statistics
 from ngramspec.files.statistics import LOOKUP_KIND, Statistics, open_statistics
-from ngramspec.files.survey import survey
 
 FIRST = {1: Counter({(5, 6): 3, (6, 7): 2}), 2: Counter({(5, 6, 7): 2, (6, 7, 8): 1})}
 SECOND = {1: Counter({(5, 6): 1, (6, 8): 2}), 3: Counter({(5, 6, 7, 8): 4})}

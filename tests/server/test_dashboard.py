@@ -22,8 +22,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 import ngramspec
 from helpers.fake_target import FakeTarget
 from ngramspec.engine import Engine, Request
-from ngramspec.server.metrics.collector import EngineCollector
-from ngramspec.server.metrics.traffic import TrafficCollector
+from ngramspec.server.metrics.collectors import EngineCollector, TrafficCollector
 from ngramspec.server.traffic import Traffic
 
 PATH = Path(ngramspec.__file__).parent / "server" / "metrics" / "grafana.json"

@@ -62,7 +62,7 @@ def test_lines_about_requests_are_in_it(spawn: Spawn, tmp_path: Path) -> None:
     line = f"request {made.headers['x-request-id']}: length, "
     assert server.end() == 0
     for text in (server.text, path.read_text()):
-        assert re.search(rf"^{TIME} INFO ngramspec\.server\.bridge\.ended: {line}", text, re.M)
+        assert re.search(rf"^{TIME} INFO ngramspec\.server\.bridge\.answer: {line}", text, re.M)
 
 
 def test_a_file_that_cannot_be_begun_anew_ends_no_request(spawn: Spawn, tmp_path: Path) -> None:

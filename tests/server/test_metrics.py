@@ -26,7 +26,7 @@ from ngramspec.errors import FormatError
 from ngramspec.lab.recordings.record import Head
 from ngramspec.lab.recordings.writer import RecordFile
 from ngramspec.server import ServedModel, ServerSettings, create_app
-from ngramspec.server.metrics.collector import MAX_POSITIONS, EngineCollector
+from ngramspec.server.metrics.collectors import MAX_POSITIONS, EngineCollector
 from ngramspec.server.recorder import Recorder
 
 DOCS = ROOT / "docs" / "reference" / "metrics.md"

@@ -20,8 +20,8 @@ from helpers.serving import Serving, serving, wait_until
 from ngramspec.engine import Generation, Request
 from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.formats import recognise
-from ngramspec.lab.recordings.read import Recording
 from ngramspec.lab.recordings.record import Head
+from ngramspec.lab.recordings.traces import Recording
 from ngramspec.lab.recordings.writer import LEAST_BYTES, RecordFile
 from ngramspec.server.recorder import Recorder
 from ngramspec.text.tokenizers import fingerprint_of

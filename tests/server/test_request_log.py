@@ -44,7 +44,7 @@ class Lines:
         self._caplog = caplog
 
     def texts(self) -> list[str]:
-        name = "ngramspec.server.bridge.ended"
+        name = "ngramspec.server.bridge.answer"
         return [one.getMessage() for one in self._caplog.records if one.name == name]
 
     def read(self) -> dict[str, tuple[str, dict[str, float], str]]:

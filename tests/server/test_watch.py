@@ -14,7 +14,7 @@ from ngramspec.engine import Engine
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import ServedModel, ServerSettings, create_app
-from ngramspec.server.bridge.watch import EngineWatch
+from ngramspec.server.bridge.bridge import EngineWatch
 
 
 @dataclass

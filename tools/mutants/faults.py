@@ -401,7 +401,7 @@ FAULTS = (
           "layer.keys.shape[2] - self._queries", "layer.keys.shape[2] - self._queries + 1", GENERATE),
     Fault("a side branch of a row is moved in the buffers of another", PACKAGE + "hosts/transformers/passes.py",
           "np.searchsorted(self._held, rows)", "rows * 0", GENERATE),
-    Fault("nodes of a tree see a window of places, not of positions", PACKAGE + "hosts/transformers/masks.py",
+    Fault("nodes of a tree see a window of places, not of positions", PACKAGE + "hosts/transformers/passes.py",
           "    if window is not None:\n", "    if window is not None:\n        positions = columns\n", GENERATE),
     Fault("processors see one path for all tokens at a depth", PACKAGE + "hosts/transformers/scores.py",
           "if shown.get(row, [])[: len(path)] != path:", "if row not in shown:", GENERATE),

@@ -37,13 +37,12 @@ from ngramspec.cli.serve.config import take_config
 from ngramspec.cli.serve.embeddings import embedding_options
 from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.recording import recording_options
-from ngramspec.cli.serve.sessions import session_options
 from ngramspec.cli.target import hub_options, running
 from ngramspec.errors import InputError
 from ngramspec.extras import not_installed
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
-SERVER, ACCESS, OUTPUT = "Server", "Access", "Output"
+SERVER, ACCESS, OUTPUT, SESSIONS = "Server", "Access", "Output", "Long sessions"
 AUTO_SLOTS = 4
 SLOTS_ARE_AUTO = "ngramspec.slots_are_auto"
 SECONDS, SHARE = NumberRange(0), NumberRange(0, 1)
@@ -289,7 +288,21 @@ class Slots(click.ParamType):  # type: ignore[type-arg]
     option(DEFAULTS, "--prefill-assistant/--no-prefill-assistant", env="PREFILL_ASSISTANT",
            default=True, help="Continue an assistant's message that ends a chat."),
     option(DEFAULTS, "--spm-infill", is_flag=True, help="/infill: suffix before prefix."),
-    session_options(),
+    option(SESSIONS, "--context-shift/--no-context-shift", env="CONTEXT_SHIFT", default=False,
+           help="When a slot's context is full, discard the older half of it and go on, "
+           "instead of ending the answer."),
+    option(SESSIONS, "--slot-save-path", metavar="FOLDER",
+           type=click.Path(exists=True, file_okay=False, path_type=Path),
+           help="Folder for slots that clients save: POST /slots/0?action=save, restore or "
+           "erase.  [default: slots cannot be saved]"),
+    option(SESSIONS, "--keep", type=click.IntRange(-1), default=0,
+           help="Tokens at the start of the prompt that are never discarded; -1: all of it."),
+    option(SESSIONS, "--reasoning-budget", env="THINK_BUDGET", type=click.IntRange(-1),
+           default=-1,
+           help="Tokens of reasoning in a chat, after which its end is written for the model; "
+           "0: no reasoning; -1: any number."),
+    option(SESSIONS, "--reasoning-budget-message", env="THINK_BUDGET_MESSAGE", metavar="TEXT",
+           default="", help="Text to write before that end."),
     recording_options(),
     option(OUTPUT, "--log-level", metavar="LEVEL",
            type=click.Choice(["debug", "info", "warning", "error"]),

@@ -1,13 +1,18 @@
-"""What a server's model takes: a line at its start, and `memory` in /props."""
+"""What a server's model takes: lines at its start, and `memory` in /props."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+from ngramspec.cli.output import printable
 from ngramspec.llamacpp.placement import Placement, gpus
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import Memory
 from ngramspec.sizes import size_text
 
 SMALL = 1024  # tokens of a slot's part of a shared cache: prompt and answer of many a request
+_FIRST = re.compile(r"-00001-of-(\d{5})\.gguf$")  # of a split model
 
 
 def memory_of(target: LlamaTarget, placement: Placement) -> Memory:
@@ -59,3 +64,28 @@ def _device(target: LlamaTarget, placement: Placement) -> str:
     count = "all" if layers < 0 or layers > target.model.num_layers else layers
     names = " and ".join(f"{one.name} ({one.description})" for one in devices)
     return f"{count} of {target.model.num_layers + 1} layers on {names}"
+
+
+def loading_line(path: Path, name: str = "") -> str:
+    """Return what is being loaded, and how large its file is, or its files are.
+
+    Args:
+        path: A model's file; for a split model, its first.
+        name: Of the model, "" = that of the file.
+
+    Raises:
+        OSError: A file is not there.
+    """
+    size = sum(part.stat().st_size for part in _parts(path))
+    return f"loading {printable(name or path.name)} ({size_text(size)}) ..."
+
+
+def _parts(path: Path) -> list[Path]:
+    """Return the files of a model."""
+    match = _FIRST.search(path.name)
+    if match is None:
+        return [path]
+    stem, count = path.name[: match.start()], match[1]
+    return [
+        path.with_name(f"{stem}-{number:05}-of-{count}.gguf") for number in range(1, int(count) + 1)
+    ]

@@ -21,9 +21,8 @@ from ngramspec.cli.llama_cpp.words import names_in
 from ngramspec.cli.options import read_utf8
 from ngramspec.cli.serve.embeddings import open_embedder
 from ngramspec.cli.serve.keys import KeyWatch, check_files, keys_of, take_keys
-from ngramspec.cli.serve.loading import loading_line
 from ngramspec.cli.serve.log import Log, logging_to
-from ngramspec.cli.serve.memory import memory_line, memory_of, sharing_line
+from ngramspec.cli.serve.memory import loading_line, memory_line, memory_of, sharing_line
 from ngramspec.cli.serve.ollama import names_of
 from ngramspec.cli.serve.recording import open_recorder
 from ngramspec.cli.serve.sampling import default_sampling, default_stops

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ngramspec.drafting.config import check_int
+from ngramspec.drafting.config import MAX_CHOSEN, check_int
 from ngramspec.drafting.names import DEFAULT_SPEC
 from ngramspec.engine.branches import AUTO
 from ngramspec.errors import InputError
@@ -16,6 +18,9 @@ from ngramspec.hosts.transformers.speculator import NgramSpeculator, as_lender
 
 if TYPE_CHECKING:
     from ngramspec._native.drafter.drafter import Drafter
+
+log = logging.getLogger(__name__)
+WIDTH = 8  # most drafted tokens at one depth; more branches hardly ever pay
 
 
 def ngramspec_generate(
@@ -76,7 +81,6 @@ def ngramspec_generate(
     from ngramspec.hosts.transformers.checks import check_call, check_release
     from ngramspec.hosts.transformers.loop import Loop
     from ngramspec.hosts.transformers.scores import Scores
-    from ngramspec.hosts.transformers.trees import check_tree, tree_width
 
     if verification not in ("compare", "reject"):
         raise InputError(f'verification must be "compare" or "reject", got {verification!r}')
@@ -99,6 +103,61 @@ def ngramspec_generate(
         loop.sample(numbers, verification)
         width = tree_width(tree, lent, model, model_kwargs)
         return loop.run(lent, min(max_draft, lent.max_draft), width, streamer)
+
+
+def check_tree(tree: Any) -> None:
+    """Raise InputError unless `tree` is a number of tokens, "auto" or "off"."""
+    number = isinstance(tree, int) and not isinstance(tree, bool)
+    if not (1 <= tree <= MAX_CHOSEN if number else tree in ("auto", "off")):
+        raise InputError(
+            f'tree must be "auto", "off" or an integer in 1..{MAX_CHOSEN}, the most drafted '
+            f"tokens at one depth, got {tree!r}"
+        )
+
+
+def tree_width(tree: int | str, drafter: Drafter, model: Any, kwargs: dict[str, Any]) -> int:
+    """Return the most tokens of a draft at the same depth, 0 = drafts are chains.
+
+    Args:
+        tree: As ngramspec_generate takes it.
+        drafter: The drafter of the call.
+        model: The model.
+        kwargs: What generate() would hand to it.
+
+    Raises:
+        InputError: A number was asked for, and the model cannot verify trees.
+    """
+    from ngramspec.hosts.transformers.checks import why_no_masks
+
+    if tree == "off":
+        return 0
+    reason = why_no_masks(model, kwargs)
+    if isinstance(tree, int):
+        if reason:
+            raise InputError(f'tree={tree} needs masks of our own: {reason}; set tree="off"')
+        return tree
+    if drafter.policy is None:
+        return 0
+    reason = reason or _why_not_known(model)
+    if reason:
+        _say_once(f"drafts are chains, not trees: {reason}")
+        return 0
+    return WIDTH
+
+
+def _why_not_known(model: Any) -> str:
+    """Return why nobody knows whether a model takes a mask of 4 dimensions, "" if it does."""
+    kind = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
+    if kind.__module__.startswith("transformers."):
+        return ""
+    return (
+        f"{kind.__name__} is not of transformers, and may take no 4D masks; tree={WIDTH} tries it"
+    )
+
+
+@cache
+def _say_once(text: str) -> None:
+    log.info(text)
 
 
 def _seeds(seeds: Any, input_ids: Any) -> Any:

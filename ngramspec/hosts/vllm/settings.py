@@ -14,7 +14,6 @@ from ngramspec.drafting.names import DEFAULT_POLICY, DEFAULT_SPEC, nearest, pars
 from ngramspec.errors import InputError
 from ngramspec.hosts.no_logits import refuse_untaught
 from ngramspec.hosts.vllm.counters import log
-from ngramspec.hosts.vllm.suffix_settings import keep_apart, without_effect
 
 KEY = "ngramspec"  # in additional_config, and in the extra_args of a request
 PREFIX = "NGRAMSPEC_"  # of variables of the environment
@@ -23,6 +22,23 @@ MAX_NAMESPACES = 1024
 MOST_THREADS = 64
 _MIN_HISTORY, _MAX_HISTORY = 1024, 1 << 24
 _CHANGING = ("dynamic", "pool")  # files that other processes write to
+SUFFIX_PREFIX = "suffix_decoding_"
+_CACHED = "max_cached_requests"  # 0 = requests share nothing
+_DEPTH = "max_tree_depth"
+# vLLM's settings of its suffix method without SUFFIX_PREFIX, with vLLM's defaults.
+SUFFIX_DEFAULTS: dict[str, float] = {
+    _DEPTH: 24,
+    _CACHED: 10000,
+    "max_spec_factor": 1.0,
+    "min_token_prob": 0.1,
+}
+# What bounds drafts and memory here, in place of a setting.
+_INSTEAD = {
+    _DEPTH: "num_speculative_tokens is the longest draft",
+    _CACHED: "the option capacity of suffix bounds what is kept, in tokens",
+    "max_spec_factor": 'the option policy chooses lengths: "auto" or "fixed"',
+    "min_token_prob": "the option min_probability of suffix ends drafts",
+}
 # Options that may come from the environment, and how their text is read.
 _FROM_TEXT: dict[str, Any] = {
     "drafter": str,
@@ -121,7 +137,7 @@ def read_settings(
     if tokenizer and "tokenizer" not in values:
         values["tokenizer"] = tokenizer
     params = drafter_params(options, values)
-    keep_apart(vllm_config.speculative_config, params)
+    _keep_apart(vllm_config.speculative_config, params)
     changing = [role for own in params.values() for role in _CHANGING if role in own]
     if changing and not alone:
         raise InputError(
@@ -129,7 +145,7 @@ def read_settings(
             "they must draft the same; use static files there"
         )
     if drafts_here:
-        for line in without_effect(vllm_config.speculative_config):
+        for line in _without_effect(vllm_config.speculative_config):
             log.warning("ngramspec: %s", line)
     return ProposerSettings(
         options=options,
@@ -206,3 +222,48 @@ def _tokenizer_path(model_config: Any) -> str:
         return ""
     path = Path(folder) / "tokenizer.json"
     return str(path) if path.is_file() else ""
+
+
+def _keep_apart(speculative_config: Any, params: dict[str, dict[str, Any]]) -> None:
+    """Let drafters share no text between requests, if vLLM's setting says so.
+
+    Args:
+        speculative_config: vllm.config.SpeculativeConfig.
+        params: Parameters by drafter name; changed. A `share` of suffix that is set stays.
+
+    Raises:
+        InputError: A drafter cannot but share.
+    """
+    if _suffix_value(speculative_config, _CACHED) != 0:
+        return
+    for name, own in params.items():
+        if name == "suffix":
+            own.setdefault("share", False)
+        elif name == "ngram-mod":
+            raise _sharing_error(name, "it has one pool for all")
+        elif name == "ngram-cache" and own.get("dynamic") and own.get("dynamic_update", True):
+            raise _sharing_error(name, "unless dynamic_update is False")
+
+
+def _without_effect(speculative_config: Any) -> list[str]:
+    """Return a line for each setting that is not at its default and changes nothing here."""
+    lines = []
+    for name, default in SUFFIX_DEFAULTS.items():
+        value = _suffix_value(speculative_config, name)
+        counts = value == default or (name == _CACHED and value == 0)
+        # Where num_speculative_tokens is not set, vLLM takes it from the depth.
+        if counts or (name == _DEPTH and value == speculative_config.num_speculative_tokens):
+            continue
+        lines.append(f"{SUFFIX_PREFIX}{name}={value!r} has no effect: {_INSTEAD[name]}")
+    return lines
+
+
+def _suffix_value(speculative_config: Any, name: str) -> Any:
+    return getattr(speculative_config, SUFFIX_PREFIX + name, SUFFIX_DEFAULTS[name])
+
+
+def _sharing_error(name: str, why: str) -> InputError:
+    return InputError(
+        f"{SUFFIX_PREFIX}{_CACHED}=0 lets requests share nothing, but {name} drafts from the text "
+        f"of others ({why}): leave it out of drafter, or leave {SUFFIX_PREFIX}{_CACHED} out"
+    )

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 
 from ngramspec.errors import InputError
 from ngramspec.files.cache_file import Origin
+from ngramspec.files.container import Header
 from ngramspec.files.entries import EntrySource
+from ngramspec.files.pool_file import KIND as POOL_KIND
+from ngramspec.files.pool_file import cells_of, write_pool
+from ngramspec.files.prune import write_within
 from ngramspec.files.suffix_file import KIND as INDEX_KIND
 from ngramspec.files.suffix_file import MEMORY, MOST_TOKENS, write_suffix_index
 from ngramspec.lab.builder.checkpoint import TokenArray
-from ngramspec.lab.builder.errors import UnfitCorpusError
-from ngramspec.lab.builder.feed import Totals
+from ngramspec.lab.builder.feed import Totals, UnfitCorpusError
 from ngramspec.lab.builder.held_out import HeldOut, measure
-from ngramspec.lab.builder.options import BuildOptions
-from ngramspec.lab.builder.output import write_output
+from ngramspec.lab.builder.options import POOL, BuildOptions
 from ngramspec.lab.builder.progress import Progress
 from ngramspec.lab.builder.result import BuildResult, Seconds, provenance
 from ngramspec.lab.corpus import CorpusPlan, Problems
@@ -98,3 +100,15 @@ def finish(
         seconds.measuring = time.perf_counter() - start
     size, runs = os.stat(output).st_size, counted.num_runs
     return BuildResult(os.fspath(output), header, size, totals, problems, seconds, runs, held_out)
+
+
+def write_output(
+    output: str | os.PathLike[str],
+    sources: Mapping[int, EntrySource],
+    origin: Origin,
+    options: BuildOptions,
+) -> Header:
+    """Write the counted entries as the file that the options ask for."""
+    if options.kind == POOL_KIND:
+        return write_pool(output, cells_of(sources[POOL], options.pool), options.pool, origin)
+    return write_within(output, sources, origin, options.max_bytes)

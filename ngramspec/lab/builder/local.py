@@ -17,13 +17,11 @@ from ngramspec.errors import CapacityError
 from ngramspec.files.entries import ArraySource, EntrySource
 from ngramspec.files.suffix_file import KIND as INDEX_KIND
 from ngramspec.lab.builder.checkpoint import TokenArray, WorkFolder, identity_of
-from ngramspec.lab.builder.errors import UnfitCorpusError
-from ngramspec.lab.builder.feed import Feed
+from ngramspec.lab.builder.feed import Feed, UnfitCorpusError, plan_of
 from ngramspec.lab.builder.finish import Counted, check_indexed, finish
 from ngramspec.lab.builder.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.lab.builder.memory import read_bytes, tokens_within
 from ngramspec.lab.builder.options import BuildOptions, Resources
-from ngramspec.lab.builder.plan import plan_of
 from ngramspec.lab.builder.progress import NoProgress, Progress
 from ngramspec.lab.builder.result import BuildResult, Seconds
 from ngramspec.lab.builder.runs import LateSource, counted, fewer_runs, merged

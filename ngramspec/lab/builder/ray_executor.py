@@ -18,12 +18,10 @@ from ngramspec.errors import FormatError, InputError
 from ngramspec.files.entries import EntrySource
 from ngramspec.files.suffix_file import KIND as INDEX_KIND
 from ngramspec.lab.builder.checkpoint import TokenArray, WorkFolder, identity_of
-from ngramspec.lab.builder.errors import UnfitCorpusError
-from ngramspec.lab.builder.feed import Totals
+from ngramspec.lab.builder.feed import Totals, UnfitCorpusError, plan_of
 from ngramspec.lab.builder.finish import Counted, check_indexed, finish
 from ngramspec.lab.builder.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.lab.builder.options import LEAST_MEMORY, BuildOptions, Resources
-from ngramspec.lab.builder.plan import plan_of
 from ngramspec.lab.builder.progress import NoProgress, Progress
 from ngramspec.lab.builder.ray_cluster import Cluster, Ref, connected, errors_of_tasks, import_ray
 from ngramspec.lab.builder.ray_job import Job

@@ -20,9 +20,9 @@ from ngramspec.files.suffix_file import BORDER, write_suffix_index
 from ngramspec.files.suffix_file import KIND as INDEX_KIND
 from ngramspec.lab.builder.checkpoint import TokenArray
 from ngramspec.lab.builder.feed import Totals
+from ngramspec.lab.builder.finish import write_output
 from ngramspec.lab.builder.held_out import measure
 from ngramspec.lab.builder.options import BuildOptions
-from ngramspec.lab.builder.output import write_output
 from ngramspec.lab.builder.result import BuildResult, Seconds
 from ngramspec.lab.builder.runs import counted
 from ngramspec.lab.corpus import Problems, is_held_out

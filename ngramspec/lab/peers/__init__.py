@@ -28,7 +28,7 @@ class Peer:
 
     name: what tables call it.
     about: project and settings in words.
-    module: the file beside this one that opens it; "" = a program, see compiled.py.
+    module: the file beside this one that opens it; "" = a program, see runs.py.
     install: how to get it.
     settings: what its opener takes.
     """

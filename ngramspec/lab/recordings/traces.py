@@ -6,18 +6,21 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.errors import FormatError, InputError
 from ngramspec.lab.recordings import RecordedRequest
-from ngramspec.lab.recordings.formats import Source, recognise
-from ngramspec.lab.recordings.lines import PACKED, collect
-from ngramspec.lab.recordings.read import Recording
-from ngramspec.lab.recordings.token_lines import token_lines
+from ngramspec.lab.recordings.chats import items_of_lines, items_of_text, read_chats
+from ngramspec.lab.recordings.formats import CHATS, LLAMA_LOG, TOKENS, Source, recognise
+from ngramspec.lab.recordings.lines import PACKED, Bad, collect, read_all, read_lines, refuse
+from ngramspec.lab.recordings.llama_log import LlamaLog
+from ngramspec.lab.recordings.requests import RequestReader
+from ngramspec.lab.recordings.token_lines import read_token_lines, token_lines
+from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
 if TYPE_CHECKING:
     from ngramspec.lab.corpus.problems import Problems
@@ -242,3 +245,62 @@ def _by_key(name: str, requests: Sequence[RecordedRequest]) -> tuple[Trace, ...]
 
 def _first(problems: Problems | None) -> list[str]:
     return [] if problems is None or not problems.first else [str(problems.first[0])]
+
+
+@dataclass
+class Recording:
+    """The requests of a file, while they are read and after.
+
+    Args:
+        source: From `recognise`.
+        tokenizer: Returns the target's; called for text only. None = there is none.
+        fingerprint: The target's fingerprint, to check whose token ids they are; None = not known.
+        bad: Is told of wrong lines; None = the first one raises FormatError.
+
+    heads: Heads of a file that a server wrote.
+    """
+
+    source: Source
+    tokenizer: Callable[[], Tokenizer] | None = None
+    fingerprint: Fingerprint | None = None
+    bad: Bad | None = None
+    heads: list[dict[str, Any]] = field(default_factory=list)
+    _log: LlamaLog | None = None
+
+    def __iter__(self) -> Iterator[RecordedRequest]:
+        """Yield the requests in the order of the file.
+
+        Raises:
+            InputError: It holds text, and there is no tokenizer.
+            FormatError: The file is damaged, or a line is wrong and `bad` is None.
+            VocabMismatchError: It was recorded with another tokenizer.
+            BackendError: The tokenizer refuses a text.
+            OSError: It cannot be read.
+        """
+        path, format = self.source.path, self.source.format
+        bad = refuse(path) if self.bad is None else self.bad
+        lines = read_lines(path, bad)
+        if format == TOKENS:
+            yield from read_token_lines(lines, bad)
+        elif format == CHATS:
+            whole = self.source.whole
+            items = items_of_text(read_all(path), bad) if whole else items_of_lines(lines, bad)
+            yield from read_chats(items, self._needed(), bad)
+        elif format == LLAMA_LOG:
+            self._log = LlamaLog(self._needed())
+            yield from self._log.read(lines, bad)
+        else:
+            reader = RequestReader(str(path), self._needed, self.fingerprint)
+            self.heads = reader.heads
+            yield from reader.read(lines, bad)
+
+    def notes(self) -> list[str]:
+        """Return what the file lacks, once it is read."""
+        return [] if self._log is None else list(self._log.notes())
+
+    def _needed(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InputError(
+                f"{self.source.path} holds text: give the target's tokenizer with --tokenizer"
+            )
+        return self.tokenizer()

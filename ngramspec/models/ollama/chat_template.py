@@ -16,8 +16,7 @@ from typing import TypeAlias
 
 from ngramspec.errors import InputError
 from ngramspec.models.ollama.chat_values import merged, message_values, text_message, tool_values
-from ngramspec.models.ollama.template_functions import FUNCTIONS, dates
-from ngramspec.text.gotemplate import Budget, Limits, Record, Template
+from ngramspec.text.gotemplate import Budget, Limits, Record, Template, TemplateFunction, json_text
 from ngramspec.text.gotemplate.nodes import Action, Branch, Command, Field, Node, Operand, Pipe
 
 Think: TypeAlias = bool | OneOf["low", "medium", "high"] | None
@@ -25,6 +24,8 @@ Think: TypeAlias = bool | OneOf["low", "medium", "high"] | None
 _RESPONSE = Action(Pipe((), False, (Command((Field(("Response",)),), 0),)))
 _LEVELS = ("low", "medium", "high")
 _CAPABILITIES = {"tools": "tools", "suffix": "insert", "think": "thinking", "messages": "messages"}
+_TYPESCRIPT = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean"}
+_TYPESCRIPT |= {"array": "any[]", "object": "Record<string, any>", "null": "null"}
 
 
 @dataclass(frozen=True)
@@ -260,3 +261,44 @@ class _Cut:
             case Pipe():
                 return self.pipe(operand)
         return operand
+
+
+def dates(today: datetime.date | None = None) -> dict[str, TemplateFunction]:
+    """Return the functions that depend on the day. today: Default: that of the local clock."""
+
+    def date(days: int) -> str:
+        return ((today or datetime.date.today()) - datetime.timedelta(days)).isoformat()
+
+    return {
+        "currentDate": TemplateFunction(lambda values, budget: date(0), 0),
+        "yesterdayDate": TemplateFunction(lambda values, budget: date(1), 0),
+    }
+
+
+def typescript_type(value: object) -> str:
+    """Return the TypeScript type of a property of a tool; "any" for everything else."""
+    if not isinstance(value, Record):
+        return "any"
+    choices = value.fields.get("AnyOf")
+    if isinstance(choices, list) and choices:
+        return " | ".join(map(typescript_type, choices))
+    types = value.fields.get("Type")
+    several = types if isinstance(types, list) else [types]
+    return " | ".join(_TYPESCRIPT.get(str(one), "any") for one in several) or "any"
+
+
+def _json(values: Sequence[object], budget: Budget) -> str:
+    return budget.text(json_text(values[0]))
+
+
+def _typescript(values: Sequence[object], budget: Budget) -> str:
+    return typescript_type(values[0])
+
+
+# What Ollama adds to the functions of Go's templates.
+FUNCTIONS: Mapping[str, TemplateFunction] = {
+    **dates(),
+    "json": TemplateFunction(_json, 1, 1),
+    "toJson": TemplateFunction(_json, 1, 1),
+    "toTypeScriptType": TemplateFunction(_typescript, 1, 1),
+}

@@ -12,9 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ngramspec.server.errors import not_supported
-from ngramspec.server.metrics.collector import EngineCollector
-from ngramspec.server.metrics.recorded import RecorderCollector
-from ngramspec.server.metrics.traffic import TrafficCollector
+from ngramspec.server.metrics.collectors import EngineCollector, RecorderCollector, TrafficCollector
 from ngramspec.server.service import Service, routes
 
 OPENMETRICS = "application/openmetrics-text"

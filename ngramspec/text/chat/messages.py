@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ngramspec.text.chat.calls.hermes import instructions, written_calls
 from ngramspec.text.chat.custom_tools import INPUT
 from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.chat.tools import Tool, Tools
@@ -14,6 +13,15 @@ from ngramspec.text.chat.tools import Tool, Tools
 SYSTEM = ("system", "developer")
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 Message = dict[str, Any]
+# Of models whose template knows no tools: in the format of Hermes, as Qwen and others write.
+INSTRUCTIONS = """\
+You can call these functions, each described by a JSON object:
+{tools}
+
+To call one, write nothing but a JSON object with its name and arguments between tags:
+<tool_call>
+{{"name": "the function", "arguments": {{"parameter": "value"}}}}
+</tool_call>"""
 
 
 def messages_of(
@@ -98,7 +106,7 @@ def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
     for message in messages:
         content = text_of(message["content"], "content")
         if message.get("tool_calls"):
-            calls = written_calls(with_objects(message)["tool_calls"])
+            calls = _written_calls(with_objects(message)["tool_calls"])
             chat.append({"role": "assistant", "content": "\n".join(filter(None, (content, calls)))})
         elif message["role"] == "tool":
             text = f"<tool_response>\n{content}\n</tool_response>"
@@ -114,7 +122,7 @@ def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
         if not chat or chat[0]["role"] not in SYSTEM:
             chat.insert(0, {"role": "system", "content": ""})
         own = text_of(chat[0]["content"], "content")
-        text = "\n\n".join(filter(None, (own, instructions(tools))))
+        text = "\n\n".join(filter(None, (own, _instructions(tools))))
         chat[0] = {**chat[0], "content": text}
     return chat
 
@@ -183,3 +191,21 @@ def _call(item: Any, field: str) -> dict[str, Any]:
     named = {"name": function["name"], "arguments": arguments or "{}"}
     call: dict[str, Any] = {"type": "function", "function": named}
     return {**call, "id": item["id"]} if isinstance(item.get("id"), str) else call
+
+
+def _instructions(tools: Tools) -> str:
+    """Return the system text about tools for models whose template does not mention them."""
+    definitions = (tool.definition for tool in tools.tools)
+    described = (json.dumps(one.get("function", one)) for one in definitions)
+    return INSTRUCTIONS.format(tools="\n".join(described))
+
+
+def _written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return earlier calls as text, for models whose template does not know them."""
+    texts = []
+    for call in calls:
+        function = call.get("function", {})
+        arguments = function.get("arguments", {})
+        body = json.dumps({"name": function.get("name"), "arguments": arguments})
+        texts.append(f"<tool_call>\n{body}\n</tool_call>")
+    return "\n".join(texts)

@@ -1,4 +1,4 @@
-"""The values of a template and what Go does with them: truth, fields, ranges, text.
+"""The values of a template and what Go does with them: truth, fields, ranges, text, JSON.
 
 Values are None (nil), bool, int, float, str, lists, mappings with keys of str, records and
 dataclasses. Anything else in the data is refused when a template uses it.
@@ -10,12 +10,15 @@ stops at an unknown field of a struct and writes "<no value>" for one of a map.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ngramspec.text.gotemplate.json import JsonProblem, to_json
+_ODD = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
+_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f"}
+_SHORT |= {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class TemplateProblem(Exception):
@@ -188,3 +191,59 @@ def float_text(value: float) -> str:
         return f"{Decimal(repr(value)).normalize():f}"
     mantissa = text[0] + ("." + text[1:] if len(text) > 1 else "")
     return f"{'-' * sign}{mantissa}e{point:+03d}"
+
+
+class JsonProblem(ValueError):
+    """A value that JSON cannot represent."""
+
+
+def to_json(value: object) -> str:
+    """Return a value as Go's encoding/json writes it: no spaces, and <, > and & escaped.
+
+    Args:
+        value: None, bool, int, float, str, and lists and mappings of them, in their order.
+
+    Raises:
+        JsonProblem: Something else, NaN or infinity.
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return _float(value)
+        case str():
+            return _string(value)
+        case list() | tuple():
+            return "[" + ",".join(map(to_json, value)) + "]"
+        case Mapping():
+            pairs = (f"{_string(str(key))}:{to_json(item)}" for key, item in value.items())
+            return "{" + ",".join(pairs) + "}"
+    raise JsonProblem(f"expected a value of JSON, found a {type(value).__name__}")
+
+
+def _string(text: str) -> str:
+    return '"' + _ODD.sub(_escaped, text) + '"'
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    if "\ud800" <= char <= "\udfff":  # half of a pair: no character
+        return "\\ufffd"
+    return _SHORT.get(char) or f"\\u{ord(char):04x}"
+
+
+def _float(value: float) -> str:
+    """Write a number like JavaScript: no exponent from 1e-6 up to 1e21."""
+    if not math.isfinite(value):
+        raise JsonProblem(f"expected a finite number, found {value}")
+    if value == 0 or 1e-6 <= abs(value) < 1e21:
+        text = repr(value)
+        if "e" in text:
+            text = f"{Decimal(text):f}"
+        return text.removesuffix(".0")
+    mantissa, _, exponent = repr(value).partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent):+d}"

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.json_pattern import pattern_tree
-from ngramspec.text.structured.lark_common import COMMON
 from ngramspec.text.structured.regular import (
     WRITABLE,
     Chars,
@@ -45,6 +44,36 @@ _TOKENS = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "b": "\b"}
+_INT, _EXP = "[0-9]+", "[eE][+-]?[0-9]+"
+_DECIMAL = r"([0-9]+\.[0-9]*|\.[0-9]+)"
+_FLOAT = f"([0-9]+{_EXP}|{_DECIMAL}({_EXP})?)"
+# The terminals of Lark's library `common`, as regular expressions of our own.
+COMMON = {
+    "DIGIT": "[0-9]",
+    "HEXDIGIT": "[0-9a-fA-F]",
+    "INT": _INT,
+    "SIGNED_INT": f"[+-]?{_INT}",
+    "DECIMAL": _DECIMAL,
+    "FLOAT": _FLOAT,
+    "SIGNED_FLOAT": f"[+-]?{_FLOAT}",
+    "NUMBER": f"({_FLOAT}|{_INT})",
+    "SIGNED_NUMBER": f"[+-]?({_FLOAT}|{_INT})",
+    "ESCAPED_STRING": r'"([^"\\\n]|\\.)*"',
+    "LCASE_LETTER": "[a-z]",
+    "UCASE_LETTER": "[A-Z]",
+    "LETTER": "[a-zA-Z]",
+    "WORD": "[a-zA-Z]+",
+    "CNAME": "[a-zA-Z_][a-zA-Z0-9_]*",
+    "WS_INLINE": r"[ \t]+",
+    "WS": r"[ \t\r\n]+",
+    "CR": r"\r",
+    "LF": r"\n",
+    "NEWLINE": r"(\r?\n)+",
+    "SH_COMMENT": r"#[^\n]*",
+    "CPP_COMMENT": r"//[^\n]*",
+    "C_COMMENT": r"/\*([^*]|\*+[^*/])*\*+/",
+    "SQL_COMMENT": r"--[^\n]*",
+}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Tokenizers of target models and the fingerprints that tell vocabularies apart."""
 
 from ngramspec.text.tokenizers.fingerprint import Fingerprint, fingerprint_of, fingerprint_of_llama
-from ngramspec.text.tokenizers.load import load_tokenizer
-from ngramspec.text.tokenizers.tokenizer import Tokenizer
+from ngramspec.text.tokenizers.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
     "Fingerprint",

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from fuzz import text_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import FormatError, InputError
-from ngramspec.models.ollama.chat_template import ChatTemplate
-from ngramspec.models.ollama.template_functions import FUNCTIONS, dates
+from ngramspec.models.ollama.chat_template import FUNCTIONS, ChatTemplate, dates
 from ngramspec.text.gotemplate import Budget, JsonList, JsonMap, Limits, Template
 from ngramspec.text.gotemplate.functions import FUNCTIONS as BUILTINS
 

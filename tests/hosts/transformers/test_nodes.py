@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
-from ngramspec.hosts.transformers.masks import seen_keys
 from ngramspec.hosts.transformers.nodes import Nodes, misplaced
+from ngramspec.hosts.transformers.passes import seen_keys
 
 torch = pytest.importorskip("torch", reason="makes masks of torch, which is not installed")
 

@@ -14,8 +14,9 @@ from helpers.tree_drafter import TreeDrafter, Trees
 from ngramspec import AutoPolicy, create_drafter
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
-from ngramspec.hosts.transformers import NgramSpeculator, checks, ngramspec_generate, trees
+from ngramspec.hosts.transformers import NgramSpeculator, checks, ngramspec_generate
 from ngramspec.hosts.transformers.drafts import Drafts
+from ngramspec.hosts.transformers.generate import _say_once
 from ngramspec.hosts.transformers.loop import Loop
 from ngramspec.hosts.transformers.passes import CutPass, RowsPass
 
@@ -378,7 +379,7 @@ def test_off_and_auto_without_costs_are_chains(
 
 @pytest.mark.usefixtures("known_costs")
 def test_models_without_masks_of_ours_get_chains_and_say_why(caplog: Any) -> None:
-    trees._say_once.cache_clear()
+    _say_once.cache_clear()
     model, inputs = tiny("Bloom", "eager", n_head=4, n_layer=2), prompts(1)
     wanted = model.generate(**inputs, max_new_tokens=30, do_sample=False)
     with caplog.at_level(logging.INFO, "ngramspec"):
@@ -413,7 +414,7 @@ def test_models_of_ones_own_get_trees_if_asked_for(caplog: Any, watched: dict[st
         def forward(self, input_ids: Any, position_ids: Any = None, **kwargs: Any) -> Any:
             return self.inner(input_ids=input_ids, position_ids=position_ids, **kwargs)
 
-    trees._say_once.cache_clear()
+    _say_once.cache_clear()
     inner, inputs = tiny("Llama"), prompts(1)
     model = Own(inner)
     wanted = inner.generate(**inputs, max_new_tokens=60, do_sample=False)

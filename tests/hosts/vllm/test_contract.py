@@ -17,7 +17,7 @@ import pytest
 from helpers.paths import ROOT
 from helpers.vllm_engine import SOURCES, sources
 from ngramspec.hosts.vllm import plugin
-from ngramspec.hosts.vllm.suffix_settings import DEFAULTS, PREFIX
+from ngramspec.hosts.vllm.settings import SUFFIX_DEFAULTS, SUFFIX_PREFIX
 
 FOLDER = sources()
 pytestmark = pytest.mark.skipif(
@@ -165,7 +165,11 @@ def test_a_batch_has_the_fields_that_are_read() -> None:
         (
             "config/speculative.py",
             "SpeculativeConfig",
-            ["num_speculative_tokens", "model", *(PREFIX + name for name in DEFAULTS)],
+            [
+                "num_speculative_tokens",
+                "model",
+                *(SUFFIX_PREFIX + name for name in SUFFIX_DEFAULTS),
+            ],
         ),
         ("config/scheduler.py", "SchedulerConfig", ["max_num_seqs"]),
         ("config/model.py", "ModelConfig", ["max_model_len", "tokenizer", "get_vocab_size"]),
@@ -194,11 +198,11 @@ def test_the_configuration_has_what_is_read(path: str, owner: str, names: list[s
 def test_settings_of_the_suffix_method_have_their_defaults() -> None:
     body = find("config/speculative.py", "SpeculativeConfig").body
     found = {
-        ast.unparse(one.target).removeprefix(PREFIX): ast.literal_eval(one.value)
+        ast.unparse(one.target).removeprefix(SUFFIX_PREFIX): ast.literal_eval(one.value)
         for one in body
-        if isinstance(one, ast.AnnAssign) and one.value and PREFIX in ast.unparse(one.target)
+        if isinstance(one, ast.AnnAssign) and one.value and SUFFIX_PREFIX in ast.unparse(one.target)
     }
-    assert found == DEFAULTS, f"vLLM's settings of its suffix method are {found}"
+    assert found == SUFFIX_DEFAULTS, f"vLLM's settings of its suffix method are {found}"
 
 
 def test_the_drafts_of_the_first_rank_of_the_last_stage_are_used() -> None:

@@ -21,7 +21,7 @@ from reading import Write, messages, read
 from helpers.machines import SETTINGS
 from ngramspec.errors import BackendError
 from ngramspec.lab.corpus import Problems, ReadOptions, Unit, find_units, read_documents
-from ngramspec.lab.corpus.text import DAMAGED
+from ngramspec.lab.corpus.documents import DAMAGED
 
 zstandard = pytest.importorskip("zstandard")
 

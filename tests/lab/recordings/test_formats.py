@@ -20,8 +20,8 @@ from ngramspec.errors import FormatError, InputError, VocabMismatchError
 from ngramspec.lab.corpus.problems import Problems
 from ngramspec.lab.recordings.formats import FORMATS, recognise
 from ngramspec.lab.recordings.lines import collect
-from ngramspec.lab.recordings.read import Recording
 from ngramspec.lab.recordings.record import Head
+from ngramspec.lab.recordings.traces import Recording
 
 Put = Callable[[Path], Path]
 START, END = "<|im_start|>", "<|im_end|>"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ngramspec.errors import InputError
+from ngramspec.models.ollama.chat_template import FUNCTIONS
 from ngramspec.models.ollama.chat_values import message_values, tool_values
-from ngramspec.models.ollama.template_functions import FUNCTIONS
 from ngramspec.text.gotemplate import Template
 
 

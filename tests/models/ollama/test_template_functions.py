@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from ngramspec.models.ollama.template_functions import FUNCTIONS, dates
+from ngramspec.models.ollama.chat_template import FUNCTIONS, dates
 from ngramspec.text.gotemplate import JsonMap, Record, Template
 
 DATA = {"text": "a<b", "count": 3, "list": ["a", "b"], "object": JsonMap({"b": 1, "a": None})}

@@ -16,7 +16,7 @@ from ngramspec.text.gotemplate import (
     TemplateFunction,
     json_text,
 )
-from ngramspec.text.gotemplate.json import JsonProblem, to_json
+from ngramspec.text.gotemplate.values import JsonProblem, to_json
 
 # As a caller adds its own ones.
 JSON = {"json": TemplateFunction(lambda values, budget: budget.text(json_text(values[0])), 1, 1)}

@@ -12,8 +12,7 @@ from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.text.grammar import read_grammar
 from ngramspec.text.structured import GrammarError
 from ngramspec.text.structured.gbnf import Rules
-from ngramspec.text.structured.lark import MAX_LARK
-from ngramspec.text.structured.lark_common import COMMON
+from ngramspec.text.structured.lark import COMMON, MAX_LARK
 from ngramspec.text.structured.lark_gbnf import lark_grammar
 from ngramspec.text.structured.regular import AS_IS, IN_JSON, Spelling
 

@@ -1,4 +1,4 @@
-"""EngineCollector: the engine's counters as metrics, under the names that other servers use."""
+"""Metrics: the engine's counters under the names of other servers, the recorder's, HTTP's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector
 
 from ngramspec.engine import EngineStats
 from ngramspec.server.metrics.families import MetricFamilies, Monotonic, Rate, Row
+from ngramspec.server.recorder import Recorder
+from ngramspec.server.traffic import Traffic
 
 if TYPE_CHECKING:
     from ngramspec.engine import Engine
@@ -312,3 +314,53 @@ def _of_dynamic_file(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
         yield make.counter("dynamic_save_failures_total", text, file.num_save_failures)
         failing = bool(file.save_error)
         yield make.gauge("dynamic_save_failing", "1 while the latest save has failed.", failing)
+
+
+class RecorderCollector(Collector):
+    """Reads a recorder's counters on request; collect from any thread."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._own = MetricFamilies("ngramspec")
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering reads nothing."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all families, read now."""
+        stats, make = self._recorder.stats(), self._own
+        yield make.counter("recorded_requests_total", "Requests recorded.", stats.written)
+        yield make.counter("recorded_bytes_total", "Bytes of records written.", stats.num_bytes)
+        text = "Requests not recorded: too many waited, too long for the file, not writable."
+        rows = [((reason,), count) for reason, count in stats.dropped.items()]
+        yield make.counters("record_dropped_requests_total", text, ("reason",), rows)
+        yield make.gauge("record_waiting_requests", "Requests to be written.", stats.waiting)
+        text = "1 while the latest request could not be written."
+        yield make.gauge("record_failing", text, stats.failing)
+
+
+class TrafficCollector(Collector):
+    """Reads the counts of the HTTP side on request; collect from any thread."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._own = MetricFamilies("ngramspec")
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering reads nothing."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all families, read now."""
+        traffic, make = self._traffic, self._own
+        text = "Requests that got an error, by HTTP status and the error's code."
+        errors = traffic.errors.copy().items()  # the event loop may add one meanwhile
+        yield make.counters("http_errors_total", text, ("status", "code"), errors)
+        text = "Cancelled requests by what ended them."
+        cancelled = [((cause,), count) for cause, count in traffic.cancelled.items()]
+        yield make.counters("cancelled_requests_total", text, ("reason",), cancelled)
+        yield make.gauge("connections", "Open connections.", traffic.num_connections)
+        text = "Connections that the server closed by itself."
+        dropped = [((why,), count) for why, count in traffic.dropped.items()]
+        yield make.counters("dropped_connections_total", text, ("reason",), dropped)
