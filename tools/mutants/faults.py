@@ -420,7 +420,7 @@ FAULTS = (
     Fault("vLLM's namespaces are followed for ever", PACKAGE + "hosts/vllm/namespaces.py",
           "        self._drop_idle()\n", "", ("tests/hosts/vllm/test_namespaces.py",)),
     Fault("vLLM's requests share where its setting forbids it", PACKAGE + "hosts/vllm/settings.py",
-          "    keep_apart(vllm_config.speculative_config, params)\n", "", ("tests/hosts/vllm/test_suffix_settings.py",)),
+          "    _keep_apart(vllm_config.speculative_config, params)\n", "", ("tests/hosts/vllm/test_suffix_settings.py",)),
     Fault("padding of drafts costs nothing", NATIVE + "drafter/proposals.pyx",
           "        judge.even(p.offers, n, ask.batch_tokens, p.padded)\n", "", ("tests/native/drafter/test_offers.py",)),
     # -- chats ---------------------------------------------------------------------------------
