@@ -14,7 +14,7 @@ from ngramspec.files.statistics import LOOKUP_KIND, Statistics
 MOST_NGRAMS = 1 << 30
 
 
-def to_lookup_cache(found: Statistics, output: str | os.PathLike[str]) -> int:
+def to_lookup_cache(statistics: Statistics, output: str | os.PathLike[str]) -> int:
     """Write the counts of a statistics file as a lookup cache of llama.cpp.
 
     Returns:
@@ -26,23 +26,23 @@ def to_lookup_cache(found: Statistics, output: str | os.PathLike[str]) -> int:
 
     Cost: memory for all n-grams.
     """
-    found.need_ngrams("convert")
-    if found.kind == LOOKUP_KIND:
-        raise InputError(f"{found.path} is already a lookup cache of llama.cpp")
+    statistics.need_ngrams("convert")
+    if statistics.kind == LOOKUP_KIND:
+        raise InputError(f"{statistics.path} is already a lookup cache of llama.cpp")
     cache = NgramCache(1, 4, MOST_NGRAMS)
-    for size, source in found.sources().items():
+    for size, source in statistics.sources().items():
         while len(entries := source.read()):
             cache.add_entries(entries, size)
     return write_lookup_cache(cache, output)
 
 
 def from_lookup_cache(
-    found: Statistics, output: str | os.PathLike[str], origin: Origin | None = None
+    statistics: Statistics, output: str | os.PathLike[str], origin: Origin | None = None
 ) -> Header:
     """Write a lookup cache of llama.cpp as a statistics file.
 
     Args:
-        found: The lookup cache.
+        statistics: The lookup cache.
         output: The file to write.
         origin: Tokenizer and provenance to record; a lookup cache has neither.
 
@@ -54,7 +54,7 @@ def from_lookup_cache(
             origin.vocab_size.
         OSError: The file cannot be written; an existing one is kept.
     """
-    found.need_ngrams("convert")
-    if found.kind != LOOKUP_KIND:
-        raise InputError(f"{found.path} is already a file of ngramspec")
-    return write_cache(output, found.sources(), origin or Origin())
+    statistics.need_ngrams("convert")
+    if statistics.kind != LOOKUP_KIND:
+        raise InputError(f"{statistics.path} is already a file of ngramspec")
+    return write_cache(output, statistics.sources(), origin or Origin())

@@ -32,11 +32,11 @@ from ngramspec.files.successor_file import facts_of
 Counts = NDArray[np.int64]
 
 
-def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
+def describe(statistics: Statistics, top: int = 10) -> dict[str, Any]:
     """Return what `ngramspec cache inspect --json` prints, without tokenizer and texts.
 
     Args:
-        found: The file.
+        statistics: The file.
         top: How many of each size's most frequent n-grams to list; 0 = none, without a scan.
 
     Returns:
@@ -45,28 +45,28 @@ def describe(found: Statistics, top: int = 10) -> dict[str, Any]:
 
     Cost: O(n-grams) with top, O(cells) for a pool.
     """
-    facts: dict[str, Any] = {"path": str(found.path), "kind": found.kind}
-    if found.container is not None:
-        header = found.container.header
+    facts: dict[str, Any] = {"path": str(statistics.path), "kind": statistics.kind}
+    if statistics.container is not None:
+        header = statistics.container.header
         facts |= {"version": header.version, "producer": header.producer}
-    modified = date_of(found.path.stat().st_mtime_ns // NANO)
-    facts |= {"file_bytes": found.file_bytes, "modified": modified}
-    facts["fingerprint"] = found.fingerprint.hex() if found.fingerprint else None
-    facts["vocab_size"] = found.vocab_size or None
-    if found.kind == POOL_KIND:
-        facts["pool"] = _pool(found)
-    elif found.kind == INDEX_KIND:
-        facts["index"] = _index(found)
-    elif found.kind == SUCCESSORS_KIND:
-        facts["successors"] = facts_of(found.opened(SUCCESSORS_KIND))
+    modified = date_of(statistics.path.stat().st_mtime_ns // NANO)
+    facts |= {"file_bytes": statistics.file_bytes, "modified": modified}
+    facts["fingerprint"] = statistics.fingerprint.hex() if statistics.fingerprint else None
+    facts["vocab_size"] = statistics.vocab_size or None
+    if statistics.kind == POOL_KIND:
+        facts["pool"] = _pool(statistics)
+    elif statistics.kind == INDEX_KIND:
+        facts["index"] = _index(statistics)
+    elif statistics.kind == SUCCESSORS_KIND:
+        facts["successors"] = facts_of(statistics.opened(SUCCESSORS_KIND))
     else:
-        num = sum(found.cache.num_ngrams(size) for size in found.sizes)
-        facts["ngram_min"] = min(found.sizes, default=0)
-        facts["ngram_max"] = max(found.sizes, default=0)
+        num = sum(statistics.cache.num_ngrams(size) for size in statistics.sizes)
+        facts["ngram_min"] = min(statistics.sizes, default=0)
+        facts["ngram_max"] = max(statistics.sizes, default=0)
         facts["num_ngrams"] = num
-        facts["bytes_per_ngram"] = found.file_bytes / num if num else None
-        facts["sizes"] = [_size(found, size, top) for size in found.sizes]
-    facts["about"] = found.about
+        facts["bytes_per_ngram"] = statistics.file_bytes / num if num else None
+        facts["sizes"] = [_size(statistics, size, top) for size in statistics.sizes]
+    facts["about"] = statistics.about
     return facts
 
 

@@ -24,7 +24,7 @@ Cells = NDArray[np.uint32]
 
 
 def merge_statistics(
-    found: Sequence[Statistics],
+    files: Sequence[Statistics],
     output: str | os.PathLike[str],
     *,
     min_count: int = 1,
@@ -37,7 +37,7 @@ def merge_statistics(
     The order of the files does not matter, and merging in steps gives the same bytes as one merge.
 
     Args:
-        found: Two files or more, all pools or none, opened with verify=True.
+        files: Two files or more, all pools or none, opened with verify=True.
         output: The file to write; it may be one of them.
         min_count: Leave out followers with smaller total counts; not for pools.
         max_bytes: Keep the most useful n-grams within this size, None = all; not for pools.
@@ -54,22 +54,22 @@ def merge_statistics(
         FormatError: A file is damaged.
         OSError: The file cannot be written; an existing one is kept.
     """
-    for one in found:
+    for one in files:
         one.need_statistics("merge")
-        if (one.kind == POOL_KIND) is not (found[0].kind == POOL_KIND):
+        if (one.kind == POOL_KIND) is not (files[0].kind == POOL_KIND):
             raise InputError(
-                f"{found[0].path} is a {found[0].kind}, {one.path} is a {one.kind}: pools can only "
+                f"{files[0].path} is a {files[0].kind}, {one.path} is a {one.kind}: pools can only "
                 "be merged with pools"
             )
-    origin = _merged_origin(found, any_tokenizer)
-    about = _merged_about(found, min_count, max_bytes)
+    origin = _merged_origin(files, any_tokenizer)
+    about = _merged_about(files, min_count, max_bytes)
     origin = Origin(origin.fingerprint, origin.vocab_size, about)
-    if found[0].kind == POOL_KIND:
+    if files[0].kind == POOL_KIND:
         if min_count > 1 or max_bytes is not None:
             raise InputError("min_count and max_bytes are not for hash pools")
-        return _merge_pools(found, output, origin)
+        return _merge_pools(files, output, origin)
     by_size: dict[int, list[EntrySource]] = {}
-    for one in found:
+    for one in files:
         for size, source in one.sources().items():
             by_size.setdefault(size, []).append(WatchedSource(source, on_read))
     merged = {size: EntryMerger(sources, min_count) for size, sources in by_size.items()}

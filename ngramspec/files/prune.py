@@ -60,7 +60,7 @@ def useful_sources(
 
 
 def prune_statistics(
-    found: Statistics,
+    statistics: Statistics,
     output: str | os.PathLike[str],
     *,
     max_bytes: int | None = None,
@@ -72,7 +72,7 @@ def prune_statistics(
     """Write the most useful part of a file of n-grams.
 
     Args:
-        found: The file, opened with verify=True.
+        statistics: The file, opened with verify=True.
         output: The file to write; it may be the same one.
         max_bytes: Largest size of the output, None = any. Keeps the n-grams with the best expected
             acceptance per byte.
@@ -88,22 +88,24 @@ def prune_statistics(
         FormatError: It is damaged.
         OSError: The file cannot be written; an existing one is kept.
     """
-    found.need_ngrams("prune")
+    statistics.need_ngrams("prune")
     low, high = ngram_min or SIZES[0], ngram_max or SIZES[-1]
     sources = {
         size: EntryMerger([WatchedSource(source, on_read)], min_count)
-        for size, source in found.sources().items()
+        for size, source in statistics.sources().items()
         if low <= size <= high
     }
     if not sources:
-        held = " ".join(map(str, found.sizes))
-        raise InputError(f"{found.path} has no n-grams of {low} to {high} tokens, only of {held}")
-    about = found.about
+        held = " ".join(map(str, statistics.sizes))
+        raise InputError(
+            f"{statistics.path} has no n-grams of {low} to {high} tokens, only of {held}"
+        )
+    about = statistics.about
     if about:
         step = {"max_bytes": max_bytes, "min_count": min_count}
         step |= {"ngram_min": ngram_min, "ngram_max": ngram_max}
         about["pruned"] = [*about.get("pruned", ()), step]
-    origin = Origin(found.fingerprint, found.vocab_size, about or None)
+    origin = Origin(statistics.fingerprint, statistics.vocab_size, about or None)
     return write_within(output, sources, origin, max_bytes)
 
 
