@@ -23,7 +23,7 @@ HEAD = """\
 Text and `--json` go to stdout, progress and figures to stderr.
 Exit code 0: done. 1: it failed (a model that cannot be loaded, a prompt longer than the context,
 texts that differ, a damaged file). 2: the command line is wrong (unknown drafter, missing file).
-`cache diff`: 1 if the statistics differ, 2 if they cannot be compared. 130: ended by Ctrl-C.
+130: ended by Ctrl-C.
 Errors are one line; `ngramspec --debug COMMAND` shows the traceback.
 
 ## Shell completion

@@ -17,7 +17,6 @@ from ngramspec.cli.command import HELP_NAMES, CommandGroup
 from ngramspec.cli.demo import demo
 from ngramspec.cli.generate import generate
 from ngramspec.cli.serve import serve
-from ngramspec.cli.tune import tune
 
 __all__ = ["main"]
 
@@ -31,7 +30,7 @@ Examples:
   ngramspec serve --model model.gguf --port 8080
   ngramspec build-cache src docs -o code.ngc --model model.gguf --held-out 5%
   ngramspec cache inspect code.ngc
-  ngramspec tune logs/ --model model.gguf
+  ngramspec bench replay requests.jsonl --model model.gguf
 """
 
 
@@ -54,5 +53,5 @@ def main(debug: bool) -> None:
             stream.reconfigure(errors="replace")
 
 
-for one in (demo, generate, build_cache, cache, serve, bench, tune, check):
+for one in (demo, generate, build_cache, cache, serve, bench, check):
     main.add_command(one)

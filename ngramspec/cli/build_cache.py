@@ -172,21 +172,22 @@ def build_cache(**values: Any) -> None:
     'src/**/*.c', 'tests/' with all below. The last match decides; '!keep.py' undoes a match.
 
     Of files of recorded requests (`serve --record`), of llama-server's logs and of JSON arrays of
-    chats, the answers are counted; `ngramspec tune --write-cache` tells whether such a file pays.
+    chats, the answers are counted; --held-out tells what such a file is worth.
 
     Duplicate documents count once. The tokenizer must be that of the model that will use the file.
     The same texts and options give the same bytes, whatever --jobs and --memory are.
     """
     from ngramspec.lab.builder import Resources
+    from ngramspec.lab.costs import saved_costs
 
     check_output(values["output"])
     _refuse_misplaced(values)
     values["tokenizer"] = given_tokenizer(values)
     files = recorded_files(values["corpus"], values["format"])
+    values["costs"] = saved_costs(values["tokenizer"] if values["held_out"] else None)
     if files:
         _from_recorded(values, files)
         return
-    values["costs"] = _costs(values)
     settings = _build_options(values)
     jobs = values["jobs"] or _num_cpus()
     resources = Resources(jobs=jobs, memory=values["memory"], work=values["work"])
@@ -212,7 +213,6 @@ def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
     say_recorded(loaded, problems, brief=values["as_json"])
     traces = traces_of(loaded)
     refuse_mixed_keys(traces, values["mix_keys"])
-    values["costs"] = _costs(values)
     settings = _build_options({**values, "format": None})
     answers = (one.output for trace in traces for one in trace.requests)
     result = build_from_tokens(
@@ -270,18 +270,6 @@ def _build_options(values: Mapping[str, Any]) -> BuildOptions:
         roles=values["role"],
         provenance=not values["no_provenance"],
     )
-
-
-def _costs(values: Mapping[str, Any]) -> Costs:
-    """Return the costs saved for the model whose tokenizer is used, or the usual ones."""
-    from ngramspec.lab.costs import choose_costs, saved_costs
-    from ngramspec.llamacpp.settings import ContextSettings
-    from ngramspec.text.tokenizers.gguf import is_gguf
-
-    path = values["tokenizer"]
-    if not values["held_out"] or path is None or not is_gguf(path):
-        return choose_costs()
-    return saved_costs(path, ContextSettings())
 
 
 def _num_cpus() -> int:

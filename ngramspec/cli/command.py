@@ -24,7 +24,6 @@ NUMBERS = {"a valid integer range": "a whole number", "a valid float range": "a 
 HELP_NAMES = ["-h", "--help"]
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of what is written to stdout
 WORD = "ngramspec.word"  # in ctx.meta: what options --help shows; "" = everyday ones, unset = all
-TROUBLE_IS_2 = "ngramspec.trouble"  # in ctx.meta: errors exit with 2, 1 has another meaning
 
 
 class Failure(click.ClickException):
@@ -49,7 +48,7 @@ class CommandGroup(click.Group):
             if ctx.params.get("debug") or getattr(error, "errno", None) == errno.EPIPE:
                 raise
             bad_input = isinstance(error, (InputError, FileNotFoundError, IsADirectoryError))
-            code = EXIT_USAGE if bad_input or ctx.meta.get(TROUBLE_IS_2) else EXIT_FAILED
+            code = EXIT_USAGE if bad_input else EXIT_FAILED
             raise Failure(error_line(error), code) from error
 
     def resolve_command(

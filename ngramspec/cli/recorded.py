@@ -214,24 +214,6 @@ def _lines(loaded: Sequence[Loaded], problems: Problems, brief: bool) -> Iterato
         yield f"{number_of(problems.total, 'line')} left out{first}"
 
 
-def recorded_json(loaded: Sequence[Loaded], problems: Problems) -> dict[str, Any]:
-    """Return the same as plain data."""
-    return {
-        "files": [
-            {
-                "file": str(one.source.path),
-                "format": one.source.format,
-                "about": one.source.about,
-                "requests": sum(len(trace.requests) for trace in one.sets),
-                "notes": list(one.notes),
-            }
-            for one in loaded
-        ],
-        "lines_left_out": problems.total,
-        "first_problem": str(problems.first[0]) if problems.first else None,
-    }
-
-
 def traces_of(loaded: Sequence[Loaded]) -> list[Trace]:
     """Return all sets."""
     return [trace for one in loaded for trace in one.sets]

@@ -68,22 +68,6 @@ def temporary_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.unlink(temporary)
 
 
-def temporary_name(path: str | os.PathLike[str]) -> Path:
-    """Return a name as the temporary files of a path have them, for `held`."""
-    path = Path(path)
-    return path.with_name(f".{path.name}.{os.urandom(_RANDOM_BYTES).hex()}")
-
-
-@contextmanager
-def held(temporary: Path) -> Iterator[None]:
-    """Keep a whole file with a temporary name from writers of the path, who remove leftovers."""
-    with open(temporary, "rb") as file:
-        if fcntl is not None:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_SH)
-        yield
-
-
 def commit(file: BinaryIO, path: str | os.PathLike[str], *, replace: bool = True) -> None:
     """Sync a file of `temporary_file` and give it its final name.
 
@@ -150,9 +134,7 @@ def sync_folder(folder: Path) -> None:
 def remove_temporaries(path: str | os.PathLike[str]) -> None:
     """Remove leftovers of killed writers of a path; those that cannot be removed stay."""
     path = Path(path)
-    ending = rf"\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}"
-    own = rf"\.{re.escape(path.name)}{ending}"
-    named = re.compile(rf"{own}|\.{own}{ending}")  # and those of writers of a temporary file
+    named = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
             if named.fullmatch(entry.name):
@@ -177,7 +159,7 @@ def _create(path: Path) -> tuple[BinaryIO, Path]:
     """Create a temporary file, locked by this process."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
-        temporary = temporary_name(path)
+        temporary = path.with_name(f".{path.name}.{os.urandom(_RANDOM_BYTES).hex()}")
         file = open(temporary, "w+b", opener=lambda name, _: private(name, flags))  # noqa: SIM115
         if fcntl is None:
             return file, temporary

@@ -1,19 +1,12 @@
-"""Choose the costs of a target: given, saved for a model, or the usual ones."""
+"""Choose the costs of a target: those saved for a model, or the usual ones."""
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ngramspec.costs import PROFILES, CostTable, load_costs
-
-if TYPE_CHECKING:
-    from ngramspec.llamacpp.loading import Loading
-    from ngramspec.llamacpp.placement import Placement
-    from ngramspec.llamacpp.settings import ContextSettings
+from ngramspec.costs import PROFILES, CostTable
 
 DEFAULT_PROFILE = "cpu"
 
@@ -22,63 +15,42 @@ DEFAULT_PROFILE = "cpu"
 class Costs:
     """A table and its source.
 
-    profile: its name in PROFILES, None for a measured one.
-    path: its file, None for a profile.
+    path: its file, None for the profile that is usual.
     reason: why it was taken, in words.
     """
 
     table: CostTable
-    profile: str | None
     path: Path | None
     reason: str
 
     @property
     def source(self) -> str:
         """The source, in words."""
-        return f"profile {self.profile}" if self.path is None else f"{self.path}"
+        return f"profile {self.table.name}" if self.path is None else f"{self.path}"
 
 
-def choose_costs(file: Path | None = None, profile: str | None = None) -> Costs:
-    """Return the costs of a file or a profile, the usual ones without either.
-
-    Raises:
-        FormatError: The file is no table of costs.
-        OSError: It cannot be read.
-    """
-    if file is not None:
-        return Costs(load_costs(file), None, file, "given")
-    if profile is not None:
-        return Costs(PROFILES[profile], profile, None, "given")
-    reason = "neither costs nor a model given"
-    return Costs(PROFILES[DEFAULT_PROFILE], DEFAULT_PROFILE, None, reason)
-
-
-def saved_costs(
-    path: str | os.PathLike[str],
-    settings: ContextSettings,
-    placement: Placement | None = None,
-    loading: Loading | None = None,
-) -> Costs:
-    """Return the costs that are saved for a model, or the usual ones.
+def saved_costs(path: Path | None) -> Costs:
+    """Return the costs that are saved for a model with the usual settings, or the usual ones.
 
     Args:
-        path: The model's GGUF file; only its vocabulary is loaded.
-        settings: How the model is run; slots and contexts do not matter.
-        placement: Where its weights lie; None = on the GPU, if there is one.
-        loading: How its file is read; None = mapped.
+        path: Its GGUF file, of which only the vocabulary is loaded; nothing is saved for another
+            file, or for None.
 
     Raises:
-        InputError: There is no such device or kind of memory.
-        FormatError: It is no GGUF file.
         BackendError: llama.cpp cannot load it.
         OSError: A file cannot be read.
     """
+    from ngramspec.text.tokenizers.gguf import is_gguf
+
+    if path is None or not is_gguf(path):
+        return Costs(PROFILES[DEFAULT_PROFILE], None, "no model given")
     from ngramspec.llamacpp.model import LlamaModel
     from ngramspec.llamacpp.placement import AUTO, Placement
     from ngramspec.llamacpp.saved_costs import costs_path, find_costs, other_costs
+    from ngramspec.llamacpp.settings import ContextSettings
 
-    placement = placement or Placement(AUTO)
-    with LlamaModel(path, placement=placement, loading=loading, vocab_only=True) as model:
+    settings = ContextSettings()
+    with LlamaModel(path, placement=Placement(AUTO), vocab_only=True) as model:
         table = find_costs(model, settings)
         if table is not None:
             file = costs_path(model, settings)
@@ -91,10 +63,10 @@ def saved_costs(
                     f"measured roughly when {model.path.name} was started; `ngramspec bench "
                     "calibrate` is exact"
                 )
-            return Costs(table, None, file, reason)
+            return Costs(table, file, reason)
         other = other_costs(model, settings)
         reason = (
             f"nothing saved for {model.path.name} in this setting{f', {other}' if other else ''}; "
             f"`ngramspec bench calibrate --model {model.path}` measures it"
         )
-        return Costs(PROFILES[DEFAULT_PROFILE], DEFAULT_PROFILE, None, reason)
+        return Costs(PROFILES[DEFAULT_PROFILE], None, reason)

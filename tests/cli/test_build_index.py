@@ -190,8 +190,6 @@ def test_inspect_and_verify_know_an_index(invoke: Any) -> None:
         (("merge", "code.ngx", "code.ngx", "-o", "x.ngc"), "merge"),
         (("convert", "code.ngx", "x.bin"), "convert"),
         (("prune", "code.ngx", "-o", "x.ngc", "--min-count", "2"), "prune"),
-        (("lookup", "code.ngx", "def"), "look up"),
-        (("diff", "code.ngx", "code.ngx"), "compare"),
     ],
 )
 def test_other_commands_say_that_it_holds_texts(invoke: Any, arguments: Any, task: str) -> None:

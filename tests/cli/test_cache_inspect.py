@@ -141,3 +141,11 @@ def test_a_file_of_an_impossible_date_is_inspected(
     monkeypatch.setattr("ngramspec.files.describe.date_of", lambda seconds: None)
     assert cache("inspect", "a.ngc")["modified"] is None
     assert ", of an unknown date\n" in invoke("cache", "inspect", "a.ngc").stdout
+
+
+def test_ids_beyond_the_vocabulary_are_numbers() -> None:
+    from ngramspec.cli.cache.vocabulary import text_of
+
+    tokenizer = load_tokenizer(embedded_model())
+    word = tokenizer.encode("self").tolist()
+    assert text_of(tokenizer, [*word, 5000, *word]) == "self<5000>self"

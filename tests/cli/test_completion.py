@@ -42,7 +42,7 @@ def test_drafters(line: str) -> None:
 def test_other_names() -> None:
     assert offered("demo --drafter suf") == ["suffix"]
     assert offered("bench replay --drafter a") == ["auto"]
-    assert offered("tune --profile ") == [*PROFILES]
+    assert offered("bench replay --profile ") == [*PROFILES]
     assert offered("serve --cache-type-k q8") == ["q8_0"]
     assert offered("serve -ctvd q5") == ["q5_1", "q5_0"]
     assert offered("bench exactness -ct f16,q4_") == ["f16,q4_1", "f16,q4_0"]
@@ -51,7 +51,7 @@ def test_other_names() -> None:
 
 
 def test_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for line in ("serve -m ", "generate -m ", "serve -md ", "tune -m ", "bench exactness -m "):
+    for line in ("serve -m ", "generate -m ", "serve -md ", "bench exactness -m "):
         assert offered(line) == [FILES], line
     store = tmp_path / "store"
     for name in ("llama3/8b", "lucy/latest"):

@@ -215,7 +215,6 @@ def test_costs_that_cannot_be_saved_in_the_usual_place(spawn: Any) -> None:
     "arguments",
     [
         ("demo", "--repeats", "1", "-n", "4", "--task", "rename", "--drafter", "suffix"),
-        ("cache", "lookup", "out.ngc", "caf\u00e9"),
         ("cache", "inspect", "out.ngc", "--top", "3"),
         ("generate", "-p", "caf\u00e9", "--raw", "-n", "4"),
     ],
@@ -234,7 +233,6 @@ def test_a_terminal_that_has_few_characters(
     ("arguments", "message"),
     [
         (("generate", "-p", "-"), "the prompt is empty"),
-        (("cache", "lookup", "out.ngc", "-"), "the text is empty"),
         (("build-cache", "-", "-o", "new.ngc"), "no text to count in the corpus"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Statistics files from Python: opened, checked, surveyed, compared, merged, pruned, converted."""
+"""Statistics files from Python: opened, checked, surveyed, merged, pruned, converted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ import pytest
 
 from helpers.statistics_files import Chunks, entries_of, sizes_of, sources_of
 from ngramspec import NgramCache, read_lookup_cache, write_lookup_cache
-from ngramspec.drafting.lookup import draft_after, followers_after
 from ngramspec.errors import FormatError, InputError, VocabMismatchError
 from ngramspec.files.cache_file import Origin, write_cache
-from ngramspec.files.compare import (
-    compare_entries,
-    compare_ngrams,
-    compare_pools,
-    compare_statistics,
-    shape_differences,
-)
 from ngramspec.files.convert import from_lookup_cache, to_lookup_cache
 from ngramspec.files.describe import describe, survey
 from ngramspec.files.entries import Entries
@@ -85,42 +77,13 @@ def test_a_survey_counts_and_finds_the_most_frequent(a: Statistics) -> None:
 
 @pytest.mark.parametrize("num", [1, 3, 50])
 def test_chunks_do_not_matter(num: int) -> None:
-    one, other = random_entries(1)[:900], random_entries(2)[200:1100]
+    one = random_entries(1)[:900]
     whole, made = (survey(Chunks(one, [n]), 4, 7) for n in (len(one), num))
     assert (made.num_ngrams, made.num_pairs) == (whole.num_ngrams, whole.num_pairs)
     assert made.num_pairs < len(one)
     assert made.occurrences == whole.occurrences
     assert made.top.tolist() == whole.top.tolist()
     assert made.counts.tolist() == whole.counts.tolist()
-    difference = compare_entries(Chunks(one, [9999]), Chunks(other, [9999]), 7)
-    parts = compare_entries(Chunks(one, [num]), Chunks(other, [num + 1]), 7)
-    assert parts.as_json() == difference.as_json()
-    assert min(parts.only_first, parts.only_second, parts.differing) > 0
-    assert parts.ngrams(4) == difference.ngrams(4)
-    assert compare_entries(Chunks(one, [num]), Chunks(one, [7]), 7).is_none
-
-
-def test_files_are_compared_by_size(a: Statistics, b: Statistics) -> None:
-    found = compare_ngrams(a, b, 1)
-    assert list(found) == [1, 2, 3]
-    one = found[1]
-    assert (one.equal, one.only_first, one.only_second, one.differing) == (0, 0, 0, 2)
-    assert one.ngrams(1) == [{"token_ids": [6], "difference": 4, "counts": [2, 2]}]
-    assert (found[2].only_first, found[3].only_second) == (2, 1)
-    assert all(one.is_none for one in compare_ngrams(a, open_statistics(a.path)).values())
-
-
-def test_a_comparison_as_plain_data(a: Statistics, b: Statistics, tmp_path: Path) -> None:
-    made = compare_statistics(a, b, 0).as_json()
-    assert (made["equal"], made["header"]) == (False, {})
-    assert [size["only_a"] for size in made["sizes"]] == [0, 2, 0]
-    write_cache(tmp_path / "o.ngc", sources_of(FIRST), OTHERS)
-    found = compare_statistics(a, open_statistics(tmp_path / "o.ngc"))
-    assert set(found.header) == {"fingerprint", "vocab_size"}
-    assert not found.equal  # for the tokenizer
-    assert all(one.is_none for one in found.sizes.values())
-    with pytest.raises(InputError, match=r"a\.ngc is a ngram-cache, .*1\.pool is a hash-pool"):
-        compare_statistics(a, pool(tmp_path / "1.pool"))
 
 
 def test_what_a_file_holds_as_plain_data(a: Statistics, tmp_path: Path) -> None:
@@ -168,11 +131,9 @@ def test_lookup_caches_are_merged_in_steps_as_at_once(tmp_path: Path) -> None:
     assert (tmp_path / "steps.ngc").read_bytes() == (tmp_path / "once.ngc").read_bytes()
 
 
-def test_pools_are_compared_and_merged_cell_by_cell(a: Statistics, tmp_path: Path) -> None:
+def test_pools_are_merged_cell_by_cell(a: Statistics, tmp_path: Path) -> None:
     one = pool(tmp_path / "1.pool", c3=7, c4=8, c5=1 << 30 | 2)
     two = pool(tmp_path / "2.pool", c3=7, c5=3, c6=4)
-    found = compare_pools(one, two)
-    assert (found.equal, found.only_first, found.only_second, found.differing) == (1, 1, 1, 1)
     merge_statistics([one, two], tmp_path / "m.pool")
     merged = open_statistics(tmp_path / "m.pool")
     assert {at: int(merged.cells[at]) for at in np.flatnonzero(merged.cells)} == {
@@ -180,9 +141,6 @@ def test_pools_are_compared_and_merged_cell_by_cell(a: Statistics, tmp_path: Pat
     }  # fmt: skip
     assert merged.counters[0] == 4
     longer = pool(tmp_path / "3.pool", 3)
-    assert shape_differences(one, longer) == {"n_match": [2, 3]}
-    with pytest.raises(InputError, match="differ in n_match"):
-        compare_pools(one, longer)
     for files, options, message in (
         ([one, longer], {}, r"3\.pool has n_match 3, .*1\.pool has 2: only pools of one shape"),
         ([one, a], {}, r"1\.pool is a hash-pool, .*a\.ngc is a ngram-cache"),
@@ -220,14 +178,3 @@ def test_to_a_lookup_cache_and_back(a: Statistics, tmp_path: Path) -> None:
     for convert, given in ((to_lookup_cache, found), (from_lookup_cache, a)):
         with pytest.raises(InputError, match=r"is already a .* of"):
             convert(given, tmp_path / "x")
-
-
-def test_what_would_be_drafted_after_a_text(a: Statistics, tmp_path: Path) -> None:
-    assert draft_after(a, [1, 5], 4) == [6, 7]
-    assert draft_after(a, [1], 4) == []
-    assert followers_after(a, [5, 6], 2)["followers"] == [{"token_id": 7, "count": 2, "share": 1.0}]
-    assert followers_after(a, [6], 2)["count"] == 0
-    with pytest.raises(InputError, match="the text is empty"):
-        draft_after(a, [], 4)
-    with pytest.raises(InputError, match=r"the text has 1 token, lookups in .*1\.pool take 2"):
-        draft_after(pool(tmp_path / "1.pool"), [5], 4)

@@ -1,4 +1,4 @@
-"""What the commands of `ngramspec bench` and `tune` do, from Python."""
+"""What the commands of `ngramspec bench` do, from Python."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from helpers.planted import PLANTED, few_candidates, planted, trace
 from helpers.recordings import TRACES
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.engine.calibration import Calibration
 from ngramspec.engine.exactness import Exactness, Setting, combinations
 from ngramspec.errors import FormatError, InputError
 from ngramspec.lab.comparison.sets import load_profiles, replay_sets
-from ngramspec.lab.costs import choose_costs
 from ngramspec.lab.e2e.bench import (
     PromptOutcome,
     PromptResult,
@@ -28,7 +26,6 @@ from ngramspec.lab.e2e.bench import (
 from ngramspec.lab.e2e.tasks import Task, load_tasks
 from ngramspec.lab.recordings.traces import Cut, find_traces, load_traces
 from ngramspec.lab.replay.subjects import subject
-from ngramspec.lab.tune.result import plan_search, run_search
 from ngramspec.models import embedded_model
 
 
@@ -60,21 +57,6 @@ def test_profiles_have_names_of_their_own(tmp_path: Path) -> None:
     assert list(load_profiles([tmp_path / "mine.json"]))[-1] == "mine"
     with pytest.raises(InputError, match="there is already a profile named 'cpu'"):
         load_profiles([tmp_path / "cpu.json"])
-
-
-def test_a_search_says_what_it_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("ngramspec.lab.tune.result.grid", few_candidates)
-    plan = plan_search([trace(*planted(36))])
-    done: list[int] = []
-    found = run_search(plan, choose_costs(profile="h100-8b"), advance=lambda: done.append(1))
-    assert len(done) == plan.num_replays
-    assert found.tuning.best.candidate.name == PLANTED
-    assert (found.gain(found.tuning.best) or 0) > 1.01
-    made = found.as_json(tmp_path / "m.gguf")
-    assert made["recommended"]["serve"].startswith(f"ngramspec serve --model {tmp_path}/m.gguf ")
-    stopped = run_search(plan, choose_costs(), interrupted=lambda: True)
-    assert stopped.interrupted
-    assert stopped.as_json()["recommended"] is None
 
 
 def test_tasks_come_from_texts_and_lines(tmp_path: Path) -> None:

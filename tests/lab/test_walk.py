@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from ngramspec.errors import FormatError
 from ngramspec.lab.replay.outcome import replay
 from ngramspec.lab.replay.player import FixedSubject, Subject
 from ngramspec.lab.replay.subjects import subject
-from ngramspec.lab.replay.tally import ReplayTally, read_tally
+from ngramspec.lab.replay.tally import ReplayTally, read_tally, total_of
 from ngramspec.lab.replay.walk import walk
 
 LINE = CostTable(((1, 10.0), (2, 11.0)))
@@ -151,3 +152,10 @@ def test_counts_that_cannot_be_are_refused(key: str, value: Any) -> None:
         read_tally({**good, key: value})
     with pytest.raises(FormatError, match="not the counts of a replay"):
         read_tally({name: count for name, count in good.items() if name != key})
+
+
+def test_tallies_add_up() -> None:
+    one = ReplayTally(1, (2, 1), (3,), 5, 7, 11)
+    other = dataclasses.replace(one, draft_lengths=(1, 0, 2), accepted_lengths=(1, 2), nbytes=None)
+    assert total_of([one, other]) == ReplayTally(2, (3, 1, 2), (4, 2), 10, 14, 11)
+    assert total_of([other]) == other

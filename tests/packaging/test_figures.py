@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FIGURE = re.compile(r"\**\d[\d,.]*\.\d+x?\**")
 FEW_FIGURES = 3  # a table with less is not of figures that were measured
 SCRIPT = re.compile(r"python ((?:benchmarks|tools|tests)/[\w/]+\.py)([^`]*)")
-COMMAND = re.compile(r"ngramspec (?:bench|check|build-cache|tune)|make \w+|pytest ")
+COMMAND = re.compile(r"ngramspec (?:bench|check|build-cache)|make \w+|pytest ")
 
 
 def sections_with_figures(page: Path) -> Iterator[str]:

@@ -130,7 +130,6 @@ INSIDE = {
         "peers": 3,
         "e2e": 3,
         "comparison": 4,
-        "tune": 4,
     },
 }
 

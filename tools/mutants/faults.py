@@ -388,8 +388,6 @@ FAULTS = (
           "return max(low + (high - low) * (tokens - a) / (b - a), min(low, high) * 1e-3)", "return high", ("tests/lab", *COSTS)),
     Fault("rounds always begin with the same mode", PACKAGE + "lab/e2e/rounds.py",
           "start = number % len(modes)", "start = 0", ("tests/lab",)),
-    Fault("drafters are chosen on the requests that they are judged by", PACKAGE + "lab/tune/split.py",
-          "trace.requests[-last:] if last else ()", "trace.requests[:last] if last else ()", ("tests/lab",)),
     # -- adapters ------------------------------------------------------------------------------
     Fault("siblings in a pass of generate() have positions of their own", PACKAGE + "hosts/transformers/nodes.py",
           "self.depths[row, 1 : 1 + count] = positions(self.parents[row, :count]) + 1", "pass", GENERATE),

@@ -34,7 +34,9 @@ from ngramspec.cli.recorded import (
     say_recorded,
     traces_of,
 )
+from ngramspec.costs import PROFILES
 from ngramspec.drafting.names import DRAFTER_NAMES
+from ngramspec.lab.costs import DEFAULT_PROFILE, saved_costs
 from ngramspec.lab.peers import ORACLE, PEERS
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ _LOOKED_AT = 64
 EPILOG = f"""\b
 Examples:
   ngramspec bench replay benchmarks/data/traces
-  ngramspec bench replay chat.jsonl --tokenizer model.gguf --drafter ngram-mod,ngram-cache
+  ngramspec bench replay requests.jsonl --model model.gguf --drafter auto --drafter ngram-mod
+  ngramspec bench replay chat.jsonl --tokenizer tokenizer.json --drafter ngram-mod,ngram-cache
   ngramspec bench replay traces --drafter ngram-map-k:size_n=8,size_m=32 --cold
   ngramspec bench replay traces --peers --peers-python peers/bin/python --save-peers peers.json
   ngramspec bench replay eagle.jsonl --other eagle:tokens=4,price=0.04,start=0.02
@@ -107,6 +110,9 @@ and the share of passes in which the policy asked the source.
            help="Tokens to keep from the start of an output."),
     option("Options", "--costs", multiple=True, type=OLD_FILE, metavar="FILE",
            help="Measured cost table to use as one more profile (repeatable)."),
+    option("Options", "--profile", type=click.Choice(list(PROFILES)),
+           help="Whose costs the advice is for. Default: the last of --costs, else those saved for "
+           "--model by `bench calibrate` or `serve`, else cpu."),
     option("Options", "--growth", is_flag=True,
            help="Also measure a step at contexts of 1k, 8k, 32k and 128k tokens."),
     option("Options", "--plot", type=NEW_FILE, metavar="FILE",
@@ -129,16 +135,22 @@ def replay(**values: Any) -> None:
     """Replay recorded outputs as the target's greedy choice.
 
     A draft is accepted up to its first wrong token, so no model is needed to count the passes of
-    the target that a drafter would have saved, and their worth for different batch costs.
+    the target that a drafter would have saved, and their worth for different batch costs. The last
+    line advises the fastest of the drafters, with the options of `serve` that ask for it.
     """
+    from ngramspec.cli.bench.advice import advice_line, advise
+
     _check(values)
     values["tokenizer"] = given_tokenizer(values)
     replays = _replay(values)
-    facts = replays.as_json()
+    last = list(replays.profiles)[-1]
+    advice = advise(replays, values["profile"] or (DEFAULT_PROFILE if last in PROFILES else last))
+    facts = {**replays.as_json(), "advice": advice}
     if values["as_json"]:
         print_json(facts)
     else:
         _show(replays, recorded=values["peers_from"] is not None)
+        click.echo(advice_line(advice))
     if values["output"] is not None:
         from ngramspec.files.atomic import new_file
 
@@ -186,7 +198,9 @@ def _replay(values: dict[str, Any]) -> Replays:
     from ngramspec.lab.replay.growth import growth_traces
     from ngramspec.lab.replay.subjects import DEFAULT, subject
 
-    profiles = load_profiles(values["costs"])
+    chosen = values["costs"] or values["profile"]
+    saved = None if chosen else saved_costs(values["tokenizer"]).path
+    profiles = load_profiles(values["costs"] if saved is None else [saved])
     other = parse_other(values["other"]) if values["other"] else None
     subjects = [subject(spec) for spec in dict.fromkeys(values["drafters"] or DEFAULT)]
     cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from ngramspec.cli.cache.convert import convert
-from ngramspec.cli.cache.diff import diff
 from ngramspec.cli.cache.inspect import inspect
-from ngramspec.cli.cache.lookup import lookup
 from ngramspec.cli.cache.merge import merge
 from ngramspec.cli.cache.prune import prune
 from ngramspec.cli.cache.verify import verify
@@ -16,7 +14,7 @@ EPILOG = """\b
 Examples:
   ngramspec cache inspect code.ngc
   ngramspec cache merge monday.ngc tuesday.ngc -o week.ngc
-  ngramspec cache lookup week.ngc "def main(" --model model.gguf
+  ngramspec cache prune week.ngc -o small.ngc --max-size 10M
 """
 
 
@@ -25,10 +23,10 @@ def cache() -> None:
     """Inspect, check, merge, convert and prune statistics files.
 
     Such files come from build-cache, from drafters that learn, and from llama.cpp (lookup caches).
-    inspect and verify take any of them; lookup, merge and diff counts of n-grams and pools of
-    ngram-mod; convert and prune counts of n-grams.
+    inspect and verify take any of them; merge counts of n-grams and pools of ngram-mod; convert
+    and prune counts of n-grams.
     """
 
 
-for command in (inspect, verify, merge, convert, prune, lookup, diff):
+for command in (inspect, verify, merge, convert, prune):
     cache.add_command(command)

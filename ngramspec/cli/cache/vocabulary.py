@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngramspec.errors import BackendError, InputError, VocabMismatchError
+from ngramspec.errors import BackendError, VocabMismatchError
 
 if TYPE_CHECKING:
     from ngramspec.text.tokenizers import Fingerprint, Tokenizer
@@ -53,24 +53,6 @@ def tokenizer_of(fingerprint: bytes | None, tokenizer_path: Path | None) -> Toke
         return load_tokenizer(embedded_model())
     except BackendError:
         return None  # without llama-cpp-python: token ids instead of text
-
-
-def needed_tokenizer(fingerprint: bytes | None, tokenizer_path: Path | None) -> Tokenizer:
-    """Return the tokenizer for the ids of a file.
-
-    Raises:
-        InputError: It is not known.
-        As tokenizer_of.
-    """
-    tokenizer = tokenizer_of(fingerprint, tokenizer_path)
-    if tokenizer is not None:
-        return tokenizer
-    reason = (
-        "the file does not state its tokenizer"
-        if fingerprint is None
-        else "the file was not made with the embedded model's tokenizer"
-    )
-    raise InputError(f"{reason}: give --model or --tokenizer")
 
 
 def text_of(tokenizer: Tokenizer, token_ids: Iterable[int]) -> str:

@@ -25,8 +25,8 @@ def recording_options() -> Decorator:
     """Return the options."""
     return options(
         option(SECTION, "--record", type=FILE, metavar="FILE",
-               help="Write every request and its answer to FILE, as token ids, for `ngramspec "
-               "tune`. It holds what users write: only its owner can read it."
+               help="Write every request and its answer to FILE, as token ids, for `bench "
+               "replay` and `build-cache`. It holds what users write: only its owner can read it."
                "  [default: nothing is recorded]"),
         option(SECTION, "--record-max", type=SizeType(LEAST_BYTES), default="1G", metavar="SIZE",
                help="Largest size of what is recorded. At half of it FILE becomes NAME.1.jsonl, in "

@@ -1,1 +1,0 @@
-"""The search for the drafter and sizes that suit recorded requests best."""
