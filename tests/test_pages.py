@@ -51,7 +51,7 @@ def test_pages_that_messages_name_exist() -> None:
     named = set()
     for path in sorted((ROOT / "ngramspec").rglob("*.py")):
         named |= set(re.findall(r'page_url\("([^"]+)"\)', path.read_text("utf-8")))
-    assert len(named) >= 3
+    assert len(named) >= 2
     assert [page for page in sorted(named) if not (ROOT / "docs" / page).is_file()] == []
 
 
