@@ -104,6 +104,14 @@ def test_python_modules_import_downwards_only(path: Path) -> None:
         assert part == own or LEVELS[part] < LEVELS[own], f"{path} imports {name}"
 
 
+def test_python_modules_import_one_another_without_a_circle() -> None:
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): set(imports(path)) for path in FILES
+    }
+    needs = {name: others & modules.keys() - {name} for name, others in modules.items()}
+    list(TopologicalSorter(needs).static_order())  # raises CycleError
+
+
 def test_only_what_serves_a_host_knows_its_native_modules() -> None:
     hosts = "ngramspec._native.hosts"
     knowing = {path for path in FILES if any(name.startswith(hosts) for name in imports(path))}

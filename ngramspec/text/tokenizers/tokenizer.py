@@ -1,18 +1,14 @@
-"""The protocol of tokenizers, how one is loaded, and the check of token ids."""
+"""The protocol of tokenizers, and the check of token ids."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from operator import index
-from pathlib import Path
 from typing import Protocol
 
 from ngramspec.arrays import TokenIds
-from ngramspec.errors import FormatError, InputError
-from ngramspec.files.atomic import kind_unless_file
+from ngramspec.errors import InputError
 from ngramspec.text.tokenizers.fingerprint import Fingerprint
-from ngramspec.text.tokenizers.gguf import is_gguf
 
 
 class Tokenizer(Protocol):
@@ -53,29 +49,3 @@ def checked_ids(token_ids: Sequence[int] | TokenIds, vocab_size: int) -> list[in
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         raise InputError(f"token ids must be 0..{vocab_size - 1}")
     return ids
-
-
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Load the tokenizer of a model.
-
-    Args:
-        path: A GGUF file (only its vocabulary is loaded) or a Hugging Face tokenizer.json.
-
-    Returns:
-        Tokenizer: Several threads may use it at once.
-
-    Raises:
-        FormatError: Neither of the two, damaged, or a vocabulary that cannot tokenise.
-        BackendError: llama-cpp-python or tokenizers is not installed, or refuses the file.
-        OSError: The file cannot be read.
-    """
-    path = Path(path)
-    if what := kind_unless_file(path):
-        raise FormatError(f"{path}: expected a GGUF file or tokenizer.json, found {what}")
-    if is_gguf(path):
-        from ngramspec.text.tokenizers.llama import LlamaTokenizer
-
-        return LlamaTokenizer(path)
-    from ngramspec.text.tokenizers.hugging_face import HfTokenizer
-
-    return HfTokenizer(path)
