@@ -354,13 +354,13 @@ def test_what_is_to_be_changed_is_told_from_what_begins_alike(
     assert {texts[at - 3 : at + 2]: places for at, places in found.put_in.items()} == {
         " + (x": [new], "  # x": [new],
     }  # fmt: skip
-    put_in = [at for at in found.kept if texts[at + 1] in "xyz" and new in found.kept[at]]
+    put_in = [at for at in found.same if texts[at + 1] in "xyz" and new in found.same[at]]
     assert len(put_in) == 2
     for at in put_in:
-        assert [found.kept[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
-        assert [found.said[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
-    assert found.said.keys() == found.within.keys()
-    assert len(found.said) == 6
+        assert [found.same[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
+        assert [found.quoted[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
+    assert found.quoted.keys() == found.within.keys()
+    assert len(found.quoted) == 6
     assert set(map(tuple, found.within.values())) == {(end,)}
 
 
@@ -398,7 +398,7 @@ def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library
             found_places = sys.modules["copies"].find_places(pieces)
             places = found_places.copied
             assert bool(found_places.ended) == (task == "json")
-            for kept in (found_places.kept, found_places.put_in):
+            for kept in (found_places.same, found_places.put_in):
                 for position, found in kept.items():
                     assert {words[place] for place in found} == {words[position + 1]}
             assert found_places.cell.keys() == found_places.ended.keys()
