@@ -28,9 +28,9 @@ def generate(model: Any, prompt: list[int], count: int, drafter: Any, policy: An
         batch = torch.tensor([[*new, *draft]])
         keep = len(draft) + 1  # rows: after the last token, and after each drafted one
         logits = model(batch, past_key_values=cache, logits_to_keep=keep).logits
-        made = verify_greedy(logits, [draft], [len(draft)])
-        accepted = int(made.num_accepted[0])
-        new = made.tokens[0, : accepted + 1].tolist()
+        verified = verify_greedy(logits, [draft], [len(draft)])
+        accepted = int(verified.num_accepted[0])
+        new = verified.tokens[0, : accepted + 1].tolist()
         policy.observe(batch.shape[1], time.perf_counter() - started)
         drafter.accept(0, new, accepted)
         text += new
@@ -53,8 +53,8 @@ def main() -> None:
         torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=None
     )
     for _ in range(3):  # text generated once is drafted the next time
-        made = generate(model, prompt, count, drafter, policy)
-        assert made == plain[0, len(prompt) :].tolist()
+        answer = generate(model, prompt, count, drafter, policy)
+        assert answer == plain[0, len(prompt) :].tolist()
         drafted = drafter.stats()["suffix"].num_accepted_tokens
         print(f"{count} tokens, equal to those without drafts; {drafted} drafted ones accepted")
 

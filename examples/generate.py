@@ -21,8 +21,8 @@ def main() -> None:
         print(repr(one.text), one.finish_reason)
 
         # A list shares batches, and requests draft from one another's text.
-        for made in llm.generate([CODE, CODE.replace("area", "size")], max_tokens=16, seed=1):
-            print(made.num_tokens, "tokens,", sum(made.accepted), "of them guessed")
+        for answer in llm.generate([CODE, CODE.replace("area", "size")], max_tokens=16, seed=1):
+            print(answer.num_tokens, "tokens,", sum(answer.accepted), "of them guessed")
 
         message = {"role": "user", "content": f"Repeat this code:\n\n```python\n{CODE}```"}
         fast = llm.chat([message], max_tokens=64, temperature=0)

@@ -138,8 +138,8 @@ class LLM:
 
     Example:
         >>> with LLM() as llm:
-        ...     made = llm.generate("import os", max_tokens=4, temperature=0)
-        ...     len(made.token_ids)
+        ...     answer = llm.generate("import os", max_tokens=4, temperature=0)
+        ...     len(answer.token_ids)
         4
     """
 

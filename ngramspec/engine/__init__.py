@@ -2,7 +2,7 @@
 
     with LlamaModel(path) as model, LlamaTarget(model, slots=4) as target:
         engine = Engine(target, "ngram-mod,ngram-cache", slots=4)
-        made = engine.generate([Request(prompt_ids=model.tokenize("Once upon a time"))])
+        answers = engine.generate([Request(prompt_ids=model.tokenize("Once upon a time"))])
 
 One step: schedule, propose, decode, verify, accept, emit.
 """

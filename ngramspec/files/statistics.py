@@ -174,8 +174,8 @@ def open_statistics(path: str | os.PathLike[str], *, verify: bool | None = None)
         OSError: It cannot be read.
 
     Example:
-        >>> found = open_statistics("code.ngc")  # doctest: +SKIP
-        >>> found.kind, found.cache.followers([17, 4])  # doctest: +SKIP
+        >>> statistics = open_statistics("code.ngc")  # doctest: +SKIP
+        >>> statistics.kind, statistics.cache.followers([17, 4])  # doctest: +SKIP
         ('ngram-cache', {93: 12, 5: 2})
     """
     path = Path(path)

@@ -32,7 +32,7 @@ class RequestReader:
     Args:
         where: The file, for messages.
         tokenizer: Returns the target's; called for the first record with text.
-        known: The target's fingerprint, None = not known.
+        fingerprint: The target's, None = not known.
 
     heads: The heads met so far.
     """
