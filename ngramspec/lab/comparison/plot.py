@@ -35,7 +35,7 @@ def plot_replays(replays: Replays, path: Path) -> None:
     """Draw speed-ups as bars, one panel per profile, and the growth if it was measured.
 
     Args:
-        found: What was replayed.
+        replays: What was replayed.
         path: .png or .svg.
 
     Raises:
