@@ -183,7 +183,7 @@ FAULTS = (
     Fault("rows without logits are taken for rows with them", PACKAGE + "hosts/llama_cpp/observer.py",
           "return int(without[-1]) + 1 if without.size else 0", "return 0", OBSERVER),
     Fault("recycle forgets where it is in its stem", NATIVE + "recycle/drafter.pyx",
-          "NodeC(leaf.token, leaf.after, leaf.stem_at, depth + 1)", "NodeC(leaf.token, leaf.after, OUTSIDE, depth + 1)", RECYCLE),
+          "NodeC(leaf.token, leaf.after + 1, leaf.place, leaf.depth + 1)", "NodeC(leaf.token, leaf.after + 1, OUTSIDE, leaf.depth + 1)", RECYCLE),
     Fault("a new context takes the place of the one seen most", NATIVE + "recycle/successors.pyx",
           "other[COUNTS] >> 8 < least[COUNTS] >> 8", "other[COUNTS] >> 8 > least[COUNTS] >> 8", RECYCLE),
     Fault("a saved pool forgets how often contexts were seen", NATIVE + "recycle/successors.pyx",

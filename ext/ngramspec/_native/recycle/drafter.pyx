@@ -19,6 +19,9 @@ from libc.stdlib cimport calloc, free
 from ngramspec._native.core.adapt cimport AdaptC, adapt_learn, adapt_probability
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport STATUS_OK, Status, int32_t, token_t, uint16_t, uint8_t
+from ngramspec._native.drafter.growth cimport (
+    MAX_DRAFT, GrowthC, LeafC, growth_begin, growth_has_room, growth_join, growth_offer,
+)
 from ngramspec._native.drafter.source cimport (
     JOINED_OUTPUT, Joined, Source, SourceC, StemC, ignore_feedback, ignore_finish,
 )
@@ -31,9 +34,7 @@ import numpy as np
 from ngramspec.errors import InputError
 
 cdef enum:
-    MAX_DRAFT = 64
     NODES = MAX_DRAFT + 1  # tokens of a tree and the text before them
-    LEAVES = 2 * MAX_DRAFT  # choices that wait, the likeliest
     OUTSIDE = -2          # a node that is not in the stem
     KEYS = 2              # contexts of one token, of two
     PLACES = 3            # positions 0, 1, later
@@ -80,19 +81,9 @@ cdef struct RecycleSlotC:
     NodeC[NODES] nodes    # 0 is the text; node i + 1 is the draft's token i, as it was proposed
     ContextC* contexts    # NODES: what was considered after each
 
-# A choice that could join the tree next.
-cdef struct LeafC:
-    float all_right       # probability that it and all before it are right
-    float p
-    token_t token
-    int32_t after         # a node
-    int32_t stem_at
-    bint first            # it and all before it are the likeliest after what is before them
-
+# Working memory of a tree while it grows.
 cdef struct TreeC:
-    LeafC[LEAVES] leaves  # the likeliest last
-    int num_leaves
-    int[MAX_DRAFT] width  # tokens of the tree, by depth
+    GrowthC growth        # a leaf's place: where it is in the stem, or OUTSIDE
     int32_t[MAX_DRAFT + 1] child  # of the stem's tokens, and of the text: the first one after it, -1 = none
     int32_t[MAX_DRAFT] sibling  # the next one after the same token
     int32_t[MAX_DRAFT] chain  # parents of a draft without branches
@@ -139,34 +130,8 @@ cdef bint _look_up(const RecycleC* c, token_t before, token_t last, FollowersC* 
     return False
 
 
-cdef void _offer(TreeC* t, const LeafC* leaf) noexcept nogil:
-    """Add a choice; among equals the one added first is taken first. The least likely gives way to it."""
-    cdef int i = t.num_leaves
-    if i == LEAVES:
-        if leaf.all_right <= t.leaves[0].all_right:
-            return
-        for i in range(LEAVES - 1):
-            t.leaves[i] = t.leaves[i + 1]
-        i = t.num_leaves = LEAVES - 1
-    while i > 0 and t.leaves[i - 1].all_right >= leaf.all_right:
-        t.leaves[i] = t.leaves[i - 1]
-        i -= 1
-    t.leaves[i] = leaf[0]
-    t.num_leaves += 1
-
-
-cdef void _leave(TreeC* t, const RecycleSlotC* s, int depth) noexcept nogil:
-    """Drop the choices at a depth that is full."""
-    cdef int i, count = 0
-    for i in range(t.num_leaves):
-        if s.nodes[t.leaves[i].after].depth != depth:
-            t.leaves[count] = t.leaves[i]
-            count += 1
-    t.num_leaves = count
-
-
 cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const StemC* stem, int at,
-                    float all_right, bint first, Py_ssize_t width) noexcept nogil:
+                    float all_right, bint first) noexcept nogil:
     """Judge what may come after a node: the stem's tokens as they are, and other successors.
 
     They are offered where their depth has room; successors are learnt from in any case.
@@ -186,7 +151,7 @@ cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC
     while i >= 0:
         if stem.claims[i] > most:
             most, top = stem.claims[i], i
-        choices[num] = LeafC(0, stem.claims[i], stem.tokens[i], at, i, False)
+        choices[num] = LeafC(0, stem.claims[i], stem.tokens[i], at - 1, node.depth, i, False)
         num += 1
         i = t.sibling[i]
     followers.n = 0
@@ -206,9 +171,9 @@ cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC
             if i < 0:
                 p = adapt_probability(&c.claims[context.claims[k]])
                 p = LEAST if p < LEAST else 1 - LEAST if p > 1 - LEAST else p
-                choices[num] = LeafC(0, p, followers.tokens[k], at, OUTSIDE, False)
+                choices[num] = LeafC(0, p, followers.tokens[k], at - 1, node.depth, OUTSIDE, False)
                 num += 1
-    if t.width[node.depth] >= width:
+    if not growth_has_room(&t.growth, node.depth):
         return
     best = 0
     for k in range(1, num):
@@ -217,7 +182,7 @@ cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC
     for k in range(num):
         choices[k].all_right = all_right * choices[k].p
         choices[k].first = first and k == best
-        _offer(t, &choices[k])
+        growth_offer(&t.growth, &choices[k])
 
 
 cdef void _link(TreeC* t, const StemC* stem) noexcept nogil:
@@ -235,40 +200,23 @@ cdef void _link(TreeC* t, const StemC* stem) noexcept nogil:
 cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const StemC* stem, token_t* out,
                              int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
                              const float* least) noexcept nogil:
-    """Grow a tree from the text and the stem; it ends where all of it is less likely than the floor.
-
-    Tokens that `least` excludes are left out, except the likeliest ones: what they promise to a later
-    pass counts for the policy.
-    """
+    """Grow a tree from the text and the stem; it ends where all of it is less likely than the floor."""
     cdef LeafC leaf
-    cdef int n = 0, depth
+    cdef int n
     s.base = h.len
     s.nodes[0] = NodeC(h.tokens[h.len - 1], -1, -1, 0)
     s.num_nodes = 1
-    t.num_leaves = 0
-    for depth in range(MAX_DRAFT):
-        t.width[depth] = 0
+    growth_begin(&t.growth, out, parents, confidence, width, least, c.floor)
     _link(t, stem)
-    _consider(c, t, s, h, stem, 0, 1, True, width)
-    while t.num_leaves > 0 and n < limit:
-        t.num_leaves -= 1
-        leaf = t.leaves[t.num_leaves]
-        if leaf.all_right < c.floor:
-            break
-        if least != NULL and leaf.all_right < least[n] and not leaf.first:
-            continue
-        depth = s.nodes[leaf.after].depth
-        out[n], parents[n], confidence[n] = leaf.token, leaf.after - 1, leaf.p
-        n += 1
-        s.nodes[n] = NodeC(leaf.token, leaf.after, leaf.stem_at, depth + 1)
+    _consider(c, t, s, h, stem, 0, 1, True)
+    while t.growth.n < limit and growth_join(&t.growth, &leaf):
+        n = t.growth.n
+        s.nodes[n] = NodeC(leaf.token, leaf.after + 1, leaf.place, leaf.depth + 1)
         s.contexts[n].followers.n = 0
         s.num_nodes = n + 1
-        t.width[depth] += 1
-        if t.width[depth] == width:
-            _leave(t, s, depth)
         if n < limit:
-            _consider(c, t, s, h, stem, n, leaf.all_right, leaf.first, width)
-    return n
+            _consider(c, t, s, h, stem, n, leaf.all_right, leaf.first)
+    return t.growth.n
 
 
 cdef int _child(const RecycleSlotC* s, int at, token_t token) noexcept nogil:

@@ -6,10 +6,8 @@ drafted and the candidates that agree continue. Every choice that was considered
 compared with what the target emitted, so the probabilities follow the text at hand without exploring.
 Each call is O(new tokens + draft), independent of the size of context and pool.
 
-A tree grows by the token that is likeliest to be emitted: a token is emitted if it and all before it on
-its path are right, and its probability is the product of theirs. That product falls along a path, so
-taking the largest one known gives the tree of its size with the most expected accepted tokens, among
-the choices that were judged. Each token, likeliest or not, keeps the candidates that agree with its path.
+A tree grows by the token that is likeliest to be emitted (drafter.growth), among the choices that were judged.
+Each token, likeliest or not, keeps the candidates that agree with its path.
 
 Related: SuffixDecoding (arXiv 2411.04975), which grows a tree of counts in the same order,
 SAM-Decoding (arXiv 2411.10666), Sequoia (arXiv 2402.12374) for trees of the largest expected length.
@@ -17,11 +15,14 @@ SAM-Decoding (arXiv 2411.10666), Sequoia (arXiv 2402.12374) for trees of the lar
 
 cimport cython
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from ngramspec._native.core.adapt cimport adapt_learn
 from ngramspec._native.core.history cimport HistoryC
 from ngramspec._native.core.types cimport Status, int32_t, ngs_prefetch, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t
+from ngramspec._native.drafter.growth cimport (
+    MAX_DRAFT, GrowthC, LeafC, growth_begin, growth_has_room, growth_join, growth_offer,
+)
 from ngramspec._native.drafter.source cimport (
     FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, JOINED_AGAIN, JOINED_OUTPUT, Fetch, Joined, Source, SourceC, ignore_feedback,
 )
@@ -50,7 +51,6 @@ from ngramspec.errors import InputError
 cdef enum:
     ALL = 21              # candidates at most, MOST of each place
     JUDGED = 3            # choices per position that get a probability
-    MAX_DRAFT = 64
 
 cdef struct VoteC:
     token_t token
@@ -84,20 +84,11 @@ cdef struct SuffixSlotC:
     JudgedC* records         # max_draft
     float* features          # max_draft * JUDGED * NGS_FEATURES
 
-# A choice that could join the tree next.
-cdef struct LeafC:
-    float all_right       # probability that it and all before it are right
-    int record
-    int choice
-    bint first            # it and all before it are the likeliest after what is before them
-
 # Working memory of a tree while it grows.
 cdef struct TreeC:
-    LeafC[MAX_DRAFT * JUDGED] leaves  # the likeliest last
-    int num_leaves
+    GrowthC growth        # a leaf's place: its record * JUDGED + the choice
     CandidateC[MAX_DRAFT][ALL] candidates  # those that agree with the tokens before each record
     int[MAX_DRAFT] num_candidates
-    int[MAX_DRAFT] width  # tokens of the tree, by depth
 
 cdef struct SuffixC:
     SuffixPoolC* pool        # NULL: nothing is shared
@@ -367,14 +358,10 @@ cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t
         _follow(c, s, h, start, PLACE_STATIC)
 
 
-cdef void _offer(TreeC* t, float all_right, int record, int choice, bint first) noexcept nogil:
-    """Add a choice; among equals the one added first is taken first."""
-    cdef int i = t.num_leaves
-    while i > 0 and t.leaves[i - 1].all_right >= all_right:
-        t.leaves[i] = t.leaves[i - 1]
-        i -= 1
-    t.leaves[i] = LeafC(all_right, record, choice, first)
-    t.num_leaves += 1
+cdef inline void _offer(GrowthC* g, const JudgedC* r, int record, int choice, float all_right, bint first) noexcept nogil:
+    cdef LeafC leaf = LeafC(all_right * r.choices[choice].p, r.choices[choice].p, r.choices[choice].token, r.after,
+                            r.position, record * JUDGED + choice, first)
+    growth_offer(g, &leaf)
 
 
 cdef bint _consider(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, const token_t* before, int position,
@@ -385,69 +372,49 @@ cdef bint _consider(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* 
     cdef int k
     if r == NULL:
         return False
-    # As in a draft without branches, the chosen one comes before its equals.
-    _offer(t, all_right * r.choices[r.chosen].p, record, r.chosen, first)
-    for k in range(r.num):
-        if k != r.chosen:
-            _offer(t, all_right * r.choices[k].p, record, k, False)
+    if growth_has_room(&t.growth, position):
+        # As in a draft without branches, the chosen one comes before its equals.
+        _offer(&t.growth, r, record, r.chosen, all_right, first)
+        for k in range(r.num):
+            if k != r.chosen:
+                _offer(&t.growth, r, record, k, all_right, False)
     return True
 
 
-cdef void _go_on(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, const LeafC* leaf, const token_t* out,
-                 const int32_t* parents, int node) noexcept nogil:
-    """Consider what comes after the token that joined the tree last, a choice of leaf.record."""
+cdef void _go_on(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, const LeafC* leaf) noexcept nogil:
+    """Consider what comes after the token that joined the tree last."""
     cdef token_t[66] before  # the last two tokens of the history, then the path
     cdef int past = <int>min(<Py_ssize_t>2, h.len)
-    cdef JudgedC* r = &s.records[leaf.record]
-    cdef int length = r.position + 1
-    cdef CandidateC* candidates = t.candidates[leaf.record]
-    cdef int record = <int>s.num_records
+    cdef int length = leaf.depth + 1, node = t.growth.n - 1
+    cdef int parent = leaf.place // JUDGED, record = <int>s.num_records
+    cdef CandidateC* candidates = t.candidates[parent]
     cdef CandidateC* agree = t.candidates[record]
     cdef int n = 0
     cdef int i, at = node
     memcpy(before, h.tokens + h.len - past, <size_t>past * sizeof(token_t))
     for i in range(past + length - 1, past - 1, -1):
-        before[i] = out[at]
-        at = parents[at]
-    for i in range(t.num_candidates[leaf.record]):
-        if candidates[i].live and candidates[i].token == out[node]:
+        before[i] = t.growth.out[at]
+        at = t.growth.parents[at]
+    for i in range(t.num_candidates[parent]):
+        if candidates[i].live and candidates[i].token == leaf.token:
             agree[n] = candidates[i]
             n += candidate_next(&agree[n], h, c.pool, c.index, before + past, length)
     t.num_candidates[record] = n
     if _consider(c, t, s, h, before + past + length, length, node, leaf.all_right, leaf.first):
-        r.next[leaf.choice] = record
+        s.records[parent].next[leaf.place % JUDGED] = record
 
 
 cdef Py_ssize_t suffix_tree(SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, token_t* out, int32_t* parents,
                             float* confidence, Py_ssize_t limit, Py_ssize_t width, const float* least) noexcept nogil:
-    """Grow a tree from the slot's candidates; it ends like a draft without branches.
-
-    Tokens that `least` excludes are left out, except the likeliest ones: what they promise to a later
-    pass counts for the policy.
-    """
-    cdef const JudgedC* r
+    """Grow a tree from the slot's candidates; it ends like a draft without branches."""
     cdef LeafC leaf
-    cdef int n = 0
-    t.num_leaves = 0
-    memset(t.width, 0, sizeof(t.width))
+    growth_begin(&t.growth, out, parents, confidence, width, least, 0)
     memcpy(t.candidates[0], s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
     t.num_candidates[0] = s.num_candidates
     _consider(c, t, s, h, h.tokens + h.len, 0, -1, 1, True)
-    while t.num_leaves > 0:
-        t.num_leaves -= 1
-        leaf = t.leaves[t.num_leaves]
-        r = &s.records[leaf.record]
-        if least != NULL and leaf.all_right < least[n] and not leaf.first:
-            continue
-        if t.width[r.position] == width:
-            continue
-        t.width[r.position] += 1
-        out[n], parents[n], confidence[n] = r.choices[leaf.choice].token, r.after, r.choices[leaf.choice].p
-        n += 1
-        if n == limit or leaf.all_right < c.floor:
-            break
-        _go_on(c, t, s, h, &leaf, out, parents, n - 1)
-    return n
+    while growth_join(&t.growth, &leaf) and t.growth.n < limit and leaf.all_right >= c.floor:
+        _go_on(c, t, s, h, &leaf)
+    return t.growth.n
 
 
 cdef extern from "ngs_suffix.h" nogil:
