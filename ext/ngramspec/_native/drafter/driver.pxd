@@ -64,16 +64,15 @@ cdef struct ReplayC:
     int64_t step_ns
 
 cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n) noexcept nogil
-cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil
+# ask the sources in turn and make the first draft that one has the pending one, a tree with at most `width` tokens at one
+# depth if width > 0 (a chain where the source has no trees); return its length
+cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width) noexcept nogil
 # ask all sources, for trees if width > 0; nothing is pending until one of them is taken
 cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width,
                          const float* least) noexcept nogil
 # cut the trees of all sources to `most` branches
 cdef void driver_prune(DriverC* d, Py_ssize_t slot, Py_ssize_t most) noexcept nogil
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil
-# the same as a tree with at most `max_width` >= 1 tokens at one depth; a chain where the source has no trees
-cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,
-                                    Py_ssize_t max_width) noexcept nogil
 cdef Status driver_accept(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n,
                           Py_ssize_t num_accepted) noexcept nogil
 # driver_accept in three parts. The first and the last can run at the same time for different slots, the last also

@@ -321,16 +321,7 @@ cdef void _ask_anew(DriverC* d, SlotC* s, bint branched) noexcept nogil:
     memset(s.lengths, 0, <size_t>d.num_sources * sizeof(Py_ssize_t))
 
 
-cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens) noexcept nogil:
-    return _propose(d, slot, max_tokens, 0)
-
-
-cdef Py_ssize_t driver_propose_tree(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens,
-                                    Py_ssize_t max_width) noexcept nogil:
-    return _propose(d, slot, max_tokens, max_width)
-
-
-cdef Py_ssize_t _propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width) noexcept nogil:
+cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width) noexcept nogil:
     """Fill the slot's pending draft from the first source that has one; return its length."""
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
@@ -544,7 +535,7 @@ cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py
         limit = n - i - 1
         if max_tokens and limit > max_tokens:
             limit = max_tokens
-        length = driver_propose(d, slot, limit)
+        length = driver_propose(d, slot, limit, 0)
         accepted = draft_right(s, output + i + 1, n - i - 1)
         r.steps += 1
         r.drafts += length > 0

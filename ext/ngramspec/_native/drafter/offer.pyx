@@ -8,7 +8,7 @@ decides how much of it is sent.
 
 from ngramspec._native.core.types cimport int32_t, token_t
 from ngramspec._native.drafter.driver cimport (
-    SlotC, branches_few, branches_keep, driver_ask_all, driver_propose, driver_propose_tree, driver_prune, driver_shorten,
+    SlotC, branches_few, branches_keep, driver_ask_all, driver_propose, driver_prune, driver_shorten,
     driver_take,
 )
 from ngramspec._native.policy.trees cimport TreeC
@@ -41,8 +41,7 @@ cdef Py_ssize_t _keep_valid(const DriverC* d, SlotC* s, Py_ssize_t source, const
 cdef Py_ssize_t offer_first(DriverC* d, Py_ssize_t slot, const AskC* ask) noexcept nogil:
     """Make the draft of the first source that has one pending, at most `limit` tokens; return its length."""
     cdef SlotC* s = &d.slots[slot]
-    cdef Py_ssize_t n = (driver_propose_tree(d, slot, ask.limit, ask.width) if ask.width
-                         else driver_propose(d, slot, ask.limit))
+    cdef Py_ssize_t n = driver_propose(d, slot, ask.limit, ask.width)
     if ask.branches and n:
         n = branches_few(s.draft, s.parents, s.confidence, n, ask.branches, s.links + d.num_sources * d.max_draft)
         s.lengths[s.owner] = n

@@ -13,7 +13,7 @@ from ngramspec._native.core.arguments cimport bad_token
 from ngramspec._native.core.types cimport STATUS_OK, Status, int32_t, token_t
 from ngramspec._native.drafter.commit cimport commit_tokens
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose_tree, driver_shorten
+from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose, driver_shorten
 from ngramspec._native.drafter.offer cimport AskC, offer_draft
 from ngramspec._native.policy.chooser cimport OfferC
 
@@ -159,7 +159,7 @@ cdef class ArcticRequest:
             if width == 1:
                 offer_draft(&self.drafter.d, self.drafter._judge, self.slot, &ask, &best)
             else:
-                driver_propose_tree(&self.drafter.d, self.slot, min(max_tokens, LONGEST), width)
+                driver_propose(&self.drafter.d, self.slot, min(max_tokens, LONGEST), width)
             self.cut(s, max_tokens, factor, offset, min_probability, &draft)
         if draft.n < 0:
             return ()
