@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramspec._native.core.flags import leading_flagged
-from ngramspec._native.engine.proposer import Proposer
+from ngramspec._native.core.arguments import leading_flagged
+from ngramspec._native.engine.plan import Proposer
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.policy.arbiter import Arbiter, Asked, FreeDraft, Terms
 from ngramspec._native.policy.auto import AutoPolicy

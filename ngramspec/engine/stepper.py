@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.figures import EngineStats
-from ngramspec._native.engine.plan import Plan
-from ngramspec._native.engine.proposer import Proposer
+from ngramspec._native.engine.plan import Plan, Proposer
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.engine.verifier import Verifier
 from ngramspec._native.policy.auto import AutoPolicy

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._native.cache.ngram_cache import NgramCache
-from ngramspec._native.cache.records import check_records, entries_of_records
+from ngramspec._native.cache.ngram_cache import NgramCache, check_records, entries_of_records
 from ngramspec.errors import CapacityError, FormatError, InputError
 from ngramspec.files.atomic import kind_unless_file, new_file
 from ngramspec.files.entries import Entries

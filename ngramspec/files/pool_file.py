@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._native.files.pool_image import PoolImage
+from ngramspec._native.files.image import PoolImage
 from ngramspec._native.mod.pool import HashPool
 from ngramspec.errors import FormatError, InputError
 from ngramspec.files.cache_file import ABOUT, Origin, about_bytes, check_tokenizer

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from ngramspec._native.core.lists import lists_of
+from ngramspec._native.core.arguments import lists_of
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.arrays import TokenIds
 from ngramspec.hosts.rows import RowSlots

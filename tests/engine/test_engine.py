@@ -11,7 +11,7 @@ import pytest
 from helpers.backends import int32
 from helpers.engine_checks import Job, check_chunks
 from helpers.fake_target import END, FakeTarget, Garbage, Oracle
-from ngramspec._native.policy.gate import PROBE
+from ngramspec._native.policy.auto import PROBE
 from ngramspec.engine import (
     AutoPolicy,
     Chunk,

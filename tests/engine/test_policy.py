@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
 from ngramspec import create_drafter
-from ngramspec._native.policy.gate import FIRST_PAUSE, MAX_PAUSE, PROBE, START
+from ngramspec._native.policy.auto import FIRST_PAUSE, MAX_PAUSE, PROBE, START
 from ngramspec.engine import AutoPolicy
 from ngramspec.engine.policy import make_policy
 from ngramspec.errors import InputError

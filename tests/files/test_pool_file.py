@@ -17,7 +17,7 @@ from helpers.machines import SETTINGS
 from helpers.statistics_files import Chunks, tally_of
 from ngramspec import HashPool, open_pool
 from ngramspec._native.files.entries import EntryMerger
-from ngramspec._native.files.pool_image import PoolImage
+from ngramspec._native.files.image import PoolImage
 from ngramspec.files.cache_file import Origin
 from ngramspec.files.container import open_container
 from ngramspec.files.entries import ArraySource, Entries

@@ -38,7 +38,7 @@ from ngramspec import (
     read_lookup_cache,
     write_lookup_cache,
 )
-from ngramspec._native.cache.records import entries_of_records
+from ngramspec._native.cache.ngram_cache import entries_of_records
 from ngramspec._native.files.entries import EntryMerger, EntryReader
 from ngramspec.errors import CapacityError
 from ngramspec.files.cache_file import Origin, cache_in_memory, check_cache, write_cache

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._native.grammar.matcher import Matcher
-from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec._native.grammar.matcher import Matcher, Tokens
 from ngramspec.text.grammar import read_grammar
 from ngramspec.text.structured.gbnf import Rules
 from ngramspec.text.structured.json_schema import add_schema

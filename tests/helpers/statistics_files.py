@@ -9,7 +9,7 @@ import numpy as np
 
 from helpers.backends import int32
 from ngramspec import StaticCache
-from ngramspec._native.cache.records import entries_of_records
+from ngramspec._native.cache.ngram_cache import entries_of_records
 from ngramspec._native.files.entries import EntryReader, tokens_of
 from ngramspec._native.files.tally import Tally
 from ngramspec.files.entries import ArraySource, Entries, read_all

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ngramspec._native.engine.decode import GreedySampler, Rows
-from ngramspec._native.engine.verify import verify
+from ngramspec._native.engine.verifier import verify
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.engine.sampling import Sampling
@@ -288,7 +288,7 @@ import sys
 import _xxsubinterpreters
 import numpy as np
 from ngramspec._native.engine.decode import Rows
-from ngramspec._native.engine.verify import verify
+from ngramspec._native.engine.verifier import verify
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.sampler_chain import Chains
 from ngramspec.engine import Sampling

@@ -1,4 +1,4 @@
-"""Which tokens of a tree to send: the slow twin of `policy.trees`, the rule written out."""
+"""Which tokens of a tree to send: the slow twin of `policy.chooser`, the rule written out."""
 
 from __future__ import annotations
 

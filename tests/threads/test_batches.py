@@ -15,7 +15,7 @@ import pytest
 
 from helpers.together import run_together
 from ngramspec import Drafter, SuffixPool, create_drafter
-from ngramspec._native.core.workers import num_workers
+from ngramspec._native.core.threads import num_workers
 
 SLOTS = 64
 WIDTH = 600

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.files import finished
 from ngramspec import Drafter, NgramCache, SuffixPool, create_drafter
-from ngramspec._native.core.locks import hold_all, release_all
+from ngramspec._native.core.threads import hold_all, release_all
 
 IN_A_FORK = """
 import gc, os, sys

@@ -5,6 +5,9 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
+def check_records(records: npt.NDArray[np.int32]) -> int: ...
+def entries_of_records(records: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.uint64]: ...
+
 @final
 class NgramCache:
     def __new__(cls, ngram_min: int = 1, ngram_max: int = 4, max_ngrams: int = 4194304) -> Self: ...

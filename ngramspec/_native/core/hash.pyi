@@ -1,1 +1,1 @@
-# The seed of hashes, for other native modules; nothing for Python.
+# Kernels for other native modules; nothing for Python.

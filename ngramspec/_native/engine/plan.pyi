@@ -1,11 +1,14 @@
 from collections.abc import Callable, Sequence
 from typing import final
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Self
 
 from ngramspec._native.engine.decode import Batch
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import Slot
+from ngramspec._native.policy.auto import AutoPolicy
 
 def share(demands: Sequence[int], room: int) -> list[int]: ...
 
@@ -32,3 +35,28 @@ class Plan:
     def fill(self, batch: Batch) -> None: ...
     def advance(self, stats: EngineStats, seconds: float) -> int: ...
     def forget_drafts(self) -> None: ...
+
+@final
+class Proposer:
+    def __new__(
+        cls,
+        plan: Plan,
+        policy: AutoPolicy,
+        valid: npt.NDArray[np.uint8],
+        stats: EngineStats,
+        most_behind: int = -1,
+        max_branches: int = 1,
+    ) -> Self: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def bare(self) -> int: ...
+    @property
+    def decoding(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def priced(self) -> list[Slot]: ...
+    def propose(self) -> list[Slot]: ...
+    def limit(self, slot: Slot, source: str) -> int: ...
+    def batch_tokens(self) -> int: ...

@@ -1,12 +1,24 @@
+from collections.abc import Sequence
 from typing import final
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Self
 
-from ngramspec._native.engine.decode import Rows
+from ngramspec._native.engine.decode import Rows, Sampler
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.plan import Plan
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.policy.auto import AutoPolicy
+
+def verify(
+    rows: Rows,
+    first_row: int,
+    draft: npt.NDArray[np.int32] | Sequence[int],
+    sampler: Sampler,
+    out: npt.NDArray[np.int32],
+    parents: npt.NDArray[np.int32] | None = None,
+) -> int: ...
 
 @final
 class Verifier:

@@ -6,7 +6,11 @@ import numpy.typing as npt
 from typing_extensions import Self
 
 from ngramspec._native.grammar.rules import Rules
-from ngramspec._native.grammar.vocabulary import Tokens
+
+@final
+class Tokens:
+    def __new__(cls, texts: Sequence[bytes], ends: Sequence[bool] | bytes) -> Self: ...
+    def __len__(self) -> int: ...
 
 @final
 class Matcher:

@@ -7,6 +7,15 @@ from typing_extensions import Self
 
 from ngramspec.costs import CostTable
 
+FIRST_PAUSE: int
+MAX_PAUSE: int
+PROBE: int
+START: int
+
+@final
+class Gate:
+    def __new__(cls, max_draft: int) -> Self: ...
+
 @final
 class AutoPolicy:
     def __new__(

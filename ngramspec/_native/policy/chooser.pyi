@@ -8,6 +8,10 @@ from typing_extensions import Self
 from ngramspec._native.policy.costs import Calibrations, PassCosts
 
 @final
+class TreeValues:
+    def __new__(cls, width: int) -> Self: ...
+
+@final
 class Chooser:
     def __new__(cls, max_draft: int, costs: PassCosts) -> Self: ...
 

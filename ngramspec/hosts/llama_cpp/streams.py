@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ngramspec._native.core.flags import leading_flagged
+from ngramspec._native.core.arguments import leading_flagged
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.hosts.llama_cpp.statistics import mismatch

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec._native.grammar.matcher import Tokens
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import BackendError, FormatError, StateError

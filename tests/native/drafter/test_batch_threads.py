@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ngramspec import AutoPolicy, Drafter, HashPool, NgramCache, SuffixPool, create_drafter
-from ngramspec._native.core.workers import await_workers, num_workers
+from ngramspec._native.core.threads import await_workers, num_workers
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ngramspec import Drafter, HashPool, NgramCache, SuccessorPool, create_drafter
-from ngramspec._native.cache.records import check_records, entries_of_records
-from ngramspec._native.core.flags import leading_flagged
+from ngramspec._native.cache.ngram_cache import check_records, entries_of_records
+from ngramspec._native.core.arguments import leading_flagged
 from ngramspec._native.map.drafter import SimpleSource
 from ngramspec.errors import FormatError, InputError, NgramspecError, StateError
 

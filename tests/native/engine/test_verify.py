@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS as EXAMPLES
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
-from ngramspec._native.engine.verify import verify
+from ngramspec._native.engine.verifier import verify
 from ngramspec.errors import InputError
 from ngramspec.verify.tree import longest_path
 

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from ngramspec._native.grammar.matcher import Matcher
+from ngramspec._native.grammar.matcher import Matcher, Tokens
 from ngramspec._native.grammar.rules import Rules
-from ngramspec._native.grammar.vocabulary import Tokens
 from ngramspec.errors import InputError
 from ngramspec.text.grammar import read_grammar
 from reference.grammar import Node, SlowMatcher, TooManyStacksError, gbnf

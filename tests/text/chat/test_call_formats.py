@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from helpers.machines import examples
 from helpers.written_calls import FAMILIES, Calls, Family, real_python
-from ngramspec._native.grammar.matcher import Matcher
-from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec._native.grammar.matcher import Matcher, Tokens
 from ngramspec.text.chat.calls import CALL_FORMATS, call_format_of
 from ngramspec.text.chat.calls.typed_value import types_of
 from ngramspec.text.chat.delta import ChatMessage

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.machines import examples
-from ngramspec._native.grammar.matcher import Matcher
-from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec._native.grammar.matcher import Matcher, Tokens
 from ngramspec.text.chat.delta import ChatMessage
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.grammar import chat_grammar

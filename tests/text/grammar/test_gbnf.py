@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from ngramspec._native.grammar.matcher import Matcher
-from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec._native.grammar.matcher import Matcher, Tokens
 from ngramspec.errors import InputError
 from ngramspec.text.grammar import read_grammar
 from ngramspec.text.grammar.gbnf import MAX_CHARS

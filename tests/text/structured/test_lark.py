@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from ngramspec._native.grammar.matcher import Matcher
-from ngramspec._native.grammar.vocabulary import Tokens
+from ngramspec._native.grammar.matcher import Matcher, Tokens
 from ngramspec.text.grammar import read_grammar
 from ngramspec.text.structured import GrammarError
 from ngramspec.text.structured.gbnf import Rules

@@ -1,8 +1,7 @@
 # CountsC: n-gram -> followers with counts. Holds the context and dynamic counts of ngram-cache.
 # ContextC: the counts of one slot's history; tokens can be taken back exactly.
 # SharedC: counts that threads share, in shards by the newest token of an n-gram, each with a lock.
-from ngramspec._native.core.hash cimport HASH_SEED
-from ngramspec._native.core.table cimport TableC, table_home
+from ngramspec._native.core.hash cimport HASH_SEED, TableC, table_home
 from ngramspec._native.core.types cimport (
     NGRAM_MAX, Status, count_t, int32_t, int64_t, ngs_prefetch, token_t, uint32_t, uint64_t, uint8_t,
 )

@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from ngramspec._native.core.history cimport grow
-from ngramspec._native.core.table cimport (
+from ngramspec._native.core.hash cimport (
     CellsC, table_check, table_clear, table_erase, table_free, table_nbytes, table_put, table_reserve, table_side,
 )
 from ngramspec._native.core.types cimport (

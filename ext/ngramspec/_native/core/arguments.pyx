@@ -1,11 +1,16 @@
-"""Check and view token arguments: int32 arrays are viewed in place, short lists are converted."""
+"""Python arguments and results: int32 arrays are viewed in place, short lists are converted, rows become lists."""
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_FromLong
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint8_t
+
+from ngramspec._native.core.types cimport int32_t, token_t
 
 import numpy as np
 
 from ngramspec.errors import InputError
-
 
 cdef object _EMPTY = np.empty(0, dtype=np.int32)
 
@@ -175,3 +180,49 @@ cdef const float[::1] probabilities_view(object values, str name):
         if not 0.0 <= view[i] <= 1.0:
             raise InputError(f"{name} must hold probabilities in 0..1, got {view[i]} at position {i}")
     return view
+
+
+def leading_flagged(token_ids, const uint8_t[::1] flags not None, uint8_t flag):
+    """Return how many tokens at the start of a draft have the flag.
+
+    Args:
+        token_ids: int32, shape (n,), ids >= 0.
+        flags: One byte per token id, C-contiguous. An id beyond its end has no flag.
+        flag: The byte to look for.
+
+    Raises:
+        InputError: token_ids is not a 1-D int32 array with ids >= 0.
+
+    Cost: O(n). Threads: safe.
+    """
+    cdef TokensC tokens
+    cdef Py_ssize_t i = 0
+    tokens_view(token_ids, "token_ids", &tokens)
+    while i < tokens.len and tokens.data[i] < flags.shape[0] and flags[tokens.data[i]] == flag:
+        i += 1
+    tokens_release(&tokens)
+    return i
+
+
+def lists_of(const token_t[:, ::1] rows not None, const int32_t[::1] lengths not None):
+    """Return the first lengths[i] ids of each row as a list of lists.
+
+    Args:
+        rows: int32, shape (r, w).
+        lengths: int32, shape (b,), b <= r: each is taken as 0..w.
+
+    Cost: O(ids returned).
+    """
+    cdef Py_ssize_t i, k, n
+    cdef list lists = PyList_New(min(lengths.shape[0], rows.shape[0]))
+    cdef list row
+    for i in range(len(lists)):
+        n = max(<Py_ssize_t>0, min(<Py_ssize_t>lengths[i], rows.shape[1]))
+        row = PyList_New(n)
+        for k in range(n):
+            id = PyLong_FromLong(rows[i, k])
+            Py_INCREF(id)
+            PyList_SET_ITEM(row, k, id)
+        Py_INCREF(row)
+        PyList_SET_ITEM(lists, i, row)
+    return lists

@@ -2,9 +2,9 @@
 cimport cython
 
 from ngramspec._native.core.types cimport int64_t
-from ngramspec._native.drafter.driver cimport DriverC, SlotC
-from ngramspec._native.drafter.lanes cimport LanesC
+from ngramspec._native.drafter.driver cimport DriverC, LanesC, SlotC
 from ngramspec._native.policy.auto cimport AutoPolicy
+
 
 cdef class Drafter:
     cdef DriverC d

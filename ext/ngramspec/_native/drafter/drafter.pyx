@@ -13,20 +13,19 @@ from ngramspec._native.core.arguments cimport (
     TokensC, bad_token, logits_view, overlap, token_rows_view, token_view, tokens_release, tokens_view,
 )
 from ngramspec._native.core.history cimport history_free
+from ngramspec._native.core.threads cimport usable_cores
 from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_OK, Status, int32_t, int64_t, token_t
-from ngramspec._native.core.workers cimport usable_cores
-from ngramspec._native.drafter.commit cimport commit_counts, commit_tokens
-from ngramspec._native.drafter.counts cimport SourceCountsC, counts_clear, counts_copy, counts_make, counts_stats
-from ngramspec._native.drafter.driver cimport (
-    ReplayC, SlotC, branches_check, draft_right, driver_begin, driver_end, driver_forget, driver_replay, driver_shorten,
-    driver_truncate,
+from ngramspec._native.drafter.commit cimport (
+    FollowedC, commit_counts, commit_tokens, follow_find, follow_rows, follow_text, observation_most,
+    observation_show_logits, observation_show_top,
 )
-from ngramspec._native.drafter.follow cimport FollowedC, follow_find, follow_rows, follow_text
-from ngramspec._native.drafter.lanes cimport MOST_LANES, lanes_free, lanes_make
-from ngramspec._native.drafter.observation cimport observation_most, observation_show_logits, observation_show_top
-from ngramspec._native.drafter.offer cimport AskC, offer_draft
-from ngramspec._native.drafter.proposals cimport (
-    ProposalsC, proposals_choose, proposals_draft, proposals_free, proposals_prepare,
+from ngramspec._native.drafter.driver cimport (
+    MOST_LANES, ReplayC, SlotC, SourceCountsC, branches_check, counts_clear, counts_copy, counts_make, counts_stats,
+    draft_right, driver_begin, driver_end, driver_forget, driver_replay, driver_shorten, driver_truncate, lanes_free,
+    lanes_make,
+)
+from ngramspec._native.drafter.offer cimport (
+    AskC, ProposalsC, offer_draft, proposals_choose, proposals_draft, proposals_free, proposals_prepare,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, check_padded

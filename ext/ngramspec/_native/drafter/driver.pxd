@@ -1,10 +1,39 @@
-# Branches: which token of a pending draft comes after which, where the draft is a tree.
-# DriverC: slots with their histories, and the sources that draft for them.
+# SourceCountsC: what a source did so far.
 from ngramspec._native.core.history cimport HistoryC
+from ngramspec._native.core.threads cimport Task
 from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t
-from ngramspec._native.drafter.counts cimport SourceCountsC
 from ngramspec._native.drafter.source cimport Fetch, SourceC
 from ngramspec._native.policy.costs cimport CalibrationC
+
+cdef struct SourceCountsC:
+    int64_t begin_calls
+    int64_t propose_calls
+    int64_t accept_calls  # verified drafts with tokens of the source
+    int64_t num_feedbacks  # verified drafts that it made
+    int64_t num_drafts
+    int64_t num_draft_tokens
+    int64_t begin_ns
+    int64_t propose_ns    # of the timed calls only
+    int64_t accept_ns     # of the timed calls only
+    int64_t timed_proposes
+    int64_t timed_accepts
+    int64_t num_accepted_drafts
+    int64_t* accepted_at  # accepted tokens by their position in the draft, 0..max_draft - 1
+
+# counts of 0 for each source, in one piece of memory, which free() gives back
+cdef SourceCountsC* counts_make(Py_ssize_t num_sources, Py_ssize_t max_draft) except NULL
+cdef void counts_clear(SourceCountsC* counts, Py_ssize_t num_sources, Py_ssize_t max_draft) noexcept nogil
+# make `counts` those of `source`
+cdef void counts_copy(SourceCountsC* counts, const SourceCountsC* source, Py_ssize_t num_sources,
+                      Py_ssize_t max_draft) noexcept nogil
+# add what was counted apart, in calls other than begin
+cdef void counts_add(SourceCountsC* counts, const SourceCountsC* more, Py_ssize_t num_sources,
+                     Py_ssize_t max_draft) noexcept nogil
+# one source's as SourceStats
+cdef object counts_stats(const SourceCountsC* c, str name, Py_ssize_t max_draft)
+
+# Branches: which token of a pending draft comes after which, where the draft is a tree.
+# DriverC: slots with their histories, and the sources that draft for them.
 
 # `parents` has one entry per token: an earlier one that it comes after, -1 = the tokens emitted so far.
 
@@ -95,3 +124,25 @@ cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n)
 cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py_ssize_t prompt_len,
                           const token_t* output, Py_ssize_t n, Py_ssize_t max_tokens,
                           ReplayC* r, int64_t* draft_lengths) noexcept nogil
+
+# Lanes: the threads that work on a batch, the caller's among them, each with counts of its own.
+
+cdef enum:
+    MOST_LANES = 64
+    TOGETHER = 8          # rows that a lane takes at a time
+    AHEAD = 2             # rows whose memory is fetched before it is needed
+
+cdef struct LanesC:
+    DriverC** drivers     # the drafter's driver as each lane has it; entry 0, the caller's, is the drafter's own
+    int num               # most lanes
+
+# at most `most` lanes, fewer where there are few slots; `lanes` holds zeros. lanes_free takes also what failed
+cdef int lanes_make(LanesC* lanes, DriverC* d, int most) except -1
+cdef void lanes_free(LanesC* lanes) noexcept
+# how many lanes work on a number of rows
+cdef int lanes_for(const LanesC* lanes, Py_ssize_t num_rows) noexcept nogil
+# before the work of `num` lanes: they count from 0; after it: what they counted is the drafter's
+cdef void lanes_begin(const LanesC* lanes, int num) noexcept nogil
+cdef void lanes_end(const LanesC* lanes, int num) noexcept nogil
+# run a task on this thread, and on others if there are any to spare
+cdef void lanes_share(Task task, void* job, int num) noexcept nogil

@@ -1,16 +1,103 @@
 """The driver: one history per slot, sources asked in order, feedback to the source that drafted.
 
 Kernels that do not return STATUS_OK have changed nothing, except driver_replay. A pending draft can have
-branches: each token's parent comes before it.
+branches: each token's parent comes before it. What each source did is counted as the driver does it. A batch's rows
+are shared by lanes, which are threads with working memory and counts of their own.
 """
 
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from ngramspec._native.core.history cimport (
     common_prefix, history_append, history_common_prefix, history_free, history_reserve,
 )
+from ngramspec._native.core.threads cimport call_workers, dismiss_workers
 from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_now_ns
 from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINED_PROMPT, Fetch, Joined, StemC
+
+from ngramspec.stats import SourceStats
+
+
+cdef SourceCountsC* counts_make(Py_ssize_t num_sources, Py_ssize_t max_draft) except NULL:
+    cdef size_t of_source = sizeof(SourceCountsC) + <size_t>max_draft * sizeof(int64_t)
+    cdef SourceCountsC* counts = <SourceCountsC*>calloc(<size_t>num_sources, of_source)
+    cdef int64_t* accepted_at = <int64_t*>(counts + num_sources)
+    cdef Py_ssize_t i
+    if counts == NULL:
+        raise MemoryError("drafter: no memory for statistics")
+    for i in range(num_sources):
+        counts[i].accepted_at = accepted_at + i * max_draft
+    return counts
+
+
+cdef void counts_clear(SourceCountsC* counts, Py_ssize_t num_sources, Py_ssize_t max_draft) noexcept nogil:
+    cdef int64_t* accepted_at
+    cdef Py_ssize_t i
+    for i in range(num_sources):
+        accepted_at = counts[i].accepted_at
+        memset(accepted_at, 0, <size_t>max_draft * sizeof(int64_t))
+        memset(&counts[i], 0, sizeof(SourceCountsC))
+        counts[i].accepted_at = accepted_at
+
+
+cdef void counts_copy(SourceCountsC* counts, const SourceCountsC* source, Py_ssize_t num_sources,
+                      Py_ssize_t max_draft) noexcept nogil:
+    cdef int64_t* accepted_at
+    cdef Py_ssize_t i
+    for i in range(num_sources):
+        accepted_at = counts[i].accepted_at
+        memcpy(accepted_at, source[i].accepted_at, <size_t>max_draft * sizeof(int64_t))
+        counts[i] = source[i]
+        counts[i].accepted_at = accepted_at
+
+
+cdef void counts_add(SourceCountsC* counts, const SourceCountsC* more, Py_ssize_t num_sources,
+                     Py_ssize_t max_draft) noexcept nogil:
+    cdef SourceCountsC* all
+    cdef const SourceCountsC* own
+    cdef Py_ssize_t i, k
+    for i in range(num_sources):
+        all, own = &counts[i], &more[i]
+        all.propose_calls += own.propose_calls
+        all.accept_calls += own.accept_calls
+        all.num_drafts += own.num_drafts
+        all.num_draft_tokens += own.num_draft_tokens
+        all.propose_ns += own.propose_ns
+        all.accept_ns += own.accept_ns
+        all.timed_proposes += own.timed_proposes
+        all.timed_accepts += own.timed_accepts
+        all.num_feedbacks += own.num_feedbacks
+        all.num_accepted_drafts += own.num_accepted_drafts
+        for k in range(max_draft):
+            all.accepted_at[k] += own.accepted_at[k]
+
+
+cdef object counts_stats(const SourceCountsC* c, str name, Py_ssize_t max_draft):
+    cdef Py_ssize_t i, last = 0
+    cdef int64_t num_accepted_tokens = 0
+    for i in range(max_draft):
+        num_accepted_tokens += c.accepted_at[i]
+        if c.accepted_at[i]:
+            last = i + 1
+    return SourceStats(
+        name=name,
+        begin_calls=c.begin_calls,
+        propose_calls=c.propose_calls,
+        accept_calls=c.accept_calls,
+        num_drafts=c.num_drafts,
+        num_accepted_drafts=c.num_accepted_drafts,
+        num_draft_tokens=c.num_draft_tokens,
+        num_accepted_tokens=num_accepted_tokens,
+        accepted_per_position=tuple([c.accepted_at[i] for i in range(last)]),
+        begin_ns=c.begin_ns,
+        propose_ns=_scaled(c.propose_ns, c.propose_calls, c.timed_proposes),
+        accept_ns=_scaled(c.accept_ns, c.num_feedbacks, c.timed_accepts),
+    )
+
+
+cdef int64_t _scaled(int64_t ns, int64_t calls, int64_t timed):
+    """The time of all calls, by those that were timed."""
+    return <int64_t>(<double>ns * <double>calls / <double>timed) if timed else 0
 
 
 cdef void branches_chain(int32_t* parents, Py_ssize_t n) noexcept nogil:
@@ -549,3 +636,59 @@ cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py
     r.begin_ns = begun - started
     r.step_ns = ngs_now_ns() - begun
     return status
+
+
+cdef enum:
+    ROWS_OF_LANE = 16     # fewer rows than this are not worth one more thread
+
+
+cdef int lanes_make(LanesC* lanes, DriverC* d, int most) except -1:
+    cdef int lane
+    lanes.num = <int>max(<Py_ssize_t>1, min(<Py_ssize_t>most, d.num_slots // ROWS_OF_LANE))
+    lanes.drivers = <DriverC**>calloc(<size_t>lanes.num, sizeof(DriverC*))
+    if lanes.drivers == NULL:
+        raise MemoryError("drafter: no memory for threads")
+    lanes.drivers[0] = d
+    for lane in range(1, lanes.num):
+        lanes.drivers[lane] = <DriverC*>malloc(sizeof(DriverC))
+        if lanes.drivers[lane] == NULL:
+            raise MemoryError("drafter: no memory for threads")
+        lanes.drivers[lane][0] = d[0]
+        lanes.drivers[lane].lane = lane
+        lanes.drivers[lane].counts = NULL
+        lanes.drivers[lane].counts = counts_make(d.num_sources, d.max_draft)
+    return 0
+
+
+cdef void lanes_free(LanesC* lanes) noexcept:
+    cdef int lane
+    for lane in range(1, lanes.num if lanes.drivers != NULL else 0):
+        if lanes.drivers[lane] != NULL:
+            free(lanes.drivers[lane].counts)
+        free(lanes.drivers[lane])
+    free(lanes.drivers)
+
+
+cdef int lanes_for(const LanesC* lanes, Py_ssize_t num_rows) noexcept nogil:
+    return <int>max(<Py_ssize_t>1, min(<Py_ssize_t>lanes.num, num_rows // ROWS_OF_LANE))
+
+
+cdef void lanes_begin(const LanesC* lanes, int num) noexcept nogil:
+    cdef const DriverC* d = lanes.drivers[0]
+    cdef int lane
+    for lane in range(1, num):
+        counts_clear(lanes.drivers[lane].counts, d.num_sources, d.max_draft)
+
+
+cdef void lanes_end(const LanesC* lanes, int num) noexcept nogil:
+    cdef const DriverC* d = lanes.drivers[0]
+    cdef int lane
+    for lane in range(1, num):
+        counts_add(d.counts, lanes.drivers[lane].counts, d.num_sources, d.max_draft)
+
+
+cdef void lanes_share(Task task, void* job, int num) noexcept nogil:
+    cdef bint called = call_workers(task, job, num)
+    task(job, 0)
+    if called:
+        dismiss_workers()

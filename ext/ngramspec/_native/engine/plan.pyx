@@ -1,14 +1,23 @@
-"""Plan: which tokens of which slots are in the next decode; the first part of a step."""
+"""Plan: which tokens of which slots are in the next decode, the first part of a step. Proposer: their drafts, the second.
+
+Native drafters are asked without Python.
+"""
 
 import time
 
 cimport cython
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
-from ngramspec._native.engine.decode cimport Batch
+from ngramspec._native.core.types cimport int32_t, int64_t, ngs_now_ns, token_t, uint8_t
+from ngramspec._native.drafter.drafter cimport Drafter
+from ngramspec._native.drafter.driver cimport SlotC, driver_keep, driver_shorten
+from ngramspec._native.drafter.offer cimport AskC, offer_draft
+from ngramspec._native.engine.decode cimport MOST_BRANCHES, Batch, SamplerC, tree_arrange
 from ngramspec._native.engine.figures cimport EngineStats
 from ngramspec._native.engine.slot cimport Slot
-from ngramspec._native.engine.tree cimport tree_arrange
+from ngramspec._native.policy.auto cimport AutoPolicy
+from ngramspec._native.policy.chooser cimport OfferC, TreeC
 
 from ngramspec.errors import CapacityError, InputError
 
@@ -290,3 +299,206 @@ cdef class Plan:
 
 def _age(Slot slot not None):
     return slot.used
+
+
+@cython.final
+cdef class Proposer:
+    """Proposer(plan, policy, valid, stats, most_behind=-1, max_branches=1): ask for drafts. The second part of a step.
+
+    Args:
+        plan: The step's plan.
+        policy: How long drafts may be.
+        valid: uint8, one per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
+            before the first token that is not valid.
+        stats: Counters.
+        most_behind: A slot that has more pending tokens gets no draft, -1 = no limit.
+        max_branches: Most branches of a draft, 1..31; 1 = drafts without branches. A policy that weighs chooses
+            which are sent; others get drafts without branches.
+
+    Raises:
+        InputError: max_branches is out of its bounds.
+        MemoryError: No room.
+    """
+
+    cdef Plan plan
+    cdef AutoPolicy policy
+    cdef AutoPolicy judge         # the policy, if it weighs drafts
+    cdef OfferC* offers   # one per slot, for the judge
+    cdef const uint8_t[::1] valid
+    cdef Py_ssize_t most_behind
+    cdef readonly Py_ssize_t width           # most branches of a tree, and most tokens at one depth; 0 = no trees
+    cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and its decoding slots
+    cdef readonly list priced                # slots that have their native draft, and sources that take time
+    cdef EngineStats stats
+
+    def __cinit__(self, Plan plan not None, AutoPolicy policy not None, const uint8_t[::1] valid not None,
+                  EngineStats stats not None, Py_ssize_t most_behind=-1, Py_ssize_t max_branches=1):
+        if not 1 <= max_branches <= MOST_BRANCHES:
+            raise InputError(f"max_branches must be in 1..{MOST_BRANCHES}, got {max_branches}")
+        self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
+        self.most_behind = most_behind
+        self.judge = policy if policy._weighs() else None
+        self.width = max_branches if max_branches > 1 and self.judge is not None else 0
+        self.offers = <OfferC*>calloc(<size_t>len(plan.slots) + 1, sizeof(OfferC))
+        if self.offers == NULL:
+            raise MemoryError("no memory for drafts")
+
+    def __dealloc__(self):
+        free(self.offers)
+
+    def propose(self):
+        """Set the drafts of slots whose only free source is native; return the others that have sources, a list.
+
+        `priced` then holds those of the former that have sources that take time, too.
+
+        What a sampler is certain of goes as a draft, without asking a source.
+
+        Cost: O(slots + drafted tokens). Threads: keeps the GIL.
+        """
+        cdef Slot slot
+        cdef list others = []
+        cdef list asked = []
+        cdef int64_t started = 0
+        self.priced = []
+        if self.judge is not None:
+            self.count_tokens()
+        for slot in self.plan.work:
+            if not (slot.decoding and slot.count == slot.length - slot.num_past):
+                continue
+            slot.num_guessed = slot.sampler.c.certain(slot.sampler.c.state, slot.guess,
+                                                      slot.draft_room(self.plan.capacity, self.plan.outputs))
+            if slot.num_guessed or not slot._sources:
+                continue
+            if 0 <= self.most_behind < slot.count:
+                continue
+            if started == 0:
+                started = ngs_now_ns()
+            if slot.native is None or (slot.priced and self.judge is None):
+                others.append(slot)
+                continue
+            if slot.priced:
+                self.priced.append(slot)
+            if self.offer(slot, &self.offers[len(asked)]):
+                asked.append(slot)
+        if asked:
+            self.choose(asked)
+        if started:
+            self.stats.draft_seconds += 1e-9 * <double>(ngs_now_ns() - started)
+        return others
+
+    def limit(self, Slot slot not None, str source not None):
+        """Return the longest draft that a slot may get from a source now."""
+        return self.longest(slot, source, slot.draft_room(self.plan.capacity, self.plan.outputs))
+
+    cdef Py_ssize_t longest(self, Slot slot, str source, Py_ssize_t room) except -1:
+        """The policy's limit; as it learns from what is sent, not too short for the request to have it sent."""
+        cdef Py_ssize_t limit = self.policy.longest(slot.id, source)
+        if 0 < limit < slot.min_draft and self.policy._gate is not None:
+            limit = slot.min_draft
+        return min(limit, room)
+
+    @property
+    def capacity(self):
+        """Return the most tokens that the pass can hold, where prompts make room for drafts."""
+        return self.bare + self.plan.room_for_drafts()
+
+    def batch_tokens(self):
+        """Return how many tokens the pass holds now, drafts included."""
+        cdef Py_ssize_t total = self.bare
+        cdef Slot slot
+        for slot in self.plan.work:
+            total += slot.num_guessed
+        return total
+
+    cdef bint offer(self, Slot slot, OfferC* offer) except -1:
+        """Let a slot's source draft; return whether there is a draft to choose from."""
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
+        cdef Py_ssize_t limit = self.longest(slot, slot.native_name, room)
+        cdef AskC ask = AskC(limit, room if self.judge is not None else limit, &self.valid[0], self.valid.shape[0],
+                             self.bare, self.decoding, self.width, self.width)
+        cdef SlotC* s
+        if limit <= 0:
+            return False
+        with slot.native._lock:
+            s = &slot.native.d.slots[slot.id]
+            slot.native.judge_by(self.judge)
+            if not s.active or not offer_draft(&slot.native.d, self.judge, slot.id, &ask, offer):
+                return False
+            return self.fit(slot, s, offer)
+
+    cdef bint fit(self, Slot slot, SlotC* s, OfferC* offer) noexcept nogil:
+        """Drop drafted tokens that the sampler cannot choose; return whether any are left."""
+        cdef SamplerC* sampler = &slot.sampler.c
+        cdef int32_t* fits = slot.native.d.slots[slot.id].links + slot.native.d.num_sources * slot.native.d.max_draft
+        cdef Py_ssize_t length
+        if sampler.fits == NULL:
+            return True
+        sampler.fits(sampler.state, s.draft, s.parents if s.branched else NULL, s.draft_len, fits)
+        length = driver_keep(&slot.native.d, slot.id, fits)
+        offer.n, offer.chosen = min(offer.n, length), min(offer.chosen, length)
+        return length > 0
+
+    cdef int choose(self, list asked) except -1:
+        """Share the pass among the slots' offers, and cut their drafts to what each was given."""
+        cdef list drafters = sorted({(<Slot>slot).native for slot in asked}, key=id)  # the same order in all engines
+        cdef Py_ssize_t i = 0, capacity = self.capacity
+        cdef Drafter drafter
+        cdef Slot slot
+        if self.judge is not None:
+            self.judge.reserve(len(asked))
+        for drafter in drafters:
+            drafter._lock.acquire()
+        if self.judge is not None:
+            for slot in asked:
+                self.describe(slot, &self.offers[i])
+                i += 1
+            self.judge.choose_all(self.offers, i, self.bare, self.decoding, capacity)
+        i = 0
+        for slot in asked:
+            driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen if self.offers[i].chosen >= slot.min_draft else 0)
+            self.take(slot)
+            i += 1
+        for drafter in drafters:
+            drafter._lock.release()
+        for slot in asked:
+            slot.draft_source = slot.native_source if slot.num_guessed else None
+        return 0
+
+    cdef void describe(self, Slot slot, OfferC* offer) noexcept nogil:
+        """Offer the draft that is pending now: another call may have replaced it while the lock was free."""
+        cdef const SlotC* s = &slot.native.d.slots[slot.id]
+        offer.n, offer.p, offer.streak = s.draft_len, s.confidence, s.streak
+        offer.calibration = slot.native.d.calibrations[s.owner]
+        offer.tree = TreeC(s.draft, s.parents, s.confidence) if s.branched else TreeC(NULL, NULL, NULL)
+
+    cdef void take(self, Slot slot) noexcept nogil:
+        """Copy the pending draft of a slot, which the policy may have put into another order.
+
+        Another call may have replaced it while the lock was free, so nothing is taken for granted.
+        """
+        cdef const SlotC* s = &slot.native.d.slots[slot.id]
+        cdef Py_ssize_t i, n = min(s.draft_len, slot.room)
+        slot.branched = False
+        if s.branched:
+            for i in range(n):
+                if not -1 <= s.parents[i] < i:
+                    n = i
+                    break
+                slot.parents[i] = s.parents[i]
+                slot.branched = slot.branched or s.parents[i] != i - 1
+        memcpy(slot.guess, s.draft, <size_t>n * sizeof(token_t))
+        slot.num_guessed = slot.num_own = n
+
+    cdef int count_tokens(self) except -1:
+        """Set what the pass holds without drafts, and tell the policy whether it will learn from the pass.
+
+        It will not if a slot reads its prompt, or its text again.
+        """
+        cdef Slot slot
+        self.bare = self.decoding = 0
+        for slot in self.plan.work:
+            self.bare += slot.count
+            self.decoding += slot.decoding
+        self.decoding = max(self.decoding, <Py_ssize_t>1)
+        self.judge.teaches = self.bare == self.decoding
+        return 0

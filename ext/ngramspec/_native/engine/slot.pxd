@@ -1,10 +1,10 @@
 # Slot: a place of the engine that runs one request at a time.
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.engine.decode cimport CandidateC, Sampler
+from ngramspec._native.engine.decode cimport CandidateC, Sampler, TreePlaceC
 from ngramspec._native.engine.figures cimport Timings
 from ngramspec._native.engine.transcript cimport Transcript
-from ngramspec._native.engine.tree cimport TreePlaceC
+
 
 cdef class Slot:
     cdef readonly Py_ssize_t id

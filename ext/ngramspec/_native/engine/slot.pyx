@@ -13,7 +13,6 @@ import numpy as np
 
 from ngramspec.errors import InputError
 
-
 cdef object _no_tokens = np.empty(0, np.int32)
 _no_tokens.flags.writeable = False
 

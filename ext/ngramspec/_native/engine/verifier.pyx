@@ -1,26 +1,183 @@
-"""Verifier: chooses the tokens of all slots from a decode's rows and commits them; the last part of a step."""
+"""Verifier: chooses the tokens of all slots from a decode's rows and commits them; the last part of a step.
+
+The check of a draft is lossless: each token is chosen from its own row of logits, and the draft decides only which row
+comes next. A drafter that learns from logits is shown the rows.
+"""
 
 import time
 
 cimport cython
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
+from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
+from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
 from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t
-from ngramspec._native.drafter.commit cimport commit_tokens
+from ngramspec._native.drafter.commit cimport commit_tokens, observation_tell
+from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport SlotC, draft_right
-from ngramspec._native.engine.decode cimport MUCH_TO_READ, CandidateC, Rows, SamplerC
+from ngramspec._native.engine.decode cimport MUCH_TO_READ, CandidateC, Rows, RowsC, Sampler, SamplerC, branch_of
 from ngramspec._native.engine.figures cimport EngineStats, Timings
-from ngramspec._native.engine.observation cimport slot_observe
 from ngramspec._native.engine.plan cimport Plan
 from ngramspec._native.engine.slot cimport Slot
 from ngramspec._native.engine.transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Transcript
-from ngramspec._native.engine.tree cimport branch_of
-from ngramspec._native.engine.verify cimport next_row, verify_rows
 from ngramspec._native.policy.auto cimport AutoPolicy
 from ngramspec._native.policy.costs cimport MOST_TOKENS, PassCosts
 
 from ngramspec.errors import InputError
+
+
+cdef Py_ssize_t next_row(const token_t* draft, const int32_t* parents, Py_ssize_t draft_len, Py_ssize_t row,
+                         token_t token) noexcept nogil:
+    """Return the row after a token that was chosen from `row`, -1 where the draft did not guess it.
+
+    Row 0 follows the text, row i + 1 token i of the draft. `parents`: NULL = no tree.
+    """
+    cdef Py_ssize_t i
+    if parents == NULL:
+        return row + 1 if row < draft_len and draft[row] == token else -1
+    for i in range(row, draft_len):  # children come after their parent
+        if parents[i] == row - 1 and draft[i] == token:
+            return i + 1
+    return -1
+
+
+cdef Py_ssize_t verify_rows(const float* logits, Py_ssize_t vocab_size, const token_t* draft, const int32_t* parents,
+                            Py_ssize_t draft_len, SamplerC* sampler, token_t* out, int32_t* rows,
+                            CandidateC* candidates, Py_ssize_t top) noexcept nogil:
+    """Write the emitted tokens; return their number, or -1 minus it when no token was possible.
+
+    `parents`: NULL = no tree. `rows`: receives the row that each token was chosen from. `candidates`: what they were
+    chosen from, top + 1 places per token; not asked for where top is -1.
+    """
+    cdef Py_ssize_t count, row = 0, num_out = 0
+    cdef token_t token
+    while True:
+        token = sampler.choose(sampler.state, logits + row * vocab_size, vocab_size)
+        if token < 0:
+            return -1 - num_out
+        if top >= 0:
+            count = sampler.candidates(sampler.state, token, candidates, top)
+            if count <= top:
+                candidates[count].token = -1
+            candidates += top + 1
+        sampler.accept(sampler.state, token)
+        out[num_out] = token
+        rows[num_out] = <int32_t>row
+        num_out += 1
+        row = next_row(draft, parents, draft_len, row, token)
+        if row < 0:
+            return num_out
+
+
+def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not None, token_t[::1] out not None,
+           parents=None):
+    """Choose tokens row by row while the draft is right.
+
+    Row first_row follows the token before the draft, the next ones its tokens. Each token is
+    chosen from its own row by the complete sampler and committed to it; the draft only decides
+    which row comes next. So the text is the same whatever the draft was.
+
+    Args:
+        rows: Logits of the decode.
+        first_row: Row of the token before the draft; rows up to first_row + len(draft) are read.
+        draft: int32, shape (k,), k >= 0.
+        sampler: Of the request; advanced by every returned token.
+        out: int32, shape (>= k + 1,). Receives the tokens.
+        parents: Where the draft is a tree: int32, shape (k,), the index of each token's parent, an earlier one, or
+            -1. Of siblings that are the same token the first one counts.
+
+    Returns:
+        int: Number of tokens n. 1 <= n <= k + 1, and n - 1 of them are accepted draft tokens; or
+        -1 - n when after n tokens no token was possible, such as at the end of a grammar.
+
+    Raises:
+        InputError: A row is missing, out is too short or parents is not as described. Nothing is changed then.
+        MemoryError: No room. Nothing is changed then.
+
+    Cost: n samplings. Threads: releases the GIL where there is much to read.
+    Source: llama.cpp common/sampling.cpp, sample and accept in turn.
+    """
+    cdef TokensC guess
+    cdef const float* logits = rows.row(first_row)
+    cdef const int32_t[::1] above
+    cdef const int32_t* links = NULL
+    cdef int32_t* chosen = NULL
+    cdef Py_ssize_t outcome = 0
+    tokens_view(draft, "draft", &guess)
+    try:
+        if first_row + guess.len >= rows.c.num_rows or out.shape[0] < guess.len + 1:
+            raise InputError(f"a draft of {guess.len} tokens reads rows {first_row}..{first_row + guess.len} of "
+                             f"{rows.c.num_rows} and needs {guess.len + 1} places in out, which has {out.shape[0]}")
+        if parents is not None:
+            above = parents_view(parents, guess.len)
+            links = &above[0] if guess.len else NULL
+        chosen = <int32_t*>malloc(<size_t>(guess.len + 1) * sizeof(int32_t))
+        if chosen == NULL:
+            raise MemoryError(f"no memory to verify {guess.len} tokens")
+        if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
+            outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0], chosen,
+                                  NULL, -1)
+        else:
+            with nogil:
+                outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0],
+                                      chosen, NULL, -1)
+    finally:
+        free(chosen)
+        tokens_release(&guess)
+    return outcome
+
+
+cdef enum:
+    MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum
+
+
+cdef void _observe_row(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size, Py_ssize_t row) noexcept nogil:
+    """Tell what the target would have said after the text, or after a token of the draft."""
+    cdef token_t[NGS_TOP_MOST] tokens
+    cdef float[NGS_TOP_MOST] p
+    cdef token_t before, last = slot.data[slot.length - 1]
+    cdef Py_ssize_t parent
+    cdef int n = ngs_top(logits + row * vocab_size, vocab_size, <int>drafter.d.top, tokens, p)
+    if row == 0:
+        before = slot.data[slot.length - 2] if slot.length > 1 else -1
+    else:
+        parent = slot.parents[row - 1] if slot.branched else row - 2
+        before = slot.guess[parent] if parent >= 0 else last
+        last = slot.guess[row - 1]
+    with drafter._lock:
+        observation_tell(&drafter.d, before, last, tokens, p, n)
+
+
+cdef void _observe_rows(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size,
+                        Py_ssize_t count) noexcept nogil:
+    """Show the rows that tokens were chosen from, then others."""
+    cdef Py_ssize_t i, row, right = 0, left = MOST_OBSERVED
+    for i in range(min(count, left)):
+        _observe_row(slot, drafter, logits, vocab_size, slot.rows[i])
+        left -= 1
+    for row in range(slot.num_guessed + 1):
+        if left == 0:
+            break
+        if right < count and slot.rows[right] == row:
+            right += 1
+            continue
+        _observe_row(slot, drafter, logits, vocab_size, row)
+        left -= 1
+
+
+cdef void slot_observe(Slot slot, const RowsC* rows, Py_ssize_t count) noexcept:
+    """Show the slot's rows, if one of its drafters learns from logits; `count` tokens were chosen from them."""
+    cdef Drafter drafter = slot.learner
+    cdef const float* logits = rows.data + slot.first_row * rows.vocab_size
+    if drafter is None:
+        return
+    if min(slot.num_guessed + 1, <Py_ssize_t>MOST_OBSERVED) * rows.vocab_size < MUCH_TO_READ:
+        _observe_rows(slot, drafter, logits, rows.vocab_size, count)
+    else:
+        with nogil:
+            _observe_rows(slot, drafter, logits, rows.vocab_size, count)
+
 
 cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what is beyond does not count
 cdef double PLAIN_WINDOW = 32.0  # passes without drafts that tell what one takes

@@ -11,12 +11,11 @@ cimport cython
 from libc.stdlib cimport free, qsort
 
 from ngramspec._native.core.types cimport hash_t, int64_t, ngs_alloc, ngs_zeroed, token_t, uint32_t, uint64_t, uint8_t
-from ngramspec._native.suffix.lines cimport LINE_WORDS, NUM_ORDERS, SAME, context_hashes
+from ngramspec._native.suffix.index cimport LINE_WORDS, NUM_ORDERS, SAME, context_hashes
 
 import numpy as np
 
 from ngramspec.errors import InputError
-
 
 # One occurrence of a context.
 cdef struct OccurrenceC:

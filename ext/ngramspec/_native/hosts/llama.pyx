@@ -12,11 +12,11 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strlen
 
-from ngramspec._native.core.locks cimport locks_add
+from ngramspec._native.core.threads cimport locks_add
 from ngramspec._native.core.types cimport (
     int64_t, ngs_load64, ngs_lock, ngs_now_ns, ngs_store64, ngs_unlock, uint8_t,
 )
-from ngramspec._native.engine.tree cimport MOST_BRANCHES
+from ngramspec._native.engine.decode cimport MOST_BRANCHES
 
 from ngramspec.errors import BackendError, InputError, StateError
 

@@ -21,17 +21,15 @@ cimport cython
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
-from ngramspec._native.core.hash cimport HASH_SEED, hash_fold, hash_power, hash_slide, hash_step, hash_tokens
-from ngramspec._native.core.history cimport HistoryC, common_prefix, grow, history_continue
-from ngramspec._native.core.table cimport (
-    CellsC, HashCellC, TableC, table_check, table_clear, table_empty, table_find, table_find_in, table_free, table_home,
-    table_nbytes, table_reserve,
+from ngramspec._native.core.hash cimport (
+    HASH_SEED, CellsC, HashCellC, TableC, hash_fold, hash_power, hash_slide, hash_step, hash_tokens, table_check,
+    table_clear, table_empty, table_find, table_find_in, table_free, table_home, table_nbytes, table_reserve,
 )
+from ngramspec._native.core.history cimport HistoryC, common_prefix, grow, history_continue
 from ngramspec._native.core.types cimport (
     STATUS_NO_MEMORY, STATUS_OK, Status, hash_t, int32_t, ngs_prefetch, ngs_release, token_t, uint16_t, uint32_t,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC, claim_copy, ignore_feedback, ignore_finish
-
 
 cdef struct IndexC:
     TableC table          # folded hash of an n-gram -> start of its latest occurrence

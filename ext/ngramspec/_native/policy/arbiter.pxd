@@ -1,10 +1,9 @@
 # Arbiter: whether to ask a draft source that takes time, and for how many tokens.
 from ngramspec._native.core.types cimport int32_t
 from ngramspec._native.policy.auto cimport AutoPolicy
-from ngramspec._native.policy.chooser cimport PassC
+from ngramspec._native.policy.chooser cimport PassC, TreeC
 from ngramspec._native.policy.costs cimport CalibrationC
 from ngramspec._native.policy.mixtures cimport Mixer
-from ngramspec._native.policy.trees cimport TreeC
 
 cdef enum:
     NUM_DEPTHS = 5  # of a draft's tokens: 0, 1, 2 and 3, 4 to 7, later ones

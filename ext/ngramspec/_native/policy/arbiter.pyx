@@ -8,6 +8,8 @@ rests. Now and then it is put on trial with one token, judged without being sent
 time. What is sent of a free draft and one that was paid for, Mixer decides.
 """
 
+from typing import NamedTuple
+
 cimport cython
 from libc.math cimport isfinite
 from libc.stdlib cimport calloc, free as release, realloc
@@ -16,12 +18,9 @@ from libc.string cimport memset
 from ngramspec._native.core.arguments cimport parents_view, probabilities_view
 from ngramspec._native.core.types cimport int32_t
 from ngramspec._native.policy.auto cimport AutoPolicy, check_batch
-from ngramspec._native.policy.chooser cimport Chooser, OfferC, PassC
+from ngramspec._native.policy.chooser cimport Chooser, OfferC, PassC, TreeC, TreeValues
 from ngramspec._native.policy.costs cimport CalibrationC, calibration_apply
 from ngramspec._native.policy.mixtures cimport Mixer
-from ngramspec._native.policy.trees cimport TreeC, TreeValues
-
-from typing import NamedTuple
 
 import numpy as np
 

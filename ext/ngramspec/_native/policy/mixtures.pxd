@@ -1,9 +1,8 @@
 # Mixer: what is sent of a free draft and of one that took time.
 from ngramspec._native.core.types cimport int32_t, token_t
 from ngramspec._native.policy.auto cimport AutoPolicy
-from ngramspec._native.policy.chooser cimport PassC
+from ngramspec._native.policy.chooser cimport PassC, TreeC
 from ngramspec._native.policy.costs cimport CalibrationC
-from ngramspec._native.policy.trees cimport TreeC
 
 # The other draft beside a free one, a tree.
 cdef struct OtherC:

@@ -5,9 +5,11 @@ ends. Tokens that both have are one token, and count as the free draft's. Where 
 probable as the surer of them says. Where they part, at most one is right: from the two probabilities, taken
 as independent, what is left are the ways in which just one or none is right.
 
-Of the free draft its first tokens are kept, which save most (`policy.trees`), and of the other one, too: all
+Of the free draft its first tokens are kept, which save most (`policy.chooser`), and of the other one, too: all
 such pairs are looked at.
 """
+
+from typing import NamedTuple
 
 cimport cython
 from libc.stdlib cimport calloc, free as release
@@ -15,11 +17,8 @@ from libc.stdlib cimport calloc, free as release
 from ngramspec._native.core.arguments cimport TokensC, parents_view, probabilities_view, tokens_release, tokens_view
 from ngramspec._native.core.types cimport int32_t, token_t
 from ngramspec._native.policy.auto cimport AutoPolicy, check_batch
-from ngramspec._native.policy.chooser cimport Chooser, PassC
+from ngramspec._native.policy.chooser cimport Chooser, PassC, TreeC, TreeValues
 from ngramspec._native.policy.costs cimport calibration_apply
-from ngramspec._native.policy.trees cimport TreeC, TreeValues
-
-from typing import NamedTuple
 
 import numpy as np
 

@@ -7,7 +7,7 @@ that was observed least often lately; the others are worn down.
 cimport cython
 
 from ngramspec._native.core.arguments cimport token_view
-from ngramspec._native.core.locks cimport locks_add, locks_remove
+from ngramspec._native.core.threads cimport locks_add, locks_remove
 from ngramspec._native.core.types cimport (
     ngs_acquire32, ngs_add64, ngs_fence, ngs_give_way, ngs_load32, ngs_load64, ngs_lock, ngs_release,
     ngs_release32, ngs_store32, ngs_store64, ngs_take, ngs_unlock, uint64_t,

@@ -1,7 +1,7 @@
 """suffix: follow the longest matches in the request's own text, in other requests' and in a static index.
 
 Candidates vote for the next token, weighted by how reliable similar ones have been; the network and its
-online correction estimate how likely the best few choices are (suffix.confidence). The likeliest is
+online correction estimate how likely the best few choices are (suffix.match). The likeliest is
 drafted and the candidates that agree continue. Every choice that was considered, sent or not, is then
 compared with what the target emitted, so the probabilities follow the text at hand without exploring.
 Each call is O(new tokens + draft), independent of the size of context and pool.
@@ -19,24 +19,24 @@ from libc.string cimport memcpy
 
 from ngramspec._native.core.adapt cimport adapt_learn
 from ngramspec._native.core.history cimport HistoryC
-from ngramspec._native.core.types cimport Status, int32_t, ngs_prefetch, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t
+from ngramspec._native.core.types cimport (
+    Status, int32_t, ngs_prefetch, ngs_release_rest, token_t, uint16_t, uint32_t, uint8_t,
+)
 from ngramspec._native.drafter.growth cimport (
     MAX_DRAFT, GrowthC, LeafC, growth_begin, growth_has_room, growth_join, growth_offer,
 )
 from ngramspec._native.drafter.source cimport (
-    FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, JOINED_AGAIN, JOINED_OUTPUT, Fetch, Joined, Source, SourceC, ignore_feedback,
+    FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, JOINED_AGAIN, JOINED_OUTPUT, Fetch, Joined, Source, SourceC,
+    ignore_feedback,
 )
-from ngramspec._native.suffix.confidence cimport (
-    NGS_FEATURES, ChoiceC, LatelyC, ModelC, model_judge, model_learn, model_start, model_sure,
-    reliable_key, sure_key,
-)
-from ngramspec._native.suffix.index cimport SuffixIndex, SuffixIndexC, index_next
-from ngramspec._native.suffix.lines cimport (
-    NextLinesC, lines_extend, lines_fetch, lines_free, lines_nbytes, lines_reserve, lines_rewind,
+from ngramspec._native.suffix.index cimport (
+    NextLinesC, SuffixIndex, SuffixIndexC, index_next, lines_extend, lines_fetch, lines_free, lines_nbytes,
+    lines_reserve, lines_rewind,
 )
 from ngramspec._native.suffix.match cimport (
-    NUM_PLACES, PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC, TextC, candidate_next, match, match_fetch,
-    match_static,
+    NGS_FEATURES, NUM_PLACES, PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC, ChoiceC, LatelyC, ModelC, TextC,
+    candidate_next, match, match_fetch, match_static, model_judge, model_learn, model_start, model_sure, reliable_key,
+    sure_key,
 )
 from ngramspec._native.suffix.pool cimport (
     KIND_OUTPUT, KIND_PROMPT, SuffixPool, SuffixPoolC, WriterC, pool_close, pool_next, pool_praise, pool_token,
@@ -46,7 +46,6 @@ from ngramspec._native.suffix.pool cimport (
 import numpy as np
 
 from ngramspec.errors import InputError
-
 
 cdef enum:
     ALL = 21              # candidates at most, MOST of each place

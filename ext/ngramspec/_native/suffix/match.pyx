@@ -1,15 +1,28 @@
-"""Candidates for a draft: the latest places that share the longest contexts with the history.
+"""Candidates for a draft: the latest places that share the longest contexts with the history, and how likely each is right.
 
 Contexts of 16, 6, 3, 2 and 1 tokens are looked up, longest first, in the request's own text, in the
 pool and in the static index. A candidate is compared with the history over 32 tokens, mismatches
 included: a copy with a changed word differs from a chance match of two tokens. The place where the
 followed text continues is a candidate even if the last token differs, so that drafts resume right
 after an edit.
+
+The confidence of a token comes from a small network over the candidates, corrected online.
+It was trained offline on recorded outputs (tools/train_confidence.py); its inputs are how
+long and how well the candidates agree with the history, how many propose the same token, how reliable
+such candidates were, how often this token and what came after the newest one was right, and how the
+request's recent drafts did. A last stage of a few weights and a table adapts to the running workload.
+Published relatives: context mixing in compressors (lpaq), and SuffixDecoding (arXiv 2411.04975),
+which scores drafts by follower counts alone.
 """
 
-from ngramspec._native.core.types cimport hash_t, int32_t, ngs_load32, ngs_prefetch_read
-from ngramspec._native.suffix.index cimport index_next, index_token
-from ngramspec._native.suffix.lines cimport NUM_ORDERS, context_hashes, lines_find, lines_prefetch, order_size
+from libc.math cimport log
+from libc.string cimport memset
+
+from ngramspec._native.core.adapt cimport ADAPT_RATES, adapt_learn, adapt_probability
+from ngramspec._native.core.types cimport hash_t, int32_t, ngs_load32, ngs_prefetch, ngs_prefetch_read
+from ngramspec._native.suffix.index cimport (
+    NUM_ORDERS, context_hashes, index_next, index_token, lines_find, lines_prefetch, order_size,
+)
 from ngramspec._native.suffix.pool cimport (
     BLOCK, KIND_OUTPUT, pool_before, pool_generation, pool_go_on, pool_stands, pool_token,
 )
@@ -204,3 +217,224 @@ cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* po
         c.token = index_token(index, c.position)
         return c.position >= 0
     return pool_go_on(pool, &c.position, &c.generation, &c.token)
+
+
+cdef extern from "ngs_suffix.h" nogil:
+    float ngs_net_logit(const ngs_net* net, const float* x)
+    float ngs_log2(float x)
+    float ngs_logistic(float x)
+
+cdef enum:
+    LOGIT_SHIFT = 6       # from 65536 steps of a probability to the 1024 of the table
+    SHIFT_WEIGHT = 20     # observations that the uncorrected value counts for
+    FIRST_RELIABLE = 13107  # 0.2
+    FIRST_SURE = 63569      # 0.97
+    SEEN = 26             # the first input that the token tables give
+
+cdef float LEARN = 0.002
+cdef float LEAST = 0.0005   # probabilities stay in LEAST..1 - LEAST
+cdef float LN2_QUARTER = 0.6931472 / 4
+cdef float QUARTER = 0.25
+cdef float THIRD = 1.0 / 3
+cdef float FIFTH = 0.2
+cdef float ELEVENTH = 1.0 / 11
+cdef float TINY = 1e-3
+cdef float[ADAPT_RATES + 1] KNOWN_OF  # n / (n + 2)
+cdef float[257] LOG2_OF     # log2(1 + i)
+cdef float[1024] LOGIT_OF   # of (i + 0.5) / 1024, kept in -6.2..6.2
+cdef uint8_t[128] BUCKET_OF  # of a run of tokens
+
+
+cdef void _fill_tables() noexcept:
+    cdef int i, bucket
+    cdef double p
+    for i in range(257):
+        LOG2_OF[i] = ngs_log2(1.0 + i)
+    for i in range(ADAPT_RATES + 1):
+        KNOWN_OF[i] = i / (i + 2.0)
+    for i in range(1024):
+        p = min(max((i + 0.5) / 1024, 0.002), 0.998)
+        LOGIT_OF[i] = log(p / (1 - p))
+    for i in range(128):
+        bucket = i if i <= 4 else 5 if i <= 6 else 6 if i <= 8 else 7 if i <= 12 else 8 if i <= 16 else 9
+        BUCKET_OF[i] = <uint8_t>(bucket if i <= 24 else 10 if i <= 32 else 11)
+
+
+_fill_tables()
+
+
+cdef inline float _log_of(Py_ssize_t i) noexcept nogil:
+    return LOG2_OF[i] if i <= 256 else ngs_log2(1.0 + <float>i)
+
+
+cdef inline float _logit(const AdaptC* a) noexcept nogil:
+    return LOGIT_OF[a.p >> LOGIT_SHIFT]
+
+
+cdef inline int _longest(const ChoiceC* c) noexcept nogil:
+    return c.run_own if c.run_own > c.run_pool else c.run_pool
+
+
+cdef inline int _bucket(Py_ssize_t run) noexcept nogil:
+    return BUCKET_OF[run if run < 127 else 127]
+
+
+cdef int place_in_draft(Py_ssize_t position) noexcept nogil:
+    return <int>position if position < 2 else 2 if position < 4 else 3
+
+
+cdef uint16_t reliable_key(const CandidateC* c, Py_ssize_t position) noexcept nogil:
+    return <uint16_t>((((_bucket(c.run + position) * 4 + c.alike) * KINDS + 2 * c.place + c.output) * 4 + c.near) * 4
+                      + place_in_draft(position))
+
+
+cdef int sure_key(const ChoiceC* choice, int num_choices, const LatelyC* lately, Py_ssize_t position) noexcept nogil:
+    cdef int run = _longest(choice)
+    cdef int votes = choice.num_own + choice.num_pool
+    if num_choices != 1 or position < SURE_FROM or run < SURE_RUN:
+        return -1
+    return ((_bucket(run) * 4 + (votes if votes < 4 else 4) - 1) * 2 + (lately.hits > 0.5)) * 2 + choice.foreign
+
+
+cdef float model_sure(const ModelC* m, int key) noexcept nogil:
+    cdef float p = adapt_probability(&m.sure[key])
+    return p if p < 1 - LEAST else 1 - LEAST
+
+
+cdef inline float _correction(const ModelC* m, int shift) noexcept nogil:
+    return _logit(&m.shifts[shift])
+
+
+cdef void model_start(ModelC* m) noexcept nogil:
+    """Set all but the network to its initial values."""
+    cdef int i, bucket
+    memset(m.tokens, 0, sizeof(m.tokens))
+    for i in range(1024):
+        m.odds[i] = (i + 0.5) / (1024.5 - i)
+    for i in range(NUM_RELIABLE):
+        m.reliable[i] = AdaptC(FIRST_RELIABLE, 0)
+    for i in range(ORIGINS * PLACES_IN_DRAFT * SHIFTS):
+        bucket = i % SHIFTS
+        m.shifts[i] = AdaptC(<uint16_t>(65535 * ngs_logistic((bucket + 0.5) / 2 - 6)), SHIFT_WEIGHT)
+    for i in range(NUM_SURE):
+        m.sure[i] = AdaptC(FIRST_SURE, SHIFT_WEIGHT)
+    memset(m.weights, 0, sizeof(m.weights))
+    for i in range(ORIGINS * PLACES_IN_DRAFT):
+        m.weights[i][0] = 1
+
+
+cdef inline uint32_t _token_key(token_t a, token_t b, uint32_t how) noexcept nogil:
+    cdef uint32_t h = (<uint32_t>a * 0x9E3779B1u ^ (<uint32_t>b + 1) * 0x85EBCA77u) + how * 0x27D4EB2Fu
+    h ^= h >> 15
+    h *= 0x2C1B3C6Du
+    return h >> (32 - TOKEN_BITS)
+
+
+cdef void _token_keys(ChoiceC* c, const token_t* before, Py_ssize_t length) noexcept nogil:
+    """Set the cells that say how often such a choice was right, one in each table."""
+    cdef token_t last = (before - 1)[0] if length >= 1 else 0
+    cdef token_t second = (before - 2)[0] if length >= 2 else 0
+    cdef uint32_t how = 2 * _bucket(_longest(c)) + (c.rank > 0) + 32 * c.foreign
+    c.keys[0] = _token_key(c.token, 0, how)
+    c.keys[1] = _token_key(c.token, last, 0)
+    c.keys[2] = _token_key(c.token, second, 0)
+    c.keys[3] = _token_key(last, 0, how)
+
+
+cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_votes, float all_odds, int rival,
+                    const CandidateC* best, const LatelyC* lately, Py_ssize_t length, Py_ssize_t position,
+                    float* x) noexcept nogil:
+    """Write the network's inputs."""
+    # The static index counts as a pool: the network has inputs for two places only.
+    cdef bint own = best.place == PLACE_OWN
+    cdef const AdaptC* seen
+    cdef float weight
+    cdef int i
+    x[0] = _log_of(position) * THIRD
+    x[1] = _log_of(c.run_own) * FIFTH
+    x[2] = _log_of(c.run_pool) * FIFTH
+    x[3] = c.odds / all_odds
+    x[4] = _log_of(c.num_own) * THIRD
+    x[5] = _log_of(c.num_pool) * THIRD
+    x[6] = <float>(num_choices if num_choices < 8 else 8) * (QUARTER * QUARTER * 2)
+    x[7] = _log_of(rival) * FIFTH
+    x[8] = _log_of(num_votes) * QUARTER
+    x[9] = lately.hits
+    x[10] = _log_of(lately.run) * FIFTH
+    for i in range(3):
+        x[11 + i] = (lately.history >> i) & 1
+    x[14] = LOGIT_OF[c.best >> LOGIT_SHIFT] * QUARTER
+    x[15] = LN2_QUARTER * ngs_log2(c.odds + TINY)
+    x[16] = LN2_QUARTER * ngs_log2(all_odds - c.odds + TINY)
+    x[17] = <float>ngs_ones(best.mask) * (QUARTER * QUARTER / 2)
+    x[18] = best.near == 3
+    x[19] = best.near == 2
+    x[20] = own and best.output
+    x[21] = not own and not best.output
+    x[22] = not own and best.output
+    x[23] = _log_of(length - best.position + position) * (QUARTER * QUARTER) if own else 0
+    x[24] = c.rank > 0
+    x[25] = <float>_bucket(_longest(c)) * ELEVENTH
+    for i in range(TOKEN_TABLES):
+        seen = &m.tokens[i][c.keys[i]]
+        weight = KNOWN_OF[seen.n]
+        x[SEEN + 2 * i] = _logit(seen) * QUARTER * weight
+        x[SEEN + 2 * i + 1] = weight
+
+
+cdef void _correct(const ModelC* m, ChoiceC* c, float logit, const float* x, int place) noexcept nogil:
+    """Set the choice's probability: the network's logit through the online stage."""
+    cdef int bucket = <int>((logit + 6) * 2)
+    cdef float total = 0
+    cdef int i
+    bucket = 0 if bucket < 0 else SHIFTS - 1 if bucket >= SHIFTS else bucket
+    c.shift = <uint16_t>(place * SHIFTS + bucket)
+    c.inputs[0] = logit
+    c.inputs[1] = 0.5
+    c.inputs[2] = _correction(m, c.shift) - logit
+    for i in range(TOKEN_TABLES):
+        c.inputs[3 + i] = x[SEEN + 2 * i]
+    for i in range(CORRECTIONS):
+        total += c.inputs[i] * m.weights[place][i]
+    c.p = ngs_logistic(total)
+    c.p = LEAST if c.p < LEAST else 1 - LEAST if c.p > 1 - LEAST else c.p
+
+
+cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choices, const CandidateC* candidates,
+                      const LatelyC* lately, const token_t* before, Py_ssize_t length, Py_ssize_t position,
+                      float* features) noexcept nogil:
+    """Judge the first `num` of num_choices choices, which are sorted by odds."""
+    cdef int place = place_in_draft(position)
+    cdef float all_odds = 0
+    cdef int votes = 0
+    cdef int rival, longest, i, k
+    for i in range(num):
+        choices[i].rank = <uint8_t>i
+        _token_keys(&choices[i], before, length + position)
+        for k in range(TOKEN_TABLES):
+            ngs_prefetch(&m.tokens[k][choices[i].keys[k]])
+    for i in range(num_choices):
+        all_odds += choices[i].odds
+        votes += choices[i].num_own + choices[i].num_pool
+    for i in range(num):
+        rival = 0
+        for k in range(num_choices):
+            longest = _longest(&choices[k])
+            if k != i and longest > rival:
+                rival = longest
+        _describe(m, &choices[i], num_choices, votes, all_odds, rival, &candidates[choices[i].best_candidate], lately,
+                  length, position, features)
+        _correct(m, &choices[i], ngs_net_logit(&m.net, features), features,
+                 place + PLACES_IN_DRAFT * choices[i].foreign)
+        features += NGS_FEATURES
+
+
+cdef void model_learn(ModelC* m, const ChoiceC* choice, Py_ssize_t position, bint right) noexcept nogil:
+    cdef int place = place_in_draft(position) + PLACES_IN_DRAFT * choice.foreign
+    cdef float step = LEARN * ((1 if right else 0) - choice.p)
+    cdef int i
+    for i in range(CORRECTIONS):
+        m.weights[place][i] += step * choice.inputs[i]
+    adapt_learn(&m.shifts[choice.shift], right)
+    for i in range(TOKEN_TABLES):
+        adapt_learn(&m.tokens[i][choice.keys[i]], right)

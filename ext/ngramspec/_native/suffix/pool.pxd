@@ -7,7 +7,7 @@
 from ngramspec._native.core.types cimport (
     Status, int32_t, int64_t, ngs_acquire32, ngs_fence, ngs_load32, token_t, uint16_t, uint32_t, uint8_t,
 )
-from ngramspec._native.suffix.lines cimport LinesC
+from ngramspec._native.suffix.index cimport LinesC
 
 cdef enum:
     BLOCK = 256           # tokens per block

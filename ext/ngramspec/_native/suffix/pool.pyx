@@ -9,12 +9,12 @@ tokens each; readers take no lock and check afterwards that the text was not rep
 cimport cython
 from libc.stdlib cimport calloc, free
 
-from ngramspec._native.core.locks cimport locks_add, locks_remove
+from ngramspec._native.core.threads cimport locks_add, locks_remove
 from ngramspec._native.core.types cimport (
     STATUS_OK, hash_t, ngs_give_way, ngs_load64, ngs_lock, ngs_release, ngs_release32, ngs_store32, ngs_store64,
     ngs_take, ngs_try_lock, ngs_unlock,
 )
-from ngramspec._native.suffix.lines cimport (
+from ngramspec._native.suffix.index cimport (
     NUM_ORDERS, context_hashes, lines_find, lines_free, lines_insert, lines_make, lines_nbytes, lines_prefetch,
 )
 

@@ -1,3 +1,9 @@
+# Registry of the locks that threads share, so that a fork can take them all.
+# register a lock, from any thread; MemoryError when there is no room
+cdef int locks_add(int* lock) except -1
+# unregister a lock before its memory is freed; an unknown lock is ignored
+cdef void locks_remove(int* lock) noexcept
+
 # Threads that help a caller with the rows of a batch.
 
 # part of a job: takes rows until none is left. `lane` tells apart those who work on it; 0 is the caller

@@ -1,1 +1,0 @@
-# Kernels for other native modules; nothing for Python.
