@@ -1,4 +1,4 @@
-"""What to send of a free draft and of another one: the slow twin of `policy.mixtures`."""
+"""What to send of a free draft and of another one: the slow twin of `policy.arbiter`."""
 
 from __future__ import annotations
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ngramspec._native.drafter.drafter import Drafter
-from ngramspec._native.policy.arbiter import Arbiter, Asked, FreeDraft, Terms
+from ngramspec._native.policy.arbiter import Arbiter, Asked, FreeDraft, Mixed, Terms
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec._native.policy.mixtures import Mixed
 from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.costs import CostTable
 from ngramspec.drafting import create_drafter

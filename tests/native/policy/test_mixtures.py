@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngramspec._native.policy.arbiter import Arbiter, FreeDraft, Terms
+from ngramspec._native.policy.arbiter import Arbiter, FreeDraft, Mixed, Terms
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec._native.policy.mixtures import Mixed
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.errors import InputError
 from reference import auto, mixture

@@ -14,10 +14,10 @@ shard, so a lookup or a learned token takes one lock, and threads contend only w
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from ngramspec._native.core.history cimport grow
 from ngramspec._native.core.hash cimport (
     CellsC, table_check, table_clear, table_erase, table_free, table_nbytes, table_put, table_reserve, table_side,
 )
+from ngramspec._native.core.memory cimport grow
 from ngramspec._native.core.types cimport (
     COUNT_MAX, NGRAM_MAX, STATUS_NO_MEMORY, STATUS_OK, Status, int64_t, ngs_give_way, ngs_lock,
     ngs_lock_shared, ngs_release, ngs_unlock, ngs_unlock_shared, uint64_t,

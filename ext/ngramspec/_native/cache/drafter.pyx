@@ -8,7 +8,6 @@ Source: llama.cpp common/ngram-cache.cpp; differences are listed in docs/referen
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from ngramspec._native.cache.counts cimport (
@@ -25,7 +24,7 @@ from ngramspec._native.core.types cimport (
     NGRAM_MAX, STATUS_OK, Status, int32_t, int64_t, ngs_load32, ngs_lock_shared, ngs_unlock_shared, token_t,
     uint32_t, uint64_t,
 )
-from ngramspec._native.drafter.source cimport JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback, ignore_finish
+from ngramspec._native.drafter.source cimport JOINED_OUTPUT, Joined, Source
 
 cdef enum:
     MIN_HISTORY = 2       # tokens before anything is drafted, as in llama.cpp
@@ -343,17 +342,18 @@ cdef class CacheSource(Source):
             k.dynamic = &dynamic.c
         if static is not None:
             k.static_counts = &static.c
-        k.contexts = <ContextC*>calloc(<size_t>slots, sizeof(ContextC))
-        if k.contexts == NULL:
-            raise MemoryError("ngram-cache: no memory for the slots")
+        k.contexts = <ContextC*>self.take(slots, sizeof(ContextC))
         k.num_slots = slots
         for i in range(slots):
             context_init(&k.contexts[i], config.ngram_min, config.ngram_max)
-        self.c = SourceC(k, config.n_draft, _reserve, _rewind, _index, _extend, _propose, NULL,
-                         ignore_feedback, ignore_finish, _check, _nbytes, NULL, NULL, 0, NULL, False, _release)
+        self.c.state, self.c.max_draft = k, config.n_draft
+        self.c.reserve, self.c.rewind = _reserve, _rewind
+        self.c.index, self.c.extend = _index, _extend
+        self.c.propose = _propose
+        self.c.check, self.c.nbytes = _check, _nbytes
+        self.c.release = _release
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self._state.num_slots):
             context_free(&self._state.contexts[i])
-        free(self._state.contexts)

@@ -13,4 +13,3 @@ cdef void history_continue(const HistoryC* h, Py_ssize_t start, token_t* out, Py
 cdef void history_free(HistoryC* h) noexcept nogil
 
 cdef Py_ssize_t common_prefix(const token_t* a, const token_t* b, Py_ssize_t n) noexcept nogil
-cdef Status grow(void** memory, Py_ssize_t* capacity, Py_ssize_t needed, size_t item_bytes) noexcept nogil

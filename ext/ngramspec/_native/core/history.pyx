@@ -2,29 +2,8 @@
 
 from libc.string cimport memcmp, memcpy
 
-from ngramspec._native.core.types cimport STATUS_NO_MEMORY, STATUS_OK, ngs_extend, ngs_release
-
-
-cdef Status grow(void** memory, Py_ssize_t* capacity, Py_ssize_t needed, size_t item_bytes) noexcept nogil:
-    """Make room for `needed` items, growing by at least half. On Linux large blocks are remapped, not copied.
-
-    The owner frees the memory with ngs_release.
-    """
-    cdef Py_ssize_t room
-    cdef void* moved
-    if needed <= capacity[0]:
-        return STATUS_OK
-    room = capacity[0] + (capacity[0] >> 1) + 16
-    if room < needed:
-        room = needed
-    if <size_t>room > (<size_t>-1) // 2 // item_bytes:
-        return STATUS_NO_MEMORY
-    moved = ngs_extend(memory[0], <size_t>capacity[0] * item_bytes, <size_t>room * item_bytes)
-    if moved == NULL:
-        return STATUS_NO_MEMORY
-    memory[0] = moved
-    capacity[0] = room
-    return STATUS_OK
+from ngramspec._native.core.memory cimport grow
+from ngramspec._native.core.types cimport ngs_release
 
 
 cdef Status history_reserve(HistoryC* h, Py_ssize_t extra) noexcept nogil:

@@ -1,12 +1,13 @@
 # Drafter: owns the slots and sources.
 cimport cython
 
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int64_t
 from ngramspec._native.drafter.driver cimport DriverC, LanesC, SlotC
 from ngramspec._native.policy.auto cimport AutoPolicy
 
 
-cdef class Drafter:
+cdef class Drafter(Owner):
     cdef DriverC d
     cdef tuple _sources         # keeps the kernels' state alive
     cdef AutoPolicy _policy     # shortens drafts; None = they are not shortened

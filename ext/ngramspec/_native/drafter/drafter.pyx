@@ -6,7 +6,6 @@ modules beside it, which know nothing of it.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport (
@@ -21,11 +20,11 @@ from ngramspec._native.drafter.commit cimport (
 )
 from ngramspec._native.drafter.driver cimport (
     MOST_LANES, ReplayC, SlotC, SourceCountsC, branches_check, counts_clear, counts_copy, counts_make, counts_stats,
-    draft_right, driver_begin, driver_end, driver_forget, driver_replay, driver_shorten, driver_truncate, lanes_free,
+    draft_right, driver_begin, driver_end, driver_forget, driver_replay, driver_shorten, driver_truncate,
     lanes_make,
 )
 from ngramspec._native.drafter.offer cimport (
-    AskC, ProposalsC, offer_draft, proposals_choose, proposals_draft, proposals_free, proposals_prepare,
+    AskC, ProposalsC, ask_alone, offer_draft, proposals_choose, proposals_draft, proposals_prepare,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, check_padded
@@ -150,7 +149,7 @@ cdef object _bad_acceptance(Py_ssize_t num_accepted, Py_ssize_t num_tokens, Py_s
 
 
 @cython.final
-cdef class Drafter:
+cdef class Drafter(Owner):
     """Drafter(sources, slots=1, max_history=1048576, policy=None): drafts for many slots; made by create_drafter.
 
     A slot holds one running request: begin, then propose and accept in turn. All sources see every
@@ -189,20 +188,18 @@ cdef class Drafter:
         self._threads = _checked_threads(threads)
         self.d.max_history = max_history
         self.d.num_sources = len(self._sources)
-        self.d.sources = <SourceC*>calloc(<size_t>self.d.num_sources, sizeof(SourceC))
-        self.d.slots = <SlotC*>calloc(<size_t>slots, sizeof(SlotC))
-        self.d.calibrations = <CalibrationC**>calloc(<size_t>self.d.num_sources, sizeof(CalibrationC*))
-        if self.d.sources == NULL or self.d.slots == NULL or self.d.calibrations == NULL:
-            raise MemoryError("drafter: no memory for the slots")
+        self.d.sources = <SourceC*>self.take(self.d.num_sources, sizeof(SourceC))
+        self.d.slots = <SlotC*>self.take(slots, sizeof(SlotC))
+        self.d.calibrations = <CalibrationC**>self.take(self.d.num_sources, sizeof(CalibrationC*))
         self.d.num_slots = slots
         for i in range(self.d.num_sources):
             self.d.sources[i] = (<Source>self._sources[i]).c
             self.d.max_draft = max(self.d.max_draft, self.d.sources[i].max_draft)
             self.d.top = max(self.d.top, self.d.sources[i].top)
-        self.d.counts = counts_make(self.d.num_sources, self.d.max_draft)
+        self.d.counts = counts_make(self, self.d.num_sources, self.d.max_draft)
         for i in range(slots):
             self._make_rows(&self.d.slots[i])
-        lanes_make(&self._lanes, &self.d, self._threads)
+        lanes_make(&self._lanes, self, &self.d, self._threads)
         for i in range(self.d.num_sources):
             (<Source>self._sources[i]).make_lanes(self._lanes.num)
         self.judge_by(policy)
@@ -227,27 +224,17 @@ cdef class Drafter:
         return 0
 
     cdef int _make_rows(self, SlotC* s) except -1:
-        cdef size_t one = <size_t>self.d.max_draft, room = <size_t>self.d.num_sources * one
-        s.draft = s.rows = <token_t*>calloc(room + one, sizeof(token_t))
-        s.confidence = s.claims = <float*>calloc(room, sizeof(float))
-        s.lengths = <Py_ssize_t*>calloc(<size_t>self.d.num_sources, sizeof(Py_ssize_t))
-        s.parents = s.links = <int32_t*>calloc(room + 2 * one, sizeof(int32_t))
-        if s.rows == NULL or s.claims == NULL or s.lengths == NULL or s.links == NULL:
-            raise MemoryError("drafter: no memory for drafts")
+        cdef Py_ssize_t one = self.d.max_draft, room = self.d.num_sources * one
+        s.draft = s.rows = <token_t*>self.take(room + one, sizeof(token_t))
+        s.confidence = s.claims = <float*>self.take(room, sizeof(float))
+        s.lengths = <Py_ssize_t*>self.take(self.d.num_sources, sizeof(Py_ssize_t))
+        s.parents = s.links = <int32_t*>self.take(room + 2 * one, sizeof(int32_t))
+        return 0
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self.d.num_slots):
             history_free(&self.d.slots[i].history)
-            free(self.d.slots[i].rows)
-            free(self.d.slots[i].claims)
-            free(self.d.slots[i].lengths)
-            free(self.d.slots[i].links)
-        lanes_free(&self._lanes)
-        free(self.d.calibrations)
-        free(self.d.slots)
-        free(self.d.counts)
-        free(self.d.sources)
 
     @property
     def slots(self):
@@ -342,16 +329,14 @@ cdef class Drafter:
         Cost: O(max_draft) per source. Threads: safe.
         """
         cdef Py_ssize_t i
-        cdef SourceCountsC* counts = counts_make(self.d.num_sources, self.d.max_draft)
-        try:
-            # The lock is held for a copy only: making objects can run any code, such as a signal handler
-            # or a destructor, which may call this drafter.
-            with self._lock:
-                counts_copy(counts, self.d.counts, self.d.num_sources, self.d.max_draft)
-            return {source.name: counts_stats(&counts[i], source.name, self.d.max_draft)
-                    for i, source in enumerate(self._sources)}
-        finally:
-            free(counts)
+        cdef Owner memory = Owner()
+        cdef SourceCountsC* counts = counts_make(memory, self.d.num_sources, self.d.max_draft)
+        # The lock is held for a copy only: making objects can run any code, such as a signal handler
+        # or a destructor, which may call this drafter.
+        with self._lock:
+            counts_copy(counts, self.d.counts, self.d.num_sources, self.d.max_draft)
+        return {source.name: counts_stats(&counts[i], source.name, self.d.max_draft)
+                for i, source in enumerate(self._sources)}
 
     def reset_stats(self):
         """Set all counters of all sources to 0.
@@ -407,7 +392,7 @@ cdef class Drafter:
         Cost: O(k), independent of the history. Threads: keeps the GIL.
         """
         cdef SlotC* s = self._active(slot, "propose")
-        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, 0, 0)
+        cdef AskC ask = ask_alone(max_tokens, 0)
         cdef OfferC c
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
@@ -774,7 +759,7 @@ cdef class Drafter:
         their best shape.
         """
         cdef SlotC* s = self._active(slot, "propose_tree")
-        cdef AskC ask = AskC(max_tokens, max_tokens, NULL, 0, 1, 1, max_width, 0)
+        cdef AskC ask = ask_alone(max_tokens, max_width)
         cdef OfferC c
         if max_tokens < 0:
             raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
@@ -835,6 +820,7 @@ cdef class Drafter:
         cdef int32_t* drafts
         cdef Py_ssize_t width = 0
         cdef ProposalsC p
+        cdef Owner memory
         cdef Py_ssize_t i
         try:
             rows = out
@@ -879,15 +865,13 @@ cdef class Drafter:
                 with nogil:
                     proposals_draft(&p)
             return
-        try:
-            with self._lock:
-                self.judge_by(self._policy)
-                proposals_prepare(&p, self._policy)
-                with nogil:
-                    proposals_draft(&p)
-                proposals_choose(&p, self._policy)
-        finally:
-            proposals_free(&p)
+        memory = Owner()
+        with self._lock:
+            self.judge_by(self._policy)
+            proposals_prepare(&p, memory, self._policy)
+            with nogil:
+                proposals_draft(&p)
+            proposals_choose(&p, self._policy)
 
     def follow_batch(self, slots, token_ids, lengths, accepted):
         """Commit the tokens that rows of an engine's token table have beyond their slots' histories.

@@ -1,5 +1,6 @@
 # SourceCountsC: what a source did so far.
 from ngramspec._native.core.history cimport HistoryC
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.threads cimport Task
 from ngramspec._native.core.types cimport Status, int32_t, int64_t, token_t
 from ngramspec._native.drafter.source cimport Fetch, SourceC
@@ -20,8 +21,8 @@ cdef struct SourceCountsC:
     int64_t num_accepted_drafts
     int64_t* accepted_at  # accepted tokens by their position in the draft, 0..max_draft - 1
 
-# counts of 0 for each source, in one piece of memory, which free() gives back
-cdef SourceCountsC* counts_make(Py_ssize_t num_sources, Py_ssize_t max_draft) except NULL
+# counts of 0 for each source
+cdef SourceCountsC* counts_make(Owner memory, Py_ssize_t num_sources, Py_ssize_t max_draft) except NULL
 cdef void counts_clear(SourceCountsC* counts, Py_ssize_t num_sources, Py_ssize_t max_draft) noexcept nogil
 # make `counts` those of `source`
 cdef void counts_copy(SourceCountsC* counts, const SourceCountsC* source, Py_ssize_t num_sources,
@@ -136,9 +137,8 @@ cdef struct LanesC:
     DriverC** drivers     # the drafter's driver as each lane has it; entry 0, the caller's, is the drafter's own
     int num               # most lanes
 
-# at most `most` lanes, fewer where there are few slots; `lanes` holds zeros. lanes_free takes also what failed
-cdef int lanes_make(LanesC* lanes, DriverC* d, int most) except -1
-cdef void lanes_free(LanesC* lanes) noexcept
+# at most `most` lanes, fewer where there are few slots
+cdef int lanes_make(LanesC* lanes, Owner memory, DriverC* d, int most) except -1
 # how many lanes work on a number of rows
 cdef int lanes_for(const LanesC* lanes, Py_ssize_t num_rows) noexcept nogil
 # before the work of `num` lanes: they count from 0; after it: what they counted is the drafter's

@@ -5,7 +5,6 @@ branches: each token's parent comes before it. What each source did is counted a
 are shared by lanes, which are threads with working memory and counts of their own.
 """
 
-from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from ngramspec._native.core.history cimport (
@@ -18,13 +17,10 @@ from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINE
 from ngramspec.stats import SourceStats
 
 
-cdef SourceCountsC* counts_make(Py_ssize_t num_sources, Py_ssize_t max_draft) except NULL:
-    cdef size_t of_source = sizeof(SourceCountsC) + <size_t>max_draft * sizeof(int64_t)
-    cdef SourceCountsC* counts = <SourceCountsC*>calloc(<size_t>num_sources, of_source)
-    cdef int64_t* accepted_at = <int64_t*>(counts + num_sources)
+cdef SourceCountsC* counts_make(Owner memory, Py_ssize_t num_sources, Py_ssize_t max_draft) except NULL:
+    cdef SourceCountsC* counts = <SourceCountsC*>memory.take(num_sources, sizeof(SourceCountsC))
+    cdef int64_t* accepted_at = <int64_t*>memory.take(num_sources * max_draft, sizeof(int64_t))
     cdef Py_ssize_t i
-    if counts == NULL:
-        raise MemoryError("drafter: no memory for statistics")
     for i in range(num_sources):
         counts[i].accepted_at = accepted_at + i * max_draft
     return counts
@@ -642,31 +638,17 @@ cdef enum:
     ROWS_OF_LANE = 16     # fewer rows than this are not worth one more thread
 
 
-cdef int lanes_make(LanesC* lanes, DriverC* d, int most) except -1:
+cdef int lanes_make(LanesC* lanes, Owner memory, DriverC* d, int most) except -1:
     cdef int lane
     lanes.num = <int>max(<Py_ssize_t>1, min(<Py_ssize_t>most, d.num_slots // ROWS_OF_LANE))
-    lanes.drivers = <DriverC**>calloc(<size_t>lanes.num, sizeof(DriverC*))
-    if lanes.drivers == NULL:
-        raise MemoryError("drafter: no memory for threads")
+    lanes.drivers = <DriverC**>memory.take(lanes.num, sizeof(DriverC*))
     lanes.drivers[0] = d
     for lane in range(1, lanes.num):
-        lanes.drivers[lane] = <DriverC*>malloc(sizeof(DriverC))
-        if lanes.drivers[lane] == NULL:
-            raise MemoryError("drafter: no memory for threads")
+        lanes.drivers[lane] = <DriverC*>memory.take(1, sizeof(DriverC))
         lanes.drivers[lane][0] = d[0]
         lanes.drivers[lane].lane = lane
-        lanes.drivers[lane].counts = NULL
-        lanes.drivers[lane].counts = counts_make(d.num_sources, d.max_draft)
+        lanes.drivers[lane].counts = counts_make(memory, d.num_sources, d.max_draft)
     return 0
-
-
-cdef void lanes_free(LanesC* lanes) noexcept:
-    cdef int lane
-    for lane in range(1, lanes.num if lanes.drivers != NULL else 0):
-        if lanes.drivers[lane] != NULL:
-            free(lanes.drivers[lane].counts)
-        free(lanes.drivers[lane])
-    free(lanes.drivers)
 
 
 cdef int lanes_for(const LanesC* lanes, Py_ssize_t num_rows) noexcept nogil:

@@ -1,4 +1,5 @@
 # Offer: a draft for a slot, the best that its sources have.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint8_t
 from ngramspec._native.drafter.driver cimport DriverC, LanesC
 from ngramspec._native.policy.auto cimport AutoPolicy
@@ -14,6 +15,11 @@ cdef struct AskC:
     Py_ssize_t decoding      # slots that share the pass
     Py_ssize_t width         # most tokens at one depth of a tree, 0 = a chain
     Py_ssize_t branches      # most branches of a tree, 0 = any number
+
+# a request for a slot that has a pass to itself
+cdef inline AskC ask_alone(Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
+    return AskC(limit, limit, NULL, 0, 1, 1, width, 0)
+
 
 # ask the sources, make the draft that is worth most pending, and return its length. `judge`: the policy whose
 # calibrations the driver has; None = the first draft is taken
@@ -49,8 +55,6 @@ cdef struct ProposalsC:
 
 # draft for all rows; without a policy also write what is sent
 cdef void proposals_draft(ProposalsC* p) noexcept nogil
-# with a policy: before that, set what it wants of each row, and after it, let it divide the pass and write what is
-# sent. proposals_free takes also what failed
-cdef int proposals_prepare(ProposalsC* p, AutoPolicy judge) except -1
+# with a policy: before that, set what it wants of each row, and after it, let it divide the pass and write what is sent
+cdef int proposals_prepare(ProposalsC* p, Owner memory, AutoPolicy judge) except -1
 cdef void proposals_choose(ProposalsC* p, AutoPolicy judge) noexcept nogil
-cdef void proposals_free(ProposalsC* p) noexcept

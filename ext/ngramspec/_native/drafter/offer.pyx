@@ -8,7 +8,6 @@ decides how much of it is sent.
 Proposals are the drafts of a batch's slots, on one thread or several; who drafts a row does not show in the draft.
 """
 
-from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from ngramspec._native.core.types cimport int32_t, ngs_add64, ngs_prefetch_read, token_t
@@ -187,18 +186,16 @@ cdef void proposals_draft(ProposalsC* p) noexcept nogil:
     lanes_end(p.lanes, lanes)
 
 
-cdef int proposals_prepare(ProposalsC* p, AutoPolicy judge) except -1:
+cdef int proposals_prepare(ProposalsC* p, Owner memory, AutoPolicy judge) except -1:
     """Ask the policy now: no lane can."""
     cdef const DriverC* d = p.lanes.drivers[0]
     cdef AskC ask = p.ask
     cdef Py_ssize_t room = d.max_draft + 1, i, most
     cdef const float* least
     judge.reserve(p.num)
-    p.offers = <OfferC*>calloc(<size_t>p.num, sizeof(OfferC))
-    p.most = <Py_ssize_t*>calloc(<size_t>p.num + 1, sizeof(Py_ssize_t))
-    p.least = <const float**>calloc(<size_t>room, sizeof(float*))
-    if p.offers == NULL or p.most == NULL or p.least == NULL:
-        raise MemoryError("no memory for the candidates")
+    p.offers = <OfferC*>memory.take(p.num, sizeof(OfferC))
+    p.most = <Py_ssize_t*>memory.take(p.num + 1, sizeof(Py_ssize_t))
+    p.least = <const float**>memory.take(room, sizeof(float*))
     for i in range(p.num):
         ask.limit = min(<Py_ssize_t>p.limits[i], p.width)
         most = p.most[i] = offer_wanted(d, judge, &ask)
@@ -207,9 +204,7 @@ cdef int proposals_prepare(ProposalsC* p, AutoPolicy judge) except -1:
         least = judge.least_of(ask.batch_tokens, ask.decoding, most)
         if least == NULL:
             continue
-        p.least[most] = <const float*>malloc(<size_t>room * sizeof(float))  # the policy has one for all
-        if p.least[most] == NULL:
-            raise MemoryError("no memory for the candidates")
+        p.least[most] = <const float*>memory.take(room, sizeof(float))  # the policy has one for all
         memcpy(<void*>p.least[most], least, <size_t>(most + 1) * sizeof(float))
     return 0
 
@@ -232,13 +227,3 @@ cdef void proposals_choose(ProposalsC* p, AutoPolicy judge) noexcept nogil:
         judge.emitted.padded, judge.emitted.slots = p.padded, <const void*>d.slots
     for i in range(n):
         _write_row(d, p.slots[i], p.offers[i].chosen, p, i)
-
-
-cdef void proposals_free(ProposalsC* p) noexcept:
-    cdef Py_ssize_t i
-    if p.least != NULL:
-        for i in range(p.lanes.drivers[0].max_draft + 1):
-            free(<void*>p.least[i])
-    free(p.least)
-    free(p.most)
-    free(p.offers)

@@ -1,5 +1,6 @@
 # Source: one way to guess tokens. The driver (_drafter) owns the histories and calls the kernels.
 from ngramspec._native.core.history cimport HistoryC
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport Status, int32_t, token_t
 
 # How tokens join a history.
@@ -30,7 +31,7 @@ cdef enum Fetch:
 cdef struct SourceC:
     void* state
     Py_ssize_t max_draft  # longest draft that `propose` can return, in tokens
-    # room for extra tokens beyond h.len, so that extend cannot fail
+    # make room for extra tokens beyond h.len, so that extend cannot fail
     Status (*reserve)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil
     # forget the tokens from `length` on; called before the history is cut
     void (*rewind)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil
@@ -76,12 +77,8 @@ cdef struct SourceC:
 # Claims for a draft copied from position `at`: the more tokens before `at` match the history's end, the higher.
 cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssize_t n) noexcept nogil
 
-cdef void ignore_feedback(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil
-
-cdef void ignore_finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil
-
-cdef class Source:
-    cdef SourceC c
+cdef class Source(Owner):
+    cdef SourceC c        # kernels that a source does not set need no room, ignore feedback and the end of a request
     cdef readonly str name
     cdef readonly Py_ssize_t slots
     cdef readonly Py_ssize_t max_history

@@ -1,5 +1,7 @@
 """Base of the draft sources: a struct of kernels and the Python object that keeps it alive."""
 
+from ngramspec._native.core.types cimport STATUS_OK
+
 cdef enum:
     COMPARED = 32         # most tokens before a match that are compared
     MAX_HISTORY = 1 << 28
@@ -15,15 +17,19 @@ cdef void claim_copy(const HistoryC* h, Py_ssize_t at, float* confidence, Py_ssi
         confidence[i] = <float>(alike + i + 1) / <float>(alike + i + 2)
 
 
-cdef void ignore_feedback(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil:
+cdef Status _need_no_room(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
+    return STATUS_OK
+
+
+cdef void _ignore_feedback(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t right, bint rejected) noexcept nogil:
     pass
 
 
-cdef void ignore_finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
+cdef void _ignore_finish(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
     pass
 
 
-cdef class Source:
+cdef class Source(Owner):
     """One way to draft tokens; pass it to a Drafter.
 
     Attributes:
@@ -34,6 +40,7 @@ cdef class Source:
 
     def __cinit__(self, *_, **__):
         self.max_history = MAX_HISTORY
+        self.c.reserve, self.c.feedback, self.c.finish = _need_no_room, _ignore_feedback, _ignore_finish
 
     cdef int make_lanes(self, int num_lanes) except -1:
         return 0

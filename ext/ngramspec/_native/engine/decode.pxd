@@ -1,4 +1,5 @@
 # TreePlaceC: where a token of a tree stands.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int8_t, token_t, uint32_t
 
 cdef enum:
@@ -25,7 +26,7 @@ cdef int branch_of(uint32_t branches) noexcept nogil
 # CandidateC: a token that a sampler chose from.
 # Sampler: how one request chooses a token from a row of logits.
 
-cdef class Batch:
+cdef class Batch(Owner):
     cdef token_t* tokens       # capacity entries each
     cdef int32_t* positions    # position of the token in its sequence
     cdef int32_t* sequences    # sequence id
@@ -79,5 +80,5 @@ cdef Py_ssize_t only_candidate(void* state, token_t chosen, CandidateC* out, Py_
 # a token's log-probability and the likeliest candidates', as Rows.logprobs returns them
 cdef tuple logprobs_of(const CandidateC* candidates, Py_ssize_t count)
 
-cdef class Sampler:
+cdef class Sampler(Owner):
     cdef SamplerC c

@@ -14,7 +14,6 @@ branch 0 first, a text that goes on with branch 0 lies in its order, and what is
 
 cimport cython
 from libc.math cimport INFINITY, exp, log
-from libc.stdlib cimport free, malloc
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 
@@ -73,7 +72,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Batch:
+cdef class Batch(Owner):
     """Batch(capacity): tokens, positions, sequences and output flags of one decode.
 
     Args:
@@ -88,20 +87,11 @@ cdef class Batch:
         if capacity < 1:
             raise InputError(f"capacity must be >= 1, got {capacity}")
         self.capacity = capacity
-        self.tokens = <token_t*>malloc(<size_t>capacity * sizeof(token_t))
-        self.positions = <int32_t*>malloc(<size_t>capacity * sizeof(int32_t))
-        self.sequences = <int32_t*>malloc(<size_t>capacity * sizeof(int32_t))
-        self.outputs = <int8_t*>malloc(<size_t>capacity)
-        self.branches = <uint32_t*>malloc(<size_t>capacity * sizeof(uint32_t))
-        if not (self.tokens and self.positions and self.sequences and self.outputs and self.branches):
-            raise MemoryError(f"no memory for a batch of {capacity} tokens")
-
-    def __dealloc__(self):
-        free(self.tokens)
-        free(self.positions)
-        free(self.sequences)
-        free(self.outputs)
-        free(self.branches)
+        self.tokens = <token_t*>self.take(capacity, sizeof(token_t))
+        self.positions = <int32_t*>self.take(capacity, sizeof(int32_t))
+        self.sequences = <int32_t*>self.take(capacity, sizeof(int32_t))
+        self.outputs = <int8_t*>self.take(capacity, sizeof(int8_t))
+        self.branches = <uint32_t*>self.take(capacity, sizeof(uint32_t))
 
     def __len__(self):
         return self.len
@@ -135,6 +125,7 @@ cdef class Batch:
         cdef Py_ssize_t i, row = self.num_outputs if output else -1
         cdef bint viewed = False
         cdef const int32_t[::1] above
+        cdef Owner memory = None
         cdef TreePlaceC* places = NULL
         if sequence < 0 or position < 0 or (draft is not None and not output):
             raise InputError(f"sequence {sequence} and position {position} must be >= 0; a draft needs output")
@@ -151,16 +142,14 @@ cdef class Batch:
                                     f"are taken")
             if parents is not None:
                 above = parents_view(parents, guess.len)
-                places = <TreePlaceC*>malloc(<size_t>(guess.len + 1) * sizeof(TreePlaceC))
-                if places == NULL:
-                    raise MemoryError(f"no memory for a tree of {guess.len} tokens")
+                memory = Owner()
+                places = <TreePlaceC*>memory.take(guess.len + 1, sizeof(TreePlaceC))
                 if guess.len and tree_places(&above[0], guess.len, places) < 0:
                     raise InputError(f"a tree may have at most {MOST_BRANCHES} leaves")
             for i in range(first.len):
                 self.put(first.data[i], position + i, sequence, output and i == first.len - 1, 1)
             self.put_draft(guess.data, guess.len, places, first.len, position + first.len, sequence)
         finally:
-            free(places)
             tokens_release(&first)
             if viewed:
                 tokens_release(&guess)
@@ -360,7 +349,7 @@ cdef token_t _greedy_choose(void* state, const float* row, Py_ssize_t vocab_size
     return row_argmax(row, vocab_size)
 
 
-cdef class Sampler:
+cdef class Sampler(Owner):
     """Base class of samplers: finds no token possible. Each request owns one; threads must not share it."""
 
     def __cinit__(self):
@@ -405,16 +394,12 @@ cdef class Sampler:
             InputError: An argument is out of its bounds.
             MemoryError: No room.
         """
+        cdef Owner memory = Owner()
         cdef CandidateC* candidates
         if token < 0 or not 0 <= top <= MOST_CANDIDATES:
             raise InputError(f"token must be >= 0 and top in 0..{MOST_CANDIDATES}, got {token} and {top}")
-        candidates = <CandidateC*>malloc(<size_t>(top + 1) * sizeof(CandidateC))
-        if candidates == NULL:
-            raise MemoryError(f"no memory for {top} candidates")
-        try:
-            return logprobs_of(candidates, self.c.candidates(self.c.state, token, candidates, top))
-        finally:
-            free(candidates)
+        candidates = <CandidateC*>memory.take(top + 1, sizeof(CandidateC))
+        return logprobs_of(candidates, self.c.candidates(self.c.state, token, candidates, top))
 
     def accept(self, token_t token):
         """Commit an emitted token: penalties and grammar advance."""

@@ -1,7 +1,8 @@
 # Counters that a step of the engine writes without Python objects.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int64_t
 
-cdef class Histogram:
+cdef class Histogram(Owner):
     cdef readonly tuple bounds
     cdef public double total      # sum of the values
     cdef double* limits           # bounds, ascending
@@ -26,7 +27,7 @@ cdef class Timings:
     cdef public int64_t num_prediction_rejected
     cdef public double saved_seconds
 
-cdef class EngineStats:
+cdef class EngineStats(Owner):
     cdef public int64_t num_requests
     cdef public int64_t num_prompt_tokens
     cdef public int64_t num_cached_tokens

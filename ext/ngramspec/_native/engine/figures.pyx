@@ -3,7 +3,6 @@
 import time
 
 cimport cython
-from libc.stdlib cimport calloc, free
 
 cdef enum:
     MAX_POSITIONS = 4096  # of a draft that are counted individually
@@ -16,7 +15,7 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @cython.final
-cdef class Histogram:
+cdef class Histogram(Owner):
     """Histogram(bounds): counts of values by bucket, their number and sum.
 
     Args:
@@ -34,16 +33,10 @@ cdef class Histogram:
         cdef Py_ssize_t i
         self.bounds = tuple(bounds)
         self.num_limits = len(self.bounds)
-        self.limits = <double*>calloc(<size_t>self.num_limits + 1, sizeof(double))
-        self.counts = <int64_t*>calloc(<size_t>self.num_limits + 1, sizeof(int64_t))
-        if not (self.limits and self.counts):
-            raise MemoryError("no memory for a histogram")
+        self.limits = <double*>self.take(self.num_limits + 1, sizeof(double))
+        self.counts = <int64_t*>self.take(self.num_limits + 1, sizeof(int64_t))
         for i in range(self.num_limits):
             self.limits[i] = self.bounds[i]
-
-    def __dealloc__(self):
-        free(self.limits)
-        free(self.counts)
 
     cdef void add(self, double value, int64_t times) noexcept nogil:
         cdef Py_ssize_t low = 0, high = self.num_limits, middle
@@ -116,7 +109,7 @@ cdef class Timings:
 
 
 @cython.final
-cdef class EngineStats:
+cdef class EngineStats(Owner):
     """EngineStats(): counters since the engine was made. The engine's thread writes them, any thread may read.
 
     Raises:
@@ -146,9 +139,7 @@ cdef class EngineStats:
     """
 
     def __cinit__(self):
-        self.ended = <int64_t*>calloc(MAX_POSITIONS + 1, sizeof(int64_t))
-        if self.ended == NULL:
-            raise MemoryError("no memory for counters")
+        self.ended = <int64_t*>self.take(MAX_POSITIONS + 1, sizeof(int64_t))
         self.finished = {}
         self.time_to_first_token = Histogram(SECONDS)
         self.inter_token_latency = Histogram(SECONDS)
@@ -156,9 +147,6 @@ cdef class EngineStats:
         self.queue_time = Histogram(SECONDS)
         self.batch_tokens = Histogram(COUNTS)
         self.draft_lengths = Histogram(COUNTS)
-
-    def __dealloc__(self):
-        free(self.ended)
 
     @property
     def accepted_per_position(self):

@@ -1,7 +1,8 @@
 # Plan: which tokens of which slots are in the next decode.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.engine.slot cimport Slot
 
-cdef class Plan:
+cdef class Plan(Owner):
     cdef readonly Py_ssize_t capacity
     cdef readonly Py_ssize_t outputs  # most rows of logits
     cdef tuple slots          # of Slot

@@ -6,7 +6,6 @@ Native drafters are asked without Python.
 import time
 
 cimport cython
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ngramspec._native.core.types cimport int32_t, int64_t, ngs_now_ns, token_t, uint8_t
@@ -68,20 +67,16 @@ def share(demands, Py_ssize_t room):
     [5, 2, 5]
     """
     cdef Py_ssize_t i, n = len(demands)
-    cdef Py_ssize_t* claims = <Py_ssize_t*>calloc(<size_t>n + 1, sizeof(Py_ssize_t))
-    if claims == NULL:
-        raise MemoryError("no memory for the claims")
-    try:
-        for i in range(n):
-            claims[i] = demands[i]
-        share_room(claims, n, max(room, <Py_ssize_t>0))
-        return [claims[i] for i in range(n)]
-    finally:
-        free(claims)
+    cdef Owner memory = Owner()
+    cdef Py_ssize_t* claims = <Py_ssize_t*>memory.take(n, sizeof(Py_ssize_t))
+    for i in range(n):
+        claims[i] = demands[i]
+    share_room(claims, n, max(room, <Py_ssize_t>0))
+    return [claims[i] for i in range(n)]
 
 
 @cython.final
-cdef class Plan:
+cdef class Plan(Owner):
     """Plan(slots, capacity, outputs=0, shorten=None): choose what a decode holds. The first part of a step.
 
     Args:
@@ -105,12 +100,7 @@ cdef class Plan:
             raise InputError(f"capacity must be at least one token per slot, {len(self.slots)}, got {capacity}")
         if self.outputs < max(len(self.slots), 1):
             raise InputError(f"outputs must be 0 or at least one row per slot, {len(self.slots)}, got {outputs}")
-        self.claims = <Py_ssize_t*>calloc(<size_t>len(self.slots) + 1, sizeof(Py_ssize_t))
-        if self.claims == NULL:
-            raise MemoryError("no memory for the plan")
-
-    def __dealloc__(self):
-        free(self.claims)
+        self.claims = <Py_ssize_t*>self.take(len(self.slots) + 1, sizeof(Py_ssize_t))
 
     def __len__(self):
         return len(self.work)
@@ -302,7 +292,7 @@ def _age(Slot slot not None):
 
 
 @cython.final
-cdef class Proposer:
+cdef class Proposer(Owner):
     """Proposer(plan, policy, valid, stats, most_behind=-1, max_branches=1): ask for drafts. The second part of a step.
 
     Args:
@@ -339,12 +329,7 @@ cdef class Proposer:
         self.most_behind = most_behind
         self.judge = policy if policy._weighs() else None
         self.width = max_branches if max_branches > 1 and self.judge is not None else 0
-        self.offers = <OfferC*>calloc(<size_t>len(plan.slots) + 1, sizeof(OfferC))
-        if self.offers == NULL:
-            raise MemoryError("no memory for drafts")
-
-    def __dealloc__(self):
-        free(self.offers)
+        self.offers = <OfferC*>self.take(len(plan.slots) + 1, sizeof(OfferC))
 
     def propose(self):
         """Set the drafts of slots whose only free source is native; return the others that have sources, a list.
@@ -456,7 +441,7 @@ cdef class Proposer:
         i = 0
         for slot in asked:
             driver_shorten(&slot.native.d, slot.id, self.offers[i].chosen if self.offers[i].chosen >= slot.min_draft else 0)
-            self.take(slot)
+            self.take_draft(slot)
             i += 1
         for drafter in drafters:
             drafter._lock.release()
@@ -471,7 +456,7 @@ cdef class Proposer:
         offer.calibration = slot.native.d.calibrations[s.owner]
         offer.tree = TreeC(s.draft, s.parents, s.confidence) if s.branched else TreeC(NULL, NULL, NULL)
 
-    cdef void take(self, Slot slot) noexcept nogil:
+    cdef void take_draft(self, Slot slot) noexcept nogil:
         """Copy the pending draft of a slot, which the policy may have put into another order.
 
         Another call may have replaced it while the lock was free, so nothing is taken for granted.

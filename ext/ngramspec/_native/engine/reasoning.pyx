@@ -4,10 +4,10 @@ The marks are looked for in the text, so it does not matter how the model splits
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, token_t, uint8_t
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, only_candidate
 from ngramspec._native.engine.transcript cimport Pieces
@@ -131,14 +131,12 @@ cdef void _fits(void* state, const token_t* draft, const int32_t* parents, Py_ss
     b.inner.fits(b.inner.state, draft, parents, n, fits)
 
 
-cdef int make_mark(MarkC* mark, bytes text) except -1:
+cdef int make_mark(MarkC* mark, Owner memory, bytes text) except -1:
     cdef Py_ssize_t i, at = 0, size = len(text)
     if not size:
         raise InputError("a mark of reasoning must not be empty")
-    mark.text = <char*>malloc(<size_t>size)
-    mark.back = <Py_ssize_t*>calloc(<size_t>size + 1, sizeof(Py_ssize_t))
-    if mark.text == NULL or mark.back == NULL:
-        raise MemoryError("no memory for a mark of reasoning")
+    mark.text = <char*>memory.take(size, 1)
+    mark.back = <Py_ssize_t*>memory.take(size + 1, sizeof(Py_ssize_t))
     memcpy(mark.text, <const char*>text, <size_t>size)
     mark.size = size
     for i in range(1, size):
@@ -186,11 +184,9 @@ cdef class ReasoningSampler(Sampler):
         self.b.pieces, self.b.starts, self.b.num_tokens = pieces.text, pieces.starts, pieces.num_tokens
         self.b.budget = budget
         self.b.num_marks = len(texts)
-        self.b.marks = <MarkC*>calloc(<size_t>self.b.num_marks, sizeof(MarkC))
-        if self.b.marks == NULL:
-            raise MemoryError("no memory for marks of reasoning")
+        self.b.marks = <MarkC*>self.take(self.b.num_marks, sizeof(MarkC))
         for i in range(self.b.num_marks):
-            make_mark(&self.b.marks[i], texts[i])
+            make_mark(&self.b.marks[i], self, texts[i])
         tokens_view(end_ids, "end_ids", &tokens)
         try:
             if tokens.len < 1:
@@ -198,13 +194,9 @@ cdef class ReasoningSampler(Sampler):
             for i in range(tokens.len):
                 if not 0 <= tokens.data[i] < pieces.num_tokens:
                     raise InputError(f"end_ids must hold ids in 0..{pieces.num_tokens - 1}, got {tokens.data[i]}")
-            self.b.end = <token_t*>malloc(<size_t>tokens.len * sizeof(token_t))
-            if self.b.end == NULL:
-                raise MemoryError("no memory for the end of reasoning")
+            self.b.end = <token_t*>self.take(tokens.len, sizeof(token_t))
             memcpy(self.b.end, tokens.data, <size_t>tokens.len * sizeof(token_t))
-            self.b.fits = <int32_t*>malloc(<size_t>tokens.len * sizeof(int32_t))
-            if self.b.fits == NULL:
-                raise MemoryError("no memory for the end of reasoning")
+            self.b.fits = <int32_t*>self.take(tokens.len, sizeof(int32_t))
             self.b.end_len = tokens.len
         finally:
             tokens_release(&tokens)
@@ -217,16 +209,6 @@ cdef class ReasoningSampler(Sampler):
         self.c.candidates = _candidates
         if inner.c.fits != NULL:
             self.c.fits = _fits
-
-    def __dealloc__(self):
-        cdef Py_ssize_t i
-        if self.b.marks != NULL:
-            for i in range(self.b.num_marks):
-                free(self.b.marks[i].text)
-                free(self.b.marks[i].back)
-        free(self.b.marks)
-        free(self.b.end)
-        free(self.b.fits)
 
     @property
     def problem(self):

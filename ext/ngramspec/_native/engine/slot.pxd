@@ -1,4 +1,5 @@
 # Slot: a place of the engine that runs one request at a time.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, TreePlaceC
@@ -6,7 +7,7 @@ from ngramspec._native.engine.figures cimport Timings
 from ngramspec._native.engine.transcript cimport Transcript
 
 
-cdef class Slot:
+cdef class Slot(Owner):
     cdef readonly Py_ssize_t id
     cdef readonly object tokens          # int32, shape (size,)
     cdef token_t* data                   # of tokens

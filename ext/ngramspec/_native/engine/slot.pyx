@@ -1,7 +1,7 @@
 """Slot: a place of the engine that runs one request at a time and remembers the last one."""
 
 cimport cython
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
@@ -18,7 +18,7 @@ _no_tokens.flags.writeable = False
 
 
 @cython.final
-cdef class Slot:
+cdef class Slot(Owner):
     """Slot(id, context_size, max_draft, shifts=False): one sequence of the target and the request that runs on it.
 
     Args:
@@ -56,22 +56,15 @@ cdef class Slot:
         self.tokens = np.zeros(context_size, dtype=np.int32)
         view = self.tokens
         self.data = &view[0]
-        self.guess = <token_t*>malloc(<size_t>(max_draft + 1) * sizeof(token_t))
-        self.chosen = <token_t*>malloc(<size_t>(max_draft + 1) * sizeof(token_t))
-        self.rows = <int32_t*>malloc(<size_t>(max_draft + 1) * sizeof(int32_t))
-        self.parents = <int32_t*>malloc(<size_t>(max_draft + 1) * sizeof(int32_t))
-        self.tree = <TreePlaceC*>malloc(<size_t>(max_draft + 1) * sizeof(TreePlaceC))
-        if not (self.guess and self.chosen and self.rows and self.parents and self.tree):
-            raise MemoryError(f"no memory for drafts of {max_draft} tokens")
+        self.guess = <token_t*>self.take(max_draft + 1, sizeof(token_t))
+        self.chosen = <token_t*>self.take(max_draft + 1, sizeof(token_t))
+        self.rows = <int32_t*>self.take(max_draft + 1, sizeof(int32_t))
+        self.parents = <int32_t*>self.take(max_draft + 1, sizeof(int32_t))
+        self.tree = <TreePlaceC*>self.take(max_draft + 1, sizeof(TreePlaceC))
         self.namespace, self.adapters, self.first_row = "", (), -1
         self.room, self._sources, self.num_candidates = max_draft, (), -1
 
     def __dealloc__(self):
-        free(self.guess)
-        free(self.chosen)
-        free(self.rows)
-        free(self.parents)
-        free(self.tree)
         free(self.candidates)
 
     def start(self, generation, Sampler sampler not None, sources=(), on_chunk=None, max_draft=None, double deadline=0.0,

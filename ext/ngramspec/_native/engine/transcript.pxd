@@ -2,9 +2,10 @@
 # TranscriptC: what one request has emitted: tokens, and their text up to a stop text.
 cimport cython
 
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport Status, int64_t, token_t, uint8_t
 
-cdef class Pieces:
+cdef class Pieces(Owner):
     cdef char* text           # UTF-8, one token after the other
     cdef int64_t* starts      # num_tokens + 1 offsets in text, ascending
     cdef uint8_t* ends        # 1 = the token ends a generation

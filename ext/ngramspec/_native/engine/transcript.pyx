@@ -6,7 +6,7 @@ Pieces holds the text of every token of the vocabulary.
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
@@ -18,7 +18,7 @@ from ngramspec.errors import InputError
 
 
 @cython.final
-cdef class Pieces:
+cdef class Pieces(Owner):
     """Pieces(pieces, ends=()): the UTF-8 text of every token, and which tokens end a generation.
 
     Args:
@@ -38,11 +38,9 @@ cdef class Pieces:
             raise InputError("pieces must hold at least one token")
         for piece in pieces:
             size += len(piece)
-        self.text = <char*>malloc(<size_t>(size if size else 1))
-        self.starts = <int64_t*>malloc(<size_t>(self.num_tokens + 1) * sizeof(int64_t))
-        self.ends = <uint8_t*>calloc(<size_t>self.num_tokens, 1)
-        if not (self.text and self.starts and self.ends):
-            raise MemoryError(f"no memory for {size} bytes of text")
+        self.text = <char*>self.take(size, 1)
+        self.starts = <int64_t*>self.take(self.num_tokens + 1, sizeof(int64_t))
+        self.ends = <uint8_t*>self.take(self.num_tokens, 1)
         size = 0
         for i in range(self.num_tokens):
             piece = pieces[i]
@@ -54,11 +52,6 @@ cdef class Pieces:
             if not 0 <= i < self.num_tokens:
                 raise InputError(f"end tokens must be in 0..{self.num_tokens - 1}, got {i}")
             self.ends[i] = 1
-
-    def __dealloc__(self):
-        free(self.text)
-        free(self.starts)
-        free(self.ends)
 
     def __len__(self):
         return self.num_tokens

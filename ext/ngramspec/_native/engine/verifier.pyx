@@ -7,10 +7,10 @@ comes next. A drafter that learns from logits is shown the rows.
 import time
 
 cimport cython
-from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
 from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t
 from ngramspec._native.drafter.commit cimport commit_tokens, observation_tell
@@ -102,7 +102,8 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
     cdef const float* logits = rows.row(first_row)
     cdef const int32_t[::1] above
     cdef const int32_t* links = NULL
-    cdef int32_t* chosen = NULL
+    cdef Owner memory = Owner()
+    cdef int32_t* chosen
     cdef Py_ssize_t outcome = 0
     tokens_view(draft, "draft", &guess)
     try:
@@ -112,9 +113,7 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
         if parents is not None:
             above = parents_view(parents, guess.len)
             links = &above[0] if guess.len else NULL
-        chosen = <int32_t*>malloc(<size_t>(guess.len + 1) * sizeof(int32_t))
-        if chosen == NULL:
-            raise MemoryError(f"no memory to verify {guess.len} tokens")
+        chosen = <int32_t*>memory.take(guess.len + 1, sizeof(int32_t))
         if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
             outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0], chosen,
                                   NULL, -1)
@@ -123,7 +122,6 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
                 outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0],
                                       chosen, NULL, -1)
     finally:
-        free(chosen)
         tokens_release(&guess)
     return outcome
 
@@ -198,7 +196,7 @@ cdef struct CheckC:
 
 
 @cython.final
-cdef class Verifier:
+cdef class Verifier(Owner):
     """Verifier(plan, rows, policy, stats): verify and accept. The last part of a step.
 
     Args:
@@ -223,12 +221,7 @@ cdef class Verifier:
     def __cinit__(self, Plan plan not None, Rows rows not None, AutoPolicy policy not None, EngineStats stats not None):
         self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
         self.clock = time.perf_counter
-        self.checks = <CheckC*>calloc(<size_t>len(plan.slots) + 1, sizeof(CheckC))
-        if self.checks == NULL:
-            raise MemoryError("no memory for verification")
-
-    def __dealloc__(self):
-        free(self.checks)
+        self.checks = <CheckC*>self.take(len(plan.slots) + 1, sizeof(CheckC))
 
     def verify(self):
         """Choose and commit tokens for every slot of the plan whose last pending token was decoded.

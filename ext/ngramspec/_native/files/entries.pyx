@@ -1,12 +1,12 @@
 """Sorted entries: EntryMerger merges many streams into one, EntryReader reads those of a StaticCache."""
 
 cimport cython
-from libc.stdlib cimport calloc, free
 
 from ngramspec._native.cache.static cimport (
     LIST_HEAD, MANY_SHIFT, SHORT_MANY_SHIFT, SectionsC, StaticC, StaticCache, record_a, record_words,
 )
 from ngramspec._native.core.arguments cimport entries_view
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.packing cimport (
     ENTRY_COUNT_MAX, OLDEST_SHIFT, STORED_TOKEN_MAX, EntryC, KeyC, entry_count, entry_follower, entry_less,
     entry_of, key_mask, key_tokens, same_pair,
@@ -105,7 +105,7 @@ cdef Py_ssize_t _merge(MergerC* m, EntryC* out, Py_ssize_t room) noexcept nogil:
 
 
 @cython.final
-cdef class EntryMerger:
+cdef class EntryMerger(Owner):
     """EntryMerger(sources, min_count=1): read many sorted streams of packed entries as one.
 
     Args:
@@ -132,14 +132,8 @@ cdef class EntryMerger:
         self._held = [None] * len(self._sources)
         self._m.num_streams = len(self._sources)
         self._m.min_count = min_count
-        self._m.streams = <StreamC*>calloc(len(self._sources) + 1, sizeof(StreamC))
-        self._m.heap = <Py_ssize_t*>calloc(len(self._sources) + 1, sizeof(Py_ssize_t))
-        if self._m.streams == NULL or self._m.heap == NULL:
-            raise MemoryError(f"no memory for {len(self._sources)} streams")
-
-    def __dealloc__(self):
-        free(self._m.streams)
-        free(self._m.heap)
+        self._m.streams = <StreamC*>self.take(len(self._sources) + 1, sizeof(StreamC))
+        self._m.heap = <Py_ssize_t*>self.take(len(self._sources) + 1, sizeof(Py_ssize_t))
 
     def read(self, Py_ssize_t max_entries=65536):
         """Return the next merged entries.

@@ -14,7 +14,7 @@ from ngramspec._native.cache.static cimport (
     static_find,
 )
 from ngramspec._native.core.arguments cimport entries_view
-from ngramspec._native.core.history cimport grow
+from ngramspec._native.core.memory cimport grow
 from ngramspec._native.core.packing cimport (
     OLDEST_SHIFT, EntryC, entry_count, entry_follower, key_mask, key_tokens, same_ngram, same_pair,
 )

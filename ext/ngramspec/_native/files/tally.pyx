@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 
 from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.hash cimport LCG, hash_power, hash_step
-from ngramspec._native.core.history cimport grow
+from ngramspec._native.core.memory cimport grow
 from ngramspec._native.core.packing cimport (
     ENTRY_COUNT_MAX, FOLLOWER_SHIFT, MAX_PART_BITS, STORED_TOKEN_MAX, EntryC, entry_follower, entry_of,
     item_t, key_of, part_bits, sort_parts, sum_equal,

@@ -1,4 +1,5 @@
 # Tokens: the texts of a vocabulary as a tree, so that tokens that begin alike are looked at once.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint64_t, uint8_t
 from ngramspec._native.grammar.rules cimport Rules, RulesC, StacksC
 
@@ -42,7 +43,7 @@ cdef void matcher_fits(MatcherC* m, const token_t* draft, const int32_t* parents
                        int32_t* fits) noexcept nogil
 cdef bint matcher_accept(MatcherC* m, token_t token) noexcept nogil
 
-cdef class Matcher:
+cdef class Matcher(Owner):
     cdef MatcherC c
     cdef readonly Rules rules
     cdef readonly Tokens tokens

@@ -1,7 +1,7 @@
 """Tokens: the texts of a vocabulary as a tree. Matcher: where one text is in a grammar, and which tokens may come next."""
 
 cimport cython
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 from ngramspec._native.grammar.rules cimport (
@@ -266,7 +266,7 @@ cdef void matcher_fits(MatcherC* m, const token_t* draft, const int32_t* parents
 
 
 @cython.final
-cdef class Matcher:
+cdef class Matcher(Owner):
     """Matcher(rules, tokens): follows a text in a grammar, token by token.
 
     A token is allowed if its text can go on from where the text is, in whole characters or in the
@@ -291,9 +291,7 @@ cdef class Matcher:
         self.c.tokens = &tokens.c
         self.c.rules = &rules.c
         self.c.most_bytes = KEPT_BYTES
-        self.c.path = <int32_t*>malloc(<size_t>(tokens.c.deepest + 1) * sizeof(int32_t))
-        if self.c.path == NULL:
-            raise MemoryError("no memory for a grammar")
+        self.c.path = <int32_t*>self.take(tokens.c.deepest + 1, sizeof(int32_t))
         with nogil:
             _begun(&self.c)
         if self.c.stacks.problem == STACKS_SLOW:
@@ -305,7 +303,6 @@ cdef class Matcher:
 
     def __dealloc__(self):
         stacks_close(&self.c.stacks)
-        free(self.c.path)
 
     @property
     def problem(self):

@@ -6,15 +6,15 @@ from operator import index
 cimport cython
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_CheckExact
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp
 
 from ngramspec._native.core.arguments cimport bad_token
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport STATUS_OK, Status, int32_t, token_t
 from ngramspec._native.drafter.commit cimport commit_tokens
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_propose, driver_shorten
-from ngramspec._native.drafter.offer cimport AskC, offer_draft
+from ngramspec._native.drafter.driver cimport SlotC, draft_right, driver_begin, driver_shorten
+from ngramspec._native.drafter.offer cimport AskC, ask_alone, offer_draft
 from ngramspec._native.policy.chooser cimport OfferC
 
 import numpy as np
@@ -38,7 +38,7 @@ cdef double ROUNDED = 1e-6  # tolerance for a bound that rounding puts below a w
 
 
 @cython.final
-cdef class ArcticRequest:
+cdef class ArcticRequest(Owner):
     """ArcticRequest(drafter, source, slot, depth): a text and its pending draft.
 
     Token ids are int32 arrays of shape (n,), contiguous, or sequences of int; they are copied. All
@@ -72,7 +72,6 @@ cdef class ArcticRequest:
 
     def __dealloc__(self):
         self.leave()
-        free(self.tokens)
 
     def begin(self, token_ids, str name not None="prompt_token_ids"):
         """Start with a prompt, of n >= 0 tokens; errors call it `name`.
@@ -143,7 +142,7 @@ cdef class ArcticRequest:
         Cost: O(depth) bytes compared, O(drafted tokens); independent of the text.
         """
         cdef SlotC* s = self.drafter._active(self.slot, "speculate")
-        cdef AskC ask = AskC(min(max_tokens, LONGEST), LONGEST, NULL, 0, 1, 1, 0, 0)
+        cdef AskC ask = ask_alone(min(max_tokens, LONGEST), width if width > 1 else 0)
         cdef OfferC best
         cdef CutC draft
         cdef Py_ssize_t length, i
@@ -156,10 +155,7 @@ cdef class ArcticRequest:
             return () if length < 2 else None
         self.source.floor = min(max(0.0, min_probability), 1.0)
         with self.drafter._lock:
-            if width == 1:
-                offer_draft(&self.drafter.d, self.drafter._judge, self.slot, &ask, &best)
-            else:
-                driver_propose(&self.drafter.d, self.slot, min(max_tokens, LONGEST), width)
+            offer_draft(&self.drafter.d, self.drafter._judge, self.slot, &ask, &best)
             self.cut(s, max_tokens, factor, offset, min_probability, &draft)
         if draft.n < 0:
             return ()
@@ -231,12 +227,8 @@ cdef class ArcticRequest:
         cdef Py_ssize_t i = 0, n = len(values)
         cdef int beyond = 0
         cdef long token
-        cdef void* memory
         if n > self.room:
-            memory = realloc(self.tokens, <size_t>n * sizeof(token_t))
-            if memory == NULL:
-                raise MemoryError(f"no memory for {n} tokens")
-            self.tokens, self.room = <token_t*>memory, n
+            self.tokens, self.room = <token_t*>self.enlarge(self.tokens, n, sizeof(token_t)), n
         for value in values:
             if not PyLong_CheckExact(value):
                 try:

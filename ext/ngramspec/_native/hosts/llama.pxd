@@ -2,6 +2,7 @@
 # LlamaContext: llama.cpp called through the addresses of its functions.
 from libcpp cimport bool as cbool
 
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int8_t, token_t, uint32_t, uint8_t
 from ngramspec._native.engine.decode cimport Batch, Rows
 
@@ -46,7 +47,7 @@ cdef struct ContextCallsC:
     ngs_seq_pos_fn pos_max
     ngs_clear_fn clear
 
-cdef class LlamaContext:
+cdef class LlamaContext(Owner):
     cdef ContextCallsC calls
     cdef void* context             # NULL once closed
     cdef void* memory              # of the context

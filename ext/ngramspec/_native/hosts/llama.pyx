@@ -9,7 +9,6 @@ warnings and errors, without the GIL.
 
 cimport cython
 from libc.stdint cimport uintptr_t
-from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strlen
 
 from ngramspec._native.core.threads cimport locks_add
@@ -101,7 +100,7 @@ def end_flags(calls, uintptr_t vocab_address, Py_ssize_t vocab_size):
 
 
 @cython.final
-cdef class LlamaContext:
+cdef class LlamaContext(Owner):
     """LlamaContext(calls, context_address, vocab_size, max_batch, num_sequences=1,
     context_size=2147483647, max_outputs=0, pad_sequence=-1, max_branches=1, state_width=0): decode with a
     llama_context and manage its cache.
@@ -179,29 +178,16 @@ cdef class LlamaContext:
 
     cdef int allocate(self) except -1:
         cdef Py_ssize_t i
-        self.sequence_counts = <int32_t*>malloc(<size_t>self.max_batch * sizeof(int32_t))
-        self.sequences = <int32_t**>malloc(<size_t>self.max_batch * sizeof(int32_t*))
-        self.last_counts = <int32_t*>calloc(<size_t>self.num_sequences, sizeof(int32_t))
-        self.first_positions = <int32_t*>malloc(<size_t>self.num_sequences * sizeof(int32_t))
-        self.padded = <token_t*>malloc(6 * sizeof(token_t))
-        self.tree_sequences = <int32_t*>malloc(<size_t>(self.max_batch * self.max_branches) * sizeof(int32_t))
-        self.branch_lengths = <int32_t*>calloc(<size_t>(self.num_sequences * self.max_branches), sizeof(int32_t))
-        self.used = <uint32_t*>calloc(<size_t>self.num_sequences, sizeof(uint32_t))
-        if not (self.sequence_counts and self.sequences and self.last_counts and self.first_positions and self.padded
-                and self.tree_sequences and self.branch_lengths and self.used):
-            raise MemoryError("no memory for the context's batches")
+        self.sequence_counts = <int32_t*>self.take(self.max_batch, sizeof(int32_t))
+        self.sequences = <int32_t**>self.take(self.max_batch, sizeof(int32_t*))
+        self.last_counts = <int32_t*>self.take(self.num_sequences, sizeof(int32_t))
+        self.first_positions = <int32_t*>self.take(self.num_sequences, sizeof(int32_t))
+        self.padded = <token_t*>self.take(6, sizeof(token_t))
+        self.tree_sequences = <int32_t*>self.take(self.max_batch * self.max_branches, sizeof(int32_t))
+        self.branch_lengths = <int32_t*>self.take(self.num_sequences * self.max_branches, sizeof(int32_t))
+        self.used = <uint32_t*>self.take(self.num_sequences, sizeof(uint32_t))
         for i in range(self.max_batch):
             self.sequence_counts[i] = 1
-
-    def __dealloc__(self):
-        free(self.sequence_counts)
-        free(self.sequences)
-        free(self.last_counts)
-        free(self.first_positions)
-        free(self.padded)
-        free(self.tree_sequences)
-        free(self.branch_lengths)
-        free(self.used)
 
     def decode(self, Batch batch not None, Rows rows not None, const float[:, ::1] states=None):
         """Compute a batch; `rows` then shows the logits of its outputs, in the batch's order.

@@ -1,6 +1,7 @@
 # ChainSampler: llama.cpp's samplers, called through the addresses of its functions.
 from libcpp cimport bool as cbool
 
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint8_t
 from ngramspec._native.engine.decode cimport Sampler
 from ngramspec._native.grammar.matcher cimport Matcher, MatcherC
@@ -26,7 +27,7 @@ cdef extern from "ngs_candidates.h" nogil:
     Py_ssize_t ngs_prefilter(ngs_candidate* out, const float* row, Py_ssize_t n, Py_ssize_t k, float* heap,
                              const uint8_t* counted, const uint8_t* marks)
 
-cdef class Candidates:
+cdef class Candidates(Owner):
     cdef ngs_candidate* data       # vocab_size entries
     cdef readonly Py_ssize_t vocab_size
     cdef readonly bint closed      # llama.cpp's vocabulary is freed: choose nothing more

@@ -5,7 +5,6 @@ cimport cython
 from cpython.pystate cimport PyThreadState
 from libc.math cimport INFINITY
 from libc.stdint cimport uintptr_t
-from libc.stdlib cimport calloc, free, malloc
 
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.types cimport uint64_t
@@ -27,7 +26,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Candidates:
+cdef class Candidates(Owner):
     """Candidates(vocab_size): the array that llama.cpp's samplers work in, shared by the samplers of one thread.
 
     Args:
@@ -42,12 +41,7 @@ cdef class Candidates:
         if vocab_size < 1:
             raise InputError(f"vocab_size must be >= 1, got {vocab_size}")
         self.vocab_size = vocab_size
-        self.data = <ngs_candidate*>malloc(<size_t>vocab_size * sizeof(ngs_candidate))
-        if self.data == NULL:
-            raise MemoryError(f"no memory for {vocab_size} candidates")
-
-    def __dealloc__(self):
-        free(self.data)
+        self.data = <ngs_candidate*>self.take(vocab_size, sizeof(ngs_candidate))
 
     def close(self):
         """Stop the samplers that use it, because llama.cpp's vocabulary is about to be freed."""
@@ -215,15 +209,11 @@ cdef class ChainSampler(Sampler):
         cdef Py_ssize_t blocks = self.chain.vocab_size // NGS_LANES + 1
         cdef TokensC tokens
         cdef Py_ssize_t i
-        self.chain.heap = <float*>malloc(<size_t>self.chain.keep * sizeof(float))
-        if self.chain.heap == NULL:
-            raise MemoryError("no memory for a sampler")
+        self.chain.heap = <float*>self.take(self.chain.keep, sizeof(float))
         if not counts and (biased is None or len(biased) == 0):
             return 0
-        self.chain.counted = <uint8_t*>calloc(<size_t>self.chain.vocab_size, 1)
-        self.chain.marks = <uint8_t*>calloc(<size_t>blocks, 1)
-        if self.chain.counted == NULL or self.chain.marks == NULL:
-            raise MemoryError("no memory for a sampler")
+        self.chain.counted = <uint8_t*>self.take(self.chain.vocab_size, 1)
+        self.chain.marks = <uint8_t*>self.take(blocks, 1)
         if biased is None:
             return 0
         tokens_view(biased, "biased", &tokens)
@@ -235,11 +225,6 @@ cdef class ChainSampler(Sampler):
                 self.chain.marks[tokens.data[i] // NGS_LANES] = 1
         finally:
             tokens_release(&tokens)
-
-    def __dealloc__(self):
-        free(self.chain.heap)
-        free(self.chain.counted)
-        free(self.chain.marks)
 
     @property
     def problem(self):

@@ -18,18 +18,18 @@ are listed in docs/reference/differences.md (A1-A11).
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
 from ngramspec._native.core.hash cimport (
     HASH_SEED, CellsC, HashCellC, TableC, hash_fold, hash_power, hash_slide, hash_step, hash_tokens, table_check,
     table_clear, table_empty, table_find, table_find_in, table_free, table_home, table_nbytes, table_reserve,
 )
-from ngramspec._native.core.history cimport HistoryC, common_prefix, grow, history_continue
+from ngramspec._native.core.history cimport HistoryC, common_prefix, history_continue
+from ngramspec._native.core.memory cimport grow
 from ngramspec._native.core.types cimport (
     STATUS_NO_MEMORY, STATUS_OK, Status, hash_t, int32_t, ngs_prefetch, ngs_release, token_t, uint16_t, uint32_t,
 )
-from ngramspec._native.drafter.source cimport Source, SourceC, claim_copy, ignore_feedback, ignore_finish
+from ngramspec._native.drafter.source cimport Source, claim_copy
 
 cdef struct IndexC:
     TableC table          # folded hash of an n-gram -> start of its latest occurrence
@@ -262,21 +262,20 @@ cdef class SimpleSource(Source):
         cdef Py_ssize_t i
         self.name = "ngram-simple"
         self.slots = slots
-        self._state = SimpleC(min_hits, slots, <IndexC*>calloc(<size_t>slots, sizeof(IndexC)))
-        if self._state.indexes == NULL:
-            raise MemoryError("ngram-simple: no memory for the slots")
+        self._state = SimpleC(min_hits, slots, <IndexC*>self.take(slots, sizeof(IndexC)))
         for i in range(slots):
             index_init(&self._state.indexes[i], size_n)
-        self.c = SourceC(&self._state, size_m, _simple_reserve, _simple_rewind, _simple_index, NULL, _simple_propose, NULL,
-                         ignore_feedback, ignore_finish, _simple_check, _simple_nbytes, NULL, NULL, 0, NULL, False,
-                         _simple_release)
+        self.c.state, self.c.max_draft = &self._state, size_m
+        self.c.reserve, self.c.rewind = _simple_reserve, _simple_rewind
+        self.c.index = _simple_index
+        self.c.propose = _simple_propose
+        self.c.check, self.c.nbytes = _simple_check, _simple_nbytes
+        self.c.release = _simple_release
 
     def __dealloc__(self):
         cdef Py_ssize_t i
-        if self._state.indexes != NULL:
-            for i in range(self._state.num_slots):
-                _simple_release(&self._state, i)
-            free(self._state.indexes)
+        for i in range(self._state.num_slots):
+            _simple_release(&self._state, i)
 
 
 cdef enum:
@@ -447,17 +446,18 @@ cdef class MapSource(Source):
         self.name = "ngram-map-k" if max_values == 1 else "ngram-map-k4v"
         self.slots = slots
         self._state = MapC(size_m, min_hits, max_values, window, slots,
-                           <MapSlotC*>calloc(<size_t>slots, sizeof(MapSlotC)))
-        if self._state.slots == NULL:
-            raise MemoryError("ngram-map: no memory for the slots")
+                           <MapSlotC*>self.take(slots, sizeof(MapSlotC)))
         for i in range(slots):
             index_init(&self._state.slots[i].index, size_n)
-        self.c = SourceC(&self._state, size_m, _map_reserve, _map_rewind, _map_index, NULL, _map_propose, NULL,
-                         _map_feedback, ignore_finish, _map_check, _map_nbytes, NULL, NULL, 0, NULL, False, _map_release)
+        self.c.state, self.c.max_draft = &self._state, size_m
+        self.c.reserve, self.c.rewind = _map_reserve, _map_rewind
+        self.c.index = _map_index
+        self.c.propose = _map_propose
+        self.c.feedback = _map_feedback
+        self.c.check, self.c.nbytes = _map_check, _map_nbytes
+        self.c.release = _map_release
 
     def __dealloc__(self):
         cdef Py_ssize_t i
-        if self._state.slots != NULL:
-            for i in range(self._state.num_slots):
-                _map_release(&self._state, i)
-            free(self._state.slots)
+        for i in range(self._state.num_slots):
+            _map_release(&self._state, i)

@@ -8,14 +8,11 @@ docs/reference/differences.md (B1-B6).
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free
 
 from ngramspec._native.core.hash cimport LCG, hash_power, hash_slide, hash_step, hash_tokens
 from ngramspec._native.core.history cimport HistoryC
-from ngramspec._native.core.types cimport STATUS_OK, Status, hash_t, ngs_prefetch, token_t
-from ngramspec._native.drafter.source cimport (
-    JOINED_AGAIN, JOINED_OUTPUT, Joined, Source, SourceC, ignore_feedback, ignore_finish,
-)
+from ngramspec._native.core.types cimport hash_t, ngs_prefetch, token_t
+from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, Joined, Source
 from ngramspec._native.mod.pool cimport (
     HashPool, PoolC, PoolShareC, pool_commit, pool_confidence, pool_insert, pool_lookup,
 )
@@ -39,10 +36,6 @@ cdef struct ModC:
     hash_t power          # LCG^n_match
     Py_ssize_t num_slots
     ModSlotC* slots
-
-
-cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
-    return STATUS_OK
 
 
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
@@ -173,14 +166,14 @@ cdef class ModSource(Source):
         self.pool = pool
         # As in llama.cpp, n_min > n_max means full drafts only.
         self._state = ModC(&pool.c, NULL, n_match, min(n_min, n_max), n_max, hash_power(n_match, LCG), slots,
-                           <ModSlotC*>calloc(<size_t>slots, sizeof(ModSlotC)))
-        if self._state.slots == NULL:
-            raise MemoryError("ngram-mod: no memory for the slots")
+                           <ModSlotC*>self.take(slots, sizeof(ModSlotC)))
         self._state.share = pool.join(&self._own)
-        self.c = SourceC(&self._state, n_max, _reserve, _rewind, NULL, _extend, _propose, NULL, ignore_feedback, ignore_finish,
-                         _check, _nbytes, NULL, NULL, 0, NULL, False, NULL)
+        self.c.state, self.c.max_draft = &self._state, n_max
+        self.c.rewind = _rewind
+        self.c.extend = _extend
+        self.c.propose = _propose
+        self.c.check, self.c.nbytes = _check, _nbytes
 
     def __dealloc__(self):
         if self.pool is not None:
             self.pool.leave(self._state.share)
-        free(self._state.slots)

@@ -1,4 +1,5 @@
 # Gate: draft lengths by what was right lately; a part of AutoPolicy.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.policy.chooser cimport Chooser, OfferC
 from ngramspec._native.policy.costs cimport Calibrations, PassCosts
 
@@ -10,7 +11,7 @@ cdef struct LaneC:
     Py_ssize_t pause  # length of the next rest in steps
     double rate       # running share of drafted tokens that were accepted
 
-cdef class _Lanes:
+cdef class _Lanes(Owner):
     cdef LaneC* lanes       # by slot
     cdef Py_ssize_t count
     cdef double share       # running share of accepted tokens over all slots

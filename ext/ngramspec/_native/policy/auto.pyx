@@ -5,8 +5,6 @@ Gate: a draft length that grows while drafts are right, and rests where they are
 
 cimport cython
 from libc.math cimport isfinite
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
 
 from ngramspec._native.core.arguments cimport parents_view, probabilities_view
 from ngramspec._native.core.types cimport int32_t
@@ -35,25 +33,17 @@ cdef double SOURCE_DECAY = 0.95  # the same in the share over all slots
 
 
 @cython.final
-cdef class _Lanes:
+cdef class _Lanes(Owner):
     """_Lanes(): what one source did for every slot."""
 
     def __cinit__(self):
         self.share = 1.0
 
-    def __dealloc__(self):
-        free(self.lanes)
-
     cdef LaneC* of(self, Py_ssize_t slot) except NULL:
-        cdef void* grown
         if not 0 <= slot < _MAX_SLOTS:
             raise InputError(f"slot must be in 0..{_MAX_SLOTS - 1}, got {slot}")
         if slot >= self.count:
-            grown = realloc(self.lanes, <size_t>(slot + 1) * sizeof(LaneC))
-            if not grown:
-                raise MemoryError("no memory for the policy")
-            self.lanes = <LaneC*>grown
-            memset(self.lanes + self.count, 0, <size_t>(slot + 1 - self.count) * sizeof(LaneC))
+            self.lanes = <LaneC*>self.enlarge(self.lanes, slot + 1, sizeof(LaneC))
             self.count = slot + 1
         return &self.lanes[slot]
 

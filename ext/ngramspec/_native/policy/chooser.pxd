@@ -1,4 +1,5 @@
 # TreeC: a tree that could be sent. TreeValues: what its tokens are worth, and in which order.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, token_t
 from ngramspec._native.policy.costs cimport CalibrationC, Calibrations, PassCosts
 
@@ -7,7 +8,7 @@ cdef struct TreeC:
     int32_t* parents      # the index of the token before each, -1 = the text
     float* claims         # the probability that each is right if its parent is
 
-cdef class TreeValues:
+cdef class TreeValues(Owner):
     cdef Py_ssize_t width    # there is room for fewer tokens than this
     cdef double* reached     # the probability that a token and all before it are right
     cdef double* p           # the probability that it is right if its parent is
@@ -16,12 +17,10 @@ cdef class TreeValues:
     cdef double* path        # a chain of likeliest children: their p ...
     cdef double* worth       # ... what sending 1, 2, ... of them is worth ...
     cdef double* best        # ... and what the text before each of them is worth
-    cdef double* memory      # holds these seven
     cdef int32_t* first      # likeliest child, -1 = none
     cdef int32_t* depth
     cdef int32_t* numbers    # indexes of tokens
     cdef int32_t* more       # the same
-    cdef int32_t* memory32   # holds these four
     cdef float* least        # see least_of
     cdef double reach(self, const TreeC* t, const CalibrationC* c, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t reach_to(self, TreeC* t, const CalibrationC* c, Py_ssize_t n, Py_ssize_t most,
@@ -61,14 +60,13 @@ cdef struct PassC:
     Py_ssize_t decoding
     double rate
 
-cdef class Chooser:
+cdef class Chooser(Owner):
     cdef Py_ssize_t max_draft
     cdef PassCosts costs
     cdef double* p          # calibrated probabilities of one chain
     cdef double* worth      # by drafted tokens, before costs
     cdef double* price      # of the pass, in tokens, by drafted tokens
     cdef double* best       # what a text that ends before token i of a chain is worth more than a pass without drafts
-    cdef double* memory     # holds these four
     cdef TreeValues trees
     cdef double* worths     # many: `worth` of all candidates
     cdef Py_ssize_t num_worths
@@ -95,7 +93,7 @@ cdef class Chooser:
     cdef double first_of(self, const OfferC* c) noexcept nogil
 
 # A list of (source, confidence, room) as native candidates.
-cdef class OfferList:
+cdef class OfferList(Owner):
     cdef OfferC* items
     cdef Py_ssize_t count
     cdef list views         # keeps the claims alive

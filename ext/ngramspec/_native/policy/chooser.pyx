@@ -16,7 +16,7 @@ by the probability of their tokens alone.
 
 cimport cython
 from libc.math cimport INFINITY
-from libc.stdlib cimport calloc, free, qsort, realloc
+from libc.stdlib cimport qsort
 
 from ngramspec._native.core.arguments cimport probabilities_view
 from ngramspec._native.policy.costs cimport (
@@ -32,7 +32,7 @@ cdef double SLACK = 0.6  # claims may be too low: branches grow down to this par
 
 
 @cython.final
-cdef class TreeValues:
+cdef class TreeValues(Owner):
     """TreeValues(width): room for trees of less than `width` tokens.
 
     Raises:
@@ -41,27 +41,18 @@ cdef class TreeValues:
 
     def __cinit__(self, Py_ssize_t width):
         self.width = width
-        self.memory = <double*>calloc(<size_t>(7 * width), sizeof(double))
-        self.memory32 = <int32_t*>calloc(<size_t>(4 * width), sizeof(int32_t))
-        self.least = <float*>calloc(MOST_TOKENS + 2, sizeof(float))
-        if self.memory == NULL or self.memory32 == NULL or self.least == NULL:
-            raise MemoryError("no memory for the choice of drafts")
-        self.reached = self.memory
+        self.least = <float*>self.take(MOST_TOKENS + 2, sizeof(float))
+        self.reached = <double*>self.take(7 * width, sizeof(double))
         self.p = self.reached + width
         self.rest = self.p + width
         self.gain = self.rest + width
         self.path = self.gain + width
         self.worth = self.path + width
         self.best = self.worth + width
-        self.first = self.memory32
+        self.first = <int32_t*>self.take(4 * width, sizeof(int32_t))
         self.depth = self.first + width
         self.numbers = self.depth + width
         self.more = self.numbers + width
-
-    def __dealloc__(self):
-        free(self.memory)
-        free(self.memory32)
-        free(self.least)
 
     cdef double reach(self, const TreeC* t, const CalibrationC* c, Py_ssize_t n) noexcept nogil:
         """Set p and reached of n tokens; return the probability that any first one is right."""
@@ -290,7 +281,7 @@ cdef struct TurnC:
 
 
 @cython.final
-cdef class Chooser:
+cdef class Chooser(Owner):
     """Chooser(max_draft, costs): chooses draft lengths.
 
     Sending k tokens of a chain from position i is worth the tokens that the pass emits, minus its time
@@ -309,29 +300,19 @@ cdef class Chooser:
         self.max_draft = max(max_draft, <Py_ssize_t>0)
         self.costs = costs
         self.trees = TreeValues(self.width())
-        self.memory = <double*>calloc(<size_t>(4 * self.width()), sizeof(double))
-        if self.memory == NULL:
-            raise MemoryError("no memory for the choice of draft lengths")
-        self.p = self.memory
+        self.p = <double*>self.take(4 * self.width(), sizeof(double))
         self.worth = self.p + self.width()
         self.price = self.worth + self.width()
         self.best = self.price + self.width()
-
-    def __dealloc__(self):
-        free(self.memory)
-        free(self.worths)
 
     cdef Py_ssize_t width(self) noexcept nogil:
         return self.max_draft + 1 + NGS_WORTH_PAD
 
     cdef int reserve(self, Py_ssize_t n) except -1:
         """Make room for `many` to choose for n candidates."""
-        cdef double* memory
         if n > self.num_worths:
-            memory = <double*>realloc(self.worths, <size_t>n * (<size_t>self.width() * sizeof(double) + sizeof(TurnC)))
-            if memory == NULL:
-                raise MemoryError("no memory for the choice of draft lengths")
-            self.worths, self.num_worths = memory, n
+            self.worths = <double*>self.enlarge(self.worths, n, <size_t>self.width() * sizeof(double) + sizeof(TurnC))
+            self.num_worths = n
         return 0
 
     cdef void one(self, OfferC* c, const PassC* step) noexcept nogil:
@@ -576,7 +557,7 @@ cdef int describe(OfferC* c, Calibrations calibrations, str source, const float[
 
 
 @cython.final
-cdef class OfferList:
+cdef class OfferList(Owner):
     """OfferList(calibrations, chains, streaks): a list of (source, confidence, room) as native candidates.
 
     Raises:
@@ -588,12 +569,7 @@ cdef class OfferList:
         cdef Py_ssize_t i = 0
         self.count = len(chains)
         self.views = [probabilities_view(confidence, "confidence") for _, confidence, _ in chains]
-        self.items = <OfferC*>calloc(<size_t>self.count + 1, sizeof(OfferC))
-        if self.items == NULL:
-            raise MemoryError("no memory for the candidates")
+        self.items = <OfferC*>self.take(self.count + 1, sizeof(OfferC))
         for source, _, room in chains:
             describe(&self.items[i], calibrations, source, self.views[i], room, streaks[i])
             i += 1
-
-    def __dealloc__(self):
-        free(self.items)

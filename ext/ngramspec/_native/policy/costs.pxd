@@ -1,5 +1,7 @@
 # Calibration: how often a source's tokens were right, compared with the probability that it claimed.
 # PassCosts: what a target's pass costs by the tokens in its batch, given or learnt.
+from ngramspec._native.core.memory cimport Owner
+
 cdef enum:
     NUM_PLACES = 4    # places in a chain that are learnt separately: token 0, token 1, tokens 2 and 3, later ones
     NUM_LEVELS = 12   # of claimed probabilities, by their log-odds
@@ -18,7 +20,7 @@ cdef Py_ssize_t calibration_chain(const CalibrationC* c, const float* claimed, P
 cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n, Py_ssize_t num_right) noexcept nogil
 
 # By source.
-cdef class Calibrations:
+cdef class Calibrations(Owner):
     cdef dict ids               # name -> index in `each`
     cdef CalibrationC** each
     cdef Py_ssize_t count

@@ -6,7 +6,6 @@ PassCosts: the time of passes by batch size, from a table, from observations, or
 
 cimport cython
 from libc.math cimport exp, fabs, isfinite, log, sqrt
-from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from ngramspec._native.core.types cimport uint8_t
@@ -158,7 +157,7 @@ cdef void calibration_learn(CalibrationC* c, const float* claimed, Py_ssize_t n,
 
 
 @cython.final
-cdef class Calibrations:
+cdef class Calibrations(Owner):
     """Calibrations(): what was learnt of each source, by its name; empty at first.
 
     Raises:
@@ -168,26 +167,13 @@ cdef class Calibrations:
     def __cinit__(self):
         self.ids = {}
 
-    def __dealloc__(self):
-        cdef Py_ssize_t i
-        for i in range(self.count):
-            free(self.each[i])
-        free(self.each)
-
     cdef CalibrationC* of(self, str name) except NULL:
         """Return the calibration of a source; its address stays valid as long as this object lives."""
-        cdef void* memory
         index = self.ids.get(name)
         if index is not None:
             return self.each[<Py_ssize_t>index]
-        memory = realloc(self.each, <size_t>(self.count + 1) * sizeof(CalibrationC*))
-        if memory == NULL:
-            raise MemoryError("no memory for another source")
-        self.each = <CalibrationC**>memory
-        memory = malloc(sizeof(CalibrationC))
-        if memory == NULL:
-            raise MemoryError("no memory for another source")
-        self.each[self.count] = <CalibrationC*>memory
+        self.each = <CalibrationC**>self.enlarge(self.each, self.count + 1, sizeof(CalibrationC*))
+        self.each[self.count] = <CalibrationC*>self.take(1, sizeof(CalibrationC))
         calibration_start(self.each[self.count])
         self.count += 1
         self.ids[name] = self.count - 1

@@ -14,17 +14,14 @@ Sources: Token Recycling (arXiv 2408.08696); differs: two tokens as key, learnt 
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free
 
 from ngramspec._native.core.adapt cimport AdaptC, adapt_learn, adapt_probability
 from ngramspec._native.core.history cimport HistoryC
-from ngramspec._native.core.types cimport STATUS_OK, Status, int32_t, token_t, uint16_t, uint8_t
+from ngramspec._native.core.types cimport int32_t, token_t, uint16_t, uint8_t
 from ngramspec._native.drafter.growth cimport (
     MAX_DRAFT, GrowthC, LeafC, growth_begin, growth_has_room, growth_join, growth_offer,
 )
-from ngramspec._native.drafter.source cimport (
-    JOINED_OUTPUT, Joined, Source, SourceC, StemC, ignore_feedback, ignore_finish,
-)
+from ngramspec._native.drafter.source cimport JOINED_OUTPUT, Joined, Source, StemC
 from ngramspec._native.recycle.successors cimport (
     MOST, NONE_BEFORE, FollowersC, SuccessorPool, SuccessorsC, successors_find, successors_put,
 )
@@ -242,10 +239,6 @@ cdef void recycle_learn(const RecycleC* c, const RecycleSlotC* s, const HistoryC
             return
 
 
-cdef Status _reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
-    return STATUS_OK
-
-
 cdef void _rewind(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t length) noexcept nogil:
     (<RecycleC*>state).slots[slot].base = -1
 
@@ -360,24 +353,22 @@ cdef class RecycleSource(Source):
         self._state.floor = <float>floor
         self._state.max_draft = max_draft
         self._state.num_slots = slots
-        self._state.slots = <RecycleSlotC*>calloc(<size_t>slots, sizeof(RecycleSlotC))
-        self._state.claims = <AdaptC*>calloc(CLAIMS, sizeof(AdaptC))
-        if self._state.slots == NULL or self._state.claims == NULL:
-            raise MemoryError("recycle: no memory for the slots")
+        self._state.slots = <RecycleSlotC*>self.take(slots, sizeof(RecycleSlotC))
+        self._state.claims = <AdaptC*>self.take(CLAIMS, sizeof(AdaptC))
         for i in range(slots):
             self._state.slots[i].base = -1
-            self._state.slots[i].contexts = <ContextC*>calloc(NODES, sizeof(ContextC))
-            if self._state.slots[i].contexts == NULL:
-                raise MemoryError("recycle: no memory for the slots")
+            self._state.slots[i].contexts = <ContextC*>self.take(NODES, sizeof(ContextC))
         for i in range(CLAIMS):
             self._state.claims[i] = AdaptC(start[i], PRIOR)
-        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, NULL, _extend, _propose, _propose_tree,
-                         ignore_feedback, ignore_finish, _check, _nbytes, _graft, _observe, pool.c.top, NULL, True, NULL)
+        self.c.state, self.c.max_draft = &self._state, max_draft
+        self.c.rewind = _rewind
+        self.c.extend = _extend
+        self.c.propose, self.c.propose_tree, self.c.graft = _propose, _propose_tree, _graft
+        self.c.observe, self.c.top, self.c.calibrated = _observe, pool.c.top, True
+        self.c.check, self.c.nbytes = _check, _nbytes
 
     cdef int make_lanes(self, int num_lanes) except -1:
-        self._state.trees = <TreeC*>calloc(<size_t>num_lanes, sizeof(TreeC))
-        if self._state.trees == NULL:
-            raise MemoryError("recycle: no memory for trees")
+        self._state.trees = <TreeC*>self.take(num_lanes, sizeof(TreeC))
         self._state.num_lanes = num_lanes
         return 0
 
@@ -412,12 +403,3 @@ cdef class RecycleSource(Source):
             if at < 0:
                 break
         return np.array(claims, np.uint16), np.array(right, np.bool_)
-
-    def __dealloc__(self):
-        cdef Py_ssize_t i
-        if self._state.slots != NULL:
-            for i in range(self._state.num_slots):
-                free(self._state.slots[i].contexts)
-        free(self._state.slots)
-        free(self._state.claims)
-        free(self._state.trees)

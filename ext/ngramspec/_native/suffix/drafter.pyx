@@ -14,7 +14,6 @@ SAM-Decoding (arXiv 2411.10666), Sequoia (arXiv 2402.12374) for trees of the lar
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ngramspec._native.core.adapt cimport adapt_learn
@@ -26,8 +25,7 @@ from ngramspec._native.drafter.growth cimport (
     MAX_DRAFT, GrowthC, LeafC, growth_begin, growth_has_room, growth_join, growth_offer,
 )
 from ngramspec._native.drafter.source cimport (
-    FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, JOINED_AGAIN, JOINED_OUTPUT, Fetch, Joined, Source, SourceC,
-    ignore_feedback,
+    FETCH_ENTRIES, FETCH_PLACES, FETCH_STATE, JOINED_AGAIN, JOINED_OUTPUT, Fetch, Joined, Source,
 )
 from ngramspec._native.suffix.index cimport (
     NextLinesC, SuffixIndex, SuffixIndexC, index_next, lines_extend, lines_fetch, lines_free, lines_nbytes,
@@ -597,26 +595,27 @@ cdef class SuffixSource(Source):
         self._state.floor = floor
         self._state.max_draft = max_draft
         self._state.num_slots = slots
-        self._state.slots = <SuffixSlotC*>calloc(<size_t>slots, sizeof(SuffixSlotC))
-        self._state.model = <ModelC*>calloc(1, sizeof(ModelC))
+        self._state.slots = <SuffixSlotC*>self.take(slots, sizeof(SuffixSlotC))
+        self._state.model = <ModelC*>self.take(1, sizeof(ModelC))
         # Whole blocks: of a large one, the system gives only the pages of slots that are used.
-        self._state.records = <JudgedC*>calloc(<size_t>(slots * max_draft), sizeof(JudgedC))
-        self._state.features = <float*>calloc(<size_t>(slots * max_draft), JUDGED * NGS_FEATURES * sizeof(float))
-        if (self._state.slots == NULL or self._state.records == NULL or self._state.features == NULL
-                or self._state.model == NULL):
-            raise MemoryError("suffix: no memory for the slots")
+        self._state.records = <JudgedC*>self.take(slots * max_draft, sizeof(JudgedC))
+        self._state.features = <float*>self.take(slots * max_draft, JUDGED * NGS_FEATURES * sizeof(float))
         for i in range(slots):
             self._state.slots[i].next_own.first_room = room
             self.make_slot(i)
         self.take_weights(weights)
         model_start(self._state.model)
-        self.c = SourceC(&self._state, max_draft, _reserve, _rewind, _index, _extend, _propose, _propose_tree,
-                         ignore_feedback, _finish, _check, _nbytes, NULL, NULL, 0, _fetch, True, _release)
+        self.c.state, self.c.max_draft = &self._state, max_draft
+        self.c.reserve, self.c.rewind = _reserve, _rewind
+        self.c.index, self.c.extend = _index, _extend
+        self.c.propose, self.c.propose_tree = _propose, _propose_tree
+        self.c.finish = _finish
+        self.c.calibrated = True
+        self.c.check, self.c.nbytes = _check, _nbytes
+        self.c.fetch, self.c.release = _fetch, _release
 
     cdef int make_lanes(self, int num_lanes) except -1:
-        self._state.trees = <TreeC*>calloc(<size_t>num_lanes, sizeof(TreeC))
-        if self._state.trees == NULL:
-            raise MemoryError("suffix: no memory for trees")
+        self._state.trees = <TreeC*>self.take(num_lanes, sizeof(TreeC))
         self._state.num_lanes = num_lanes
         return 0
 
@@ -646,11 +645,6 @@ cdef class SuffixSource(Source):
                 if self.pool is not None and self._state.slots[i].features != NULL:
                     pool_close(&self.pool.c, &self._state.slots[i].writer)
                 _release(&self._state, i)
-        free(self._state.slots)
-        free(self._state.records)
-        free(self._state.features)
-        free(self._state.model)
-        free(self._state.trees)
 
     @property
     def floor(self):

@@ -4,6 +4,7 @@
 # readers use are words that are read and written whole, `len` grows only after the tokens are written,
 # and a reused block gets a new `generation` first. After reading, pool_stands tells whether the tokens
 # belong to one text.
+from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport (
     Status, int32_t, int64_t, ngs_acquire32, ngs_fence, ngs_load32, token_t, uint16_t, uint32_t, uint8_t,
 )
@@ -79,6 +80,6 @@ cdef bint pool_go_on(const SuffixPoolC* p, Py_ssize_t* position, uint32_t* gener
 cdef Py_ssize_t pool_before(const SuffixPoolC* p, Py_ssize_t position) noexcept nogil
 cdef void pool_praise(SuffixPoolC* p, Py_ssize_t position) noexcept nogil
 
-cdef class SuffixPool:
+cdef class SuffixPool(Owner):
     cdef SuffixPoolC c
     cdef object __weakref__

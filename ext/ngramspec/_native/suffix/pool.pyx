@@ -7,7 +7,6 @@ tokens each; readers take no lock and check afterwards that the text was not rep
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free
 
 from ngramspec._native.core.threads cimport locks_add, locks_remove
 from ngramspec._native.core.types cimport (
@@ -319,7 +318,7 @@ cdef const char* _check(const SuffixPoolC* p) noexcept nogil:
 
 
 @cython.final
-cdef class SuffixPool:
+cdef class SuffixPool(Owner):
     """SuffixPool(capacity=1048576): texts of requests, shared by the suffix drafters that use it.
 
     A request writes its output while it runs, and at its end the parts of its prompt that the pool does
@@ -343,8 +342,8 @@ cdef class SuffixPool:
             raise InputError(f"capacity must be in 4096..{MOST_TOKENS}, got {capacity}")
         self.c.num_blocks = (capacity + OWN - 1) // OWN
         self.c.tokens = <token_t*>ngs_take(<size_t>(self.c.num_blocks * BLOCK) * sizeof(token_t), True)
-        self.c.blocks = <BlockC*>calloc(<size_t>self.c.num_blocks, sizeof(BlockC))
-        if self.c.tokens == NULL or self.c.blocks == NULL or (
+        self.c.blocks = <BlockC*>self.take(self.c.num_blocks, sizeof(BlockC))
+        if self.c.tokens == NULL or (
                 lines_make(&self.c.lines, self.c.num_blocks * OWN, True) != STATUS_OK):
             raise MemoryError(f"no memory for a pool of {capacity} tokens")
         locks_add(&self.c.lock)
@@ -352,7 +351,6 @@ cdef class SuffixPool:
     def __dealloc__(self):
         locks_remove(&self.c.lock)
         ngs_release(self.c.tokens, <size_t>(self.c.num_blocks * BLOCK) * sizeof(token_t))
-        free(self.c.blocks)
         lines_free(&self.c.lines)
 
     @property
