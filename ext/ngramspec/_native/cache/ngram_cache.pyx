@@ -35,6 +35,7 @@ from ngramspec.errors import InputError
 cdef enum:
     HEAD = 5              # int32 before the pairs of a record
     PER_HOLD = 64         # followers added or copied per hold of a lock: who waits for it still spins then
+    TOO_LARGE = -1        # returned instead of a number of entries if a token id is too large
 
 # Progress of a copy of all n-grams.
 cdef struct PieceC:
@@ -400,10 +401,6 @@ def check_records(records):
     Cost: O(m). Threads: releases the GIL.
     """
     return measure_records(records)[0]
-
-
-cdef enum:
-    TOO_LARGE = -1        # returned instead of a number of entries if a token id is too large
 
 
 cdef inline Py_ssize_t _entries_for(int32_t count) noexcept nogil:

@@ -14,13 +14,12 @@ from ngramspec._native.core.types cimport (
     STATUS_NO_MEMORY, STATUS_OK, ngs_release, ngs_release_later, ngs_release_rest, ngs_release_some, ngs_take,
 )
 
-HASH_SEED = int.from_bytes(urandom(8), "little") | 1
-
-
 cdef enum:
     FIRST = 64            # cells of the smallest table
     FIRST_SHIFT = 26      # 32 - log2(FIRST)
     PACE = 8              # old cells moved per new item: 1/8 as many items join until all have moved
+
+HASH_SEED = int.from_bytes(urandom(8), "little") | 1
 
 
 cdef Status _replace(TableC* t, Py_ssize_t num_items, bint at_once) noexcept nogil:

@@ -20,6 +20,8 @@ from ngramspec._native.core.types cimport int64_t, ngs_free_lock, ngs_load64, ng
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
+cdef enum:
+    MOST_CORES = 8  # rows are short work: more threads cost others more than they bring
 
 cdef int** locks = NULL
 cdef Py_ssize_t num_locks = 0
@@ -125,9 +127,6 @@ cdef extern from "ngs_workers.h" nogil:
     int ngs_call_workers(ngs_workers* w, ngs_task task, void* job, int lanes)
     void ngs_dismiss_workers(ngs_workers* w)
     void ngs_forget_workers(ngs_workers* w)
-
-cdef enum:
-    MOST_CORES = 8  # rows are short work: more threads cost others more than they bring
 
 
 cdef bint call_workers(Task task, void* job, int lanes) noexcept nogil:

@@ -22,6 +22,11 @@ from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_STATE
 from ngramspec._native.policy.auto cimport EmittedC
 from ngramspec._native.policy.costs cimport calibration_learn
 
+cdef enum:
+    TAIL = 32     # newest tokens of a history that are compared with a row
+    PROBES = 4    # older tokens compared as well, others each time
+    MANY = 64     # the same in follow_find
+
 
 cdef bint _had_right(const DriverC* d, const SlotC* s, Py_ssize_t source, const token_t* tokens,
                      Py_ssize_t n) noexcept nogil:
@@ -154,11 +159,6 @@ cdef void observation_show_top(DriverC* d, Py_ssize_t slot, Py_ssize_t position,
                 p[k] = <float>min(exp(logs[i * width + k]), 1.0)
             observation_tell(d, before, last, tokens + i * width, p, n)
 
-
-cdef enum:
-    TAIL = 32     # newest tokens of a history that are compared with a row
-    PROBES = 4    # older tokens compared as well, others each time
-    MANY = 64     # the same in follow_find
 
 cdef enum:        # of a row, in place of accepted tokens
     OTHER = -1    # it does not continue the slot

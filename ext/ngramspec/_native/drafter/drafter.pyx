@@ -41,6 +41,7 @@ cdef enum:
 
 cdef object _empty = np.empty
 cdef object _int32 = np.dtype(np.int32)
+cdef object _float32 = np.dtype(np.float32)
 
 
 cdef object _check_arguments(tuple sources, Py_ssize_t slots, Py_ssize_t max_history):
@@ -111,9 +112,6 @@ cdef int _checked_threads(threads) except -1:
 cdef object _bad_rows(str result, error):
     return InputError(f"token_ids must be int32 of shape (r, w), {result} writable int32 and the others int32, "
                       f"all C-contiguous: {error}")
-
-
-cdef object _float32 = np.dtype(np.float32)
 
 
 cdef object _copied(const void* data, Py_ssize_t n, object dtype):

@@ -16,6 +16,12 @@ from ngramspec._native.drafter.source cimport JOINED_AGAIN, JOINED_OUTPUT, JOINE
 
 from ngramspec.stats import SourceStats
 
+cdef enum:
+    TIMED_EVERY = 16      # one call in TIMED_EVERY reads the clock, which costs more than a short call
+    NO_STEM = -1
+    OUTSIDE = -2  # a token that is not in the stem
+    ROWS_OF_LANE = 16     # fewer rows than this are not worth one more thread
+
 
 cdef SourceCountsC* counts_make(Owner memory, Py_ssize_t num_sources, Py_ssize_t max_draft) except NULL:
     cdef SourceCountsC* counts = <SourceCountsC*>memory.take(num_sources, sizeof(SourceCountsC))
@@ -176,10 +182,6 @@ cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py
     return NULL
 
 
-cdef enum:
-    TIMED_EVERY = 16      # one call in TIMED_EVERY reads the clock, which costs more than a short call
-
-
 cdef Status _reserve(DriverC* d, Py_ssize_t slot, Py_ssize_t extra) noexcept nogil:
     """Make room in the history and in all sources for extra tokens."""
     cdef SlotC* s = &d.slots[slot]
@@ -314,11 +316,6 @@ cdef void _find_stem(const DriverC* d, SlotC* s, Py_ssize_t source, StemC* stem)
             stem.n = s.lengths[i]
             s.stem = i
             return
-
-
-cdef enum:
-    NO_STEM = -1
-    OUTSIDE = -2  # a token that is not in the stem
 
 
 cdef void _keep_stem(DriverC* d, SlotC* s, const StemC* stem) noexcept nogil:
@@ -632,10 +629,6 @@ cdef Status driver_replay(DriverC* d, Py_ssize_t slot, const token_t* prompt, Py
     r.begin_ns = begun - started
     r.step_ns = ngs_now_ns() - begun
     return status
-
-
-cdef enum:
-    ROWS_OF_LANE = 16     # fewer rows than this are not worth one more thread
 
 
 cdef int lanes_make(LanesC* lanes, Owner memory, DriverC* d, int most) except -1:

@@ -23,6 +23,7 @@ from ngramspec.errors import CapacityError, InputError
 
 cdef enum:
     HAS_CHILD = 1 << 31    # set in `branches` while they are made
+    MOST_CANDIDATES = 1 << 20
 
 
 cdef Py_ssize_t tree_places(const int32_t* parents, Py_ssize_t n, TreePlaceC* places) noexcept nogil:
@@ -65,10 +66,6 @@ cdef int branch_of(uint32_t branches) noexcept nogil:
     while branches and not branches >> number & 1:
         number += 1
     return number
-
-
-cdef enum:
-    MOST_CANDIDATES = 1 << 20
 
 
 @cython.final

@@ -26,6 +26,12 @@ from ngramspec._native.policy.costs cimport MOST_TOKENS, PassCosts
 
 from ngramspec.errors import InputError
 
+cdef enum:
+    MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum
+
+cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what is beyond does not count
+cdef double PLAIN_WINDOW = 32.0  # passes without drafts that tell what one takes
+
 
 cdef Py_ssize_t next_row(const token_t* draft, const int32_t* parents, Py_ssize_t draft_len, Py_ssize_t row,
                          token_t token) noexcept nogil:
@@ -126,10 +132,6 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
     return outcome
 
 
-cdef enum:
-    MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum
-
-
 cdef void _observe_row(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size, Py_ssize_t row) noexcept nogil:
     """Tell what the target would have said after the text, or after a token of the draft."""
     cdef token_t[NGS_TOP_MOST] tokens
@@ -175,10 +177,6 @@ cdef void slot_observe(Slot slot, const RowsC* rows, Py_ssize_t count) noexcept:
     else:
         with nogil:
             _observe_rows(slot, drafter, logits, rows.vocab_size, count)
-
-
-cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what is beyond does not count
-cdef double PLAIN_WINDOW = 32.0  # passes without drafts that tell what one takes
 
 
 # One slot's rows.

@@ -29,6 +29,12 @@ from ngramspec.errors import CapacityError, InputError
 
 cdef enum:
     RECORDS_PER_BUCKET = 4
+    NUM_CLASSES = 2048
+    MANTISSA_BITS = 5
+    INDEX_BYTES = 2       # most bytes of the index per n-gram
+    MIN_SAMPLE = 2        # ngram-cache's defaults for static counts
+    MIN_PERCENT = 50
+    WHOLE = 64            # worth of a right draft; 1 if the draft changes nothing
 
 cdef struct WordsC:
     uint32_t* words
@@ -277,15 +283,6 @@ cdef class IndexWriter:
             self._index[self._bucket] = <uint32_t>self._seen
             self._bucket += 1
         return np.asarray(self._index)
-
-
-cdef enum:
-    NUM_CLASSES = 2048
-    MANTISSA_BITS = 5
-    INDEX_BYTES = 2       # most bytes of the index per n-gram
-    MIN_SAMPLE = 2        # ngram-cache's defaults for static counts
-    MIN_PERCENT = 50
-    WHOLE = 64            # worth of a right draft; 1 if the draft changes nothing
 
 
 cdef Py_ssize_t _class_of(uint64_t value, uint64_t num_bytes) noexcept nogil:

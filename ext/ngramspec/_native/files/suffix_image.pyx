@@ -17,6 +17,12 @@ import numpy as np
 
 from ngramspec.errors import InputError
 
+cdef enum:
+    MOST_COUNTER_BITS = 30
+    RARE = 2              # occurrences up to which no longer context is kept
+    RATED = 3             # order of the contexts that rate a text: 6 tokens
+    SAMPLED = 1 << 22     # occurrences looked at to estimate how many lines are needed
+
 # One occurrence of a context.
 cdef struct OccurrenceC:
     hash_t hash
@@ -112,12 +118,6 @@ cdef Py_ssize_t fill_line(OccurrenceC* occurrences, Py_ssize_t n, SeatC* seats, 
             line[i] = (<uint32_t>seats[i].hash & tag_mask) | (seats[i].position + 1)
     return num
 
-
-cdef enum:
-    MOST_COUNTER_BITS = 30
-    RARE = 2              # occurrences up to which no longer context is kept
-    RATED = 3             # order of the contexts that rate a text: 6 tokens
-    SAMPLED = 1 << 22     # occurrences looked at to estimate how many lines are needed
 
 # Walks the tokens and yields the contexts of each.
 cdef struct WalkC:

@@ -18,10 +18,7 @@ from ngramspec.errors import CapacityError, InputError
 
 cdef enum:
     BORDER = -1           # between documents: no n-gram crosses it
-
-cdef enum:
     MOST_TOKENS = 0xFFFFFFFF  # places of n-grams have 32 bits
-
 
 # Walks the tokens and yields every n-gram that has a follower.
 cdef struct CursorC:

@@ -13,6 +13,13 @@ import numpy as np
 
 from ngramspec.errors import InputError
 
+cdef enum:
+    MAX_STEPS = 1 << 20     # for one token: some 50 ms; usual grammars make a few thousand
+    KEPT_BYTES = 1 << 22    # sets are kept up to here
+    REST_BYTES = 1 << 16    # a larger beginning is made when it is asked for: many texts may wait for their turn
+    DRAFT_STEPS = 1 << 13   # for a draft: what is not found out by then may fit
+    UNKNOWN_SET = -2        # after a token of a draft that may fit
+
 
 @cython.final
 cdef class Tokens:
@@ -72,14 +79,6 @@ cdef class Tokens:
 
     def __len__(self):
         return self.c.vocab_size
-
-
-cdef enum:
-    MAX_STEPS = 1 << 20     # for one token: some 50 ms; usual grammars make a few thousand
-    KEPT_BYTES = 1 << 22    # sets are kept up to here
-    REST_BYTES = 1 << 16    # a larger beginning is made when it is asked for: many texts may wait for their turn
-    DRAFT_STEPS = 1 << 13   # for a draft: what is not found out by then may fit
-    UNKNOWN_SET = -2        # after a token of a draft that may fit
 
 
 cdef int64_t NOBODY = <int64_t>1 << 40      # beyond the ids that rules may name

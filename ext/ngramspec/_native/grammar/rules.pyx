@@ -11,6 +11,10 @@ import numpy as np
 
 from ngramspec.errors import InputError
 
+cdef enum:
+    EMPTY_STACK = 0
+    MAX_BYTES = 1 << 26       # of one request's stacks; the usual grammar needs a few 100 KB
+
 
 def _checked(object array, str name, Py_ssize_t least):
     """Return an array as int32 in one piece."""
@@ -86,11 +90,6 @@ cdef class Rules:
         self.c.node_edges = &view[0]
         view = arrays[5]
         self.c.edges = &view[0]
-
-
-cdef enum:
-    EMPTY_STACK = 0
-    MAX_BYTES = 1 << 26       # of one request's stacks; the usual grammar needs a few 100 KB
 
 
 cdef bint _room(StacksC* s, void** memory, Py_ssize_t* room, Py_ssize_t needed, size_t size) noexcept nogil:

@@ -25,6 +25,8 @@ cdef enum:
     COMPARED = 32        # longest match that is measured; a match of 32 may be longer
     LONGEST = 64         # longest draft
 
+cdef double ROUNDED = 1e-6  # tolerance for a bound that rounding puts below a whole number
+
 # A draft after it was cut. n = -1: there was none.
 cdef struct CutC:
     Py_ssize_t n
@@ -33,8 +35,6 @@ cdef struct CutC:
     double[LONGEST] likely   # that each token and all before it are right
     double score
     long matched
-
-cdef double ROUNDED = 1e-6  # tolerance for a bound that rounding puts below a whole number
 
 
 @cython.final

@@ -31,6 +31,11 @@ from ngramspec._native.core.types cimport (
 )
 from ngramspec._native.drafter.source cimport Source, claim_copy
 
+cdef enum:
+    TOGETHER = 16         # starts whose cells are fetched together
+    MAX_VALUES = 16       # upper bound of max_values
+    MIN_CAP = 4           # a rejected key still drafts this many tokens, so that it can recover
+
 cdef struct IndexC:
     TableC table          # folded hash of an n-gram -> start of its latest occurrence
     int32_t* previous     # per start: the previous start with the same hash, -1 = none; owned
@@ -40,10 +45,6 @@ cdef struct IndexC:
     hash_t tail           # hash of the last n tokens seen (of all of them while fewer than n)
     hash_t power          # HASH_SEED^n
     Py_ssize_t n          # n-gram size, >= 1
-
-
-cdef enum:
-    TOGETHER = 16         # starts whose cells are fetched together
 
 
 cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil:
@@ -277,10 +278,6 @@ cdef class SimpleSource(Source):
         for i in range(self._state.num_slots):
             _simple_release(&self._state, i)
 
-
-cdef enum:
-    MAX_VALUES = 16       # upper bound of max_values
-    MIN_CAP = 4           # a rejected key still drafts this many tokens, so that it can recover
 
 cdef struct MapSlotC:
     IndexC index

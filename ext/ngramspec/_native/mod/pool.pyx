@@ -27,6 +27,7 @@ cdef enum:
     MOST_KEPT = 32        # filled cells that a writer may leave uncounted
     FAR = 2 * MOST_KEPT * MAX_SHARES  # while the pool is at least this far from full
 
+
 cdef inline uint32_t _check_of(const PoolC* p, hash_t h) noexcept nogil:
     return <uint32_t>(h >> p.check_shift) << CHECK_POSITION if p.check_shift < 64 else 0
 

@@ -23,13 +23,24 @@ cdef enum:
     _PROBE = 3        # tokens of the draft that ends a rest
     _START = 8        # tokens of a request's first draft, unless the source was mostly right recently
     _MAX_SLOTS = 1 << 16
-
-FIRST_PAUSE, MAX_PAUSE, PROBE, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _START
+    MOST_ROWS = 1 << 30          # and tokens of a pass
+    MOST_FIXED = 65535           # longest draft of any drafter
+    PROBE_EVERY = 8              # one step in PROBE_EVERY has no drafts while the cost of such a pass is unknown
 
 cdef double ENOUGH = 0.6        # share of accepted tokens below which drafts are not worth their cost
 cdef double SURE = 0.8          # share from which on a source counts as mostly right
 cdef double SLOT_DECAY = 0.7    # weight of earlier drafts in a slot's running share
 cdef double SOURCE_DECAY = 0.95  # the same in the share over all slots
+cdef double LATELY = 0.95        # weight of earlier steps, step by step, in the rate of the text said now
+cdef double USUAL = 0.9995       # the same in the rate of all text that comes
+cdef double MOST_OFF = 4.0       # a step's time is clamped to within this factor of the expected one
+cdef double PROBES = 6.0         # passes without a draft after which their cost counts as known
+cdef double MORE_PROBES = 24.0   # the same while drafts bring at most SMALL_GAIN
+cdef double SMALL_GAIN = 1.5     # times the tokens of a pass without drafts
+cdef double STAKE = 2.0          # passes that trying unknown sizes may lose
+cdef double PAID_BACK = 0.005    # part of a lost pass that is forgiven per pass
+
+FIRST_PAUSE, MAX_PAUSE, PROBE, START = _FIRST_PAUSE, _MAX_PAUSE, _PROBE, _START
 
 
 @cython.final
@@ -117,20 +128,6 @@ cdef class Gate:
             lane.limit = min(<Py_ssize_t>_PROBE, self._max_draft)
             lane.rate = ENOUGH  # the probe decides
         return 0
-
-
-cdef double LATELY = 0.95        # weight of earlier steps, step by step, in the rate of the text said now
-cdef double USUAL = 0.9995       # the same in the rate of all text that comes
-cdef double MOST_OFF = 4.0       # a step's time is clamped to within this factor of the expected one
-cdef double PROBES = 6.0         # passes without a draft after which their cost counts as known
-cdef double MORE_PROBES = 24.0   # the same while drafts bring at most SMALL_GAIN
-cdef double SMALL_GAIN = 1.5     # times the tokens of a pass without drafts
-cdef double STAKE = 2.0          # passes that trying unknown sizes may lose
-cdef double PAID_BACK = 0.005    # part of a lost pass that is forgiven per pass
-cdef enum:
-    MOST_ROWS = 1 << 30          # and tokens of a pass
-    MOST_FIXED = 65535           # longest draft of any drafter
-    PROBE_EVERY = 8              # one step in PROBE_EVERY has no drafts while the cost of such a pass is unknown
 
 
 @cython.final
@@ -530,7 +527,7 @@ cdef class AutoPolicy:
         A place costs a token of every one of `rows`, so the tokens that all drafts have there must pay for it
         together. `batch_tokens` as for choose_all; rows of 0: nothing is padded.
         """
-        cdef double* gains = self._chooser.worth
+        cdef double* gains = self._chooser.worth  # memory that is free once all have chosen
         cdef double rate = self.speed(), bare = self._costs.at(batch_tokens), total = 0.0, best = 0.0, net
         cdef Py_ssize_t i, k, longest = 0, length = 0
         if rows <= 1 or self._fixed >= 0:

@@ -26,9 +26,15 @@ from ngramspec._native.policy.costs cimport (
 from ngramspec.errors import InputError
 
 cdef extern from "ngs_worth.h" nogil:
+    enum:
+        NGS_WORTH_PAD
     void ngs_chain_worth(const double* p, Py_ssize_t n, const double* costs, double* worth, double* best)
 
+cdef enum:
+    ROUNDS = 2              # how often each of several candidates chooses
+
 cdef double SLACK = 0.6  # claims may be too low: branches grow down to this part of the probability that pays
+cdef double TRUSTED = 6.0   # passes over one token that a draft may add where none was right just before
 
 
 @cython.final
@@ -186,6 +192,7 @@ cdef class TreeValues(Owner):
         A token counts as what it and the likeliest children after it save on average, as many of them as
         make that the most; but no more than its parent.
         """
+        # Scratch: what the names on the right hold is not needed any more. `size` has been read when `order` is written.
         cdef double* total = self.path
         cdef double* key = self.rest
         cdef int32_t* size = self.numbers
@@ -225,6 +232,7 @@ cdef class TreeValues(Owner):
 
     cdef void reorder(self, TreeC* t, const int32_t* order, const int32_t* place, Py_ssize_t n) noexcept nogil:
         """Move token order[i] to i, with its gain and probability; place is the inverse of order."""
+        # Scratch, as in `arrange`.
         cdef int32_t* tokens = self.first
         cdef int32_t* parents = self.depth
         cdef double* claims = self.path
@@ -264,15 +272,6 @@ cdef class TreeValues(Owner):
             held += 1
         return self.least
 
-
-cdef extern from "ngs_worth.h" nogil:
-    enum:
-        NGS_WORTH_PAD
-    void ngs_chain_worth(const double* p, Py_ssize_t n, const double* costs, double* worth, double* best)
-
-cdef double TRUSTED = 6.0   # passes over one token that a draft may add where none was right just before
-cdef enum:
-    ROUNDS = 2              # how often each of several candidates chooses
 
 # A candidate that has still to get its turn.
 cdef struct TurnC:

@@ -13,6 +13,14 @@ from ngramspec._native.core.types cimport uint8_t
 from ngramspec.costs import CostTable
 from ngramspec.errors import InputError
 
+cdef enum:
+    MOST_FITTED = 256             # largest size in the fit: large batches follow other rules
+    TYPICAL = 64                  # batch size whose cost must change before a new steepness is applied
+    NEAR_PART = 4                 # sizes within 1 / NEAR_PART of one another count as alike
+    FIRST_FEW = 8                 # observations during which a much lower one replaces the estimate
+    NEAREST = 4                   # observed sizes whose ratio is used beyond the outermost
+    HALVE_AFTER = 512             # observations after which all weights are halved
+
 cdef double PRIOR_TOKENS = 8.0    # observed tokens that the prior, a claim or the place before, counts as
 cdef double SLOW_TOKENS = 400.0   # window of the running mean, per place and level
 cdef double QUICK_TOKENS = 16.0   # window of the mean that notices a change
@@ -20,6 +28,17 @@ cdef double CHANGED = 0.4         # when the two differ by more, the quick mean 
 cdef double WORTH_NOTHING = 1e-9  # a chain ends where less than this many tokens can still be expected
 cdef double LEAST_P = 1e-300      # stands for probability 0 in chains
 cdef double LOWEST_LEVEL = -4.5   # log-odds of the lowest level; the others follow in steps of 1
+cdef double CLAMP = 4.0           # an observation is clamped to within this factor of the estimate
+cdef double PACE_STEP = 0.25      # part of a known size's change, in log time, that the pace of all sizes follows
+cdef double WINDOW = 32.0         # observations that an estimate averages over
+cdef double BRANCH_WINDOW = 16.0  # the same of what branches cost
+cdef double GUESS_WEIGHT = 0.25   # observations that the guess for a size not seen yet counts as
+cdef double REFILL_AT = 0.02      # relative change of a size's ratio that refills its unseen neighbours
+cdef double TOKEN_COST = 0.1      # of each further token, in passes over one, where no table is given
+cdef double ENOUGH_SEEN = 2.0     # observations that make a size known
+cdef double PRIOR_SPREAD = 0.02   # weight of the given steepness in the fit
+cdef double FLATTEST = 0.01       # bounds of the fitted steepness, times the given one
+cdef double STEEPEST = 100.0
 
 cdef double LEVELS[NUM_LEVELS]     # claimed probability at the middle of each level
 cdef double STEEP[NUM_LEVELS]      # 1 / distance to the next one
@@ -178,26 +197,6 @@ cdef class Calibrations(Owner):
         self.count += 1
         self.ids[name] = self.count - 1
         return self.each[self.count - 1]
-
-
-cdef double CLAMP = 4.0           # an observation is clamped to within this factor of the estimate
-cdef double PACE_STEP = 0.25      # part of a known size's change, in log time, that the pace of all sizes follows
-cdef double WINDOW = 32.0         # observations that an estimate averages over
-cdef double BRANCH_WINDOW = 16.0  # the same of what branches cost
-cdef double GUESS_WEIGHT = 0.25   # observations that the guess for a size not seen yet counts as
-cdef double REFILL_AT = 0.02      # relative change of a size's ratio that refills its unseen neighbours
-cdef double TOKEN_COST = 0.1      # of each further token, in passes over one, where no table is given
-cdef double ENOUGH_SEEN = 2.0     # observations that make a size known
-cdef double PRIOR_SPREAD = 0.02   # weight of the given steepness in the fit
-cdef double FLATTEST = 0.01       # bounds of the fitted steepness, times the given one
-cdef double STEEPEST = 100.0
-cdef enum:
-    MOST_FITTED = 256             # largest size in the fit: large batches follow other rules
-    TYPICAL = 64                  # batch size whose cost must change before a new steepness is applied
-    NEAR_PART = 4                 # sizes within 1 / NEAR_PART of one another count as alike
-    FIRST_FEW = 8                 # observations during which a much lower one replaces the estimate
-    NEAREST = 4                   # observed sizes whose ratio is used beyond the outermost
-    HALVE_AFTER = 512             # observations after which all weights are halved
 
 
 @cython.final

@@ -41,12 +41,13 @@ cdef enum:
     CLAIMS = KEYS * PLACES * VERDICTS * 2 * RANKS * BUCKETS
     PRIOR = 30            # observations that a trained claim counts for
 
+cdef float SURE = 0.97        # where an earlier source is this sure, nothing is added
+cdef float LEAST = 0.0005     # probabilities stay in LEAST..1 - LEAST
+
 # Upper bounds of the buckets but the last, in 65,535ths.
 cdef uint16_t[BUCKETS - 1] BOUNDS = [
     66, 197, 655, 1311, 2621, 5243, 9830, 16384, 26214, 36044, 45875, 52428, 58982, 62258, 64224]
 cdef float[VERDICTS - 2] LEVELS = [0.2, 0.5, 0.8, 0.95]
-cdef float SURE = 0.97        # where an earlier source is this sure, nothing is added
-cdef float LEAST = 0.0005     # probabilities stay in LEAST..1 - LEAST
 cdef uint8_t[1024] BUCKET_OF  # of a probability's upper 10 bits
 
 

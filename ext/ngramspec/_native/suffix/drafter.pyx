@@ -48,6 +48,15 @@ from ngramspec.errors import InputError
 cdef enum:
     ALL = 21              # candidates at most, MOST of each place
     JUDGED = 3            # choices per position that get a probability
+    VOTED = 16            # positions whose votes are remembered
+    KEPT = 3              # candidates that are kept where all agree
+    LOST = 16             # tokens without agreement after which nothing is expected any more
+    LINE = 64             # bytes that are fetched together
+    PENDING = 64          # generated tokens that go to the pool together
+    LONGEST_HISTORY = (1 << 25) - 2  # so that positions, and those after the last token, fit a word of a line
+
+cdef float LEAST_ODDS = 0.1  # choices with less than this share of the first one's odds are not judged
+cdef float STEP = 0.1     # weight of the newest first token in the running share of right ones
 
 cdef struct VoteC:
     token_t token
@@ -100,13 +109,6 @@ cdef struct SuffixC:
     ModelC* model
     TreeC* trees             # by lane
     int num_lanes
-
-
-cdef enum:
-    VOTED = 16            # positions whose votes are remembered
-    KEPT = 3              # candidates that are kept where all agree
-
-cdef float LEAST_ODDS = 0.1  # choices with less than this share of the first one's odds are not judged
 
 
 cdef int _vote(const ModelC* m, const CandidateC* candidates, int n, Py_ssize_t position, ChoiceC* choices,
@@ -237,12 +239,6 @@ cdef Py_ssize_t suffix_draft(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Cand
                 candidates[k].live = candidates[k].token == out[i] and (
                     candidate_next(&candidates[k], h, c.pool, c.index, out, i + 1))
     return limit
-
-
-cdef enum:
-    LOST = 16             # tokens without agreement after which nothing is expected any more
-
-cdef float STEP = 0.1     # weight of the newest first token in the running share of right ones
 
 
 cdef void _index(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
@@ -416,11 +412,6 @@ cdef Py_ssize_t suffix_tree(SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC
 
 cdef extern from "ngs_suffix.h" nogil:
     int ngs_ones(uint32_t mask)
-
-cdef enum:
-    LINE = 64             # bytes that are fetched together
-    PENDING = 64          # generated tokens that go to the pool together
-    LONGEST_HISTORY = (1 << 25) - 2  # so that positions, and those after the last token, fit a word of a line
 
 
 cdef inline void _expect_nothing(SuffixSlotC* s) noexcept nogil:

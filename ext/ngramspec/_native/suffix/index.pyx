@@ -40,6 +40,8 @@ cdef enum:
     PACE = 32             # tokens entered in new lines per new token
     LAG = 256             # newest tokens, entered last: they may be rolled back
     EARLY = 20            # new lines are begun when 1 / EARLY of the room is left
+    LEAST_BITS = 25
+    MOST_BITS = 29
 
 cdef int[5] SIZES = [1, 2, 3, 6, 16]
 cdef hash_t[LONGEST] POWERS  # of the multiplier, by age of the token
@@ -214,11 +216,6 @@ cdef int lines_find(const LinesC* lines, hash_t h, uint32_t* positions) noexcept
             positions[count] = (word & ~lines.tag_mask) - 1
             count += 1
     return count
-
-
-cdef enum:
-    LEAST_BITS = 25
-    MOST_BITS = 29
 
 
 cdef token_t index_token(const SuffixIndexC* x, Py_ssize_t position) noexcept nogil:

@@ -35,6 +35,20 @@ cdef extern from "ngs_suffix.h" nogil:
 cdef enum:
     NEAR = 24             # largest distance in tokens that counts as near
     OF_ONE_ORDER = MOST - 1
+    LOGIT_SHIFT = 6       # from 65536 steps of a probability to the 1024 of the table
+    SHIFT_WEIGHT = 20     # observations that the uncorrected value counts for
+    FIRST_RELIABLE = 13107  # 0.2
+    FIRST_SURE = 63569      # 0.97
+    SEEN = 26             # the first input that the token tables give
+
+cdef float LEARN = 0.002
+cdef float LEAST = 0.0005   # probabilities stay in LEAST..1 - LEAST
+cdef float LN2_QUARTER = 0.6931472 / 4
+cdef float QUARTER = 0.25
+cdef float THIRD = 1.0 / 3
+cdef float FIFTH = 0.2
+cdef float ELEVENTH = 1.0 / 11
+cdef float TINY = 1e-3
 
 
 cdef inline uint8_t _alike(uint32_t mask, int run) noexcept nogil:
@@ -224,21 +238,6 @@ cdef extern from "ngs_suffix.h" nogil:
     float ngs_log2(float x)
     float ngs_logistic(float x)
 
-cdef enum:
-    LOGIT_SHIFT = 6       # from 65536 steps of a probability to the 1024 of the table
-    SHIFT_WEIGHT = 20     # observations that the uncorrected value counts for
-    FIRST_RELIABLE = 13107  # 0.2
-    FIRST_SURE = 63569      # 0.97
-    SEEN = 26             # the first input that the token tables give
-
-cdef float LEARN = 0.002
-cdef float LEAST = 0.0005   # probabilities stay in LEAST..1 - LEAST
-cdef float LN2_QUARTER = 0.6931472 / 4
-cdef float QUARTER = 0.25
-cdef float THIRD = 1.0 / 3
-cdef float FIFTH = 0.2
-cdef float ELEVENTH = 1.0 / 11
-cdef float TINY = 1e-3
 cdef float[ADAPT_RATES + 1] KNOWN_OF  # n / (n + 2)
 cdef float[257] LOG2_OF     # log2(1 + i)
 cdef float[1024] LOGIT_OF   # of (i + 0.5) / 1024, kept in -6.2..6.2
