@@ -84,7 +84,7 @@ def test_everything_imported_is_a_dependency_or_in_an_extra() -> None:
 
 def test_every_message_names_an_extra_that_brings_the_package() -> None:
     found = calls("not_installed")
-    assert {extra for _, extra in found} >= {"llama", "server", "corpus", "ray", "bench"}
+    assert {extra for _, extra in found} >= {"llama", "server", "corpus", "ray"}
     for need, extra in found:
         package = need.strip("'").rsplit(" ", 1)[-1]
         assert package in packages(extra) or "{error.name}" in package, need

@@ -135,9 +135,7 @@ INSIDE = {
         "recordings": 1,
         "builder": 2,
         "replay": 2,
-        "peers": 3,
         "e2e": 3,
-        "comparison": 4,
     },
 }
 
