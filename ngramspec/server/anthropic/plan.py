@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ngramspec.server.anthropic.bodies import MessagesBody, schema_of
+from ngramspec.server.anthropic.bodies import MessagesBody
 from ngramspec.server.anthropic.messages import messages_of
 from ngramspec.server.anthropic.tools import chat_choice, chat_tools
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.plan import ChatPlan, count_tokens, plan_conversation
 from ngramspec.server.errors import bad_request
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.settings import ServerSettings
 
 THINKING = ("enabled", "adaptive", "disabled", "between_tools")
 
@@ -25,40 +26,29 @@ class MessagePlan(ChatPlan):
     stops: frozenset[str]  # stop texts that the client has asked for
 
 
-def plan_message(
-    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
-) -> MessagePlan:
+def plan_message(incoming: Incoming) -> MessagePlan:
     """Read the body of a request for a message.
 
     Raises:
         ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
-    body = parse(raw, MessagesBody)
-    chat = _conversation(body, served)
+    body = parse(incoming.raw, MessagesBody)
+    chat = _conversation(body, incoming.served)
     if body.stop_sequences:
         body.stop = body.stop_sequences
-    plan = plan_conversation(
-        chat,
-        body,
-        served,
-        settings,
-        key_id,
-        schema=schema_of(body),
-        max_tokens=body.max_tokens,
-        prediction=body.prediction,
-    )
-    return MessagePlan(**vars(plan), stops=frozenset(body.stop_sequences or ()))
+    kind = partial(MessagePlan, stops=frozenset(body.stop_sequences or ()))
+    return plan_conversation(kind, body, chat, incoming)
 
 
-def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
+def input_tokens(incoming: Incoming) -> dict[str, Any]:
     """Return how many tokens the messages of a request have.
 
     Raises:
         ApiError, InputError: Its prompt cannot be made.
     """
-    body = parse(raw, MessagesBody)
-    return {"input_tokens": count_tokens(_conversation(body, served), body, served)}
+    body, served = parse(incoming.raw, MessagesBody), incoming.served
+    return {"input_tokens": count_tokens(body, _conversation(body, served), served)}
 
 
 def _conversation(body: MessagesBody, served: ServedModel) -> Conversation:

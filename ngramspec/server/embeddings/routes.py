@@ -22,6 +22,7 @@ from ngramspec.server.embeddings.vectors import (
     plain,
 )
 from ngramspec.server.errors import bad_request
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import routes
@@ -39,29 +40,29 @@ class EmbeddingsPlan:
     dimensions: int
 
 
-def plan_openai(raw: bytes, served: ServedModel) -> EmbeddingsPlan:
+def plan_openai(incoming: Incoming) -> EmbeddingsPlan:
     """Read the body of POST /v1/embeddings.
 
     Raises:
         ApiError: It cannot be answered.
     """
-    if embedder_of(served).pooling == "none":
+    if embedder_of(incoming.served).pooling == "none":
         raise bad_request(
             "the pooling is none, so there is no vector of a whole text: start the server with "
             "--pooling mean or last, or ask /embeddings for vectors of tokens"
         )
-    body = parse(raw, EmbeddingsBody)
-    return _plan(body, served, body.input is not None)
+    body = parse(incoming.raw, EmbeddingsBody)
+    return _plan(body, incoming.served, body.input is not None)
 
 
-def plan_native(raw: bytes, served: ServedModel) -> EmbeddingsPlan:
+def plan_native(incoming: Incoming) -> EmbeddingsPlan:
     """Read the body of POST /embeddings or /embedding.
 
     Raises:
         ApiError: It cannot be answered.
     """
-    embedder_of(served)
-    return _plan(parse(raw, EmbeddingsBody), served, False)
+    embedder_of(incoming.served)
+    return _plan(parse(incoming.raw, EmbeddingsBody), incoming.served, False)
 
 
 def _plan(body: EmbeddingsBody, served: ServedModel, openai: bool) -> EmbeddingsPlan:

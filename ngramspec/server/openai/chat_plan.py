@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ngramspec.server.chat.plan import ChatPlan, plan_conversation
 from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.bodies import ChatBody, schema_of
+from ngramspec.server.incoming import Incoming
+from ngramspec.server.openai.bodies import ChatBody
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.settings import ServerSettings
 
 REASONING_FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")  # all but none split it off
-DEFAULT_TOP = 0  # likeliest tokens with logprobs alone, as in OpenAI's API
 
 
 @dataclass(frozen=True)
@@ -24,47 +23,24 @@ class ChatCompletionPlan(ChatPlan):
     shows_reasoning: bool
 
 
-def plan_chat(
-    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
-) -> ChatCompletionPlan:
+def plan_chat(incoming: Incoming) -> ChatCompletionPlan:
     """Read the body of a chat request.
 
     Raises:
         ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
-    body = parse(raw, ChatBody)
+    body = parse(incoming.raw, ChatBody)
     _refuse(body)
     shows_reasoning = body.include_reasoning is not False
-    plan = plan_conversation(
-        body,
-        body,
-        served,
-        settings,
-        key_id,
-        schema=schema_of(body),
-        strict=body.is_strict,
-        max_tokens=body.num_tokens,
-        choices=1 if body.n is None else body.n,
-        logprobs=("n_probs" if body.n_probs else "top_logprobs", _logprobs(body)),
-        post_sampling_probs=bool(body.post_sampling_probs),
-        prediction=body.prediction,
-        reasoning_format=body.reasoning_format if shows_reasoning else "auto",
-    )
-    return ChatCompletionPlan(
-        **vars(plan),
+    kind = partial(
+        ChatCompletionPlan,
         include_usage=body.include_usage,
-        verbose=settings.verbose if body.verbose is None else body.verbose,
+        verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
         shows_reasoning=shows_reasoning,
     )
-
-
-def _logprobs(body: ChatBody) -> int | None:
-    if body.n_probs:
-        return body.n_probs
-    if body.top_logprobs and not body.logprobs:  # 0 is what clients send by habit
-        raise bad_request("top_logprobs requires logprobs to be true", "top_logprobs")
-    return (body.top_logprobs or DEFAULT_TOP) if body.logprobs else None
+    reasoning_format = body.reasoning_format if shows_reasoning else "auto"
+    return plan_conversation(kind, body, body, incoming, reasoning_format)
 
 
 def _refuse(body: ChatBody) -> None:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ngramspec.server.chat.plan import count_tokens
 from ngramspec.server.errors import ApiError
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.bodies import ChatBody
 from ngramspec.server.openai.chat_events import ChatEvents, chat_json
@@ -78,9 +79,10 @@ def model_info(served: ServedModel) -> dict[str, Any]:
     }
 
 
-def _input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
-    body = parse(raw, ChatBody)
-    return {"object": "response.input_tokens", "input_tokens": count_tokens(body, body, served)}
+def _input_tokens(incoming: Incoming) -> dict[str, Any]:
+    body = parse(incoming.raw, ChatBody)
+    count = count_tokens(body, body, incoming.served)
+    return {"object": "response.input_tokens", "input_tokens": count}
 
 
 ROUTES = [
