@@ -259,30 +259,12 @@ class LlamaModel:
             raise InputError("this model has no chat template")
         return template
 
-    def tokenize_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        /,
-        *,
-        tools: Sequence[Any] | None = None,
-        add_generation_prompt: bool = True,
-        template: str | None = None,
-        continue_final_message: bool | str = False,
-        **variables: Any,
-    ) -> TokenIds:
+    def tokenize_chat(self, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> TokenIds:
         """Return the tokens of a conversation; arguments and errors as render_chat.
 
         The begin token appears once, whether the template writes it or the model asks for it.
         """
-        text = self.render_chat(
-            messages,
-            tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            template=template,
-            continue_final_message=continue_final_message,
-            **variables,
-        )
-        return self.tokenize_prompt(text)
+        return self.tokenize_prompt(self.render_chat(messages, **options))
 
     def least_tokens(self, text: str) -> int:
         """Return how many tokens a text has at least; 0 where that takes tokenizing it."""
