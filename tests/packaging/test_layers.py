@@ -159,7 +159,7 @@ def test_what_drafts_knows_of_the_engine_only_what_it_drafts_for() -> None:
         for name in imports(path)
         if name.startswith("ngramspec.engine.") and ".sources." not in name
     }
-    assert {name.split(".")[2] for name in found} == {"drafting", "request", "target"}
+    assert {name.split(".")[2] for name in found} == {"info", "request", "target"}
 
 
 PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}
