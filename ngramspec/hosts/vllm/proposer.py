@@ -11,7 +11,7 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.arrays import TokenIds
 from ngramspec.drafting import create_drafter
 from ngramspec.drafting.config import MAX_CHOSEN
-from ngramspec.hosts.batch_drafts import BatchDrafts
+from ngramspec.hosts.rows import BatchDrafts, Rows
 from ngramspec.hosts.vllm.clock import StepClock
 from ngramspec.hosts.vllm.counters import SourceCounters, log
 from ngramspec.hosts.vllm.settings import ProposerSettings, read_settings
@@ -75,12 +75,9 @@ class Proposer:
             return [[] for _ in range(num)]
         self._clock.stop()
         try:
-            drafted = self.drafts.draft(
-                token_ids_cpu,
-                num_tokens_no_spec[:num],
-                counts_of(sampled_token_ids),
-                self.settings.max_draft,
-            )
+            counts = counts_of(sampled_token_ids)
+            rows = Rows(token_ids_cpu, num_tokens_no_spec[:num], counts)
+            drafted = self.drafts.draft(rows, self.settings.max_draft)
         except Exception:  # of any kind: the engine must go on
             self._failed = True
             log.exception("ngramspec failed and drafts nothing from now on")
