@@ -105,7 +105,7 @@ def test_a_measured_table_is_one_more_profile(bench_replay: Run, tmp_path: Path)
 
 
 def test_growth(bench_replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ngramspec.lab.replay.growth.CONTEXTS", (1024, 2048))
+    monkeypatch.setattr("ngramspec.lab.replay.sets.CONTEXTS", (1024, 2048))
     arguments = (SQL, "--limit", "1", "--drafter", "ngram-map-k", "--growth")
     growth = made(bench_replay(*arguments, "--json"))["growth_us_per_step"]["ngram-map-k"]
     assert list(growth) == ["1024", "2048"]

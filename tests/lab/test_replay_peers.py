@@ -73,7 +73,7 @@ def test_plot(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    monkeypatch.setattr("ngramspec.lab.replay.growth.CONTEXTS", (1024, 2048))
+    monkeypatch.setattr("ngramspec.lab.replay.sets.CONTEXTS", (1024, 2048))
     path = tmp_path / f"a.{ending}"
     assert "growth_us_per_step" in run("--growth", "--plot", path)
     assert path.stat().st_size > 5000

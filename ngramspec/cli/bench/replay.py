@@ -150,8 +150,7 @@ def _is_result(path: Path) -> bool:
 def _replay(values: dict[str, Any]) -> Replays:
     from ngramspec.lab.recordings.traces import Cut
     from ngramspec.lab.replay.arbitration import parse_other
-    from ngramspec.lab.replay.growth import growth_traces
-    from ngramspec.lab.replay.sets import load_profiles, replay_sets
+    from ngramspec.lab.replay.sets import growth_traces, load_profiles, replay_sets
     from ngramspec.lab.replay.subjects import DEFAULT, subject
 
     chosen = values["costs"] or values["profile"]

@@ -9,10 +9,9 @@ import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.hosts.rows import BatchDrafts, Rows
-from ngramspec.hosts.vllm.clock import StepClock
 from ngramspec.hosts.vllm.counters import SourceCounters, log
 from ngramspec.hosts.vllm.namespaces import Namespaces
-from ngramspec.hosts.vllm.proposer import counts_of, learns_times
+from ngramspec.hosts.vllm.proposer import StepClock, counts_of, learns_times
 from ngramspec.hosts.vllm.request_options import DEFAULT, RequestOptions, held_options
 from ngramspec.hosts.vllm.settings import read_settings
 

@@ -1,4 +1,7 @@
-"""Several sets replayed through several drafters, and the means over the sets."""
+"""Several sets replayed through several drafters, and the means over the sets.
+
+And how the cost of a step grows with the context: long prompts, outputs that are edited copies.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ngramspec.costs import PROFILES, load_costs
 from ngramspec.errors import InputError
+from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.traces import Trace
 from ngramspec.lab.replay.arbitration import Arbitration, OtherSource, arbitrate
 from ngramspec.lab.replay.outcome import (
@@ -19,8 +25,13 @@ from ngramspec.lab.replay.outcome import (
     geometric_mean,
     replay,
 )
-from ngramspec.lab.replay.player import Subject
+from ngramspec.lab.replay.player import Subject, Tokens
 
+CONTEXTS = (1 << 10, 8 << 10, 32 << 10, 128 << 10)  # of growth_traces, like the next four
+NUM_REQUESTS = 2
+NUM_OUTPUT = 600
+EDIT_EVERY = 25
+VOCABULARY = 50_000
 # Shows progress: takes a title and a number of steps; yields a function that advances a step.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], object]]]
 
@@ -171,3 +182,28 @@ def _replay_beside(
             }
             for trace in traces
         }
+
+
+def growth_traces() -> dict[int, Trace]:
+    """Return a set per length of the context.
+
+    A prompt is random tokens, its output a slice of it with every 25th token changed.
+    """
+    return {context: _growth_trace(context) for context in CONTEXTS}
+
+
+def _growth_trace(context: int) -> Trace:
+    rng = np.random.default_rng(context)
+    requests = tuple(_growth_request(rng, context) for _ in range(NUM_REQUESTS))
+    return Trace(f"context {context}", requests)
+
+
+def _growth_request(rng: np.random.Generator, context: int) -> RecordedRequest:
+    def tokens(count: int) -> Tokens:
+        return rng.integers(0, VOCABULARY, count, dtype=np.int32)
+
+    prompt = tokens(context)
+    start = int(rng.integers(0, context - NUM_OUTPUT))
+    output = prompt[start : start + NUM_OUTPUT].copy()
+    output[::EDIT_EVERY] = tokens(len(output[::EDIT_EVERY]))
+    return RecordedRequest(prompt, output)

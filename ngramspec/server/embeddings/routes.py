@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.server.embeddings.answer import answer
-from ngramspec.server.embeddings.bodies import EmbeddingsBody
 from ngramspec.server.embeddings.texts import embedder_of, texts_of
 from ngramspec.server.embeddings.vectors import (
     check_dimensions,
@@ -24,8 +23,19 @@ from ngramspec.server.embeddings.vectors import (
 from ngramspec.server.errors import bad_request
 from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
-from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.bodies import Body, Integer, parse
 from ngramspec.server.service import routes
+
+
+class EmbeddingsBody(Body):
+    """POST /v1/embeddings, /embeddings and /embedding."""
+
+    model: str | None = None
+    input: Any = None
+    content: Any = None  # llama-server's own name for it
+    encoding_format: str | None = None
+    dimensions: Integer | None = None
+    embd_normalize: Integer | None = None
 
 
 @dataclass(frozen=True)
