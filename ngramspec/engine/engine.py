@@ -24,7 +24,6 @@ from ngramspec.drafting.names import (
     DRAFTER_NAMES,
     WITH_TREES,
 )
-from ngramspec.engine.branches import AUTO, most_branches
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.info import (
     Drafting,
@@ -34,7 +33,7 @@ from ngramspec.engine.info import (
     slot_info,
     unpaid,
 )
-from ngramspec.engine.policy import make_policy
+from ngramspec.engine.policy import AUTO, make_policy, most_branches
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import is_int

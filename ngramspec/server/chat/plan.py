@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from ngramspec.arrays import TokenIds
 from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
-from ngramspec.server.chat.conversation import AnswerBody, Conversation
-from ngramspec.server.chat.prediction import prediction_of
+from ngramspec.server.chat.conversation import AnswerBody, Conversation, prediction_of
 from ngramspec.server.chat.prompt import chat_text, continues_reasoning
 from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel

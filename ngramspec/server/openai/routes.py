@@ -14,9 +14,8 @@ from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.bodies import ChatBody
 from ngramspec.server.openai.chat_events import ChatEvents, chat_json
-from ngramspec.server.openai.chat_plan import plan_chat
 from ngramspec.server.openai.completion_events import CompletionEvents, completion_json
-from ngramspec.server.openai.completion_plan import plan_completion
+from ngramspec.server.openai.plan import plan_chat, plan_completion
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import json_response, routes, service_of
 
