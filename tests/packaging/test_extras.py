@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from helpers.paths import ROOT
-from ngramspec.extras import not_installed
+from ngramspec.messages import not_installed
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -132,6 +132,6 @@ def test_sources_that_are_not_installed_get_the_line_for_a_checkout(
     def absent(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("ngramspec.extras.distribution", absent)
+    monkeypatch.setattr("ngramspec.messages.distribution", absent)
     message = not_installed("serve needs uvicorn", "server")
     assert message == 'serve needs uvicorn, which is not installed: pip install ".[server]"'

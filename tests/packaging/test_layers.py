@@ -17,9 +17,7 @@ PACKAGE = ROOT / "ngramspec"
 LEVELS = {
     "arrays": 0,
     "errors": 0,
-    "extras": 0,
-    "pages": 0,
-    "sizes": 0,
+    "messages": 0,
     "stats": 0,
     "_version": 0,
     "native": 1,
