@@ -4,8 +4,7 @@ python benchmarks/arctic_facade.py [--requests N] [--repeats N] [--factor F] [--
 
 Recorded requests run one after the other on one cache, and a recorded output counts as the target's
 choice. Both caches run in turn, with the same calls; times are medians over the repeats. Needs
-arctic-inference 0.3.0 (`ngramspec bench replay --peers` says how to build it); without it ours run
-alone.
+arctic-inference 0.3.0 (benchmarks/peers says how to build it); without it ours run alone.
 """
 
 from __future__ import annotations

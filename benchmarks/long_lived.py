@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from ngramspec.lab.recordings.traces import Trace, find_traces, load_traces
 from ngramspec.lab.replay.outcome import geometric_mean
 from ngramspec.lab.replay.player import Player, Subject
 from ngramspec.lab.replay.subjects import subject
-from ngramspec.lab.replay.tally import ReplayTally, total_of
+from ngramspec.lab.replay.tally import ReplayTally
 from ngramspec.lab.replay.walk import walk
 from traces import FOLDER
 
@@ -102,6 +103,25 @@ def one_round(way: Way, player: Player, advance: Advance) -> Iterator[tuple[str,
         tallies.setdefault(name, []).append(tally)
     for name, parts in tallies.items():
         yield name, total_of(parts)
+
+
+def total_of(tallies: Iterable[ReplayTally]) -> ReplayTally:
+    """Return the summed counts of at least one replay, and their largest memory."""
+    tallies = list(tallies)
+    memories = [tally.nbytes for tally in tallies if tally.nbytes is not None]
+    return ReplayTally(
+        requests=sum(tally.requests for tally in tallies),
+        draft_lengths=added(tally.draft_lengths for tally in tallies),
+        accepted_lengths=added(tally.accepted_lengths for tally in tallies),
+        begin_ns=sum(tally.begin_ns for tally in tallies),
+        step_ns=sum(tally.step_ns for tally in tallies),
+        nbytes=max(memories, default=None),
+    )
+
+
+def added(counts: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """Return the sums, length by length."""
+    return tuple(map(sum, zip_longest(*counts, fillvalue=0)))
 
 
 def table(way: Way, ratios: Mapping[str, Ratios]) -> Iterator[str]:

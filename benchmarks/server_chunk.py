@@ -32,9 +32,8 @@ from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.llama_server.events import NativeEvents
 from ngramspec.server.llama_server.plan import NativePlan
 from ngramspec.server.openai.chat_events import ChatEvents
-from ngramspec.server.openai.chat_plan import ChatCompletionPlan
 from ngramspec.server.openai.completion_events import CompletionEvents
-from ngramspec.server.openai.completion_plan import CompletionPlan
+from ngramspec.server.openai.plan import ChatCompletionPlan, CompletionPlan
 from ngramspec.server.reply.sse import Events, EventStream
 from ngramspec.server.responses.events import ResponseEvents
 from ngramspec.server.responses.plan import ResponsePlan

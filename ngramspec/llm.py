@@ -33,7 +33,7 @@ from ngramspec.engine import (
     Sampling,
     Speculation,
 )
-from ngramspec.engine.branches import AUTO
+from ngramspec.engine.policy import AUTO
 from ngramspec.errors import InputError, StateError
 from ngramspec.llamacpp.draft_model import DraftModelSettings
 from ngramspec.llamacpp.fit import Limits

@@ -24,9 +24,8 @@ from ngramspec.drafting.names import (
 )
 from ngramspec.drafting.statistics import Saves, open_shared
 from ngramspec.engine import Engine
-from ngramspec.engine.branches import AUTO as AUTO_TREE
-from ngramspec.engine.branches import OFF
-from ngramspec.engine.policy import make_policy
+from ngramspec.engine.policy import AUTO as AUTO_TREE
+from ngramspec.engine.policy import OFF, make_policy
 from ngramspec.engine.sources.draft_model import DraftModel
 from ngramspec.engine.sources.drafters import KEPT_BYTES
 from ngramspec.engine.sources.mtp import MtpHeads

@@ -26,8 +26,7 @@ from ngramspec.llamacpp.rope import Rope
 from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.grammar import chat_grammar
-from ngramspec.text.chat.reasoning import REASONING_FORMATS
-from ngramspec.text.chat.reasoning.format import ReasoningFormat
+from ngramspec.text.chat.reasoning import REASONING_FORMATS, ReasoningFormat
 from ngramspec.text.chat.tools import tools_of
 
 CODE = "def area(width, height):\n    return width * height\n"

@@ -38,9 +38,10 @@ SETS = {
 
 @dataclass(frozen=True)
 class Figures:
-    """A command that prints JSON, and what a document says of it.
+    """A command whose result is JSON, and what a document says of it.
 
-    command: its words after `ngramspec`; FILE stands for a temporary file.
+    command: its words after `python`; FILE stands for a temporary file, and JSON for one that has
+        what the command does not print.
     lines: the document's lines or parts of lines, made of the output.
     """
 
@@ -55,12 +56,12 @@ class Figures:
 
 
 def run(command: tuple[str, ...]) -> Any:
-    """Return what a command prints as JSON."""
+    """Return what a command prints or writes as JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        words = [word.replace("FILE", f"{folder}/file") for word in command]
-        program = [sys.executable, "-m", "ngramspec", *words, "--json"]
-        ran = subprocess.run(program, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    return json.loads(ran.stdout)
+        files = {name: str(Path(folder, name)) for name in ("FILE", "JSON")}
+        words = [files.get(word, word) for word in command]
+        ran = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        return json.loads(Path(files["JSON"]).read_bytes() if "JSON" in command else ran.stdout)
 
 
 def replay(output: Any) -> Iterator[str]:
@@ -88,12 +89,15 @@ def held_out(output: Any) -> Iterator[str]:
 FIGURES = (
     Figures(
         "docs/results/index.md",
-        ("bench", "replay", "benchmarks/data/traces", "--peers-from", "benchmarks/data/peers.json"),
+        ("benchmarks/replay_peers.py", "--json", "JSON"),
         replay,
     ),
     Figures(
         "docs/how-to/corpus-file.md",
-        ("build-cache", "corpora", "-o", "FILE", "--min-count", "2", "--held-out", "5%"),
+        (
+            *("-m", "ngramspec", "build-cache", "corpora", "-o", "FILE"),
+            *("--min-count", "2", "--held-out", "5%", "--json"),
+        ),
         held_out,
     ),
 )
@@ -105,7 +109,7 @@ def main() -> None:
     for one in FIGURES:
         missing = one.missing()
         wrong += len(missing)
-        print(f"{one.document}: ngramspec {' '.join(one.command)}: {len(missing)} lines differ")
+        print(f"{one.document}: python {' '.join(one.command)}: {len(missing)} lines differ")
         for line in missing:
             print(f"  measured now: {line}")
     sys.exit(wrong > 0)

@@ -37,7 +37,7 @@ from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options
 from ngramspec.drafting.names import DRAFTER_NAMES
 from ngramspec.lab.e2e.tasks import TASK_NAMES, TASKS
-from ngramspec.pages import page_url
+from ngramspec.messages import page_url
 
 if TYPE_CHECKING:
     from rich.console import Console

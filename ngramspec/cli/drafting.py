@@ -8,7 +8,7 @@ from ngramspec.cli.output import size_text
 
 if TYPE_CHECKING:
     from ngramspec.costs import CostTable
-    from ngramspec.engine.drafting import Drafting
+    from ngramspec.engine.info import Drafting
 
 MOST_RIGHT = 15  # tokens of a draft: longer ones are seldom right to their end
 
@@ -41,7 +41,7 @@ def drafting_line(drafting: Drafting) -> str:
 
 def gain_line(costs: CostTable, longest: int = MOST_RIGHT) -> str:
     """Return what right drafts of up to `longest` tokens can give as one line, "" for nothing."""
-    from ngramspec.engine.drafting import best_pass
+    from ngramspec.engine.info import best_pass
 
     size, times = best_pass(costs, min(longest, MOST_RIGHT))
     if times >= size:

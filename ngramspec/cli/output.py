@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.sizes import size_text as size_text  # a word like the others here
+from ngramspec.messages import size_text as size_text  # a word like the others here
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from ngramspec._native.engine.figures import EngineStats, Histogram, Timings
 from ngramspec._native.policy.auto import AutoPolicy
-from ngramspec.engine.drafting import Drafting, DraftModelInfo
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
+from ngramspec.engine.info import Drafting, DraftModelInfo, SlotInfo
 from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import Sampling
-from ngramspec.engine.slot import SlotInfo
 from ngramspec.engine.sources.draft_model import DraftModel
 from ngramspec.engine.sources.mtp import MtpHeads
 from ngramspec.engine.sources.source import DraftSource

@@ -24,17 +24,21 @@ from ngramspec.drafting.names import (
     DRAFTER_NAMES,
     WITH_TREES,
 )
-from ngramspec.engine.branches import AUTO, most_branches
-from ngramspec.engine.drafting import Drafting, DraftModelInfo, unpaid
-from ngramspec.engine.gains import seconds_saved
 from ngramspec.engine.generation import Generation
-from ngramspec.engine.policy import make_policy
+from ngramspec.engine.info import (
+    Drafting,
+    DraftModelInfo,
+    SlotInfo,
+    seconds_saved,
+    slot_info,
+    unpaid,
+)
+from ngramspec.engine.policy import AUTO, make_policy, most_branches
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import is_int
 from ngramspec.engine.saving import Saving
 from ngramspec.engine.sequences import SPARE
-from ngramspec.engine.slot import SlotInfo, slot_info
 from ngramspec.engine.sources.drafters import KEPT_BYTES, Drafters, add_stats
 from ngramspec.engine.sources.prediction import PredictionSource
 from ngramspec.engine.sources.source import DraftSource, NativeSource

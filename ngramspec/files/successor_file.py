@@ -64,7 +64,8 @@ class SuccessorFile:
         self._saving = threading.Lock()
         remove_temporaries(self.path)
         if self.path.exists():
-            container = _accepted(self.path, origin.fingerprint, any_tokenizer)
+            container = open_container(self.path, KIND, verify=True)
+            check_tokenizer(container, origin.fingerprint, any_tokenizer)
             self.pool = pool_of(container)
             self._origin = origin_kept(container, origin)
             if self.pool.top != top:
@@ -98,27 +99,6 @@ class SuccessorFile:
     def failed(self, error: BaseException) -> None:
         """Note that a save failed."""
         self.save_error = f"{type(error).__name__}: {error}"
-
-
-def open_successors(
-    path: str | os.PathLike[str], *, fingerprint: bytes | None = None, any_tokenizer: bool = False
-) -> SuccessorPool:
-    """Read a pool from a file.
-
-    Args:
-        path: A file of kind successors.
-        fingerprint: Of the target's tokenizer, 16 bytes; None = not known, nothing is compared.
-        any_tokenizer: Accept a file made with another tokenizer.
-
-    Raises:
-        FormatError: The file is of another kind, incomplete or damaged.
-        VocabMismatchError: It was made with another tokenizer.
-        MemoryError: No room for the pool.
-        OSError: It cannot be read.
-
-    Cost: O(bytes).
-    """
-    return pool_of(_accepted(path, fingerprint, any_tokenizer))
 
 
 def write_successors(path: str | os.PathLike[str], pool: SuccessorPool, origin: Origin) -> Header:
@@ -189,15 +169,6 @@ def facts_of(container: Container) -> Mapping[str, Any]:
         "num_pairs": len(entries) - single,
         "num_successors": int((entries[:, 2] & 0xFF).sum()),
     }
-
-
-def _accepted(
-    path: str | os.PathLike[str], fingerprint: bytes | None, any_tokenizer: bool
-) -> Container:
-    """Open a file whose tokenizer is accepted."""
-    container = open_container(path, KIND, verify=True)
-    check_tokenizer(container, fingerprint, any_tokenizer)
-    return container
 
 
 def _shape(container: Container) -> tuple[str, int, int]:

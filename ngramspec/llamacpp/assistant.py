@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.engine.sources.assistant import Assistant
 from ngramspec.engine.sources.draft_model import vocabulary_difference
-from ngramspec.engine.sources.mtp import States
+from ngramspec.engine.sources.mtp import Assistant, States
 from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.llamacpp.loading import Loading
 from ngramspec.llamacpp.model import LlamaModel

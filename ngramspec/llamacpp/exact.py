@@ -15,8 +15,7 @@ from ngramspec._version import __version__
 from ngramspec.engine.exactness import WAYS, Exactness, Setting, measure, trees_differ
 from ngramspec.errors import BackendError, InputError
 from ngramspec.files.atomic import new_file
-from ngramspec.llamacpp.digest import file_digest
-from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.placement import Placement, gpus
 from ngramspec.llamacpp.saved_costs import cost_key, path_of
 from ngramspec.llamacpp.settings import ContextSettings

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngramspec.errors import InputError
-from ngramspec.pages import page_url
+from ngramspec.messages import page_url
 from ngramspec.text.tokenizers.llama_library import Library
 
 log = logging.getLogger(__name__)

@@ -30,11 +30,13 @@ from ngramspec.text.tokenizers.llama_vocabulary import Vocabulary, check_vocabul
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
 TEMPLATE_KEY = "tokenizer.chat_template"
 TOOL_TEMPLATE_KEY = f"{TEMPLATE_KEY}.tool_use"
 _FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
 STATEFUL = ("deepseek4",)  # attention models that keep a state as well
 _SMALLEST = 256  # tokens of the smallest context that llama.cpp makes
+ENDS = 1 << 20  # bytes of a file that its digest covers at either end
 
 
 class Closable(Protocol):
@@ -259,30 +261,12 @@ class LlamaModel:
             raise InputError("this model has no chat template")
         return template
 
-    def tokenize_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        /,
-        *,
-        tools: Sequence[Any] | None = None,
-        add_generation_prompt: bool = True,
-        template: str | None = None,
-        continue_final_message: bool | str = False,
-        **variables: Any,
-    ) -> TokenIds:
+    def tokenize_chat(self, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> TokenIds:
         """Return the tokens of a conversation; arguments and errors as render_chat.
 
         The begin token appears once, whether the template writes it or the model asks for it.
         """
-        text = self.render_chat(
-            messages,
-            tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            template=template,
-            continue_final_message=continue_final_message,
-            **variables,
-        )
-        return self.tokenize_prompt(text)
+        return self.tokenize_prompt(self.render_chat(messages, **options))
 
     def least_tokens(self, text: str) -> int:
         """Return how many tokens a text has at least; 0 where that takes tokenizing it."""
@@ -378,3 +362,20 @@ def _measure_state(model: LlamaModel) -> int:
         return int(lib.llama_state_seq_get_size_ext(address, 0, flags))
     finally:
         context.free()
+
+
+def file_digest(path: Path) -> str:
+    """Return a digest that identifies a model file by content: size, first and last MiB.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    import xxhash
+
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
+        for at in (0, max(0, size - ENDS)):
+            file.seek(at)
+            digest.update(file.read(ENDS))
+    return digest.hexdigest()

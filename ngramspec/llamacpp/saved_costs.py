@@ -16,8 +16,7 @@ from ngramspec._version import __version__
 from ngramspec.costs import CostTable, load_costs, save_costs
 from ngramspec.engine.calibration import AGREE, QUICK_SIZES, Calibration, calibrate_within
 from ngramspec.errors import BackendError, FormatError, InputError, NgramspecError
-from ngramspec.llamacpp.digest import file_digest
-from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.placement import ALL, gpus
 from ngramspec.llamacpp.settings import ContextSettings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
-from ngramspec.engine.branches import OFF, USUAL_BRANCHES
+from ngramspec.engine.policy import OFF, USUAL_BRANCHES
 from ngramspec.errors import BackendError, InputError
 from ngramspec.llamacpp.rope import Rope, apply_rope
 from ngramspec.llamacpp.threads import ThreadPlan

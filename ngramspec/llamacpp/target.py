@@ -20,9 +20,8 @@ from ngramspec.engine.request import Adapters
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, CapacityError, StateError
 from ngramspec.llamacpp.contexts import make_context
-from ngramspec.llamacpp.digest import file_digest
 from ngramspec.llamacpp.lora import apply_adapters
-from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.sampler_chain import Chains
 from ngramspec.llamacpp.settings import (
     ContextSettings,

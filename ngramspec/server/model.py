@@ -18,6 +18,7 @@ from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import InputError
 from ngramspec.models.ollama.recipe import Recipe
 from ngramspec.server.adapters import ServedAdapters
+from ngramspec.text.chat.prompt import Templates
 
 if TYPE_CHECKING:
     from ngramspec.engine import Drafting, Engine
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _PROBE = "a system message"
 
 
-class ChatModel(Protocol):
+class ChatModel(Templates, Protocol):
     """A model's vocabulary, chat template and figures; the engine's Target runs the model.
 
     Several threads use it at once. Nothing here changes while it is served.
@@ -53,8 +54,6 @@ class ChatModel(Protocol):
     fim_mid: int
     fim_rep: int
     fim_sep: int
-    chat_template: str | None  # in Jinja
-    tool_template: str | None  # its own one for chats with tools; None = the same
 
     @property
     def architecture(self) -> str:
@@ -82,41 +81,6 @@ class ChatModel(Protocol):
 
     def piece(self, token_id: int, special: bool = False) -> bytes:
         """Return the bytes of a token, b"" for a special one unless `special`."""
-
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        /,
-        *,
-        tools: Sequence[Any] | None = None,
-        add_generation_prompt: bool = True,
-        template: str | None = None,
-        continue_final_message: bool | str = False,
-        **variables: Any,
-    ) -> str:
-        """Return the prompt of a conversation.
-
-        Args:
-            messages: Objects with role and content, in OpenAI's shape.
-            tools: Tools that the model may call.
-            add_generation_prompt: End with the start of the answer.
-            template: A Jinja template instead of the model's.
-            continue_final_message: The last message is the begun answer, which stays open;
-                "content" or "reasoning_content" says which part of it is begun.
-            variables: Further variables of the template.
-
-        Raises:
-            InputError: The template is not valid, or refuses the conversation.
-        """
-
-    def chat_capabilities(self, template: str | None = None) -> dict[str, bool]:
-        """Return what the chat template can do, in the names of llama-server's /props.
-
-        template: A Jinja template instead of the model's.
-
-        Raises:
-            InputError: There is none, or it is not valid.
-        """
 
 
 class Embedder(Protocol):

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from starlette.requests import Request
@@ -14,9 +15,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ngramspec.errors import InputError
-from ngramspec.server.bridge.bridge import Bridge, RequestPlan
+from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.errors import INTERNAL, ApiError
 from ngramspec.server.http.keys import ApiKeys
+from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import Events, EventStream, finished
 from ngramspec.server.request.bodies import read
@@ -26,7 +28,7 @@ from ngramspec.server.settings import ServerSettings
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
 
-P = TypeVar("P", bound=RequestPlan)
+P = TypeVar("P", bound=Plan)
 MAX_NAME_BODY = 1 << 16  # bytes of a body that only names something: the event loop parses it
 
 
@@ -79,7 +81,7 @@ class Service:
     async def generate(
         self,
         request: Request,
-        plan: Callable[[bytes, ServedModel, ServerSettings, str], P],
+        plan: Callable[[Incoming], P],
         events: Callable[[P, ServedModel, Sequence[Generation]], Events],
         whole: Callable[[P, ServedModel, Sequence[Generation]], Any],
     ) -> Response:
@@ -94,17 +96,8 @@ class Service:
         Raises:
             ApiError: It is refused or fails.
         """
-        raw = await self.read(request)
-        key_id, tenant = self.namespace_of(request), self.tenant_of(request)
-        state = request.scope["state"]
-        request_plan, answer = await self.bridge.open(
-            lambda: plan(raw, self.served, self.settings, key_id),
-            request.receive,
-            len(raw),
-            tenant,
-            state["request_id"],
-        )
-        state["request_id"] = answer.request_id  # an error has it as well
+        request_plan, answer = await self.bridge.open(plan, await self.take(request))
+        request.scope["state"]["request_id"] = answer.request_id  # an error has it as well
         try:
             if request_plan.stream:
                 encoder = events(request_plan, self.served, answer.generations)
@@ -115,19 +108,16 @@ class Service:
                 answer.cancel(ApiError(500, INTERNAL), "error")  # not its client
             self.bridge.close(answer)
             raise
+        make = partial(whole, request_plan, self.served, generations)
         if all(one.logprobs is None for one in request_plan.requests):
-            response = json_response(whole(request_plan, self.served, generations))
+            response = json_response(make())
         else:
-            response = await self.bridge.finish(  # it may be large
-                lambda: json_response(whole(request_plan, self.served, generations))
-            )
+            response = await in_thread(make)  # it may be large
         if answer.request_id:
             response.headers[HEADER] = answer.request_id
         return response
 
-    async def compute(
-        self, request: Request, make: Callable[[bytes, ServedModel], Any]
-    ) -> Response:
+    async def compute(self, request: Request, make: Callable[[Incoming], Any]) -> Response:
         """Answer a request that generates nothing.
 
         Args:
@@ -137,12 +127,26 @@ class Service:
         Raises:
             ApiError: It is refused or fails.
         """
-        raw = await self.read(request)
-        return await self.bridge.prepare(
-            lambda: json_response(make(raw, self.served)),
-            request.receive,
-            len(raw),
-            self.tenant_of(request),
+
+        def respond(incoming: Incoming) -> Response:
+            return json_response(make(incoming))
+
+        return await self.bridge.intake.run(respond, await self.take(request))
+
+    async def take(self, request: Request) -> Incoming:
+        """Return a request with its body, and what answers it.
+
+        Raises:
+            ApiError: The body did not arrive in time, or the client left.
+        """
+        return Incoming(
+            raw=await self.read(request),
+            served=self.served,
+            settings=self.settings,
+            namespace=self.namespace_of(request),
+            tenant=self.tenant_of(request),
+            name=request.scope["state"]["request_id"],
+            receive=request.receive,
         )
 
     async def read(self, request: Request, most: int | None = None) -> bytes:
@@ -195,6 +199,15 @@ def routes(
 def service_of(request: Request) -> Service:
     """Return the service of the request's app."""
     return cast("Service", request.app.state.service)
+
+
+async def in_thread(make: Callable[[], Any]) -> Response:
+    """Return the JSON response of what make() returns, the end of an answer, made in a thread.
+
+    That is not one of the threads that take requests in: at shutdown those end first, and running
+    answers go on to their end.
+    """
+    return await asyncio.to_thread(lambda: json_response(make()))
 
 
 def json_response(value: Any, status: int = 200) -> Response:

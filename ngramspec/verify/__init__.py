@@ -6,11 +6,8 @@ grammars remain the engine's job: it passes logits, probabilities or chosen ids 
 """
 
 from ngramspec.verify.batch import Verification
-from ngramspec.verify.greedy import verify_greedy
-from ngramspec.verify.sampled import verify_sampled
-from ngramspec.verify.sampled_trees import verify_tree_sampled
-from ngramspec.verify.trees import TreeVerification, verify_tree
-from ngramspec.verify.uniforms import position_uniforms
+from ngramspec.verify.greedy import TreeVerification, verify_greedy, verify_tree
+from ngramspec.verify.sampled import position_uniforms, verify_sampled, verify_tree_sampled
 
 __all__ = [
     "TreeVerification",

@@ -13,8 +13,8 @@ from helpers.recordings import TRACES
 from ngramspec.cli.bench.advice import advice_line, advise, serve_words
 from ngramspec.cli.serve import serve
 from ngramspec.costs import CostTable, save_costs
-from ngramspec.lab.comparison.summary import Replays
 from ngramspec.lab.replay.outcome import same_for_all
+from ngramspec.lab.replay.sets import Replays
 from ngramspec.lab.replay.tally import ReplayTally
 from ngramspec.models import embedded_model
 

@@ -14,8 +14,7 @@ from helpers.machines import examples
 from ngramspec.cli.output import AnswerText
 from ngramspec.llm import LLM
 from ngramspec.text.chat.format import chat_format
-from ngramspec.text.chat.reasoning import REASONING_FORMATS
-from ngramspec.text.chat.reasoning.format import ReasoningFormat
+from ngramspec.text.chat.reasoning import REASONING_FORMATS, ReasoningFormat
 
 HARMONY = "<|channel|><|message|>"
 CODE = "def area(width, height):\n    return width * height\n"

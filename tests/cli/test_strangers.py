@@ -147,11 +147,6 @@ WRONG: dict[str, tuple[list[str], str, int]] = {
         "the name is empty",
         2,
     ),
-    "a plot in no folder": (
-        ["bench", "replay", "text.txt", "--plot", "absent/plot.svg"],
-        "absent: No such folder",
-        2,
-    ),
     "unknown cache type": (
         ["bench", "exactness", "-ct", "f16,f17"],
         "'f17' is not one of 'f32', 'f16'",

@@ -10,7 +10,7 @@ from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.drafting import create_drafter
 from ngramspec.engine import AutoPolicy, Engine
-from ngramspec.engine.drafting import best_pass, unpaid
+from ngramspec.engine.info import best_pass, unpaid
 
 
 def test_pools_and_caches_are_counted_for_their_drafters() -> None:

@@ -11,7 +11,7 @@ from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, Engine, EngineStats, Request, Speculation
-from ngramspec.engine.gains import seconds_saved
+from ngramspec.engine.info import seconds_saved
 from ngramspec.stats import SourceStats
 
 COSTS = CostTable(((1, 0.1), (2, 0.14), (8, 0.3), (64, 1.6)))

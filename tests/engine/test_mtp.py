@@ -11,8 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.engine import MtpHeads
-from ngramspec.engine.sources.assistant import Assistant
-from ngramspec.engine.sources.mtp import States
+from ngramspec.engine.sources.mtp import Assistant, States
 from ngramspec.errors import BackendError, CapacityError
 
 VOCAB, SLOTS, SIZE = 7, 3, 200

@@ -10,6 +10,7 @@ import pytest
 
 from helpers.backends import int32
 from helpers.logits import teach
+from helpers.statistics_files import open_successors
 from ngramspec import SuccessorPool
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.drafting.statistics import Saves, open_shared
@@ -17,7 +18,6 @@ from ngramspec.engine import Speculation
 from ngramspec.engine.sources.drafters import Drafters
 from ngramspec.engine.sources.pools import NAMESPACE_CONTEXTS
 from ngramspec.errors import InputError
-from ngramspec.files.successor_file import open_successors
 
 TEXT = int32([1, 2, 3, 4, 5])
 

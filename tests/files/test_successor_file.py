@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from helpers.files import OTHERS, finished, is_private
 from helpers.logits import teach
 from helpers.machines import SETTINGS
+from helpers.statistics_files import open_successors
 from ngramspec import SuccessorPool, create_drafter
 from ngramspec.errors import FormatError, InputError, VocabMismatchError
 from ngramspec.files.cache_file import Origin, about_of
@@ -21,7 +22,7 @@ from ngramspec.files.container import Header, new_container, open_container
 from ngramspec.files.describe import describe
 from ngramspec.files.dynamic_file import Autosave
 from ngramspec.files.statistics import open_statistics
-from ngramspec.files.successor_file import SuccessorFile, open_successors, write_successors
+from ngramspec.files.successor_file import SuccessorFile, write_successors
 
 FORKED = """
 import os, sys

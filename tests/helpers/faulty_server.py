@@ -18,7 +18,7 @@ from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Engine
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.target import LlamaTarget
-from ngramspec.server.bridge import preparation
+from ngramspec.server.bridge import intake
 from ngramspec.server.http import run
 
 FOLDER = Path(os.environ["NGRAMSPEC_FAULTS"])
@@ -58,5 +58,5 @@ for constant in ("REQUEST_SECONDS", "STEP_SECONDS", "SAVE_SECONDS", "PREPARE_SEC
     setattr(serve_run, constant, 1.0)
 serve_run.SERVER_SECONDS = 5.0
 run.LAST_SECONDS = 1
-preparation.LAST_SECONDS = 1.0
+intake.LAST_SECONDS = 1.0
 main()

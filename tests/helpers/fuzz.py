@@ -19,7 +19,7 @@ import numpy as np
 
 from helpers.files import resealed, section_table
 from helpers.observing import observe
-from helpers.statistics_files import tally_of
+from helpers.statistics_files import open_successors, tally_of
 from ngramspec import (
     DynamicFile,
     NgramCache,
@@ -41,7 +41,7 @@ from ngramspec.files.entries import ArraySource, read_all
 from ngramspec.files.pool_file import PoolShape, check_pool, create_pool
 from ngramspec.files.prune import useful_sources
 from ngramspec.files.slot_file import SavedSlot, read_slot, write_slot
-from ngramspec.files.successor_file import facts_of, open_successors, write_successors
+from ngramspec.files.successor_file import facts_of, write_successors
 from ngramspec.files.suffix_file import check_index, write_suffix_index
 
 SIZES = (1, 2, 3, 4)

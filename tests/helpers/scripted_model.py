@@ -87,11 +87,8 @@ class ScriptedModel:
         messages: Sequence[Mapping[str, Any]],
         /,
         *,
-        tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = True,
-        template: str | None = None,
-        continue_final_message: bool | str = False,
-        **variables: Any,
+        **_: Any,
     ) -> str:
         said = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
         return said + (ANSWER if add_generation_prompt else "")

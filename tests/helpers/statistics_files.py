@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from helpers.backends import int32
-from ngramspec import StaticCache
+from ngramspec import StaticCache, SuccessorPool
 from ngramspec._native.cache.ngram_cache import entries_of_records
 from ngramspec._native.files.entries import EntryReader, tokens_of
 from ngramspec._native.files.tally import Tally
+from ngramspec.files.cache_file import check_tokenizer
+from ngramspec.files.container import open_container
 from ngramspec.files.entries import ArraySource, Entries, read_all
+from ngramspec.files.successor_file import pool_of
 from reference.statistics import Counts, Pair, by_ngram
 
 ENTRY_COUNT_MAX = 2**22 - 1
@@ -102,3 +106,12 @@ def file_order(cache: StaticCache) -> list[tuple[int, ...]]:
         for *ngram, _, _ in tokens_of(read_all(EntryReader(cache, size)), size).tolist():
             order[tuple(ngram)] = None
     return list(order)
+
+
+def open_successors(
+    path: Path, fingerprint: bytes | None = None, any_tokenizer: bool = False
+) -> SuccessorPool:
+    """The pool of a file of kind successors."""
+    container = open_container(path, "successors", verify=True)
+    check_tokenizer(container, fingerprint, any_tokenizer)
+    return pool_of(container)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helpers.vllm_calls import batch_of
-from ngramspec.hosts.batch_drafts import BatchDrafts
+from ngramspec.hosts.rows import BatchDrafts
 from ngramspec.hosts.vllm.request_options import RequestOptions
 from ngramspec.hosts.vllm.suffix import BatchProposer
 

@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from helpers.machines import SETTINGS
 from ngramspec import Drafter, create_drafter
 from ngramspec.hosts import rows as rows_module
-from ngramspec.hosts.batch_drafts import BatchDrafts
-from ngramspec.hosts.rows import RowSlots
+from ngramspec.hosts.rows import BatchDrafts, Rows, RowSlots
 
 ROWS, WIDTH, MOST = 5, 400, 4
 MARK_EVERY = 8  # a token of the request's own, so that no two texts end alike
@@ -121,7 +120,7 @@ class Batches(RuleBasedStateMachine):
         for row, request in enumerate(self.rows):
             self.table[row, : len(request.text)] = request.text
         keys = [request.mark for request in self.rows] if self.keyed else None
-        made = self.drafts.draft(self.table, lengths, counts, MOST, keys)
+        made = self.drafts.draft(Rows(self.table, lengths, counts, keys), MOST)
         for row, request in enumerate(self.rows):
             if counts[row]:
                 request.catch_up(int(counts[row]))
@@ -169,7 +168,8 @@ class Table:
         for row, text in zip(self.ids, texts, strict=False):
             row[: len(text)] = text
         lengths = np.array(list(map(len, texts)), np.int32)
-        return self.rows.follow(self.ids, lengths, np.array(counts, np.int32), keys).tolist()
+        rows = Rows(self.ids, lengths, np.array(counts, np.int32), keys)
+        return self.rows.follow(rows).tolist()
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_a_text_with_ids_below_zero_has_no_slot_and_harms_no_other(
 def show_long(rows: RowSlots, length: int, keys: Any) -> None:
     """Show a step with one request whose text nobody else has, and that has emitted a token."""
     text = np.random.default_rng(rows._step).integers(0, 150_000, (1, length), np.int32)
-    rows.follow(text, np.array([length], np.int32), np.array([1], np.int32), keys)
+    rows.follow(Rows(text, np.array([length], np.int32), np.array([1], np.int32), keys))
 
 
 @pytest.mark.parametrize("keyed", [True, False])
@@ -319,11 +319,11 @@ def test_drafts_end_before_ids_that_the_model_does_not_have(drafter: Drafter) ->
     drafts = BatchDrafts(drafter, 4, 100, vocab_size=50)
     ids = np.zeros((1, 100), np.int32)
     ids[0, :8] = [1, 2, 3, 60, 4, 5, 1, 2]
-    made = drafts.draft(ids, np.array([8], np.int32), np.array([1], np.int32), 4)
+    made = drafts.draft(Rows(ids, np.array([8], np.int32), np.array([1], np.int32)), 4)
     assert made == [[3]]
     assert drafts.num_tokens == 2
     ids[0, 8:10] = [3, 9]
-    drafts.draft(ids, np.array([10], np.int32), np.array([2], np.int32), 4)
+    drafts.draft(Rows(ids, np.array([10], np.int32), np.array([2], np.int32)), 4)
     assert drafter.stats()["ngram-simple"].num_draft_tokens == 1
 
 
@@ -331,5 +331,5 @@ def test_drafts_leave_room_for_one_token_more(drafter: Drafter) -> None:
     ids = np.array([[1, 2, 3, 4, 5, 1, 2, 0, 0, 0]], np.int32)
     for longest, size in ((10, 2), (9, 1), (8, 0), (7, 0)):
         drafts = BatchDrafts(make("ngram-simple", 1), 4, longest)
-        made = drafts.draft(ids, np.array([7], np.int32), np.array([1], np.int32), 4)
+        made = drafts.draft(Rows(ids, np.array([7], np.int32), np.array([1], np.int32)), 4)
         assert made == [[3, 4, 5, 1][:size]]

@@ -33,7 +33,7 @@ def test_json_of_the_default(bench_replay: Run) -> None:
     for row in found["sets"].values():
         assert row.keys() >= FIGURES
         assert list(row["modelled_speedup"]) == list(PROFILES)
-    assert not {"drafters", "peers", "missing_peers", "growth_us_per_step"} & found.keys()
+    assert not {"drafters", "growth_us_per_step"} & found.keys()
 
 
 def test_several_drafters(bench_replay: Run) -> None:
@@ -59,21 +59,6 @@ def test_tables_fit_80_columns_and_wider_ones_are_one(
     assert bench_replay(TRACES, "--limit", "1").stdout.count("structured.spider_sql") == 1
 
 
-def test_recorded_peers_are_compared(bench_replay: Run, tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    arguments = (SQL, "--drafter", "ngram-mod", "--peers-from", RECORD, "-o", out)
-    text = bench_replay(*arguments).stdout
-    found = json.loads(out.read_text())
-    assert found["peers"]["lcp-pld(2,10)"]["sets"]["structured.spider_sql"][
-        "mean_accepted_length"
-    ] == pytest.approx(1.317, abs=0.001)
-    against = found["against_peers"]["ngram-mod"]["moe"]
-    assert against["best_peer"] == {"structured.spider_sql": "arctic-default"}
-    assert "speed-up over that of the best peer" in text
-    assert "of the oracle's" in text
-    assert "Peers from a record" in text
-
-
 def test_only_a_result_of_the_command_is_replaced(bench_replay: Run, tmp_path: Path) -> None:
     """The traces themselves may be named by mistake."""
     traces, out = tmp_path / "a.txt", tmp_path / "out.json"
@@ -89,25 +74,6 @@ def test_only_a_result_of_the_command_is_replaced(bench_replay: Run, tmp_path: P
     out.write_bytes(RECORD.read_bytes())
     assert_one_error(bench_replay(traces, "-o", out), "no JSON of bench replay", 2)
     assert out.read_bytes() == RECORD.read_bytes()
-
-
-def test_a_record_of_other_tokens_is_refused(bench_replay: Run) -> None:
-    result = bench_replay(SQL, "--limit", "3", "--peers-from", RECORD)
-    assert_one_error(result, "has none of these sets with these tokens", 2)
-    result = bench_replay(SQL, "--cold", "--peers-from", RECORD)
-    assert_one_error(result, "in file order, knowledge kept", 1)
-
-
-def test_peers_that_run_are_saved(bench_replay: Run, tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp", reason="the peer is llama-cpp-python")
-    record = tmp_path / "peers.json"
-    arguments = (SQL, "--limit", "5", "--cold")
-    text = bench_replay(*arguments, "--peers", "--save-peers", record).stdout
-    assert "lcp-pld(2,10)" in text
-    assert "Missing: llamacpp-ngram-simple" in text
-    found = made(bench_replay(*arguments, "--peers-from", record, "--json"))
-    assert "lcp-pld(2,10)" in found["peers"]
-    assert found["knowledge"] == "cold"
 
 
 def test_text_is_read_with_a_tokenizer(bench_replay: Run, tmp_path: Path) -> None:
@@ -139,29 +105,12 @@ def test_a_measured_table_is_one_more_profile(bench_replay: Run, tmp_path: Path)
 
 
 def test_growth(bench_replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ngramspec.lab.replay.growth.CONTEXTS", (1024, 2048))
+    monkeypatch.setattr("ngramspec.lab.replay.sets.CONTEXTS", (1024, 2048))
     arguments = (SQL, "--limit", "1", "--drafter", "ngram-map-k", "--growth")
     growth = made(bench_replay(*arguments, "--json"))["growth_us_per_step"]["ngram-map-k"]
     assert list(growth) == ["1024", "2048"]
     assert min(growth.values()) > 0
     assert "2k" in bench_replay(*arguments).stdout
-
-
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_plot(bench_replay: Run, tmp_path: Path, ending: str) -> None:
-    pytest.importorskip("matplotlib", reason="the extra bench is not installed")
-    path = tmp_path / f"a.{ending}"
-    arguments = (SQL, "--peers-from", RECORD, "--growth", "--plot", path)
-    assert bench_replay(*arguments).exit_code == 0
-    assert path.stat().st_size > 5000
-
-
-def test_a_plot_without_matplotlib(
-    bench_replay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    result = bench_replay(SQL, "--limit", "1", "--plot", tmp_path / "a.png")
-    assert_one_error(result, 'pip install "ngramspec[bench]"', 1)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +120,7 @@ def test_a_plot_without_matplotlib(
         (("none.txt",), "none.txt: No such file"),
         ((SQL, SQL.parents[1] / "logits"), "no traces"),
         ((SQL, "--drafter", "ngram-mood"), "did you mean ngram-mod"),
-        ((SQL, "--save-peers", "x.json"), "--save-peers is for --peers"),
-        ((SQL, "--peers-python", "python"), "--peers-python is for --peers"),
-        ((SQL, "--plot", "a.pdf"), "must end with .png or .svg"),
         ((SQL, "--limit", "0"), "0 is not in the range"),
-        ((SQL, "--peers-from", "none.json"), "does not exist"),
     ],
 )
 def test_usage_errors(bench_replay: Run, arguments: tuple[Any, ...], message: str) -> None:

@@ -14,7 +14,6 @@ from ngramspec.costs import CostTable, save_costs
 from ngramspec.engine.calibration import Calibration
 from ngramspec.engine.exactness import Exactness, Setting, combinations
 from ngramspec.errors import FormatError, InputError
-from ngramspec.lab.comparison.sets import load_profiles, replay_sets
 from ngramspec.lab.e2e.bench import (
     PromptOutcome,
     PromptResult,
@@ -25,6 +24,7 @@ from ngramspec.lab.e2e.bench import (
 )
 from ngramspec.lab.e2e.tasks import Task, load_tasks
 from ngramspec.lab.recordings.traces import Cut, find_traces, load_traces
+from ngramspec.lab.replay.sets import load_profiles, replay_sets
 from ngramspec.lab.replay.subjects import subject
 from ngramspec.models import embedded_model
 
@@ -48,7 +48,6 @@ def test_sets_are_read_and_replayed() -> None:
     (outcomes,) = found.sets.values()
     assert outcomes["ngram-cache"].first.requests == 4
     assert found.cold
-    assert not found.peers
 
 
 def test_profiles_have_names_of_their_own(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from helpers.recordings import BENCHMARK_DATA
 from helpers.replays import tokens
 from ngramspec.costs import PROFILES
 from ngramspec.errors import BackendError
-from ngramspec.lab.peers import ORACLE, ORACLE_OF, PEERS, PeerMissing, open_peer
-from ngramspec.lab.peers.file import load_peers
-from ngramspec.lab.peers.runs import PeerPlaces, run_peers
 from ngramspec.lab.recordings.traces import Trace
 from ngramspec.lab.replay.outcome import replay
+from peers import ORACLE, ORACLE_OF, PEERS, PeerMissing, open_peer
+from peers.record import load_peers
+from peers.runs import PeerPlaces, run_peers
 
 SET = "structured.spider_sql"
 INSTALLED = {
@@ -166,7 +166,7 @@ def without_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the first interpreter have none: to try them all takes seconds."""
     says = f"print({json.dumps(json.dumps({'missing': {'hf-pld(3,10)': 'no torch'}}))})"
     first = types.SimpleNamespace(executable=str(write_program(tmp_path / "first", says)))
-    monkeypatch.setattr("ngramspec.lab.peers.runs.sys", first)
+    monkeypatch.setattr("peers.runs.sys", first)
 
 
 @pytest.mark.usefixtures("without_peers")

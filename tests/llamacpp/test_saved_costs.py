@@ -13,9 +13,8 @@ pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.errors import BackendError, InputError
-from ngramspec.llamacpp.digest import file_digest
 from ngramspec.llamacpp.loading import Loading
-from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.placement import Device, Placement
 from ngramspec.llamacpp.saved_costs import (
     cost_key,

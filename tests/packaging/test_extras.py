@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from helpers.paths import ROOT
-from ngramspec.extras import not_installed
+from ngramspec.messages import not_installed
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -84,7 +84,7 @@ def test_everything_imported_is_a_dependency_or_in_an_extra() -> None:
 
 def test_every_message_names_an_extra_that_brings_the_package() -> None:
     found = calls("not_installed")
-    assert {extra for _, extra in found} >= {"llama", "server", "corpus", "ray", "bench"}
+    assert {extra for _, extra in found} >= {"llama", "server", "corpus", "ray"}
     for need, extra in found:
         package = need.strip("'").rsplit(" ", 1)[-1]
         assert package in packages(extra) or "{error.name}" in package, need
@@ -132,6 +132,6 @@ def test_sources_that_are_not_installed_get_the_line_for_a_checkout(
     def absent(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("ngramspec.extras.distribution", absent)
+    monkeypatch.setattr("ngramspec.messages.distribution", absent)
     message = not_installed("serve needs uvicorn", "server")
     assert message == 'serve needs uvicorn, which is not installed: pip install ".[server]"'

@@ -32,7 +32,7 @@ def sections_with_figures(page: Path) -> Iterator[str]:
 
 def corpus_file() -> check_figures.Figures:
     """Return the figures that take least time."""
-    return next(one for one in check_figures.FIGURES if one.command[0] == "build-cache")
+    return next(one for one in check_figures.FIGURES if "build-cache" in one.command)
 
 
 def test_tables_of_figures_are_found() -> None:

@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-HEAVY = ("llama_cpp", "click", "rich", "torch", "transformers", "matplotlib", "asyncio")
+HEAVY = ("llama_cpp", "click", "rich", "torch", "transformers", "asyncio")
 
 
 def run(code: str) -> str:

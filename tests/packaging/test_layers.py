@@ -17,9 +17,7 @@ PACKAGE = ROOT / "ngramspec"
 LEVELS = {
     "arrays": 0,
     "errors": 0,
-    "extras": 0,
-    "pages": 0,
-    "sizes": 0,
+    "messages": 0,
     "stats": 0,
     "_version": 0,
     "native": 1,
@@ -135,9 +133,7 @@ INSIDE = {
         "recordings": 1,
         "builder": 2,
         "replay": 2,
-        "peers": 3,
         "e2e": 3,
-        "comparison": 4,
     },
 }
 
@@ -161,7 +157,7 @@ def test_what_drafts_knows_of_the_engine_only_what_it_drafts_for() -> None:
         for name in imports(path)
         if name.startswith("ngramspec.engine.") and ".sources." not in name
     }
-    assert {name.split(".")[2] for name in found} == {"drafting", "request", "target"}
+    assert {name.split(".")[2] for name in found} == {"info", "request", "target"}
 
 
 PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}

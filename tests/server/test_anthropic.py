@@ -560,7 +560,7 @@ def test_paths_that_are_not_there(
 
 def test_a_server_that_takes_no_more_is_overloaded(start: Start) -> None:
     server = start(slots=1)
-    server.bridge.refuse()
+    server.bridge.intake.close()
     with client_of(server) as client, pytest.raises(anthropic.APIStatusError) as caught:
         ask(client)
     assert caught.value.status_code == 503

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from typing import Any
+
+import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from ngramspec.engine import Chunk, Engine, Generation, Request
 from ngramspec.server import ServerSettings
+from ngramspec.server.bridge import intake as intakes
 from ngramspec.server.bridge.answer import Answer
 from ngramspec.server.bridge.bridge import Bridge
+from ngramspec.server.http.client_gone import ClientGone
+from ngramspec.server.incoming import Incoming, Plan
 
 
 def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop() -> None:
@@ -54,3 +60,44 @@ def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop()
     receive = bridge.receiver(answer, 0)
     answer.generations = [made]
     assert asyncio.run(run()) == [9, 2, 1, 0]
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_client_that_leaves_as_its_request_is_submitted_leaves_nothing_running(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intakes, "QUICK_SECONDS", 0.001)  # the client is watched after it
+    served: Any = None
+
+    async def receive() -> dict[str, str]:
+        left.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    def plan(_: Incoming) -> Plan:
+        assert left.wait(10)
+        return Plan([Request(prompt_ids=int32([1]))], True, False, False)
+
+    async def ask() -> bool:
+        incoming = Incoming(b"", served, ServerSettings(), receive=receive)
+        try:
+            await bridge.open(plan, incoming)
+        except ClientGone:
+            return False
+        return True
+
+    for _ in range(20):
+        left, submitted = threading.Event(), list[Generation]()
+        engine = Engine(FakeTarget(), None)
+        submit = engine.submit
+
+        def noted(*given: Any, submit: Any = submit, to: Any = submitted) -> Generation:
+            to.append(submit(*given))
+            return to[-1]
+
+        monkeypatch.setattr(engine, "submit", noted)
+        bridge = Bridge(engine, ServerSettings())
+        opened = asyncio.run(ask())
+        bridge.intake.join()
+        assert [one.cancelled for one in submitted] == [not opened] * len(submitted)

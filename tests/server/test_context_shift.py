@@ -14,6 +14,7 @@ from helpers.command import Process
 from helpers.serving import CODE, Serving, serving
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server import ServerSettings
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.ollama.plan import plan_generate
 
 CONTEXT = 128
@@ -53,7 +54,7 @@ def test_the_context_is_filled_once_where_that_is_asked_for(shifting: Serving) -
         assert made["stop_type"] == "limit"
     options = {"num_predict": -2, "temperature": 1.5}
     body = {"model": "tiny", "raw": True, "prompt": CODE, "stream": False, "options": options}
-    plan = plan_generate(json.dumps(body).encode(), shifting.served, ServerSettings(), "")
+    plan = plan_generate(Incoming(json.dumps(body).encode(), shifting.served, ServerSettings()))
     [asked] = plan.requests
     assert asked.max_tokens + asked.prompt_ids.size == CONTEXT
 

@@ -29,8 +29,7 @@ from ngramspec.text.chat.calls.format import (
     closing,
 )
 from ngramspec.text.chat.format import chat_format
-from ngramspec.text.chat.reasoning import REASONING_FORMATS
-from ngramspec.text.chat.reasoning.format import ReasoningFormat
+from ngramspec.text.chat.reasoning import REASONING_FORMATS, ReasoningFormat
 from ngramspec.text.chat.text import Read, Stops, Text
 from ngramspec.text.chat.tools import Tool, Tools
 from ngramspec.text.structured.gbnf import Rules, literal

@@ -16,8 +16,8 @@ import pytest
 from helpers.serving import CHAT, Serving, wait_until
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server.bridge import bridge as bridges
-from ngramspec.server.bridge.bridge import Bridge
-from ngramspec.server.bridge.preparation import Preparation
+from ngramspec.server.bridge.intake import Intake
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.llama_server import routes as llama_routes
 from ngramspec.server.ollama import routes as ollama_routes
 
@@ -376,10 +376,10 @@ def slow_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Even
     go, begun = threading.Event(), list[int]()
     tokenize = llama_routes._tokenize
 
-    def slow(raw: bytes, served: Any) -> Any:
-        begun.append(len(raw))
+    def slow(incoming: Incoming) -> Any:
+        begun.append(len(incoming.raw))
         assert go.wait(30)
-        return tokenize(raw, served)
+        return tokenize(incoming)
 
     plan = llama_routes.plan_native
 
@@ -419,7 +419,7 @@ def test_other_routes_do_not_wait_for_what_is_prepared(
 def test_too_many_that_are_prepared_are_sent_away(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridges, "Preparation", lambda **_: Preparation(most=5))
+    monkeypatch.setattr(bridges, "Intake", lambda **_: Intake(most=5))
     server = start(retry_after=7)
     made: list[httpx.Response] = []
     with slow_plans(monkeypatch) as (go, begun):
@@ -430,7 +430,7 @@ def test_too_many_that_are_prepared_are_sent_away(
         for thread in threads:
             thread.start()
         wait_until(lambda: len(begun) == 4)
-        wait_until(lambda: len(server.bridge._preparation._running) == 5)
+        wait_until(lambda: len(server.bridge.intake._jobs) == 5)
         refused = server.post("/completion", prompt="x", n_predict=1)
         go.set()
         for thread in threads:
@@ -444,7 +444,7 @@ def test_too_many_that_are_prepared_are_sent_away(
 def test_large_bodies_that_are_prepared_are_bounded_together(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridges, "Preparation", lambda **_: Preparation(max_bytes=3000))
+    monkeypatch.setattr(bridges, "Intake", lambda **_: Intake(max_bytes=3000))
     server = start()
     with slow_plans(monkeypatch) as (go, begun):
         first = threading.Thread(target=server.post, args=("/tokenize",),
@@ -468,11 +468,10 @@ def test_nothing_is_submitted_for_a_client_that_left_while_its_request_was_prepa
             client.post("/completion", json={"prompt": "x", "n_predict": 50, "n": n})
         client.close()
         assert begun == [1]
-        preparation = server.bridge._preparation
         wait_until(lambda: not server.bridge._answers)
         time.sleep(0.1)  # the connection's end comes some moments after the client's
         go.set()
-        wait_until(lambda: not preparation._running)
+        wait_until(lambda: not server.bridge.intake._jobs)
     assert server.engine.stats().num_requests == 0
     assert server.post("/completion", prompt="x", n_predict=1).status_code == 200
 
@@ -493,7 +492,7 @@ def test_those_who_left_before_their_turn_are_never_looked_at(
             for _ in range(3):
                 with pytest.raises(httpx.ReadTimeout):
                     client.post("/completion", json={"prompt": "x", "n_predict": 50})
-        wait_until(lambda: len(server.bridge._preparation._running) == 4)
+        wait_until(lambda: len(server.bridge.intake._jobs) == 4)
         go.set()
         for thread in threads:
             thread.join(30)
@@ -542,8 +541,8 @@ def test_shutting_down_does_not_wait_for_what_has_not_begun(
         for thread in threads:
             thread.start()
         wait_until(lambda: len(begun) == 4)
-        wait_until(lambda: len(server.bridge._preparation._running) == 9)
-        server.bridge.refuse()
+        wait_until(lambda: len(server.bridge.intake._jobs) == 9)
+        server.bridge.intake.close()
         wait_until(lambda: made.count(503) == 5)
         go.set()
         for thread in threads:
@@ -577,10 +576,3 @@ def test_a_path_with_a_newline_stays_on_its_line_of_the_log(
         failed = [record.getMessage() for record in caplog.records if "failed" in record.msg]
     (line,) = failed
     assert re.fullmatch(r"request [0-9a-f]{32}: POST '/api/blobs/a\\nb\\x1bé' failed", line)
-
-
-def test_preparation_ends_with_its_bridge(server: Serving) -> None:
-    assert isinstance(server.bridge, Bridge)
-    preparation = Preparation()
-    assert preparation.submit(lambda: 3).result(10) == 3
-    assert preparation.finish()

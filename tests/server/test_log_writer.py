@@ -21,7 +21,7 @@ class Reader:
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.writer = LogWriter(self._take, room=40)
+        self.writer = LogWriter(self._take, room=60_000)
         self.logger = logger_to(self.writer)
         self._reads = threading.Event()
 
@@ -67,6 +67,17 @@ def test_lines_that_find_no_room_are_dropped_and_told_before_the_next() -> None:
     assert reader.writer.end(PATIENCE)
     assert reader.lines[-2:] == ["later", "later still"]
     check(reader.lines[:-2], count)
+
+
+def test_the_room_is_one_of_bytes() -> None:
+    reader = Reader()
+    writer = reader.writer = LogWriter(reader._take)
+    logger = logger_to(writer)
+    for number in range(1000):
+        logger.info("%d %s", number, "x" * (1 << 16))
+    reader.read()
+    assert writer.end(PATIENCE)
+    assert 1 << 20 < sum(map(len, reader.lines)) < 8 << 20
 
 
 def test_at_the_end_what_waits_is_written_and_what_was_dropped_is_told() -> None:

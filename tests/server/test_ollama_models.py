@@ -204,7 +204,7 @@ def test_errors_of_all_kinds_have_ollamas_shape(start) -> None:
     assert "larger than 2000 bytes" in error_of(client.post("/api/chat", content=b"x" * 3000), 413)
     assert "is not JSON" in error_of(client.post("/api/chat", content=b"{"), 400)
     assert "must be a JSON object" in error_of(client.post("/api/generate", content=b"[]"), 400)
-    server.bridge.refuse()
+    server.bridge.intake.close()
     closing = client.post("/api/generate", json={"model": "tiny", "prompt": "x"})
     assert error_of(closing, 503) == "the server is closing"
     assert closing.headers["retry-after"] == "2"

@@ -81,7 +81,7 @@ def test_what_outlives_the_drain_is_told_so(start: Start) -> None:
 
 def test_new_requests_are_refused_while_it_closes(start: Start) -> None:
     server = start(slots=1)
-    server.bridge.refuse()
+    server.bridge.intake.close()
     made = server.post("/completion", prompt="x", n_predict=1)
     assert made.status_code == 503
     assert made.headers["retry-after"]

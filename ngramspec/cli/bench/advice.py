@@ -8,7 +8,7 @@ from typing import Any
 from ngramspec.cli.drafts import FILES, NO_DRAFTS
 from ngramspec.drafting.config import option_flag, options_of
 from ngramspec.drafting.names import DEFAULT_ORDER, DEFAULT_SPEC, parse_names
-from ngramspec.lab.comparison.summary import Replays
+from ngramspec.lab.replay.sets import Replays
 from ngramspec.lab.replay.subjects import DEFAULT, parse_spec
 
 LEAST_GAIN = 1.01  # over the default, or over plain decoding without it, to be worth an option

@@ -80,7 +80,7 @@ def calibrate(**values: Any) -> None:
     rounds of random order after a warm-up. The cost is not linear in the batch size: llama.cpp
     chooses other kernels for other sizes.
     """
-    from ngramspec.engine.branches import OFF
+    from ngramspec.engine.policy import OFF
     from ngramspec.llamacpp.saved_costs import save_calibration
 
     if values["output"] is not None:

@@ -41,7 +41,7 @@ from ngramspec.cli.output import make_table, plain_console, print_json, speedup_
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import model_options, open_idle, running
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES
-from ngramspec.pages import page_url
+from ngramspec.messages import page_url
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,17 +36,14 @@ from ngramspec.cli.recorded import (
 from ngramspec.costs import PROFILES
 from ngramspec.drafting.names import DRAFTER_NAMES
 from ngramspec.lab.costs import DEFAULT_PROFILE, saved_costs
-from ngramspec.lab.peers import ORACLE, PEERS
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.lab.comparison.summary import Replays, Versus
     from ngramspec.lab.replay.arbitration import OtherSource
     from ngramspec.lab.replay.outcome import Outcome
+    from ngramspec.lab.replay.sets import Replays
 
-PEER = "Peers"
 WIDE = 112  # columns for counts and speed-ups in one table
 COUNTS = ("tok/pass", "accepted", "drafted", "µs/pass", "memory")
 NOTE = (
@@ -56,9 +52,8 @@ NOTE = (
     "accept; memory: the drafter's, without the text. Under the name of a profile: the modelled "
     "speed-up over plain decoding."
 )
-BEST = " *: the best for these costs, the oracle aside."
+BEST = " *: the best for these costs."
 ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
-RECORDED = " Peers from a record have the times of the machine it was made on."
 MEAN = "geometric mean"
 _RESULT = re.compile(rb'\s*\{\s*"sets"\s*:')  # how the JSON of this command begins
 _LOOKED_AT = 64
@@ -68,9 +63,8 @@ Examples:
   ngramspec bench replay requests.jsonl --model model.gguf --drafter auto --drafter ngram-mod
   ngramspec bench replay chat.jsonl --tokenizer tokenizer.json --drafter ngram-mod,ngram-cache
   ngramspec bench replay traces --drafter ngram-map-k:size_n=8,size_m=32 --cold
-  ngramspec bench replay traces --peers --peers-python peers/bin/python --save-peers peers.json
   ngramspec bench replay eagle.jsonl --other eagle:tokens=4,price=0.04,start=0.02
-  ngramspec bench replay traces --peers-from peers.json --plot replay.svg --json -o replay.json
+  ngramspec bench replay traces --growth --json -o replay.json
 
 TRACES are files, or folders of files. {ABOUT_FILES}
 
@@ -115,21 +109,9 @@ and the share of passes in which the policy asked the source.
            "--model by `bench calibrate` or `serve`, else cpu."),
     option("Options", "--growth", is_flag=True,
            help="Also measure a step at contexts of 1k, 8k, 32k and 128k tokens."),
-    option("Options", "--plot", type=NEW_FILE, metavar="FILE",
-           help="Draw a plot into this file, .png or .svg."),
     json_option(),
     option("Options", "-o", "--output", type=NEW_FILE, metavar="FILE",
            help="Write the JSON to this file."),
-    option(PEER, "--peers", is_flag=True, help="Run other projects' drafters on the same tokens."),
-    option(PEER, "--peers-python", "pythons", multiple=True, metavar="PYTHON",
-           help="Python interpreter with peers that this one lacks (repeatable)."),
-    option(PEER, "--vllm-wheel", type=OLD_FILE, metavar="FILE",
-           help="vLLM's wheel, or ngram_proposer.py from it."),
-    option(PEER, "--llamacpp", type=OLD_FILE, metavar="PROGRAM",
-           help="llama.cpp's drafters as a replay program."),
-    option(PEER, "--save-peers", type=NEW_FILE, metavar="FILE", help="Record what the peers did."),
-    option(PEER, "--peers-from", type=OLD_FILE, metavar="FILE",
-           help="Read such a record, for peers that do not run."),
 )  # fmt: skip
 def replay(**values: Any) -> None:
     """Replay recorded outputs as the target's greedy choice.
@@ -140,7 +122,8 @@ def replay(**values: Any) -> None:
     """
     from ngramspec.cli.bench.advice import advice_line, advise
 
-    _check(values)
+    if values["output"] is not None:
+        check_output(values["output"], {"JSON of bench replay": _is_result})
     values["tokenizer"] = given_tokenizer(values)
     replays = _replay(values)
     last = list(replays.profiles)[-1]
@@ -149,39 +132,13 @@ def replay(**values: Any) -> None:
     if values["as_json"]:
         print_json(facts)
     else:
-        _show(replays, recorded=values["peers_from"] is not None)
+        _show(replays)
         click.echo(advice_line(advice))
     if values["output"] is not None:
         from ngramspec.files.atomic import new_file
 
         with new_file(values["output"]) as file:
             file.write(f"{json.dumps(facts, indent=1)}\n".encode())
-    if values["plot"] is not None:
-        from ngramspec.lab.comparison.plot import plot_replays
-
-        plot_replays(replays, values["plot"])
-
-
-def _check(values: dict[str, Any]) -> None:
-    """Refuse options that contradict one another."""
-    for name in ("pythons", "vllm_wheel", "llamacpp", "save_peers"):
-        if values[name] and not values["peers"]:
-            flag = "peers-python" if name == "pythons" else name.replace("_", "-")
-            raise click.UsageError(f"--{flag} is for --peers")
-    if values["output"] is not None:
-        check_output(values["output"], {"JSON of bench replay": _is_result})
-    for name in ("plot", "save_peers"):
-        if values[name] is not None and not values[name].parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "No such folder", str(values[name].parent))
-    plot = values["plot"]
-    if plot is not None and plot.suffix not in (".png", ".svg"):
-        raise click.BadParameter(
-            f"{plot}: the name must end with .png or .svg", param_hint="--plot"
-        )
-    if plot is not None:
-        from ngramspec.lab.comparison.plot import matplotlib_figures
-
-        matplotlib_figures()  # what is missing is told before the work
 
 
 def _is_result(path: Path) -> bool:
@@ -191,11 +148,9 @@ def _is_result(path: Path) -> bool:
 
 
 def _replay(values: dict[str, Any]) -> Replays:
-    from ngramspec.lab.comparison.sets import PeerOptions, load_profiles, replay_sets
-    from ngramspec.lab.peers.runs import PeerPlaces
     from ngramspec.lab.recordings.traces import Cut
     from ngramspec.lab.replay.arbitration import parse_other
-    from ngramspec.lab.replay.growth import growth_traces
+    from ngramspec.lab.replay.sets import growth_traces, load_profiles, replay_sets
     from ngramspec.lab.replay.subjects import DEFAULT, subject
 
     chosen = values["costs"] or values["profile"]
@@ -206,23 +161,18 @@ def _replay(values: dict[str, Any]) -> Replays:
     cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])
     loaded, problems = load_recorded(values["traces"], values, cut)
     say_recorded(loaded, problems, brief=values["as_json"])
-    traces = traces_of(loaded)
-    places = PeerPlaces(values["pythons"], values["vllm_wheel"], values["llamacpp"])
     return replay_sets(
-        traces,
+        traces_of(loaded),
         subjects,
         profiles,
         growth=growth_traces() if values["growth"] else None,
         cold=values["cold"],
-        peers=PeerOptions(
-            places if values["peers"] else None, values["save_peers"], values["peers_from"]
-        ),
         other=other,
         progress=progress,
     )
 
 
-def _show(replays: Replays, recorded: bool = False) -> None:
+def _show(replays: Replays) -> None:
     """Print a table per set, or one of all sets for a single drafter, with notes.
 
     Counts and speed-ups share a table if the console has WIDE columns.
@@ -230,27 +180,20 @@ def _show(replays: Replays, recorded: bool = False) -> None:
     console = plain_console()
     for table in _tables(replays, console.width >= WIDE):
         console.print(table)
-    several = len(replays.drafters) + len(replays.peers) > 1
+    several = len(replays.drafters) > 1
     adaptive = any(row[name].adaptive for row in replays.sets.values() for name in replays.drafters)
     note = NOTE + BEST * several + ADAPTIVE.format(next(iter(replays.profiles))) * adaptive
-    console.print(note + RECORDED * recorded, style="dim")
-    _show_missing(console, replays)
+    console.print(note, style="dim")
 
 
 def _tables(replays: Replays, wide: bool) -> Iterator[Table]:
-    from ngramspec.lab.comparison.summary import compare
-
-    if len(replays.drafters) + len(replays.peers) == 1:
+    if len(replays.drafters) == 1:
         yield from _tables_of_one(replays, wide)
     else:
         for name in replays.sets:
             yield from _tables_of_set(replays, name, wide)
         if len(replays.sets) > 1:
             yield _mean_table(replays)
-    for drafter in replays.drafters:
-        versus = compare(replays, drafter)
-        if versus:
-            yield _versus_table(drafter, versus)
     if replays.other is not None:
         yield _beside_table(replays, replays.other)
     if replays.growth:
@@ -264,7 +207,7 @@ def _tables_of_one(replays: Replays, wide: bool) -> Iterator[Table]:
         speedups = row[drafter].speedups(replays.profiles).values()
         rows[name] = (_counts(row[drafter]), [f"{value:.3f}" for value in speedups])
     if len(replays.sets) > 1:
-        means = [_number(replays.mean_speedup(drafter, profile)) for profile in replays.profiles]
+        means = [f"{mean:.3f}" for mean in replays.means(drafter).values()]
         rows[MEAN] = ([""] * len(COUNTS), means)
     knowledge = "a fresh one for every request" if replays.cold else "knowledge kept in a set"
     yield from _split(replays, "set", f"{drafter}, {knowledge}", rows, wide)
@@ -272,13 +215,10 @@ def _tables_of_one(replays: Replays, wide: bool) -> Iterator[Table]:
 
 def _tables_of_set(replays: Replays, name: str, wide: bool) -> Iterator[Table]:
     outcomes = replays.sets[name]
-    best = {profile: _best(replays, name, profile) for profile in replays.profiles}
-    rows = {}
-    for subject in (*replays.drafters, *replays.peers):
-        if subject in outcomes:
-            speedups = outcomes[subject].speedups(replays.profiles)
-            shown = [_marked(value, best[p] == subject) for p, value in speedups.items()]
-            rows[subject] = (_counts(outcomes[subject]), shown)
+    speedups = {
+        name: list(row.speedups(replays.profiles).values()) for name, row in outcomes.items()
+    }
+    rows = {name: (_counts(outcomes[name]), cells) for name, cells in _marked(speedups).items()}
     head = next(iter(outcomes.values())).first
     knowledge = "each with a fresh drafter" if replays.cold else "in order"
     title = f"{name}: {head.requests:,} requests {knowledge}"
@@ -300,7 +240,7 @@ def _split(
         for name, cells in rows.items():
             shown = [cell for _, which in group for cell in cells[which]]
             if any(shown):
-                table.add_row(name, *shown, style=_style(replays, name))
+                table.add_row(name, *shown)
         yield table
 
 
@@ -322,28 +262,9 @@ def _counts(outcome: Outcome) -> list[str]:
 def _mean_table(replays: Replays) -> Table:
     title = f"Modelled speed-up, geometric mean of {len(replays.sets)} sets"
     table = _table(["drafter", *replays.profiles], title)
-    subjects = (*replays.drafters, *replays.peers)
-    means = {p: {s: replays.mean_speedup(s, p) for s in subjects} for p in replays.profiles}
-    for subject in subjects:
-        cells = []
-        for row in means.values():
-            others = [x for name, x in row.items() if x is not None and name != ORACLE]
-            mine = row[subject]
-            best = subject != ORACLE and mine is not None and mine == max(others)
-            cells.append("-" if mine is None else _marked(mine, best))
-        table.add_row(subject, *cells, style=_style(replays, subject))
-    return table
-
-
-def _versus_table(drafter: str, versus: Mapping[str, Versus]) -> Table:
-    title = f"{drafter}: speed-up over that of the best peer of each set"
-    table = _table(["set", *versus], title)
-    for name in dict.fromkeys(name for row in versus.values() for name in row.ratios):
-        table.add_row(name, *(_number(row.ratios.get(name)) for row in versus.values()))
-    table.add_row(MEAN, *(_number(row.mean_ratio) for row in versus.values()), style="bold")
-    shares: Sequence[float | None] = [row.mean_share for row in versus.values()]
-    if any(share is not None for share in shares):
-        table.add_row("of the oracle's", *map(_number, shares))
+    means = {name: list(replays.means(name).values()) for name in replays.drafters}
+    for name, cells in _marked(means).items():
+        table.add_row(name, *cells)
     return table
 
 
@@ -370,32 +291,14 @@ def _growth_table(replays: Replays) -> Table:
     columns = ["µs/pass at a context of", *(f"{n >> 10}k" for n in contexts)]
     table = _table(columns, "Growth of the cost of a pass with the context")
     for name, row in replays.growth.items():
-        table.add_row(name, *(f"{row[n]:.1f}" for n in contexts), style=_style(replays, name))
+        table.add_row(name, *(f"{row[n]:.1f}" for n in contexts))
     return table
 
 
-def _show_missing(console: Console, replays: Replays) -> None:
-    hints: dict[tuple[str, str], list[str]] = {}
-    for name, reason in replays.missing.items():
-        hints.setdefault((PEERS[name].install, reason), []).append(name)
-    for (install, reason), names in hints.items():
-        console.print(f"Missing: {', '.join(names)}: {reason}.\n  {install}", soft_wrap=True)
-
-
-def _best(replays: Replays, name: str, profile: str) -> str:
-    subjects = [subject for subject in replays.sets[name] if subject != ORACLE]
-    return max(subjects, key=lambda subject: replays.speedup(name, subject, profile))
-
-
-def _marked(value: float, best: bool) -> str:
-    return f"{value:.3f}{'*' if best else ' '}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _style(replays: Replays, name: str) -> str | None:
-    if name in replays.drafters or name == MEAN:
-        return "bold"
-    return "dim" if name == ORACLE else None
+def _marked(rows: Mapping[str, Sequence[float]]) -> dict[str, list[str]]:
+    """Return the cells of a table, the best of each column with a star."""
+    best = [max(column) for column in zip(*rows.values(), strict=True)]
+    return {
+        name: [f"{x:.3f}{'*' if x == top else ' '}" for x, top in zip(row, best, strict=True)]
+        for name, row in rows.items()
+    }

@@ -39,7 +39,7 @@ from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.recording import recording_options
 from ngramspec.cli.target import hub_options, running
 from ngramspec.errors import InputError
-from ngramspec.extras import not_installed
+from ngramspec.messages import not_installed
 
 MODEL, SLOTS, DEFAULTS = "Model", "Slots and batches", "Defaults for requests"
 SERVER, ACCESS, OUTPUT, SESSIONS = "Server", "Access", "Output", "Long sessions"

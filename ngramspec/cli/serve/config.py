@@ -11,7 +11,7 @@ import click
 from ngramspec.cli.options import read_utf8
 from ngramspec.drafting.names import nearest
 from ngramspec.errors import InputError
-from ngramspec.extras import not_installed
+from ngramspec.messages import not_installed
 
 
 def take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:

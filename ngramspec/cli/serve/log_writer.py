@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import sys
 from collections.abc import Callable
 from logging.handlers import QueueHandler, QueueListener
 
 Write = Callable[[logging.LogRecord], object]
-ROOM = 4096  # records that wait
+ROOM = 4 << 20  # bytes of records that wait
+RECORD_BYTES = 1024  # of a record, without its message
 
 
 class LogWriter(QueueHandler):
     """Takes records in any thread without waiting, and writes them in one of its own, in order.
 
-    When more wait than there is room for, further ones are dropped until half of the room is free
-    again. Then a record tells how many were dropped.
+    When those that wait fill the room, further ones are dropped until half of it is free again.
+    Then a record tells how many were dropped.
 
     Args:
         write: Writes a record, with text and stack in its message, however long that takes.
-        room: In records.
+        room: In bytes.
     """
 
     def __init__(self, write: Write, room: int = ROOM) -> None:
@@ -29,16 +31,18 @@ class LogWriter(QueueHandler):
         self.setFormatter(logging.Formatter())  # how a line looks is for who writes it
         self._room = room
         self._dropped = 0
+        self._taken = 0  # bytes of all records so far
         self._thread = _Thread(self._records, write)
         self._thread.start()
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Take a record, or drop it; the caller holds the lock."""
-        if self._records.qsize() >= (self._room // 2 if self._dropped else self._room):
+        waiting = self._taken - self._thread.written
+        if waiting >= (self._room // 2 if self._dropped else self._room):
             self._dropped += 1
             return
         self._tell_dropped()
-        self._records.put_nowait(record)
+        self._put(record)
 
     def wait(self, seconds: float) -> bool:
         """Wait until all that was taken is written; False if that takes longer."""
@@ -68,18 +72,32 @@ class LogWriter(QueueHandler):
             lines = "line" if self._dropped == 1 else "lines"
             text = f"dropped {self._dropped} {lines} here, as nobody read or stored them in time"
             note = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
-            self._records.put_nowait(note)
+            self._put(note)
             self._dropped = 0
+
+    def _put(self, record: logging.LogRecord) -> None:
+        self._taken += _size(record)
+        self._records.put_nowait(record)
 
 
 class _Thread(QueueListener):
-    """The thread that writes."""
+    """The thread that writes.
+
+    written: Bytes of all records so far; only this thread changes it.
+    """
 
     def __init__(self, records: queue.Queue[logging.LogRecord], write: Write) -> None:
         super().__init__(records)
         self._write = write
+        self.written = 0
 
     def handle(self, record: logging.LogRecord) -> None:
         """Write a record."""
+        size = _size(record)
         with contextlib.suppress(Exception):  # the next one may be fine
             self._write(record)
+        self.written += size
+
+
+def _size(record: logging.LogRecord) -> int:
+    return sys.getsizeof(record.msg) + RECORD_BYTES

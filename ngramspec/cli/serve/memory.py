@@ -8,8 +8,8 @@ from pathlib import Path
 from ngramspec.cli.output import printable
 from ngramspec.llamacpp.placement import Placement, gpus
 from ngramspec.llamacpp.target import LlamaTarget
+from ngramspec.messages import size_text
 from ngramspec.server import Memory
-from ngramspec.sizes import size_text
 
 SMALL = 1024  # tokens of a slot's part of a shared cache: prompt and answer of many a request
 _FIRST = re.compile(r"-00001-of-(\d{5})\.gguf$")  # of a split model

@@ -144,7 +144,7 @@ def _serve(
         where = f"listening on {', '.join(urls)} ({page}API: {settings.api_prefix}/v1)"
         http = HttpServer(app, lambda: tell(where), begin_end)
         preparing.callback(http.workers.join)
-        preparing.callback(app.state.service.bridge.join)
+        preparing.callback(app.state.service.bridge.intake.join)
         preparing.callback(shutdown.part, "preparing requests", PREPARE_SECONDS)
         stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), shutdown)

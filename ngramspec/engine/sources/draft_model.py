@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.drafting import DraftModelInfo
+from ngramspec.engine.info import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
 from ngramspec.engine.sources.source import DraftSource, Pays

@@ -13,7 +13,7 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.arrays import TokenIds
 from ngramspec.drafting.config import MAX_LENGTH
 from ngramspec.drafting.slot_pool import KEPT
-from ngramspec.engine.drafting import DraftModelInfo
+from ngramspec.engine.info import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.errors import StateError
 from ngramspec.stats import SourceStats

@@ -5,7 +5,6 @@ Importing this package does not import arctic_inference.
 
 from __future__ import annotations
 
-from ngramspec.hosts.arctic.cache import SuffixDecodingCache
-from ngramspec.hosts.arctic.draft import SuffixDecodingDraft
+from ngramspec.hosts.arctic.cache import SuffixDecodingCache, SuffixDecodingDraft
 
 __all__ = ["SuffixDecodingCache", "SuffixDecodingDraft"]

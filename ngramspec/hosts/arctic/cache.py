@@ -8,9 +8,13 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, KeysView
+from collections.abc import Hashable, KeysView, Sequence
+from dataclasses import dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
 
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.hosts.arctic import ArcticRequest
@@ -19,12 +23,32 @@ from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.drafting.config import MAX_SUFFIX_DRAFT, SuffixConfig
 from ngramspec.drafting.slot_pool import SlotLease, SlotPool
 from ngramspec.errors import InputError
-from ngramspec.hosts.arctic.draft import SuffixDecodingDraft, TokenIds
 from ngramspec.models import confidence_weights
 
 if TYPE_CHECKING:
     from ngramspec._native.suffix.index import SuffixIndex
     from ngramspec.drafting.config import PathLike
+
+
+TokenIds = npt.NDArray[np.int32] | Sequence[int]
+
+
+@dataclass
+class SuffixDecodingDraft:
+    """Tokens that may follow a context.
+
+    token_ids: the tokens, parents before their children.
+    parents: for each token the index of its parent, -1 if it directly follows the context.
+    probs: the probability that each token and all its ancestors are right, 0..1.
+    score: the sum of probs: the expected number of accepted tokens.
+    match_len: how many of the context's last 32 tokens match the text that the draft comes from.
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    probs: list[float] = field(default_factory=list)
+    score: float = 0.0
+    match_len: int = 0
 
 
 MOST_REQUESTS = MOST_DEPTH = 0x7FFFFFFF

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 from ngramspec.drafting.names import nearest
 from ngramspec.errors import InputError
-from ngramspec.hosts.arctic.cache import SuffixDecodingCache
-from ngramspec.hosts.arctic.draft import SuffixDecodingDraft
+from ngramspec.hosts.arctic.cache import SuffixDecodingCache, SuffixDecodingDraft
 
 PACKAGE = "arctic_inference"
 MODULE = f"{PACKAGE}.suffix_decoding"

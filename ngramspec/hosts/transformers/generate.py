@@ -12,7 +12,7 @@ import numpy as np
 
 from ngramspec.drafting.config import MAX_CHOSEN, check_int
 from ngramspec.drafting.names import DEFAULT_SPEC
-from ngramspec.engine.branches import AUTO
+from ngramspec.engine.policy import AUTO
 from ngramspec.errors import InputError
 from ngramspec.hosts.transformers.speculator import NgramSpeculator, as_lender
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Iterable
 from ngramspec.drafting.statistics import Saves, open_shared
 from ngramspec.engine.sources.drafters import add_stats
 from ngramspec.engine.sources.pools import Pools
-from ngramspec.hosts.batch_drafts import BatchDrafts
+from ngramspec.hosts.rows import BatchDrafts
 from ngramspec.hosts.vllm.counters import log
 from ngramspec.hosts.vllm.proposer import make_drafter, make_drafts, make_policy
 from ngramspec.hosts.vllm.settings import ProposerSettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.arrays import TokenIds
 from ngramspec.drafting import create_drafter
 from ngramspec.drafting.config import MAX_CHOSEN
-from ngramspec.hosts.batch_drafts import BatchDrafts
-from ngramspec.hosts.vllm.clock import StepClock
+from ngramspec.hosts.rows import BatchDrafts, Rows
 from ngramspec.hosts.vllm.counters import SourceCounters, log
 from ngramspec.hosts.vllm.settings import ProposerSettings, read_settings
 
@@ -75,12 +75,9 @@ class Proposer:
             return [[] for _ in range(num)]
         self._clock.stop()
         try:
-            drafted = self.drafts.draft(
-                token_ids_cpu,
-                num_tokens_no_spec[:num],
-                counts_of(sampled_token_ids),
-                self.settings.max_draft,
-            )
+            counts = counts_of(sampled_token_ids)
+            rows = Rows(token_ids_cpu, num_tokens_no_spec[:num], counts)
+            drafted = self.drafts.draft(rows, self.settings.max_draft)
         except Exception:  # of any kind: the engine must go on
             self._failed = True
             log.exception("ngramspec failed and drafts nothing from now on")
@@ -130,3 +127,28 @@ def make_drafter(settings: ProposerSettings, params: Any, policy: AutoPolicy | N
 def make_drafts(settings: ProposerSettings, drafter: Drafter) -> BatchDrafts:
     """Return the BatchDrafts of a drafter for the engine's rows."""
     return BatchDrafts(drafter, settings.max_draft, settings.max_length, settings.vocab_size)
+
+
+class StepClock:
+    """Measure the time from a step's drafts to the next step's call: the pass and its overhead."""
+
+    def __init__(self) -> None:
+        self._num_tokens = 0
+        self._started = self._stopped = 0.0
+
+    def stop(self) -> None:
+        """End a step: its tokens have arrived."""
+        self._stopped = time.perf_counter()
+
+    def start(self, num_tokens: int, steady: bool, policy: AutoPolicy | None) -> None:
+        """Begin the next step, and let a policy learn from the last.
+
+        Args:
+            num_tokens: Tokens that the pass will verify, 0 = not known.
+            steady: The last pass had the expected rows: no prompts, no pause.
+            policy: The one that learns, None = nobody does.
+        """
+        if policy is not None and steady and self._num_tokens:
+            policy.observe(self._num_tokens, self._stopped - self._started)
+        self._num_tokens = num_tokens
+        self._started = time.perf_counter()

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from ngramspec.arrays import TokenIds
-from ngramspec.hosts.batch_drafts import BatchDrafts
-from ngramspec.hosts.vllm.clock import StepClock
+from ngramspec.hosts.rows import BatchDrafts, Rows
 from ngramspec.hosts.vllm.counters import SourceCounters, log
 from ngramspec.hosts.vllm.namespaces import Namespaces
-from ngramspec.hosts.vllm.proposer import counts_of, learns_times
+from ngramspec.hosts.vllm.proposer import StepClock, counts_of, learns_times
 from ngramspec.hosts.vllm.request_options import DEFAULT, RequestOptions, held_options
 from ngramspec.hosts.vllm.settings import read_settings
 
@@ -104,7 +103,8 @@ class BatchProposer:
         prompts = batch.num_prompt_tokens[:num]
         self._next, self._decoding = (0, False), set()
         try:
-            drafted = group.draft(batch.token_ids_cpu, lengths, counts, most, keys, prompts)
+            rows = Rows(batch.token_ids_cpu, lengths, counts, keys, prompts)
+            drafted = group.draft(rows, most)
         except Exception as error:
             self.namespaces.fail("", error, keys)
             return [[] for _ in range(num)]
@@ -175,7 +175,7 @@ class BatchProposer:
                 group = self.namespaces.get(name)
                 if group is not None:
                     table = batch.token_ids_cpu[part]
-                    group.follow(table, lengths[part], own, keys[part], prompts[part])
+                    group.follow(Rows(table, lengths[part], own, keys[part], prompts[part]))
                     followed[name] = group
             except Exception as error:
                 self.namespaces.fail(name, error, [keys[row] for row in rows])

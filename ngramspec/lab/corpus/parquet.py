@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ngramspec.errors import BackendError, FormatError
-from ngramspec.extras import not_installed
 from ngramspec.lab.corpus.records import RecordError
+from ngramspec.messages import not_installed
 
 _BATCH_ROWS = 128
 _BUFFER = 1 << 20

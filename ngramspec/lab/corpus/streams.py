@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from ngramspec.errors import BackendError, FormatError
-from ngramspec.extras import not_installed
 from ngramspec.lab.corpus.inputs import STDIN, Unit
+from ngramspec.messages import not_installed
 
 _PACKED_READ = 4 << 10  # small, since a few bytes may decompress to very many
 XZ_MEMORY = 256 << 20  # of a decoder; xz -9 takes 65 MiB, a file may ask for 4 GiB

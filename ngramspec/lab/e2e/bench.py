@@ -16,8 +16,7 @@ from ngramspec.drafting import create_drafter
 from ngramspec.drafting.config import CONFIGS
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, parse_names
 from ngramspec.engine import Engine, Generation, MtpHeads, Request, Sampling
-from ngramspec.engine.branches import AUTO, OFF
-from ngramspec.engine.policy import make_policy
+from ngramspec.engine.policy import AUTO, OFF, make_policy
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
 from ngramspec.files.slot_file import SavedSlot

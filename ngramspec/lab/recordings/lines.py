@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ngramspec.errors import FormatError
-from ngramspec.sizes import size_text
+from ngramspec.messages import size_text
 
 if TYPE_CHECKING:
     from ngramspec.lab.corpus.problems import Problems

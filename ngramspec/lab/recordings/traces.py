@@ -18,8 +18,8 @@ from ngramspec.lab.recordings.chats import items_of_lines, items_of_text, read_c
 from ngramspec.lab.recordings.formats import CHATS, LLAMA_LOG, TOKENS, Source, recognise
 from ngramspec.lab.recordings.lines import PACKED, Bad, collect, read_all, read_lines, refuse
 from ngramspec.lab.recordings.llama_log import LlamaLog
+from ngramspec.lab.recordings.request import read_token_lines, token_lines
 from ngramspec.lab.recordings.requests import RequestReader
-from ngramspec.lab.recordings.token_lines import read_token_lines, token_lines
 from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
 if TYPE_CHECKING:

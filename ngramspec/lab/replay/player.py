@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -65,28 +65,3 @@ class FixedSubject:
     def open(self, profile: CostTable) -> Player:
         """Return a fresh player."""
         return self.opener()
-
-
-class GrowingText:
-    """Prompt and output so far in one growing array, for drafters that scan it."""
-
-    def __init__(self, dtype: npt.DTypeLike = np.int32) -> None:
-        self._ids = np.empty(1 << 15, dtype)
-        self._length = 0
-
-    def begin(self, prompt: Tokens) -> None:
-        """Start with a prompt."""
-        self._length = 0
-        self.add(prompt)
-
-    def add(self, tokens: Tokens) -> None:
-        """Append tokens."""
-        end = self._length + len(tokens)
-        if end > len(self._ids):
-            self._ids = np.resize(self._ids, 2 * end)
-        self._ids[self._length : end] = tokens
-        self._length = end
-
-    def view(self) -> npt.NDArray[Any]:
-        """Return the text; valid until the next add."""
-        return self._ids[: self._length]

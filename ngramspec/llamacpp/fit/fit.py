@@ -35,7 +35,7 @@ from ngramspec.llamacpp.placement import (
     host_memory,
 )
 from ngramspec.llamacpp.settings import PAGE, ContextSettings
-from ngramspec.sizes import size_text
+from ngramspec.messages import size_text
 from ngramspec.text.tokenizers.llama_library import load_library
 
 DRAFTERS = 64 << 20  # bytes of pools and histories, of a few threads and buffers

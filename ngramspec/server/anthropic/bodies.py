@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from ngramspec.engine.request import MAX_STOPS
-from ngramspec.server.chat.prediction import Prediction
+from ngramspec.server.chat.conversation import AnswerBody
 from ngramspec.server.errors import bad_request
-from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, SamplingBody, at_most
+from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
 
 # Anthropic's levels of effort that OpenAI's models do not have.
 EFFORTS = {"xhigh": "high", "max": "high"}
@@ -35,7 +35,7 @@ class ToolChoice(Body):
     disable_parallel_tool_use: bool | None = None
 
 
-class MessagesBody(SamplingBody):
+class MessagesBody(AnswerBody):
     """POST /v1/messages."""
 
     messages: Objects
@@ -48,7 +48,6 @@ class MessagesBody(SamplingBody):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     output_format: dict[str, Any] | None = None  # the older place of output_config.format
-    prediction: Prediction | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     @property
@@ -57,21 +56,23 @@ class MessagesBody(SamplingBody):
         effort = self.output_config.effort if self.output_config else None
         return None if effort is None else EFFORTS.get(effort, effort)
 
+    @property
+    def answer_schema(self) -> tuple[Any, str]:
+        """Return the schema of the output's format."""
+        field = "output_config.format"
+        output_format = self.output_config and self.output_config.format
+        if not output_format:
+            field, output_format = "output_format", self.output_format
+        if not output_format:
+            return self.json_schema, "json_schema"
+        kind = output_format.get("type")
+        if kind != "json_schema":
+            raise bad_request(f"{field}.type must be json_schema, got {kind!r:.80}", field)
+        if output_format.get("schema") is None:
+            raise bad_request(f"{field} must have a schema", field)
+        return output_format["schema"], field
 
-def schema_of(body: MessagesBody) -> tuple[Any, str]:
-    """Return the JSON schema that an answer must follow, None for none, and the field it is from.
-
-    Raises:
-        ApiError: The format is not known, or lacks its schema.
-    """
-    field, output_format = "output_config.format", body.output_config and body.output_config.format
-    if not output_format:
-        field, output_format = "output_format", body.output_format
-    if not output_format:
-        return body.json_schema, "json_schema"
-    kind = output_format.get("type")
-    if kind != "json_schema":
-        raise bad_request(f"{field}.type must be json_schema, got {kind!r:.80}", field)
-    if output_format.get("schema") is None:
-        raise bad_request(f"{field} must have a schema", field)
-    return output_format["schema"], field
+    @property
+    def num_tokens(self) -> int | None:
+        """Return the largest number of tokens."""
+        return self.max_tokens

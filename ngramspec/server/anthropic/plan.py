@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ngramspec.server.anthropic.bodies import MessagesBody, schema_of
+from ngramspec.server.anthropic.bodies import MessagesBody, ToolChoice
 from ngramspec.server.anthropic.messages import messages_of
-from ngramspec.server.anthropic.tools import chat_choice, chat_tools
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.plan import ChatPlan, count_tokens, plan_conversation
 from ngramspec.server.errors import bad_request
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.settings import ServerSettings
 
+log = logging.getLogger(__name__)
+CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "tool"}
 THINKING = ("enabled", "adaptive", "disabled", "between_tools")
 
 
@@ -25,40 +29,29 @@ class MessagePlan(ChatPlan):
     stops: frozenset[str]  # stop texts that the client has asked for
 
 
-def plan_message(
-    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
-) -> MessagePlan:
+def plan_message(incoming: Incoming) -> MessagePlan:
     """Read the body of a request for a message.
 
     Raises:
         ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
-    body = parse(raw, MessagesBody)
-    chat = _conversation(body, served)
+    body = parse(incoming.raw, MessagesBody)
+    chat = _conversation(body, incoming.served)
     if body.stop_sequences:
         body.stop = body.stop_sequences
-    plan = plan_conversation(
-        chat,
-        body,
-        served,
-        settings,
-        key_id,
-        schema=schema_of(body),
-        max_tokens=body.max_tokens,
-        prediction=body.prediction,
-    )
-    return MessagePlan(**vars(plan), stops=frozenset(body.stop_sequences or ()))
+    kind = partial(MessagePlan, stops=frozenset(body.stop_sequences or ()))
+    return plan_conversation(kind, body, chat, incoming)
 
 
-def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
+def input_tokens(incoming: Incoming) -> dict[str, Any]:
     """Return how many tokens the messages of a request have.
 
     Raises:
         ApiError, InputError: Its prompt cannot be made.
     """
-    body = parse(raw, MessagesBody)
-    return {"input_tokens": count_tokens(_conversation(body, served), body, served)}
+    body, served = parse(incoming.raw, MessagesBody), incoming.served
+    return {"input_tokens": count_tokens(body, _conversation(body, served), served)}
 
 
 def _conversation(body: MessagesBody, served: ServedModel) -> Conversation:
@@ -88,3 +81,53 @@ def _variables(body: MessagesBody) -> dict[str, Any] | None:
     if body.thinking.budget_tokens is not None:
         body.thinking_budget_tokens = body.thinking.budget_tokens
     return {"enable_thinking": True, **(body.chat_template_kwargs or {})}
+
+
+def chat_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tools that the client runs and describes.
+
+    Those that Anthropic runs or describes itself (web_search_20250305, ...) are left out with a
+    line in the log.
+
+    Raises:
+        ApiError: A tool does not have its shape.
+    """
+    functions: list[dict[str, Any]] = []
+    left_out: set[str] = set()
+    for index, tool in enumerate(tools):
+        kind, schema, place = tool.get("type"), tool.get("input_schema"), f"tools[{index}]"
+        if kind not in (None, "custom") and schema is None:
+            left_out.add(f"{kind!s:.80}")
+            continue
+        name = tool.get("name")
+        if not isinstance(name, str) or not name:
+            raise bad_request(f"{place} must have a name", place)
+        if not isinstance(schema, dict):
+            raise bad_request(f"{place}.input_schema must be a JSON schema", place)
+        function: dict[str, Any] = {"name": name, "parameters": schema}
+        if tool.get("description") is not None:
+            function["description"] = tool["description"]
+        if tool.get("strict") is True:
+            function["strict"] = True
+        functions.append({"type": "function", "function": function})
+    if left_out:
+        log.warning("left out tools that only Anthropic knows: %.200a", ", ".join(left_out))
+    return functions
+
+
+def chat_choice(choice: ToolChoice | None) -> str | dict[str, Any] | None:
+    """Return the choice among tools.
+
+    Raises:
+        ApiError: It is not one of Anthropic's.
+    """
+    if choice is None:
+        return None
+    if choice.type not in CHOICES:
+        words = f"tool_choice.type must be one of {', '.join(CHOICES)}, got {choice.type!r:.80}"
+        raise bad_request(words, "tool_choice")
+    if choice.type != "tool":
+        return CHOICES[choice.type]
+    if not choice.name:
+        raise bad_request("tool_choice must have a name", "tool_choice")
+    return {"type": "function", "function": {"name": choice.name}}

@@ -24,7 +24,8 @@ class Answer:
 
     Belongs to the event loop.
 
-    generations: In the order of the choices; all are there once Bridge.open has returned.
+    generations: In the order of the choices; all are there once Bridge.open has returned, which
+        adds them in a thread.
     name: What the client or a proxy calls its request, "" = nothing.
     failure: The error, None = none; with an error all generations are cancelled.
     cause: What cancelled them; known before their ends are delivered.

@@ -7,21 +7,19 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from ngramspec.errors import InputError, NgramspecError
+from ngramspec.errors import InputError
 from ngramspec.server.bridge.answer import Answer, log_end
-from ngramspec.server.bridge.preparation import Preparation
-from ngramspec.server.errors import ApiError, api_error, bad_request
+from ngramspec.server.bridge.intake import Intake
+from ngramspec.server.errors import ApiError
 from ngramspec.server.http.client_gone import ClientGone
+from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.traffic import Cause, Traffic
 from ngramspec.text.structured import GrammarError
 from ngramspec.text.structured.gbnf import GrammarText
 
 if TYPE_CHECKING:
-    from starlette.types import Receive
-
     from ngramspec.engine import Chunk, Engine, Generation, Request
     from ngramspec.engine.queue import OnChunk
     from ngramspec.server.settings import ServerSettings
@@ -31,20 +29,7 @@ CHECK_SECONDS = 0.5  # between two checks of waiting and blocked answers
 MOST_BETWEEN = 2.0  # seconds between two looks that count; in the rest the process was paused
 
 
-class RequestPlan(Protocol):
-    """The engine requests that a route made from a body."""
-
-    @property
-    def requests(self) -> Sequence[Request]:
-        """Return one request per choice."""
-
-    @property
-    def stream(self) -> bool:
-        """Return whether the client wants a stream."""
-
-
-P = TypeVar("P", bound=RequestPlan)
-T = TypeVar("T")
+P = TypeVar("P", bound=Plan)
 
 
 class Bridge:
@@ -58,6 +43,7 @@ class Bridge:
         settings: The server's.
         on_end: Called in the event loop with every generation that has ended.
 
+    intake: What is done for a request before it is the engine's turn.
     traffic: Counts what this app's clients were refused, and why requests were cancelled.
     """
 
@@ -70,96 +56,53 @@ class Bridge:
         self._engine = engine
         self._settings = settings
         self._on_end = on_end
-        self._preparation = Preparation(max_bytes=4 * settings.max_body_bytes)
+        self.intake = Intake(max_bytes=4 * settings.max_body_bytes)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: deque[tuple[Answer, int, Chunk]] = deque()
         self._woken = False
         self._answers: set[Answer] = set()
-        self._closing = False
         self.traffic = Traffic()
         self.watch = EngineWatch(engine, settings.stall_timeout)
 
-    async def open(
-        self,
-        prepare: Callable[[], P],
-        receive: Receive,
-        size: int,
-        tenant: str = "",
-        name: str = "",
-    ) -> tuple[P, Answer]:
-        """Prepare requests and submit them, both in a thread: that can take milliseconds.
-
-        Args:
-            prepare: Makes the plan.
-            receive: The connection's; nothing is submitted for a client that has left.
-            size: Bytes of the body.
-            tenant: Who asks, as for Engine.submit.
-            name: What the client calls its request, for the log.
+    async def open(self, plan: Callable[[Incoming], P], incoming: Incoming) -> tuple[P, Answer]:
+        """Make a plan and submit its requests, both in a thread: that can take milliseconds.
 
         Raises:
             ApiError: The request is refused; nothing runs.
+            ClientGone: The client left; nothing is submitted any more.
         """
         self._loop = asyncio.get_running_loop()
+        most = self._settings.max_buffered_chunks
+        answer = Answer(streamed=False, max_items=most, name=incoming.name)
         arrived = self._engine.announce()
-        opening = _Opening(tenant)
+
+        def submit(incoming: Incoming) -> P:
+            try:
+                if self.watch.trouble:
+                    raise self._failed()
+                request_plan = plan(incoming)
+                answer.streamed = request_plan.stream
+                self._submit(request_plan.requests, answer, incoming.tenant)
+                return request_plan
+            finally:
+                arrived()  # before the event loop has its turn
+
         try:
-            plan, answer = await self.prepare(
-                lambda: self._open(prepare, arrived, opening, name),
-                receive,
-                size,
-                tenant,
-                opening.abandon,
-            )
+            request_plan = await self.intake.run(submit, incoming)
+        except (ClientGone, asyncio.CancelledError):
+            answer.cancel(ClientGone(), "client")
+            raise
         finally:
             arrived()  # also when its turn never came
         answer.opened = answer.written = self._loop.time()
         self._answers.add(answer)
-        return plan, answer
-
-    async def prepare(
-        self,
-        work: Callable[[], T],
-        receive: Receive,
-        size: int,
-        tenant: str = "",
-        abandon: Callable[[Future[T]], None] = lambda future: None,
-    ) -> T:
-        """Run work() in a thread and return its result; arguments as for Preparation.run.
-
-        Raises:
-            ApiError: The work failed, or there is no room for it.
-            ClientGone: The client left.
-        """
-        run = self._preparation.run
-        try:
-            return await run(work, size=size, tenant=tenant, receive=receive, abandon=abandon)
-        except NgramspecError as error:
-            raise api_error(error, self._settings.retry_after) from error
-        except RecursionError as error:
-            raise bad_request("the body is nested too deep") from error
-
-    async def finish(self, work: Callable[[], T]) -> T:
-        """Run work(), the end of an answer, in a thread and return its result.
-
-        That is not one of the threads that prepare requests: at shutdown those end first, and
-        running answers go on to their end.
-        """
-        return await asyncio.to_thread(work)
+        return request_plan, answer
 
     def close(self, answer: Answer) -> None:
         """Forget an answer; cancel what still runs of it."""
         self._answers.discard(answer)
         if not answer.ended:
             answer.cancel(ClientGone(), "client")
-
-    def refuse(self) -> None:
-        """Take no more requests."""
-        self._closing = True
-        self._preparation.close()
-
-    def join(self) -> None:
-        """Wait for requests that are being prepared, after `refuse`, however long they take."""
-        self._preparation.join()
 
     def cancel_all(self) -> None:
         """Cancel all answers, at shutdown."""
@@ -175,26 +118,33 @@ class Bridge:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            if not self._preparation.finish():
+            if not self.intake.finish():
                 log.warning("a request is still being prepared")
 
     # -- in a worker thread ------------------------------------------------------------------------
 
-    def _open(
-        self, prepare: Callable[[], P], arrived: Callable[[], None], opening: _Opening, name: str
-    ) -> tuple[P, Answer]:
+    def _submit(self, requests: Sequence[Request], answer: Answer, tenant: str) -> None:
+        """Submit all requests of an answer, or none.
+
+        Raises:
+            NgramspecError: A request is refused; those submitted are cancelled.
+            ClientGone: The client left.
+        """
         try:
-            if self._closing:
-                raise self._closed()
-            if self.watch.trouble:
-                raise self._failed()
-            plan = prepare()
-            most = self._settings.max_buffered_chunks
-            answer = Answer(streamed=plan.stream, max_items=most, name=name)
-            opening.submit(self._engine, plan.requests, answer, self.receiver)
-            return plan, answer
-        finally:
-            arrived()  # before the event loop has its turn
+            for index, request in enumerate(requests):
+                if answer.failure is not None:
+                    raise ClientGone
+                with _naming_field(request.sampling.grammar):
+                    receiver = self.receiver(answer, index)
+                    answer.generations.append(self._engine.submit(request, receiver, tenant))
+            if answer.failure is not None:
+                raise ClientGone
+        except BaseException:
+            if answer.failure is None:
+                answer.cause = "error"
+            for generation in answer.generations:
+                generation.cancel()
+            raise
 
     def receiver(self, answer: Answer, index: int) -> OnChunk:
         """Return the callback that the engine's thread calls with every chunk of a generation."""
@@ -268,45 +218,6 @@ class Bridge:
         return ApiError(503, "the server is closing", code="server_closing", retry_after=after)
 
 
-class _Opening:
-    """Submits the requests of an answer in a thread, as long as somebody waits for it."""
-
-    def __init__(self, tenant: str) -> None:
-        self._tenant = tenant
-        self._gone = False
-
-    def submit(
-        self,
-        engine: Engine,
-        requests: Sequence[Request],
-        answer: Answer,
-        receiver: Callable[[Answer, int], OnChunk],
-    ) -> None:
-        """Submit all requests of an answer, or none.
-
-        Raises:
-            NgramspecError: A request is refused; those submitted are cancelled.
-            ClientGone: The client left.
-        """
-        try:
-            for index, request in enumerate(requests):
-                if self._gone:
-                    raise ClientGone
-                with _naming_field(request.sampling.grammar):
-                    generation = engine.submit(request, receiver(answer, index), self._tenant)
-                answer.generations.append(generation)
-        except BaseException as error:
-            answer.cause = "client" if isinstance(error, ClientGone) else "error"
-            for generation in answer.generations:
-                generation.cancel()
-            raise
-
-    def abandon(self, future: Future[tuple[P, Answer]]) -> None:
-        """Cancel what was submitted, and submit no more: the client left."""
-        self._gone = True
-        future.add_done_callback(_cancel)
-
-
 @contextlib.contextmanager
 def _naming_field(grammar: str) -> Iterator[None]:
     """Let errors of a grammar name the field that it was made of: the client sent no grammar."""
@@ -317,15 +228,6 @@ def _naming_field(grammar: str) -> Iterator[None]:
         if field and str(error).startswith("the grammar"):
             raise GrammarError(f"{field}: {error}", field) from error
         raise
-
-
-def _cancel(future: Future[tuple[P, Answer]]) -> None:
-    """Cancel the generations of an answer that nobody takes."""
-    if not future.cancelled() and future.exception() is None:
-        answer = future.result()[1]
-        answer.cause = "client"
-        for generation in answer.generations:
-            generation.cancel()
 
 
 class EngineWatch:

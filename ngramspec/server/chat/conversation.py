@@ -1,11 +1,42 @@
-"""Conversation: the input of a chat's prompt, the same for every protocol."""
+"""The input of a chat's prompt, and how to answer it, the same for every protocol."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from ngramspec.server.request.bodies import MAX_TOOLS, Body, Objects, at_most
+from ngramspec.arrays import TokenIds
+from ngramspec.engine.request import NO_TOKENS
+from ngramspec.server.errors import bad_request
+from ngramspec.server.model import ServedModel
+from ngramspec.server.request.bodies import MAX_TOOLS, Body, Objects, SamplingBody, at_most
+from ngramspec.server.request.prompts import least_tokens
+from ngramspec.text.chat.messages import text_of
 from ngramspec.text.chat.tools import Tools, tools_of
+
+
+class Prediction(Body):
+    """OpenAI's prediction: a text that the answer will mostly repeat."""
+
+    type: str
+    content: str | Objects
+
+
+def prediction_of(prediction: Prediction | None, served: ServedModel) -> TokenIds:
+    """Return the tokens of the client's prediction of the answer.
+
+    Raises:
+        ApiError: It is of another type, or longer than any answer can be.
+        ChatError: It is not a text.
+    """
+    if prediction is None:
+        return NO_TOKENS
+    if prediction.type != "content":
+        raise bad_request("prediction.type must be content", "prediction")
+    text = text_of(prediction.content, "prediction.content")
+    most = served.engine.context_size
+    if least_tokens(text, served, most) > most:
+        raise bad_request(f"prediction must have at most {most} tokens", "prediction")
+    return served.model.tokenize(text, add_special=False) if text else NO_TOKENS
 
 
 class Conversation(Body):
@@ -28,3 +59,43 @@ class Conversation(Body):
             ChatError: A tool or the choice of one does not have OpenAI's shape.
         """
         return tools_of(self.tools, self.tool_choice, self.parallel_tool_calls)
+
+
+class AnswerBody(SamplingBody):
+    """A body that asks for answers; protocols say where in it the following is."""
+
+    prediction: Prediction | None = None
+    post_sampling_probs: bool | None = None
+
+    @property
+    def answer_schema(self) -> tuple[Any, str]:
+        """Return the JSON schema that an answer must follow, None for none, and its field's name.
+
+        Raises:
+            ApiError: The format of the answer is not known, or lacks its schema.
+        """
+        return self.json_schema, "json_schema"
+
+    @property
+    def is_strict(self) -> bool:
+        """Return whether what a grammar cannot enforce of the schema is to be refused."""
+        return False
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Return the largest number of tokens, None = the server's default."""
+        return None
+
+    @property
+    def num_choices(self) -> int:
+        """Return the number of answers."""
+        return 1
+
+    @property
+    def reported(self) -> tuple[str, int | None]:
+        """Return which field says how many of the likeliest tokens to report; None = none.
+
+        Raises:
+            ApiError: Fields contradict one another.
+        """
+        return "top_logprobs", None

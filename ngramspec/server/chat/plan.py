@@ -2,107 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.request import Request
 from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
-from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.chat.prediction import Prediction, prediction_of
+from ngramspec.server.chat.conversation import AnswerBody, Conversation, prediction_of
 from ngramspec.server.chat.prompt import chat_text, continues_reasoning
+from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
-from ngramspec.server.request.engine_request import check_choices, make_requests
+from ngramspec.server.request.engine_request import make_plan, most_prompts
 from ngramspec.server.request.grammar import check_constraint
-from ngramspec.server.request.prompts import check_length, check_text
-from ngramspec.server.request.speculation import speculation_of
-from ngramspec.server.settings import ServerSettings
+from ngramspec.server.request.prompts import check_text
 from ngramspec.text.chat.format import ChatFormat, chat_format, end_of_reasoning
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.tools import Tools
 
 
 @dataclass(frozen=True)
-class ChatPlan:
-    """A chat as engine requests, one per choice, and how its answers are read."""
+class ChatPlan(Plan):
+    """A chat as engine requests, and how its answers are read."""
 
-    requests: Sequence[Request]
-    stream: bool
     format: ChatFormat
-    timings_per_token: bool
-    spans: bool
+
+
+P = TypeVar("P", bound=ChatPlan)
 
 
 def plan_conversation(
+    kind: Callable[..., P],
+    body: AnswerBody,
     chat: Conversation,
-    body: SamplingBody,
-    served: ServedModel,
-    settings: ServerSettings,
-    key_id: str,
-    *,
-    schema: tuple[Any, str],
-    strict: bool = False,
-    max_tokens: int | None,
-    choices: int = 1,
-    logprobs: tuple[str, int | None] = ("top_logprobs", None),
-    post_sampling_probs: bool = False,
-    prediction: Prediction | None = None,
+    incoming: Incoming,
     reasoning_format: str | None = None,
-) -> ChatPlan:
+) -> P:
     """Return the plan of a conversation.
 
     Args:
+        kind: Makes the plan, of the members that all plans have, and the format.
+        body: How to answer.
         chat: Messages and tools.
-        body: How to answer; its further members may be settings for drafts.
-        served, settings, key_id: As in every plan.
-        schema: The JSON schema that the answer must follow, None for none, and its field's name.
-        strict: Refuse what a grammar cannot enforce of the schema; it is left out otherwise.
-        max_tokens: None = the server's default.
-        choices: Number of answers.
-        logprobs, post_sampling_probs: As make_requests takes them.
-        prediction: What the client expects in the answer.
+        incoming: The request.
         reasoning_format: "none" leaves the reasoning in the answer; None = the server's.
 
     Raises:
         ApiError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
-    check_choices(settings, choices)
+    served, schema = incoming.served, body.answer_schema
+    most_prompts(incoming.settings, body.num_choices)
     tools = chat.callable_tools()
     budget = budget_tokens(body, served)
     text = prompt_text(chat, budget, served, tools)
-    check_text(text, served, settings, chat.messages_field)
-    prompt_ids = _tokens(text, body, served)
-    check_length(prompt_ids, served, settings, chat.messages_field)
-    parses = (reasoning_format or settings.reasoning_format) != "none"
+    check_text(text, incoming, chat.messages_field)
+    parses = (reasoning_format or incoming.settings.reasoning_format) != "none"
     begun = continues_reasoning(chat, text)
     template = served.template_for(bool(chat.tools))
     format = chat_format(template, text, tools, parses, begun, schema[0] is not None)
-    drafts = speculation_of(body.model_extra, key_id)
     check_constraint(body, schema[0])
-    requests = make_requests(
+    return make_plan(
+        partial(kind, format=format),
         body,
-        served,
-        settings,
-        prompts=[prompt_ids],
-        choices=choices,
-        grammar=chat_grammar(body.grammar or "", *schema, format, strict),
-        max_tokens=max_tokens,
-        logprobs=logprobs,
-        post_sampling_probs=post_sampling_probs,
-        speculation=drafts.speculation,
-        prediction_ids=prediction_of(prediction, served),
+        incoming,
+        prompts=[_tokens(text, body, served)],
+        field=chat.messages_field,
+        choices=body.num_choices,
+        grammar=chat_grammar(body.grammar or "", *schema, format, body.is_strict),
+        max_tokens=body.num_tokens,
+        logprobs=body.reported,
+        post_sampling_probs=bool(body.post_sampling_probs),
+        prediction_ids=prediction_of(body.prediction, served),
         special=format.shows_special,
         budgets=[budget_of_chat(body, served, budget, format)],
-    )
-    return ChatPlan(
-        requests=requests,
-        stream=bool(body.stream),
-        format=format,
-        timings_per_token=bool(body.timings_per_token),
-        spans=drafts.spans,
     )
 
 
@@ -122,7 +96,7 @@ def prompt_text(chat: Conversation, budget: int, served: ServedModel, tools: Too
     return text
 
 
-def count_tokens(chat: Conversation, body: SamplingBody, served: ServedModel) -> int:
+def count_tokens(body: SamplingBody, chat: Conversation, served: ServedModel) -> int:
     """Return how many tokens the prompt of a conversation has, however long it is.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -12,8 +13,8 @@ from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.errors import NgramspecError
 from ngramspec.server.embeddings.queue import EmbeddingQueue
 from ngramspec.server.errors import api_error
-from ngramspec.server.model import ServedModel
-from ngramspec.server.service import json_response, service_of
+from ngramspec.server.incoming import Incoming
+from ngramspec.server.service import in_thread, service_of
 
 
 class TextsPlan(Protocol):
@@ -29,7 +30,7 @@ P = TypeVar("P", bound=TextsPlan)
 
 async def answer(
     request: Request,
-    plan: Callable[[bytes, ServedModel], P],
+    plan: Callable[[Incoming], P],
     whole: Callable[[P, Sequence[Vectors]], Any],
 ) -> Response:
     """Answer a request: read it and make the JSON in threads, compute in the queue's.
@@ -43,17 +44,11 @@ async def answer(
         ApiError: It cannot be answered, or there is no room.
     """
     service = service_of(request)
-    raw = await service.read(request)
-    texts_plan = await service.bridge.prepare(
-        lambda: plan(raw, service.served),
-        request.receive,
-        len(raw),
-        service.tenant_of(request),
-    )
+    incoming = await service.take(request)
+    texts_plan = await service.bridge.intake.run(plan, incoming)
     queue: EmbeddingQueue = request.app.state.embeddings
     try:
-        tenant = service.tenant_of(request)
-        vectors = await queue.run(texts_plan.texts, request.receive, tenant)
+        vectors = await queue.run(texts_plan.texts, request.receive, incoming.tenant)
     except NgramspecError as error:
         raise api_error(error, service.settings.retry_after) from error
-    return await service.bridge.finish(lambda: json_response(whole(texts_plan, vectors)))
+    return await in_thread(partial(whole, texts_plan, vectors))

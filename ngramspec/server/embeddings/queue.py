@@ -15,7 +15,7 @@ from starlette.types import Receive
 
 from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.errors import CapacityError, QuotaError, StateError
-from ngramspec.server.bridge.preparation import TENANTS_SHARE
+from ngramspec.server.bridge.intake import TENANTS_SHARE
 from ngramspec.server.http.client_gone import unless_gone
 from ngramspec.server.model import Embedder
 

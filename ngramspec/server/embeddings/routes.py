@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.server.embeddings.answer import answer
-from ngramspec.server.embeddings.bodies import EmbeddingsBody
 from ngramspec.server.embeddings.texts import embedder_of, texts_of
 from ngramspec.server.embeddings.vectors import (
     check_dimensions,
@@ -22,9 +21,21 @@ from ngramspec.server.embeddings.vectors import (
     plain,
 )
 from ngramspec.server.errors import bad_request
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
-from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.bodies import Body, Integer, parse
 from ngramspec.server.service import routes
+
+
+class EmbeddingsBody(Body):
+    """POST /v1/embeddings, /embeddings and /embedding."""
+
+    model: str | None = None
+    input: Any = None
+    content: Any = None  # llama-server's own name for it
+    encoding_format: str | None = None
+    dimensions: Integer | None = None
+    embd_normalize: Integer | None = None
 
 
 @dataclass(frozen=True)
@@ -39,29 +50,29 @@ class EmbeddingsPlan:
     dimensions: int
 
 
-def plan_openai(raw: bytes, served: ServedModel) -> EmbeddingsPlan:
+def plan_openai(incoming: Incoming) -> EmbeddingsPlan:
     """Read the body of POST /v1/embeddings.
 
     Raises:
         ApiError: It cannot be answered.
     """
-    if embedder_of(served).pooling == "none":
+    if embedder_of(incoming.served).pooling == "none":
         raise bad_request(
             "the pooling is none, so there is no vector of a whole text: start the server with "
             "--pooling mean or last, or ask /embeddings for vectors of tokens"
         )
-    body = parse(raw, EmbeddingsBody)
-    return _plan(body, served, body.input is not None)
+    body = parse(incoming.raw, EmbeddingsBody)
+    return _plan(body, incoming.served, body.input is not None)
 
 
-def plan_native(raw: bytes, served: ServedModel) -> EmbeddingsPlan:
+def plan_native(incoming: Incoming) -> EmbeddingsPlan:
     """Read the body of POST /embeddings or /embedding.
 
     Raises:
         ApiError: It cannot be answered.
     """
-    embedder_of(served)
-    return _plan(parse(raw, EmbeddingsBody), served, False)
+    embedder_of(incoming.served)
+    return _plan(parse(incoming.raw, EmbeddingsBody), incoming.served, False)
 
 
 def _plan(body: EmbeddingsBody, served: ServedModel, openai: bool) -> EmbeddingsPlan:

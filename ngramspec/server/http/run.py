@@ -98,7 +98,7 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, let running ones finish up to the drain timeout, end the rest."""
         self._on_end()
-        self._service.bridge.refuse()
+        self._service.bridge.intake.close()
         timer = asyncio.create_task(self._cancel_late())
         try:
             await super().shutdown(sockets)

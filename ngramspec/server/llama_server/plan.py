@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.request import Request
 from ngramspec.server.chat.budget import budgets_of_texts
 from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.llama_server.bodies import NativeBody
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.request.engine_request import check_choices, make_requests
+from ngramspec.server.request.engine_request import make_plan, most_prompts
 from ngramspec.server.request.grammar import grammar_of
 from ngramspec.server.request.infill import check_layout, fill_layout, missing_tokens, plain_tokens
-from ngramspec.server.request.prompts import check_length, is_list, prompts_of, tokenize_mixed
-from ngramspec.server.request.speculation import speculation_of
-from ngramspec.server.settings import ServerSettings
+from ngramspec.server.request.prompts import is_list, prompts_of, tokenize_mixed
 
 PROJECT = "myproject\n"  # placeholders for names that requests lack, as in llama-server
 FILE = "filename\n"
@@ -26,55 +25,41 @@ SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 @dataclass(frozen=True)
-class NativePlan:
+class NativePlan(Plan):
     """Completions as engine requests, and the shape of the response."""
 
-    requests: Sequence[Request]
-    stream: bool
     as_list: bool  # several answers were requested, or a list of prompts
     return_tokens: bool
-    timings_per_token: bool
-    spans: bool
     fields: Sequence[str] | None  # members of the answer to return, None = all
 
 
-def plan_native(
-    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str, infill: bool = False
-) -> NativePlan:
+def plan_native(incoming: Incoming, infill: bool = False) -> NativePlan:
     """Read the body of POST /completion, or of POST /infill.
 
     Raises:
         ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
-    body = parse(raw, NativeBody)
+    body, served = parse(incoming.raw, NativeBody), incoming.served
     choices = next((number for number in (body.n_cmpl, body.n) if number is not None), 1)
-    check_choices(settings, choices)
-    prompts = _prompts(body, served, settings, settings.max_generations // choices, infill)
-    for prompt_ids in prompts:
-        check_length(prompt_ids, served, settings, "prompt")
-    drafts = speculation_of(body.model_extra, key_id)
-    requests = make_requests(
+    prompts = _prompts(body, incoming, most_prompts(incoming.settings, choices), infill)
+    kind = partial(
+        NativePlan,
+        as_list=len(prompts) * choices > 1 or (not infill and is_list(body.prompt)),
+        return_tokens=bool(body.return_tokens),
+        fields=body.response_fields,
+    )
+    return make_plan(
+        kind,
         body,
-        served,
-        settings,
+        incoming,
         prompts=prompts,
         choices=choices,
         grammar=grammar_of(body, body.json_schema),
         max_tokens=body.max_tokens if body.n_predict is None else body.n_predict,
         logprobs=("logprobs" if body.n_probs is None else "n_probs", _logprobs(body)),
         post_sampling_probs=bool(body.post_sampling_probs),
-        speculation=drafts.speculation,
         budgets=budgets_of_texts(body, served, prompts),
-    )
-    return NativePlan(
-        requests=requests,
-        stream=bool(body.stream),
-        as_list=len(requests) > 1 or (not infill and is_list(body.prompt)),
-        return_tokens=bool(body.return_tokens),
-        timings_per_token=bool(body.timings_per_token),
-        spans=drafts.spans,
-        fields=body.response_fields,
     )
 
 
@@ -84,19 +69,16 @@ def _logprobs(body: NativeBody) -> int | None:
     return int(count or 0) or None
 
 
-def _prompts(
-    body: NativeBody, served: ServedModel, settings: ServerSettings, most: int, infill: bool
-) -> list[TokenIds]:
+def _prompts(body: NativeBody, incoming: Incoming, most: int, infill: bool) -> list[TokenIds]:
     if not infill:
         if body.prompt is None:
             raise bad_request('"prompt" is required', "prompt")
-        special = body.add_special_tokens
-        return prompts_of(body.prompt, served, settings, most, add_special=special)
+        return prompts_of(body.prompt, incoming, most, add_special=body.add_special_tokens)
     check_layout(body)
-    missing = missing_tokens(served)
+    missing = missing_tokens(incoming.served)
     if missing:
         raise not_supported(f"Infill is not supported by this model: {missing}")
-    return [infill_prompt(body, served)]
+    return [infill_prompt(body, incoming.served)]
 
 
 def infill_prompt(body: NativeBody, served: ServedModel) -> TokenIds:

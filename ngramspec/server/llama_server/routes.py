@@ -11,6 +11,7 @@ from starlette.responses import Response
 from ngramspec.server.chat.budget import budget_tokens
 from ngramspec.server.chat.plan import prompt_text
 from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.llama_server.bodies import DetokenizeBody, TemplateBody, TokenizeBody
 from ngramspec.server.llama_server.events import NativeEvents, native_json
 from ngramspec.server.llama_server.plan import plan_native
@@ -71,13 +72,13 @@ async def _unsupported(request: Request) -> Response:
     raise not_supported(f"This server does not support {request.url.path}", status=404)
 
 
-def _apply(raw: bytes, served: ServedModel) -> dict[str, bool]:
-    served.adapters.apply(parse_json(raw))
+def _apply(incoming: Incoming) -> dict[str, bool]:
+    incoming.served.adapters.apply(parse_json(incoming.raw))
     return {"success": True}
 
 
-def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:
-    body = parse(raw, TemplateBody)
+def _prompt(incoming: Incoming) -> dict[str, str]:
+    body, served = parse(incoming.raw, TemplateBody), incoming.served
     budget = budget_tokens(body, served)
     text, model = prompt_text(body, budget, served, body.callable_tools()), served.model
     if model.add_bos and model.bos >= 0:  # the tokenizer adds it: as llama-server shows prompts
@@ -85,8 +86,8 @@ def _prompt(raw: bytes, served: ServedModel) -> dict[str, str]:
     return {"prompt": text}
 
 
-def _tokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:
-    body = parse(raw, TokenizeBody)
+def _tokenize(incoming: Incoming) -> dict[str, Any]:
+    body, served = parse(incoming.raw, TokenizeBody), incoming.served
     ids = tokenize_mixed(
         body.content,
         served,
@@ -104,8 +105,8 @@ def _tokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:
     return {"tokens": [{"id": token, "piece": _piece(served, token)} for token in ids]}
 
 
-def _detokenize(raw: bytes, served: ServedModel) -> dict[str, Any]:
-    body = parse(raw, DetokenizeBody)
+def _detokenize(incoming: Incoming) -> dict[str, Any]:
+    body, served = parse(incoming.raw, DetokenizeBody), incoming.served
     if len(body.tokens) > MAX_TOKENS:
         raise bad_request(f"tokens must have at most {MAX_TOKENS} members", "tokens")
     check_ids(body.tokens, served.model.vocab_size, "tokens")

@@ -11,6 +11,7 @@ from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.server.embeddings.texts import check_size, embedder_of
 from ngramspec.server.embeddings.vectors import EUCLIDEAN, check_dimensions, normalized, plain
 from ngramspec.server.errors import bad_request
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import EmbedBody, OldEmbedBody
 from ngramspec.server.request.bodies import parse
@@ -26,13 +27,14 @@ class EmbedPlan:
     began: float = field(default_factory=time.perf_counter)
 
 
-def plan_embed(raw: bytes, served: ServedModel) -> EmbedPlan:
+def plan_embed(incoming: Incoming) -> EmbedPlan:
     """Read the body of POST /api/embed.
 
     Raises:
         ApiError: It cannot be answered.
     """
-    body, embedder = parse(raw, EmbedBody), embedder_of(served)
+    served = incoming.served
+    body, embedder = parse(incoming.raw, EmbedBody), embedder_of(served)
     name = body.named(served)
     texts = ([body.input] if isinstance(body.input, str) else body.input) if body.input else []
     tokenized = [_tokens(text, served, body.truncate is not False) for text in texts]
@@ -42,13 +44,14 @@ def plan_embed(raw: bytes, served: ServedModel) -> EmbedPlan:
     return EmbedPlan(tokenized, name, check_dimensions(body.dimensions, embedder.size))
 
 
-def plan_old_embed(raw: bytes, served: ServedModel) -> EmbedPlan:
+def plan_old_embed(incoming: Incoming) -> EmbedPlan:
     """Read the body of POST /api/embeddings; no prompt has no vector.
 
     Raises:
         ApiError: It cannot be answered.
     """
-    body, embedder = parse(raw, OldEmbedBody), embedder_of(served)
+    served = incoming.served
+    body, embedder = parse(incoming.raw, OldEmbedBody), embedder_of(served)
     name = body.named(served)
     texts = [_tokens(body.prompt, served, True)] if body.prompt else []
     return EmbedPlan(texts, name, embedder.size)

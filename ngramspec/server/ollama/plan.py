@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ngramspec.engine.request import MAX_STOPS, Request
+from ngramspec.engine.request import MAX_STOPS
 from ngramspec.models.ollama.parameters import KINDS, OF_LOADING, Parameter, clamp_parameter
 from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
 from ngramspec.server.errors import bad_request
+from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
 from ngramspec.server.ollama.prompt import OllamaPrompt, chat_prompt, generate_prompt
 from ngramspec.server.request.bodies import SamplingBody, parse
-from ngramspec.server.request.engine_request import make_requests
-from ngramspec.server.request.prompts import check_length
-from ngramspec.server.request.speculation import check_draft_model, speculation_of
-from ngramspec.server.settings import ServerSettings
+from ngramspec.server.request.engine_request import make_plan
+from ngramspec.server.request.speculation import check_draft_model
 from ngramspec.text.chat.format import PLAIN_ANSWER, ChatFormat
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.structured.json_schema import ANY_OBJECT
@@ -31,85 +31,78 @@ SAME_NAME = (
 
 
 @dataclass(frozen=True)
-class OllamaPlan:
-    """An engine request for one answer, and the shape of the response."""
+class OllamaPlan(Plan):
+    """An engine request for one answer, none to load or unload, and the shape of the response."""
 
-    requests: Sequence[Request]  # none for a request that only loads or unloads
-    stream: bool
     model: str  # as the client wrote it
     chat: bool  # /api/chat, not /api/generate
     idle_reason: str = ""  # load or unload, if there is no request
     format: ChatFormat = PLAIN_ANSWER
-    spans: bool = False
     with_context: bool = False  # the response has the tokens of prompt and answer
 
 
-def plan_generate(
-    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
-) -> OllamaPlan:
+def plan_generate(incoming: Incoming) -> OllamaPlan:
     """Read the body of POST /api/generate.
 
     Raises:
         ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
-    body = parse(raw, GenerateBody)
-    plan, options = _empty(body, served, chat=False), _options(body, served)
+    body, served = parse(incoming.raw, GenerateBody), incoming.served
+    kind, options = _kind(body, served, chat=False), _options(body, served)
     if not body.prompt and not body.suffix and not body.images:
-        return plan
-    prompt = generate_prompt(body, served, settings)
-    plan = replace(plan, with_context=not body.raw)
-    return _filled(plan, body, options, prompt, served, settings, key_id)
+        return _idle(kind, body)
+    prompt = generate_prompt(body, incoming)
+    return _filled(partial(kind, with_context=not body.raw), body, options, prompt, incoming)
 
 
-def plan_chat(raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str) -> OllamaPlan:
+def plan_chat(incoming: Incoming) -> OllamaPlan:
     """Read the body of POST /api/chat.
 
     Raises:
         As plan_generate.
     """
-    body = parse(raw, OllamaChatBody)
-    plan, options = _empty(body, served, chat=True), _options(body, served)
+    body, served = parse(incoming.raw, OllamaChatBody), incoming.served
+    kind, options = _kind(body, served, chat=True), _options(body, served)
     if not body.messages:
-        return plan
-    return _filled(plan, body, options, chat_prompt(body, served), served, settings, key_id)
+        return _idle(kind, body)
+    return _filled(kind, body, options, chat_prompt(body, served), incoming)
 
 
-def _empty(body: OllamaBody, served: ServedModel, chat: bool) -> OllamaPlan:
-    """Return the plan of a request without a prompt."""
-    name = body.named(served)
+def _kind(body: OllamaBody, served: ServedModel, chat: bool) -> partial[OllamaPlan]:
+    """Return what makes the plan of a request."""
     check_draft_model((body.options or {}).get("draft_model", body.draft_model), served)
+    return partial(OllamaPlan, model=body.named(served), chat=chat)
+
+
+def _idle(kind: partial[OllamaPlan], body: OllamaBody) -> OllamaPlan:
+    """Return the plan of a request without a prompt."""
     reason = "unload" if body.unloads else "load"
-    return OllamaPlan((), body.stream is not False, name, chat, reason)
+    stream = body.stream is not False
+    return kind((), stream, timings_per_token=False, spans=False, idle_reason=reason)
 
 
 def _filled(
-    plan: OllamaPlan,
+    kind: partial[OllamaPlan],
     body: OllamaBody,
     options: Mapping[str, Parameter],
     prompt: OllamaPrompt,
-    served: ServedModel,
-    settings: ServerSettings,
-    key_id: str,
+    incoming: Incoming,
 ) -> OllamaPlan:
-    """Return the plan with its request."""
-    check_length(prompt.ids, served, settings, "messages" if plan.chat else "prompt")
-    drafts = speculation_of(body.speculation, key_id)
-    sampling = _sampling(options)
-    requests = make_requests(
+    """Return the plan of a request with a prompt."""
+    served, sampling = incoming.served, _sampling(body, options)
+    return make_plan(
+        partial(kind, format=prompt.format),
         sampling,
-        served,
-        settings,
+        incoming,
         prompts=[prompt.ids],
-        choices=1,
+        field="messages" if isinstance(body, OllamaChatBody) else "prompt",
         grammar=chat_grammar("", _schema(body.format), "format", prompt.format),
         max_tokens=_max_tokens(options),
         logprobs=("top_logprobs", (body.top_logprobs or 0) if body.logprobs else None),
-        speculation=drafts.speculation,
         special=prompt.format.shows_special,
         budgets=[budget_of_chat(sampling, served, budget_tokens(sampling, served), prompt.format)],
     )
-    return replace(plan, requests=requests, format=prompt.format, spans=drafts.spans)
 
 
 def _options(body: OllamaBody, served: ServedModel) -> dict[str, Parameter]:
@@ -145,9 +138,10 @@ def _changed(value: Any, clamped: Parameter) -> bool:
     return not isinstance(clamped, tuple) and value != clamped
 
 
-def _sampling(options: Mapping[str, Any]) -> SamplingBody:
-    """Return the options as fields that all APIs share."""
-    fields = {name: options[name] for name in SAME_NAME if name in options}
+def _sampling(body: OllamaBody, options: Mapping[str, Any]) -> SamplingBody:
+    """Return body and options as fields that all APIs share."""
+    fields: dict[str, Any] = {**body.speculation, "stream": body.stream is not False}
+    fields |= {name: options[name] for name in SAME_NAME if name in options}
     stop = list(options.get("stop", ()))
     if len(stop) > MAX_STOPS:
         raise bad_request(f"stop must have at most {MAX_STOPS} texts, got {len(stop)}", "stop")

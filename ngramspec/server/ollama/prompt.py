@@ -13,11 +13,11 @@ from ngramspec.errors import FormatError
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.prompt import LEVELS, chat_text, parsed_template
 from ngramspec.server.errors import bad_request, too_long
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
 from ngramspec.server.request.infill import fill_prompt, missing_tokens
 from ngramspec.server.request.prompts import check_ids, check_text, least_tokens
-from ngramspec.server.settings import ServerSettings
 from ngramspec.text.chat.calls import call_format_of
 from ngramspec.text.chat.format import PLAIN_ANSWER, ChatFormat, chat_format
 from ngramspec.text.chat.reasoning import REASONING_FORMATS
@@ -86,9 +86,7 @@ def chat_prompt(body: OllamaChatBody, served: ServedModel) -> OllamaPrompt:
     return OllamaPrompt(ids, format)
 
 
-def generate_prompt(
-    body: GenerateBody, served: ServedModel, settings: ServerSettings
-) -> OllamaPrompt:
+def generate_prompt(body: GenerateBody, incoming: Incoming) -> OllamaPrompt:
     """Return the prompt of POST /api/generate.
 
     Raises:
@@ -99,13 +97,13 @@ def generate_prompt(
     if body.raw:
         if body.template or body.system or body.context:
             raise bad_request("raw mode does not support template, system, or context", "raw")
-        check_text(body.prompt, served, settings, "prompt")
-        return OllamaPrompt(served.model.tokenize_prompt(body.prompt))
+        check_text(body.prompt, incoming, "prompt")
+        return OllamaPrompt(incoming.served.model.tokenize_prompt(body.prompt))
     if len(body.template or "") > MAX_TEMPLATE:
         raise bad_request(f"template must have at most {MAX_TEMPLATE} characters", "template")
-    view = ollama_view(served, body.template or None)
+    view = ollama_view(incoming.served, body.template or None)
     if body.suffix:
-        return _insert(body, view, settings)
+        return _insert(body, view, incoming)
     if body.system is not None:
         view = replace(view, system=body.system)
     if body.context is not None:
@@ -116,10 +114,10 @@ def generate_prompt(
     format = chat_format(
         view.chat_template, text, parses_reasoning=_parses(think, view.chat_template)
     )
-    return OllamaPrompt(_ids(text, body, served, settings), format)
+    return OllamaPrompt(_ids(text, body, incoming), format)
 
 
-def _insert(body: GenerateBody, view: ServedModel, settings: ServerSettings) -> OllamaPrompt:
+def _insert(body: GenerateBody, view: ServedModel, incoming: Incoming) -> OllamaPrompt:
     """Return the prompt for the text between prompt and suffix."""
     template = None if view.go_template is None else parsed_template(view.go_template)
     if template is not None and "insert" in template.capabilities:
@@ -128,17 +126,17 @@ def _insert(body: GenerateBody, view: ServedModel, settings: ServerSettings) -> 
             text = template.render(prompt=body.prompt, suffix=body.suffix, limits=limits)
         except FormatError as error:
             raise bad_request(str(error), "template") from error
-        return OllamaPrompt(_ids(text, body, view, settings))
+        return OllamaPrompt(_ids(text, body, incoming))
     if missing_tokens(view):
         raise bad_request(f'"{body.model}" does not support insert', "suffix")
-    check_text(body.prompt + body.suffix, view, settings, "prompt")
+    check_text(body.prompt + body.suffix, incoming, "prompt")
     return OllamaPrompt(fill_prompt(view, body.prompt, body.suffix))
 
 
-def _ids(text: str, body: GenerateBody, served: ServedModel, settings: ServerSettings) -> TokenIds:
+def _ids(text: str, body: GenerateBody, incoming: Incoming) -> TokenIds:
     """Return the tokens of a text, after those of the body's context if it has one."""
-    check_text(text, served, settings, "prompt")
-    model = served.model
+    check_text(text, incoming, "prompt")
+    model = incoming.served.model
     if not body.context:
         return model.tokenize_prompt(text)
     check_ids(body.context, model.vocab_size, "context")

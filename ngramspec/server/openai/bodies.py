@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngramspec.server.chat.conversation import Conversation
-from ngramspec.server.chat.prediction import Prediction
+from ngramspec.server.chat.conversation import AnswerBody, Conversation
 from ngramspec.server.errors import bad_request
-from ngramspec.server.request.bodies import Body, Integer, Prompt, SamplingBody
+from ngramspec.server.request.bodies import Body, Integer, Prompt
 from ngramspec.text.structured.json_schema import ANY_OBJECT
+
+DEFAULT_TOP = 0  # likeliest tokens with logprobs alone, as in OpenAI's API
 
 
 class StreamOptions(Body):
@@ -17,20 +18,18 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
-class OpenAIBody(SamplingBody):
+class OpenAIBody(AnswerBody):
     """Fields of both OpenAI routes."""
 
     model: str | None = None
     n: Integer | None = None
     stream_options: StreamOptions | None = None
     response_format: dict[str, Any] | None = None
-    prediction: Prediction | None = None
     n_predict: Integer | None = None
     max_tokens: Integer | None = None
     max_completion_tokens: Integer | None = None
     verbose: bool | None = None
     n_probs: Integer | None = None
-    post_sampling_probs: bool | None = None
 
     @property
     def num_tokens(self) -> int | None:
@@ -43,6 +42,34 @@ class OpenAIBody(SamplingBody):
         """Return whether what a grammar cannot enforce of the schema is to be refused."""
         wrapper = (self.response_format or {}).get("json_schema")
         return isinstance(wrapper, dict) and wrapper.get("strict") is True
+
+    @property
+    def answer_schema(self) -> tuple[Any, str]:
+        """Return the schema of the response format."""
+        response_format = self.response_format
+        if response_format is None:
+            return self.json_schema, "json_schema"
+        kind, schema = response_format.get("type", "text"), self.json_schema
+        if kind == "json_object":
+            schema = response_format.get("schema", schema)
+            schema = ANY_OBJECT if schema is None else schema
+        elif kind == "json_schema":
+            wrapper = response_format.get("json_schema", response_format)
+            schema = wrapper.get("schema") if isinstance(wrapper, dict) else None
+            if schema is None:
+                words = "response_format.json_schema must have a schema"
+                raise bad_request(words, "response_format")
+        elif kind not in (None, "text"):
+            raise bad_request(
+                f"response_format.type must be text, json_object or json_schema, got {kind!r}",
+                "response_format",
+            )
+        return schema, "response_format"
+
+    @property
+    def num_choices(self) -> int:
+        """Return the number of answers."""
+        return 1 if self.n is None else self.n
 
     @property
     def include_usage(self) -> bool:
@@ -59,6 +86,14 @@ class CompletionBody(OpenAIBody):
     best_of: Integer | None = None
     logprobs: Integer | bool | None = None
 
+    @property
+    def reported(self) -> tuple[str, int | None]:
+        """Return how many of the likeliest tokens to report."""
+        if self.n_probs:
+            return "n_probs", self.n_probs
+        count = None if self.logprobs is None or self.logprobs is False else int(self.logprobs)
+        return "logprobs", count
+
 
 class ChatBody(OpenAIBody, Conversation):
     """POST /v1/chat/completions."""
@@ -68,28 +103,12 @@ class ChatBody(OpenAIBody, Conversation):
     reasoning_format: str | None = None
     include_reasoning: bool | None = None  # vLLM's; false: reasoning is left out of the answer
 
-
-def schema_of(body: OpenAIBody) -> tuple[Any, str]:
-    """Return the JSON schema that an answer must follow, None for none, and the field it is from.
-
-    Raises:
-        ApiError: The response format is not known, or lacks its schema.
-    """
-    response_format = body.response_format
-    if response_format is None:
-        return body.json_schema, "json_schema"
-    kind, schema = response_format.get("type", "text"), body.json_schema
-    if kind == "json_object":
-        schema = response_format.get("schema", schema)
-        schema = ANY_OBJECT if schema is None else schema
-    elif kind == "json_schema":
-        wrapper = response_format.get("json_schema", response_format)
-        schema = wrapper.get("schema") if isinstance(wrapper, dict) else None
-        if schema is None:
-            raise bad_request("response_format.json_schema must have a schema", "response_format")
-    elif kind not in (None, "text"):
-        raise bad_request(
-            f"response_format.type must be text, json_object or json_schema, got {kind!r}",
-            "response_format",
-        )
-    return schema, "response_format"
+    @property
+    def reported(self) -> tuple[str, int | None]:
+        """Return how many of the likeliest tokens to report; with logprobs alone DEFAULT_TOP."""
+        if self.n_probs:
+            return "n_probs", self.n_probs
+        if self.top_logprobs and not self.logprobs:  # 0 is what clients send by habit
+            raise bad_request("top_logprobs requires logprobs to be true", "top_logprobs")
+        count = (self.top_logprobs or DEFAULT_TOP) if self.logprobs else None
+        return "top_logprobs", count

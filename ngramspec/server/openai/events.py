@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ngramspec._version import __version__
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.chat_plan import ChatCompletionPlan
-from ngramspec.server.openai.completion_plan import CompletionPlan
+from ngramspec.server.openai.plan import ChatCompletionPlan, CompletionPlan
 from ngramspec.server.reply.native import native_object
 from ngramspec.server.reply.sse import SSE, SSE_DONE, SSE_PING, json_event
 from ngramspec.server.reply.timings import timings_of

@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from ngramspec.server.chat.plan import count_tokens
 from ngramspec.server.errors import ApiError
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.bodies import ChatBody
 from ngramspec.server.openai.chat_events import ChatEvents, chat_json
-from ngramspec.server.openai.chat_plan import plan_chat
 from ngramspec.server.openai.completion_events import CompletionEvents, completion_json
-from ngramspec.server.openai.completion_plan import plan_completion
+from ngramspec.server.openai.plan import plan_chat, plan_completion
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import json_response, routes, service_of
 
@@ -78,9 +78,10 @@ def model_info(served: ServedModel) -> dict[str, Any]:
     }
 
 
-def _input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
-    body = parse(raw, ChatBody)
-    return {"object": "response.input_tokens", "input_tokens": count_tokens(body, body, served)}
+def _input_tokens(incoming: Incoming) -> dict[str, Any]:
+    body = parse(incoming.raw, ChatBody)
+    count = count_tokens(body, body, incoming.served)
+    return {"object": "response.input_tokens", "input_tokens": count}
 
 
 ROUTES = [

@@ -1,9 +1,9 @@
-"""The engine's requests for a body, made the same way for every protocol."""
+"""The plan of a body: the engine's requests, made the same way for every protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.reasoning import ReasoningBudget
@@ -13,102 +13,130 @@ from ngramspec.engine.request import (
     NO_TOKENS,
     Adapters,
     Request,
-    Speculation,
 )
 from ngramspec.server.errors import bad_request
+from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
+from ngramspec.server.request.prompts import check_length
 from ngramspec.server.request.sampling import sampling_of, stops_of, with_seed
-from ngramspec.server.request.speculation import check_draft_model
+from ngramspec.server.request.speculation import check_draft_model, speculation_of
 from ngramspec.server.request_id import new_id
 from ngramspec.server.settings import ServerSettings
 
+P = TypeVar("P", bound=Plan)
 FILL = -2  # of max_tokens, llama.cpp's: until the context is full, even if contexts shift
 # Log-probabilities of all tokens of a response; as JSON each takes some 100 bytes, as objects 500.
 MAX_REPORTED = 1 << 18
 
 
-def make_requests(
+def make_plan(
+    kind: Callable[..., P],
     body: SamplingBody,
-    served: ServedModel,
-    settings: ServerSettings,
+    incoming: Incoming,
     *,
     prompts: Sequence[TokenIds],
-    choices: int,
+    field: str = "prompt",
+    choices: int = 1,
     grammar: str,
     max_tokens: int | None,
     logprobs: tuple[str, int | None],
     post_sampling_probs: bool = False,
-    speculation: Speculation,
     prediction_ids: TokenIds = NO_TOKENS,
     special: bool = False,
-    budgets: Sequence[ReasoningBudget | None] = (),
-) -> list[Request]:
-    """Return the requests of all prompts, `choices` in a row for each.
+    budgets: Sequence[ReasoningBudget | None],
+) -> P:
+    """Return a plan with the requests of all prompts, `choices` in a row for each.
 
     Their ids begin alike: that of the first is the answer's, the others have a number behind it.
 
-    budgets: Of their reasoning, one per prompt, or none.
-    logprobs: The name of the field that sets how many of the likeliest tokens to report, and its
-    value; None = none.
-    post_sampling_probs: They are of what the sampler chose from.
+    Args:
+        kind: Makes the plan, of the members that all plans have.
+        body: How to answer; its further members may be settings for drafts.
+        incoming: The request.
+        prompts: Of the answers.
+        field: What the client's request calls them.
+        choices: Answers for each.
+        grammar: In GBNF, "" = none.
+        max_tokens: None = the server's default.
+        logprobs: The name of the field that sets how many of the likeliest tokens to report, and
+            its value; None = none.
+        post_sampling_probs: They are of what the sampler chose from.
+        prediction_ids: What the client expects in the answer.
+        special: Answers show special tokens.
+        budgets: Of their reasoning, one per prompt.
 
     Raises:
-        ApiError: A field that cannot be used, or too many log-probabilities.
+        ApiError: A field that cannot be used, a prompt that is empty or too long, or too many
+            log-probabilities.
         InputError: A value is out of its bounds.
     """
+    served = incoming.served
+    for prompt_ids in prompts:
+        check_length(prompt_ids, incoming, field)
+    drafts = speculation_of(body.model_extra, incoming.namespace)
     check_draft_model((body.model_extra or {}).get("draft_model"), served)
     sampling = sampling_of(body, served, grammar)
     limit = served.max_tokens if max_tokens is None else max_tokens
     fills = limit == FILL
     limit = min(max(-1, limit), MAX_COUNT)
-    field, reported = logprobs
+    name, reported = logprobs
     if reported is not None:
-        limit = _reported(limit, field, reported, len(prompts) * choices, served)
-    same: dict[str, Any] = {
-        "min_indent": min(max(0, body.n_indent or 0), MAX_COUNT),
-        "num_discard": min(max(0, body.n_discard or 0), MAX_COUNT),
-        "stop": stops_of(body, served),
-        "speculation": speculation,
+        limit = _reported(limit, name, reported, len(prompts) * choices, served)
+    same = {
+        **_members(body, incoming),
+        "speculation": drafts.speculation,
         "prediction_ids": prediction_ids,
         "logprobs": reported,
         "post_sampling_probs": post_sampling_probs,
+        "special": special or served.special,
+    }
+    first, requests = new_id(), list[Request]()
+    for prompt_ids, budget in zip(prompts, budgets, strict=True):
+        same["max_tokens"] = _filling(limit, prompt_ids, served) if fills else limit
+        same["num_keep"] = _keep(body, prompt_ids, served)
+        for index in range(choices):
+            request = Request(
+                prompt_ids=prompt_ids,
+                sampling=with_seed(sampling, index),
+                reasoning_budget=budget,
+                id=f"{first}-{len(requests)}" if requests else first,
+                **same,
+            )
+            requests.append(request)
+    return kind(
+        requests=requests,
+        stream=bool(body.stream),
+        timings_per_token=bool(body.timings_per_token),
+        spans=drafts.spans,
+    )
+
+
+def _members(body: SamplingBody, incoming: Incoming) -> dict[str, Any]:
+    """Return what all requests take from the body, or from the server's defaults."""
+    served = incoming.served
+    return {
+        "min_indent": min(max(0, body.n_indent or 0), MAX_COUNT),
+        "num_discard": min(max(0, body.n_discard or 0), MAX_COUNT),
+        "stop": stops_of(body, served),
         "cache_prompt": served.cache_prompt if body.cache_prompt is None else body.cache_prompt,
         "adapters": _adapters(body, served),
         "slot": _slot(body, served),
         "progress": bool(body.return_progress),
-        "special": special or served.special,
-        "timeout": _timeout(body, settings),
+        "timeout": _timeout(body, incoming.settings),
     }
-    first = new_id()
-    asked = [
-        (prompt_ids, budget, index)
-        for prompt_ids, budget in zip(prompts, budgets or [None] * len(prompts), strict=True)
-        for index in range(choices)
-    ]
-    return [
-        Request(
-            prompt_ids=prompt_ids,
-            max_tokens=_filling(limit, prompt_ids, served) if fills else limit,
-            sampling=with_seed(sampling, index),
-            num_keep=_keep(body, prompt_ids, served),
-            reasoning_budget=budget,
-            id=f"{first}-{number}" if number else first,
-            **same,
-        )
-        for number, (prompt_ids, budget, index) in enumerate(asked)
-    ]
 
 
-def check_choices(settings: ServerSettings, choices: int) -> None:
-    """Refuse, before any work, too many choices.
+def most_prompts(settings: ServerSettings, choices: int) -> int:
+    """Return how many prompts may have so many choices each; ask before any work.
 
     Raises:
-        ApiError: They are out of bounds.
+        ApiError: None may.
     """
     most = settings.max_generations
     if not 1 <= choices <= most:
         raise bad_request(f"a request must have 1..{most} generations, got {choices}", "n")
+    return most // choices
 
 
 def _reported(limit: int, field: str, reported: int, generations: int, served: ServedModel) -> int:

@@ -10,26 +10,21 @@ import numpy as np
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.sampling import is_int
 from ngramspec.server.errors import bad_request, not_supported, too_long
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
-from ngramspec.server.settings import ServerSettings
 
 CHARS_PER_TOKEN = 8  # texts with more may be too long to tokenize them first
 MAX_TEXTS = 2048  # among token ids, each tokenized by itself
 
 
 def prompts_of(
-    prompt: Any,
-    served: ServedModel,
-    settings: ServerSettings,
-    most: int,
-    *,
-    add_special: bool | None = None,
+    prompt: Any, incoming: Incoming, most: int, *, add_special: bool | None = None
 ) -> list[TokenIds]:
     """Return the token ids of every prompt in a `prompt` field.
 
     Args:
         prompt: The field.
-        served, settings: The model and what is allowed.
+        incoming: The request.
         most: Prompts that a request may have.
         add_special: False: put no special tokens before texts.
 
@@ -42,7 +37,7 @@ def prompts_of(
         raise bad_request("prompt must not be empty", "prompt")
     if len(parts) > most:
         raise bad_request(f"prompt must hold at most {most} prompts, got {len(parts)}", "prompt")
-    return [_prompt(part, served, settings, add_special is not False) for part in parts]
+    return [_prompt(part, incoming, add_special is not False) for part in parts]
 
 
 def check_ids(ids: Sequence[Any], vocab_size: int, field: str) -> None:
@@ -113,13 +108,14 @@ def texts_in(content: Any) -> list[str]:
     return [part for part in parts if isinstance(part, str)]
 
 
-def check_text(text: str, served: ServedModel, settings: ServerSettings, field: str) -> None:
+def check_text(text: str, incoming: Incoming, field: str) -> None:
     """Refuse a prompt that is certainly too long, before it is tokenized.
 
     Raises:
         ApiError: It is.
     """
-    limit, size = settings.max_prompt_tokens, served.engine.context_size
+    served, limit = incoming.served, incoming.settings.max_prompt_tokens
+    size = served.engine.context_size
     most = size - 1 if limit is None else min(limit, size - 1)
     if (least := least_tokens(text, served, most)) > most:
         raise too_long(least, size if most == size - 1 else most, field, at_least=True)
@@ -132,9 +128,7 @@ def least_tokens(text: str, served: ServedModel, most: int) -> int:
     return served.model.least_tokens(text)
 
 
-def check_length(
-    prompt_ids: TokenIds, served: ServedModel, settings: ServerSettings, field: str
-) -> None:
+def check_length(prompt_ids: TokenIds, incoming: Incoming, field: str) -> None:
     """Refuse a prompt that is empty or too long.
 
     Raises:
@@ -143,21 +137,19 @@ def check_length(
     size = int(prompt_ids.size)
     if not size:
         raise bad_request(f"{field} must not be empty", field)
-    limit = settings.max_prompt_tokens
+    limit, most = incoming.settings.max_prompt_tokens, incoming.served.engine.context_size
     if limit is not None and size > limit:
         raise too_long(size, limit, field)
-    if size >= served.engine.context_size:
-        raise too_long(size, served.engine.context_size, field)
+    if size >= most:
+        raise too_long(size, most, field)
 
 
-def _prompt(
-    prompt: Any, served: ServedModel, settings: ServerSettings, add_special: bool
-) -> TokenIds:
+def _prompt(prompt: Any, incoming: Incoming, add_special: bool) -> TokenIds:
     if isinstance(prompt, dict):
         if prompt.get("multimodal_data"):
             raise not_supported("this server takes text only, no multimodal_data", "prompt")
         if "prompt_string" not in prompt:
             raise bad_request("a prompt object must have prompt_string", "prompt")
         prompt = prompt["prompt_string"]
-    check_text("".join(texts_in(prompt)), served, settings, "prompt")
-    return tokenize_mixed(prompt, served, add_special=add_special, parse_special=True)
+    check_text("".join(texts_in(prompt)), incoming, "prompt")
+    return tokenize_mixed(prompt, incoming.served, add_special=add_special, parse_special=True)

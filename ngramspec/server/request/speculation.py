@@ -29,7 +29,7 @@ class SpeculationFields:
     spans: bool  # stream events mark the text that accepted drafts made
 
 
-def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationFields:
+def speculation_of(extra: Mapping[str, Any] | None, namespace: str) -> SpeculationFields:
     """Return the settings for drafts from the extra members of a body.
 
     Both shapes are accepted: flat, as in {"speculative.ngram_mod.n_match": 16}, and nested, as in
@@ -37,7 +37,7 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
 
     Args:
         extra: Members of the body that are not fields of its class.
-        key_id: Part of the namespace; "" if all keys share what is learned.
+        namespace: Of the request's key; the body's lies in it.
 
     Raises:
         ApiError: An unknown name, a value of the wrong type, or a parameter of a drafter that the
@@ -72,7 +72,7 @@ def speculation_of(extra: Mapping[str, Any] | None, key_id: str) -> SpeculationF
         max_draft=_length(options, "n_max"),
         min_draft=_length(options, "n_min"),
         p_min=_share(options, "p_min"),
-        namespace=_namespace(_typed(options, "namespace", str, ""), key_id),
+        namespace=_namespace(_typed(options, "namespace", str, ""), namespace),
     )
     return SpeculationFields(speculation, _typed(options, "spans", bool, False))
 
@@ -197,12 +197,12 @@ def _share(options: Mapping[str, Any], name: str) -> float | None:
     return float(min(max(value, 0), 1))
 
 
-def _namespace(own: str, key_id: str) -> str:
+def _namespace(own: str, of_key: str) -> str:
     if len(own) > MAX_NAMESPACE:
         raise bad_request(
             f"{PREFIX}.namespace has more than {MAX_NAMESPACE} characters", f"{PREFIX}.namespace"
         )
-    return f"{key_id}:{own}" if key_id else own
+    return f"{of_key}:{own}" if of_key else own
 
 
 def _typed(options: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from ngramspec.server.chat.prediction import Prediction
+from ngramspec.server.chat.conversation import AnswerBody
 from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, SamplingBody, at_most
+from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
 from ngramspec.text.structured.json_schema import ANY_OBJECT
 
 WITH_LOGPROBS = "message.output_text.logprobs"
@@ -28,7 +28,7 @@ class TextOptions(Body):
     format: dict[str, Any] | None = None
 
 
-class ResponsesBody(SamplingBody):
+class ResponsesBody(AnswerBody):
     """POST /v1/responses."""
 
     input: str | Objects
@@ -42,7 +42,6 @@ class ResponsesBody(SamplingBody):
     max_output_tokens: Integer | None = None
     top_logprobs: Integer | None = None
     include: Annotated[list[str], at_most(64)] | None = None
-    prediction: Prediction | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     @property
@@ -51,16 +50,37 @@ class ResponsesBody(SamplingBody):
         return bool(self.text and self.text.format and self.text.format.get("strict") is True)
 
     @property
+    def answer_schema(self) -> tuple[Any, str]:
+        """Return the schema of the text's format."""
+        text_format = self.text.format if self.text else None
+        kind = "text" if text_format is None else text_format.get("type", "text")
+        if text_format is None or kind == "text":
+            return self.json_schema, "json_schema"
+        if kind == "json_object":
+            return ANY_OBJECT, "text.format"
+        if kind != "json_schema":
+            words = f"text.format.type must be text, json_object or json_schema, got {kind!r:.80}"
+            raise bad_request(words, "text.format")
+        if text_format.get("schema") is None:
+            raise bad_request("text.format must have a schema", "text.format")
+        return text_format["schema"], "text.format"
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Return the largest number of tokens."""
+        return self.max_output_tokens
+
+    @property
     def summarizes(self) -> bool:
         """Return whether reasoning is wanted as a summary."""
         options = self.reasoning
         return options is not None and (options.summary or options.generate_summary) is not None
 
     @property
-    def reported(self) -> int | None:
-        """Return how many of the likeliest tokens to report, None = no log-probabilities."""
+    def reported(self) -> tuple[str, int | None]:
+        """Return how many of the likeliest tokens to report."""
         with_logprobs = bool(self.top_logprobs) or WITH_LOGPROBS in (self.include or ())
-        return (self.top_logprobs or 0) if with_logprobs else None
+        return "top_logprobs", (self.top_logprobs or 0) if with_logprobs else None
 
 
 def check_stateless(body: ResponsesBody) -> None:
@@ -73,23 +93,3 @@ def check_stateless(body: ResponsesBody) -> None:
         if (body.model_extra or {}).get(name):
             words = f"{name} is not supported: this server keeps no responses, so send all of input"
             raise not_supported(words, name)
-
-
-def schema_of(body: ResponsesBody) -> tuple[Any, str]:
-    """Return the JSON schema that an answer must follow, None for none, and the field it is from.
-
-    Raises:
-        ApiError: The format is not known, or lacks its schema.
-    """
-    text_format = body.text.format if body.text else None
-    kind = "text" if text_format is None else text_format.get("type", "text")
-    if text_format is None or kind == "text":
-        return body.json_schema, "json_schema"
-    if kind == "json_object":
-        return ANY_OBJECT, "text.format"
-    if kind != "json_schema":
-        words = f"text.format.type must be text, json_object or json_schema, got {kind!r:.80}"
-        raise bad_request(words, "text.format")
-    if text_format.get("schema") is None:
-        raise bad_request("text.format must have a schema", "text.format")
-    return text_format["schema"], "text.format"

@@ -197,6 +197,8 @@ def _head(plan: ResponsePlan, served: ServedModel, generation: Generation) -> di
         "error": None,
         "incomplete_details": None,
         "usage": None,
+        "temperature": generation.request.sampling.temperature,
+        "top_p": generation.request.sampling.top_p,
         **plan.echo,
     }
 

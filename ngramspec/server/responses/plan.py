@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.plan import ChatPlan, count_tokens, plan_conversation
+from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.responses.bodies import ResponsesBody, check_stateless, schema_of
+from ngramspec.server.responses.bodies import ResponsesBody, check_stateless
 from ngramspec.server.responses.input import messages_of
 from ngramspec.server.responses.tools import ResponseTools, chat_choice, response_tools
-from ngramspec.server.settings import ServerSettings
 
 MAX_ECHO = 1 << 20  # bytes of a body up to which its long members are repeated in the response
 
@@ -34,48 +35,35 @@ class InputConversation(Conversation):
     messages_field = "input"
 
 
-def plan_response(
-    raw: bytes, served: ServedModel, settings: ServerSettings, key_id: str
-) -> ResponsePlan:
+def plan_response(incoming: Incoming) -> ResponsePlan:
     """Read the body of a request for a response.
 
     Raises:
         ApiError, GrammarError: It cannot be answered.
         InputError: A value is out of its bounds.
     """
-    body = parse(raw, ResponsesBody)
+    body = parse(incoming.raw, ResponsesBody)
     check_stateless(body)
-    chat, tools = _conversation(body, served)
-    plan = plan_conversation(
-        chat,
-        body,
-        served,
-        settings,
-        key_id,
-        schema=schema_of(body),
-        strict=body.is_strict,
-        max_tokens=body.max_output_tokens,
-        logprobs=("top_logprobs", body.reported),
-        prediction=body.prediction,
-    )
-    return ResponsePlan(
-        **vars(plan),
+    chat, tools = _conversation(body, incoming.served)
+    kind = partial(
+        ResponsePlan,
         tools=tools,
         summarizes=body.summarizes,
         predicts=body.prediction is not None,
-        echo=_echo(body, plan, len(raw) <= MAX_ECHO),
+        echo=_echo(body, len(incoming.raw) <= MAX_ECHO),
     )
+    return plan_conversation(kind, body, chat, incoming)
 
 
-def input_tokens(raw: bytes, served: ServedModel) -> dict[str, Any]:
+def input_tokens(incoming: Incoming) -> dict[str, Any]:
     """Return how many tokens the input of a response has.
 
     Raises:
         ApiError, InputError: Its prompt cannot be made.
     """
-    body = parse(raw, ResponsesBody)
+    body, served = parse(incoming.raw, ResponsesBody), incoming.served
     check_stateless(body)
-    count = count_tokens(_conversation(body, served)[0], body, served)
+    count = count_tokens(body, _conversation(body, served)[0], served)
     return {"object": "response.input_tokens", "input_tokens": count}
 
 
@@ -93,9 +81,9 @@ def _conversation(body: ResponsesBody, served: ServedModel) -> tuple[Conversatio
     return conversation, tools
 
 
-def _echo(body: ResponsesBody, plan: ChatPlan, small: bool) -> dict[str, Any]:
+def _echo(body: ResponsesBody, small: bool) -> dict[str, Any]:
     """Return the members of a request that the response repeats."""
-    extra, sampling = body.model_extra or {}, plan.requests[0].sampling
+    extra = body.model_extra or {}
     reasoning = body.reasoning.model_dump(exclude_none=True) if body.reasoning else {}
     text = body.text.model_dump(exclude_none=True) if body.text else {}
     return {
@@ -107,11 +95,9 @@ def _echo(body: ResponsesBody, plan: ChatPlan, small: bool) -> dict[str, Any]:
         "previous_response_id": None,
         "reasoning": {"effort": None, "summary": None, **reasoning},
         "store": False,
-        "temperature": sampling.temperature,
         "text": {"format": {"type": "text"}, **text} if small else None,
         "tool_choice": body.tool_choice or "auto" if small else "auto",
         "tools": body.tools or [] if small else [],
         "top_logprobs": body.top_logprobs or 0,
-        "top_p": sampling.top_p,
         "truncation": "disabled",
     }

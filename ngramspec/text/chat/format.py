@@ -8,8 +8,7 @@ from ngramspec.text.chat.calls import call_format_of, formats_of
 from ngramspec.text.chat.calls.format import CallFormat
 from ngramspec.text.chat.delta import ChatMessage
 from ngramspec.text.chat.parser import ChatParser
-from ngramspec.text.chat.reasoning import reasoning_format_of
-from ngramspec.text.chat.reasoning.format import ReasoningFormat
+from ngramspec.text.chat.reasoning import ReasoningFormat, reasoning_format_of
 from ngramspec.text.chat.tools import Tools
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 
 from ngramspec.text.chat.calls.format import CallFormat, Mark, NotACallError
 from ngramspec.text.chat.delta import ChatMessage, Delta, Kind
-from ngramspec.text.chat.reasoning.format import ReasoningFormat
+from ngramspec.text.chat.reasoning import ReasoningFormat
 from ngramspec.text.chat.text import Read, Stops, Text
 from ngramspec.text.chat.tools import Tools
 

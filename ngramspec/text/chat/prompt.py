@@ -12,18 +12,32 @@ from ngramspec.text.chat.tools import tools_of
 
 
 class Templates(Protocol):
-    """A model's chat templates; LlamaModel has them."""
+    """A model's chat templates; LlamaModel has them. Several threads use them at once."""
 
     chat_template: str | None  # in Jinja
     tool_template: str | None  # its own one for chats with tools; None = the same
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], /, *, tools: Sequence[Any] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        /,
+        *,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template: str | None = None,
+        continue_final_message: bool | str = False,
+        **variables: Any,
     ) -> str:
-        """Return the prompt of a conversation, up to the start of the answer."""
+        """Return the prompt of a conversation; as LlamaModel.render_chat."""
 
-    def chat_capabilities(self) -> dict[str, bool]:
-        """Return what the template can do, in the names of llama-server's /props."""
+    def chat_capabilities(self, template: str | None = None) -> dict[str, bool]:
+        """Return what the chat template can do, in the names of llama-server's /props.
+
+        template: A Jinja template instead of the model's.
+
+        Raises:
+            InputError: There is none, or it is not valid.
+        """
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import BackendError, StateError
-from ngramspec.extras import not_installed
+from ngramspec.messages import not_installed
 from ngramspec.text.tokenizers.fingerprint import fingerprint_of
 from ngramspec.text.tokenizers.tokenizer import checked_ids
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ngramspec._native.hosts import llama as native_llama
 from ngramspec.errors import BackendError
-from ngramspec.extras import not_installed
+from ngramspec.messages import not_installed
 
 # Functions that are called by address, without the GIL.
 CALLED = (

@@ -13,8 +13,7 @@ from ngramspec import SuffixPool
 from ngramspec.errors import InputError
 from ngramspec.files.cache_file import Origin
 from ngramspec.files.suffix_file import write_suffix_index
-from ngramspec.hosts.arctic.cache import SuffixDecodingCache
-from ngramspec.hosts.arctic.draft import SuffixDecodingDraft
+from ngramspec.hosts.arctic.cache import SuffixDecodingCache, SuffixDecodingDraft
 
 COPY = [*range(10, 40), 7, 8]  # then 10, 11, 12: the start comes again
 LONG = list(range(100, 180))

@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from helpers.machines import SETTINGS
 from helpers.recordings import TRACES, load_trace
-from ngramspec.hosts.arctic.cache import SuffixDecodingCache
-from ngramspec.hosts.arctic.draft import SuffixDecodingDraft
+from ngramspec.hosts.arctic.cache import SuffixDecodingCache, SuffixDecodingDraft
 
 theirs: Any = pytest.importorskip(
     "arctic_inference.suffix_decoding", reason="the peer is arctic-inference"

@@ -24,8 +24,8 @@ from helpers.vllm_scenario import OPTIONS
 from ngramspec import create_drafter
 from ngramspec.errors import InputError
 from ngramspec.hosts.vllm import Proposer
-from ngramspec.hosts.vllm.clock import StepClock
 from ngramspec.hosts.vllm.counters import SourceCounters
+from ngramspec.hosts.vllm.proposer import StepClock
 from ngramspec.hosts.vllm.request_options import read_options
 from ngramspec.hosts.vllm.settings import Options, read_settings
 from ngramspec.hosts.vllm.suffix import BatchProposer, suffix_proposer

@@ -27,10 +27,16 @@ from ngramspec.lab.builder.checkpoint import WorkFolder
 from ngramspec.lab.builder.feed import Feed, Totals
 from ngramspec.lab.builder.local import BuildStopped
 from ngramspec.lab.builder.ray_cluster import Cluster
-from ngramspec.lab.builder.ray_executor import build_on_ray, ranges_for, shard_bytes_for, shards_of
+from ngramspec.lab.builder.ray_executor import (
+    BucketSource,
+    build_on_ray,
+    find_duplicates,
+    ranges_for,
+    shard_bytes_for,
+    shards_of,
+)
 from ngramspec.lab.builder.ray_job import Job, check_host
 from ngramspec.lab.builder.ray_shards import Report, ShardFile
-from ngramspec.lab.builder.ray_shuffle import BucketSource, find_duplicates
 from ngramspec.lab.builder.ray_tasks import (
     count_shard,
     cut_points,

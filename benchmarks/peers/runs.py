@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import BackendError
-from ngramspec.lab.peers import ORACLE, ORACLE_OF, PEERS
-from ngramspec.lab.peers import main as peers_main
-from ngramspec.lab.recordings.token_lines import token_lines
+from ngramspec.lab.recordings.request import token_lines
 from ngramspec.lab.recordings.traces import Trace
-from ngramspec.lab.replay.tally import ReplayTally, read_tally
+from ngramspec.lab.replay.tally import ReplayTally
+from peers import ORACLE, ORACLE_OF, PEERS, job
+from peers.record import read_tally
 
 # On few cores, thread pools that wait for one another would be timed, not the drafters.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
@@ -55,7 +56,8 @@ class PeerRuns:
         row = self.tallies.setdefault(set_name, {})
         row[peer] = tally
         if peer == ORACLE_OF:
-            row[ORACLE] = tally.foresighted()
+            # Its drafts cut at their last right token.
+            row[ORACLE] = dataclasses.replace(tally, draft_lengths=tally.accepted_lengths)
 
 
 def run_peers(
@@ -82,16 +84,16 @@ def run_peers(
         files = {trace.name: Path(folder, f"{i}.txt") for i, trace in enumerate(traces)}
         for trace in traces:
             files[trace.name].write_text("".join(token_lines(trace.requests)))
-        peers = [name for name, peer in PEERS.items() if peer.module]
+        peers = [name for name, peer in PEERS.items() if peer.opener]
         for python in (sys.executable, *places.pythons):
             runs.missing = {}
-            job = {
+            work = {
                 "peers": peers,
                 "sets": [[name, str(file)] for name, file in files.items()],
                 "cold": cold,
                 "vllm_wheel": str(places.vllm_wheel) if places.vllm_wheel else None,
             }
-            _run_job(python, job, runs, on_request)
+            _run_job(python, work, runs, on_request)
             peers = list(runs.missing)
             if not peers:
                 break
@@ -108,9 +110,9 @@ def _run_compiled(
     on_request: Callable[[], object],
 ) -> None:
     for name, peer in PEERS.items():
-        if not peer.module and program is None:
+        if not peer.opener and program is None:
             runs.missing[name] = "no program is given"
-        elif not peer.module and program is not None:
+        elif not peer.opener and program is not None:
             for trace in traces:
                 kind = peer.settings["kind"]
                 tally = replay_compiled(program, kind, files[trace.name], cold=cold)
@@ -120,10 +122,10 @@ def _run_compiled(
 
 
 def _run_job(
-    python: str, job: dict[str, Any], runs: PeerRuns, on_request: Callable[[], object]
+    python: str, work: dict[str, Any], runs: PeerRuns, on_request: Callable[[], object]
 ) -> None:
-    """Run ngramspec.lab.peers.main in another process and add its results."""
-    with _started(python, job) as lines:
+    """Run job.py in another process and add its results."""
+    with _started(python, work) as lines:
         for text in lines:
             line = json.loads(text)
             if "request" in line:
@@ -135,12 +137,12 @@ def _run_job(
 
 
 @contextmanager
-def _started(python: str, job: dict[str, Any]) -> Iterator[Iterator[str]]:
+def _started(python: str, work: dict[str, Any]) -> Iterator[Iterator[str]]:
     with tempfile.TemporaryFile("w+") as stdin, tempfile.TemporaryFile("w+") as stderr:
-        json.dump(job, stdin)
+        json.dump(work, stdin)
         stdin.seek(0)
         process = subprocess.Popen(
-            [python, str(Path(peers_main.__file__))],
+            [python, job.__file__],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -1,12 +1,18 @@
-"""Drafting: what drafts for requests that ask for nothing else, in which memory, or why not."""
+"""What the engine tells of itself: what drafts and what that gained, and the state of slots."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.slot import Slot
 from ngramspec.costs import CostTable
+from ngramspec.stats import SourceStats
+
+if TYPE_CHECKING:
+    from ngramspec.engine.generation import Generation
 
 MOST_LOOKED_AT = 64  # longest draft whose worth is looked at
 
@@ -116,3 +122,82 @@ def unpaid(costs: CostTable, longest: int) -> str:
     if size == 1 or times < size:
         return ""
     return f"the policy sends next to none: {size} tokens in a pass cost {times:.1f} times one"
+
+
+def seconds_saved(stats: EngineStats, sources: Mapping[str, SourceStats]) -> dict[str, float]:
+    """Return the seconds that each source has saved so far, negative where it has lost some.
+
+    What passes saved was counted when they ended, and making drafts takes time besides. Each source
+    has its part of it by its accepted tokens, and of what drafts added to passes by all its tokens.
+
+    Args:
+        stats: Of the engine.
+        sources: Counts by source.
+    """
+    accepted = sum(source.num_accepted_tokens for source in sources.values())
+    drafted = sum(source.num_draft_tokens for source in sources.values())
+    each_accepted = stats.accepted_seconds / max(accepted, 1)
+    each_drafted = stats.drafted_seconds / max(drafted, 1)
+    return {
+        name: source.num_accepted_tokens * each_accepted
+        - source.num_draft_tokens * each_drafted
+        - 1e-9 * (source.begin_ns + source.propose_ns + source.accept_ns)
+        for name, source in sources.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SlotInfo:
+    """The current state of a slot, for monitoring."""
+
+    id: int
+    # "idle", "prompt", "decode", or "preempted": its request waits until the cache has room again
+    state: str
+    request_id: str  # of the running or the last request, "" before the first
+    request_number: int  # how many requests were submitted before the running one; -1 = it is idle
+    num_prompt: int
+    num_cached: int  # of these found in the cache
+    num_tokens: int  # prompt and emitted tokens it holds
+    num_past: int  # of these in the key-value cache
+    num_emitted: int
+    num_remaining: int  # tokens that it may still emit; -1 = no bound
+    speculative: bool
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    # why requests wait although this slot is idle, or a request in it although it has a slot
+    waits_for: str = ""
+
+
+def slot_info(slot: Slot, request_id: str, waits_for: str = "") -> SlotInfo:
+    """Return the current state of a slot.
+
+    Args:
+        slot: The slot.
+        request_id: Of the request that was started on it last.
+        waits_for: The room in the cache that the next request needs.
+    """
+    generation = slot.generation
+    state = "idle" if generation is None else "decode" if slot.decoding else "prompt"
+    state = "preempted" if slot.preempted else state
+    timings = None if generation is None else generation.timings
+    return SlotInfo(
+        slot.id,
+        state,
+        request_id if generation is None else generation.request.id,
+        -1 if generation is None else generation.number,
+        slot.num_prompt,
+        0 if timings is None else timings.num_cached,
+        slot.length,
+        slot.num_past,
+        0 if generation is None else generation.num_tokens,
+        -1 if generation is None else _remaining(generation),
+        bool(slot.sources),
+        0 if timings is None else timings.num_draft_tokens,
+        0 if timings is None else timings.num_accepted_tokens,
+        waits_for if state in ("idle", "preempted") else "",
+    )
+
+
+def _remaining(generation: Generation) -> int:
+    most = generation.request.max_tokens
+    return -1 if most < 0 else most - generation.num_tokens

@@ -1,4 +1,4 @@
-"""Preparation: work for a request that nobody waits for any more."""
+"""Intake: work for a request that nobody waits for any more."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ from typing import Any
 
 import pytest
 
-from ngramspec.errors import CapacityError, StateError
-from ngramspec.server.bridge import preparation as preparations
-from ngramspec.server.bridge.preparation import THREADS, Preparation
+from ngramspec.errors import StateError
+from ngramspec.server import ServerSettings
+from ngramspec.server.bridge import intake as intakes
+from ngramspec.server.bridge.intake import THREADS, Intake
+from ngramspec.server.errors import ApiError
 from ngramspec.server.http.client_gone import ClientGone
+from ngramspec.server.incoming import Incoming
+
+
+def incoming(size: int = 0, tenant: str = "", receive: Any = None) -> Incoming:
+    served: Any = None
+    return Incoming(b"x" * size, served, ServerSettings(), tenant=tenant, receive=receive)
 
 
 def test_work_that_fails_after_its_client_left_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     left = threading.Event()
-    abandoned = []  # not the futures, which would keep the error alive
 
-    def work() -> None:
+    def work(_: Incoming) -> None:
         left.wait(10)
         raise ClientGone
 
@@ -32,27 +39,26 @@ def test_work_that_fails_after_its_client_left_is_not_logged(
     async def request() -> None:
         gone = False
         try:
-            await preparation.run(work, receive=receive, abandon=lambda _: abandoned.append(1))
+            await intake.run(work, incoming(receive=receive))
         except ClientGone:  # pytest.raises would keep the future alive
             gone = True
         assert gone
         left.set()
-        preparation.join()
+        intake.join()
         await asyncio.sleep(0.1)  # the loop is told of the end of the work
         gc.collect()
 
-    preparation = Preparation()
+    intake = Intake()
     asyncio.run(request())
-    assert abandoned == [1]
     assert not caplog.records
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_work_that_ends_as_its_client_leaves_is_returned_or_abandoned(
+def test_work_that_ends_as_its_client_leaves_is_returned_or_given_up(
     turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparations, "QUICK_SECONDS", 0.001)  # the client is watched after it
-    left, abandoned = threading.Event(), []
+    monkeypatch.setattr(intakes, "QUICK_SECONDS", 0.001)  # the client is watched after it
+    left = threading.Event()
 
     async def receive() -> dict[str, str]:
         left.set()
@@ -60,42 +66,37 @@ def test_work_that_ends_as_its_client_leaves_is_returned_or_abandoned(
             await asyncio.sleep(0)
         return {"type": "http.disconnect"}
 
-    async def request() -> str | None:
+    async def request() -> str:
         try:
-            made = await preparation.run(
-                lambda: left.wait(10) and "made",
-                receive=receive,
-                abandon=lambda _: abandoned.append(1),
+            return await intake.run(
+                lambda _: "made" if left.wait(10) else "late", incoming(receive=receive)
             )
         except ClientGone:
-            return None
-        return str(made)
+            return "given up"
 
-    preparation = Preparation()
+    intake = Intake()
     for _ in range(50):
         left.clear()
-        abandoned.clear()
-        returned = asyncio.run(request())
-        assert (returned == "made") != (abandoned == [1])
-    preparation.join()
+        assert asyncio.run(request()) in ("made", "given up")
+    intake.join()
 
 
-def start_blocked(preparation: Preparation, tenant: str, number: int) -> tuple[Any, list[str]]:
+def start_blocked(intake: Intake, tenant: str, number: int) -> tuple[Any, list[str]]:
     """Submit jobs that note their tenant and wait for an event; return it and the notes."""
     go, begun = threading.Event(), list[str]()
     for _ in range(number):
-        preparation.submit(lambda: (begun.append(tenant), go.wait(10)), 1, tenant)
+        intake.submit(lambda: (begun.append(tenant), go.wait(10)), 1, tenant)
     while len(begun) < min(number, THREADS):
         time.sleep(0.001)
     return go, begun
 
 
 def test_tenants_have_their_turns() -> None:
-    preparation = Preparation()
-    go, _ = start_blocked(preparation, "first", THREADS)
+    intake = Intake()
+    go, _ = start_blocked(intake, "first", THREADS)
     order: list[str] = []
     futures = [
-        preparation.submit(lambda name=name: order.append(name), 1, name)
+        intake.submit(lambda name=name: order.append(name), 1, name)
         for name in ["many"] * 40 + ["one", "other", "one"]
     ]
     go.set()
@@ -104,57 +105,57 @@ def test_tenants_have_their_turns() -> None:
     assert order.index("one") < 6
     assert order.index("other") < 8
     assert len(order) - 1 - order[::-1].index("one") < 12
-    preparation.join()
+    intake.join()
 
 
 def test_a_tenant_fills_only_a_part_of_the_places() -> None:
     async def ask(tenant: str, size: int = 1) -> str:
         try:
-            return str(await preparation.run(lambda: "done", size=size, tenant=tenant))
-        except CapacityError as error:
-            return str(error)
+            return await intake.run(lambda _: "done", incoming(size, tenant))
+        except ApiError as error:
+            return error.message
 
-    preparation = Preparation(most=8, max_bytes=100)
-    go, _ = start_blocked(preparation, "many", 6)
+    intake = Intake(most=8, max_bytes=100)
+    go, _ = start_blocked(intake, "many", 6)
     assert asyncio.run(ask("many")) == "6 requests with this key are being prepared already"
     other = threading.Timer(0.2, go.set)  # all threads are busy until then
     other.start()
     assert asyncio.run(ask("one")) == "done"
-    preparation.join()
+    intake.join()
 
-    preparation = Preparation(most=8, max_bytes=100)
+    intake = Intake(most=8, max_bytes=100)
     go = threading.Event()
-    preparation.submit(lambda: go.wait(10), 70, "large")
+    intake.submit(lambda: go.wait(10), 70, "large")
     assert "with this key" in asyncio.run(ask("large", 6))
     assert asyncio.run(ask("one", 6)) == "done"
     assert asyncio.run(ask("one", 40)) == "1 requests are being prepared already"
     go.set()
-    preparation.join()
+    intake.join()
 
 
 def test_closing_drops_what_has_not_begun_and_waits_for_the_rest() -> None:
-    preparation = Preparation()
-    go, begun = start_blocked(preparation, "a", THREADS + 3)
-    late = preparation.submit(lambda: begun.append("late"), 1, "a")
-    preparation.close()
+    intake = Intake()
+    go, begun = start_blocked(intake, "a", THREADS + 3)
+    late = intake.submit(lambda: begun.append("late"), 1, "a")
+    intake.close()
     assert late.cancelled()
     with pytest.raises(StateError, match="closing"):
-        preparation.submit(lambda: None)
+        intake.submit(lambda: None)
     go.set()
-    preparation.join()
+    assert intake.finish()
     assert begun == ["a"] * THREADS
-    assert not preparation._running
+    assert not intake._jobs
 
 
 def test_a_job_that_was_cancelled_costs_no_turn() -> None:
-    preparation = Preparation()
-    go, _ = start_blocked(preparation, "a", THREADS)
+    intake = Intake()
+    go, _ = start_blocked(intake, "a", THREADS)
     ran: list[int] = []
-    futures = [preparation.submit(lambda i=i: ran.append(i), 1, "b") for i in range(6)]
+    futures = [intake.submit(lambda i=i: ran.append(i), 1, "b") for i in range(6)]
     for future in futures[:5]:
         assert future.cancel()
-    assert len(preparation._running) == THREADS + 1
+    assert len(intake._jobs) == THREADS + 1
     go.set()
     futures[5].result(10)
-    preparation.join()
+    intake.join()
     assert ran == [5]

@@ -1,18 +1,18 @@
-"""Other projects' drafters as Subjects, one file per project, each imported on demand.
+"""Other projects' drafters on the same tokens as ours.
 
-These files and what they import need only numpy and the peer, so that an interpreter without
-ngramspec's own dependencies can run them.
+This file, players.py and what they import need only numpy and the peer, so that an interpreter
+without ngramspec's own dependencies can run them.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ngramspec.lab.replay.player import Subject
+from peers import players
 
 ORACLE = "oracle"
 ORACLE_OF = "arctic-f4p0"
@@ -28,14 +28,14 @@ class Peer:
 
     name: what tables call it.
     about: project and settings in words.
-    module: the file beside this one that opens it; "" = a program, see runs.py.
+    opener: the function of players.py that opens it; "" = a program, see runs.py.
     install: how to get it.
     settings: what its opener takes.
     """
 
     name: str
     about: str
-    module: str
+    opener: str
     install: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ _TREE = "ArcticInference 0.3.0 suffix cache, at most 64 tokens, global tree on"
 def _arctic(name: str, factor: float, probability: float) -> Peer:
     about = f"{_TREE}; factor {factor:g}, min prob {probability:g}"
     settings = {"max_spec_factor": factor, "min_token_prob": probability}
-    return Peer(name, about, "arctic", _ARCTIC, settings)
+    return Peer(name, about, "open_arctic", _ARCTIC, settings)
 
 
 PEERS = {
@@ -61,21 +61,21 @@ PEERS = {
         Peer(
             "lcp-pld(2,10)",
             "llama-cpp-python LlamaPromptLookupDecoding: n-gram 2, 10 tokens",
-            "prompt_lookup",
+            "open_prompt_lookup",
             "pip install llama-cpp-python",
             {"max_ngram_size": 2, "num_pred_tokens": 10},
         ),
         Peer(
             "hf-pld(3,10)",
             "transformers PromptLookupCandidateGenerator: n-gram 3, 10 tokens",
-            "transformers_lookup",
+            "open_transformers_lookup",
             "pip install torch transformers==5.23.0",
             {"max_matching_ngram_size": 3, "num_output_tokens": 10},
         ),
         Peer(
             "vllm-ngram(2-5,k5)",
             "vLLM NgramProposer (numba): n-grams 2 to 5, 5 tokens",
-            "vllm_ngram",
+            "open_vllm_ngram",
             _VLLM,
             {"prompt_lookup_min": 2, "prompt_lookup_max": 5, "num_speculative_tokens": 5},
         ),
@@ -102,18 +102,17 @@ def open_peer(peer: Peer, *, vllm_wheel: Path | None = None) -> Subject:
     """Return a peer that this interpreter can import.
 
     Args:
-        peer: Of PEERS, with a module.
+        peer: Of PEERS, with an opener.
         vllm_wheel: vLLM's wheel, or its ngram_proposer.py.
 
     Raises:
         PeerMissing: It, or what it needs, is not installed.
     """
-    module = importlib.import_module(f"{__name__}.{peer.module}")
     settings = dict(peer.settings)
-    if peer.module == "vllm_ngram":
+    if peer.opener == "open_vllm_ngram":
         settings["wheel"] = vllm_wheel
     try:
-        subject: Subject = module.open_subject(peer.name, **settings)
+        subject: Subject = getattr(players, peer.opener)(peer.name, **settings)
     except (ImportError, OSError) as error:  # OSError: one of its libraries cannot be loaded
         raise PeerMissing(str(error)) from error
     return subject

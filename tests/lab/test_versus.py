@@ -7,10 +7,11 @@ import math
 import pytest
 
 from ngramspec.costs import CostTable
-from ngramspec.lab.comparison.summary import Replays, compare
-from ngramspec.lab.peers import ORACLE
 from ngramspec.lab.replay.outcome import geometric_mean, same_for_all
+from ngramspec.lab.replay.sets import Replays
 from ngramspec.lab.replay.tally import ReplayTally
+from peers import ORACLE
+from peers.versus import as_json, compare
 
 # A pass costs the same for any batch, so the speed-up is tokens per pass.
 FLAT = {"flat": CostTable(((1, 1.0),), "flat")}
@@ -74,7 +75,7 @@ def test_json_without_peers_has_only_ours() -> None:
 
 
 def test_json_with_peers() -> None:
-    found = BOTH.as_json()
+    found = as_json(BOTH, {})
     assert list(found["peers"]) == ["x", "y", ORACLE]
     assert found["peers"]["y"]["sets"]["a"]["mean_accepted_length"] == 1.8
     against = found["against_peers"]["mine"]["flat"]

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from pathlib import Path
 from typing import Any
 
-from ngramspec.errors import BackendError
-from ngramspec.extras import not_installed
-from ngramspec.lab.comparison.summary import Replays
-from ngramspec.lab.peers import ORACLE
+from matplotlib.figure import Figure
+
 from ngramspec.lab.replay.outcome import geometric_mean
+from ngramspec.lab.replay.sets import Replays
+from peers import ORACLE
+from peers.versus import peers_of
 
 OURS = ("#0b6e4f", "#6bb392", "#c58f00", "#b5563c", "#5b4b8a")
 PEER, BEST_PEER, LINE = "#9aa5b1", "#52606d", "#1f2933"
 GROWTH_STYLES = ("-", "--", ":", "-.")
 ALL = "all sets"
-
-
-def matplotlib_figures() -> Any:
-    """Return matplotlib's module of figures.
-
-    Raises:
-        BackendError: matplotlib is not installed.
-    """
-    try:
-        return importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise BackendError(not_installed("--plot needs matplotlib", "bench")) from error
 
 
 def plot_replays(replays: Replays, path: Path) -> None:
@@ -39,13 +27,12 @@ def plot_replays(replays: Replays, path: Path) -> None:
         path: .png or .svg.
 
     Raises:
-        BackendError: matplotlib is not installed.
         OSError: It cannot be written.
     """
-    figures, groups = matplotlib_figures(), _groups(replays)
+    groups = _groups(replays)
     width = min(16.0, 3.5 + 0.75 * len(groups) + 0.1 * len(groups) * len(replays.drafters))
     heights = [2.5] * len(replays.profiles) + [4.0] * bool(replays.growth)
-    figure = figures.Figure(figsize=(max(8.0, width), sum(heights) + 1.3), layout="constrained")
+    figure = Figure(figsize=(max(8.0, width), sum(heights) + 1.3), layout="constrained")
     axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, profile in zip(axes, replays.profiles, strict=False):
         _draw_profile(axis, replays, profile, groups)
@@ -71,7 +58,7 @@ def _speedup(replays: Replays, group: str, subject: str, profile: str) -> float 
 
 def _draw_profile(axis: Any, replays: Replays, profile: str, groups: list[str]) -> None:
     """Draw bars of ours and the best peer, dots of all peers, a line of the oracle."""
-    fixed = [name for name in replays.peers if name != ORACLE]
+    fixed = [name for name in peers_of(replays) if name != ORACLE]
     bars = len(replays.drafters) + bool(fixed)
     step = 0.8 / bars
     places = range(len(groups))
@@ -85,7 +72,7 @@ def _draw_profile(axis: Any, replays: Replays, profile: str, groups: list[str]) 
         best = [_best(replays, group, fixed, profile) for group in groups]
         axis.bar(x, best, 0.92 * step, color=BEST_PEER, label="best peer of the set")
         _draw_dots(axis, replays, profile, groups, fixed)
-    if ORACLE in replays.peers:
+    if ORACLE in peers_of(replays):
         heights = [_speedup(replays, group, ORACLE, profile) or 0 for group in groups]
         starts, ends = [p - 0.42 for p in places], [p + 0.42 for p in places]
         axis.hlines(heights, starts, ends, color=LINE, linewidth=1.4, label="oracle")

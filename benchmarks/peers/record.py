@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import FormatError
-from ngramspec.lab.peers import ABOUT_ORACLE, ORACLE, PEERS
 from ngramspec.lab.recordings.traces import Trace
 from ngramspec.lab.replay.outcome import Profiles, same_for_all
-from ngramspec.lab.replay.tally import ReplayTally, read_tally
+from ngramspec.lab.replay.tally import ReplayTally
+from peers import ABOUT_ORACLE, ORACLE, PEERS
 
 FORMAT = "ngramspec-peers"
 Tallies = Mapping[str, Mapping[str, ReplayTally]]
@@ -120,3 +120,35 @@ def _text(body: Mapping[str, Any]) -> str:
     shown = json.dumps({k: v for k, v in body.items() if k != "sets"}, indent=1)
     lines = ",\n".join(f"  {json.dumps(name)}: {rows}\n  }}" for name, rows in sets.items())
     return f'{shown[:-2]},\n "sets": {{\n{lines}\n }}\n}}\n'
+
+
+def read_tally(record: Mapping[str, Any]) -> ReplayTally:
+    """Return a tally from dataclasses.asdict, as read from JSON; other keys are ignored.
+
+    Raises:
+        FormatError: A count is missing or not a number >= 0.
+    """
+    try:
+        tally = ReplayTally(
+            requests=_count(record["requests"]),
+            draft_lengths=_counts(record["draft_lengths"]),
+            accepted_lengths=_counts(record["accepted_lengths"]),
+            begin_ns=_count(record["begin_ns"]),
+            step_ns=_count(record["step_ns"]),
+            nbytes=None if record["nbytes"] is None else _count(record["nbytes"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"not the counts of a replay: {error!r}") from None
+    if tally.steps != sum(tally.accepted_lengths) or tally.accepted > tally.drafted:
+        raise FormatError("not the counts of a replay: drafted and accepted tokens do not agree")
+    return tally
+
+
+def _counts(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(_count(value) for value in values)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"expected a count, got {value!r}")
+    return value

@@ -1,4 +1,4 @@
-"""Files of peers' replays."""
+"""Records of peers' replays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from helpers.recordings import BENCHMARK_DATA, TRACES, load_trace, trace_names
 from helpers.replays import request
 from ngramspec.costs import PROFILES
 from ngramspec.errors import FormatError
-from ngramspec.lab.peers import ORACLE, ORACLE_OF, PEERS
-from ngramspec.lab.peers.file import load_peers, save_peers
 from ngramspec.lab.recordings.traces import Trace
 from ngramspec.lab.replay.tally import ReplayTally
+from peers import ORACLE, ORACLE_OF, PEERS
+from peers.record import load_peers, read_tally, save_peers
 
 TALLY = ReplayTally(1, (0, 0, 1, 1), (0, 0, 2), 5, 6, None)
 TRACE = Trace("a", (request([1, 2], [3, 4]),))
@@ -100,8 +100,6 @@ def test_the_recorded_peers_are_of_the_recorded_sets() -> None:
 
 
 def test_the_recorded_counts_give_the_recorded_figures() -> None:
-    from ngramspec.lab.replay.tally import read_tally
-
     body = json.loads((BENCHMARK_DATA / "peers.json").read_text(encoding="utf-8"))
     upstream = json.loads((BENCHMARK_DATA / "llama_cpp_mat.json").read_text(encoding="utf-8"))
     for name, rows in body["sets"].items():
@@ -113,3 +111,26 @@ def test_the_recorded_counts_give_the_recorded_figures() -> None:
             if peer.startswith("llamacpp-"):
                 known = upstream["sets"][name][peer.removeprefix("llamacpp-")]
                 assert tally.mean_accepted_length == pytest.approx(known, abs=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("requests", -1),
+        ("draft_lengths", [1, "2"]),
+        ("draft_lengths", 3),
+        ("step_ns", 1.5),
+        ("accepted_lengths", [1]),
+        ("accepted_lengths", [0, 0, 0, 2]),
+        ("nbytes", "few"),
+        ("begin_ns", None),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(key: str, value: Any) -> None:
+    good = {"requests": 1, "draft_lengths": [0, 0, 1, 1], "accepted_lengths": [0, 0, 2],
+            "begin_ns": 1, "step_ns": 2, "nbytes": None}  # fmt: skip
+    assert read_tally(good).drafted == 5
+    with pytest.raises(FormatError, match="not the counts of a replay"):
+        read_tally({**good, key: value})
+    with pytest.raises(FormatError, match="not the counts of a replay"):
+        read_tally({name: count for name, count in good.items() if name != key})

@@ -1,6 +1,6 @@
 """Peers in an interpreter of their own: a job in JSON on stdin, lines of JSON on stdout.
 
-Run by its path. The package's __init__ is not imported, as it needs what that interpreter may not
+Run by its path. ngramspec's __init__ is not imported, as it needs what that interpreter may not
 have: compiled modules for its version, click, rich.
 
 Job: {"peers": [NAME], "sets": [[NAME, FILE of token lines]], "cold": bool, "vllm_wheel": FILE}.
@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 
-def bare_package() -> None:
-    """Make ngramspec's pure Python modules importable without its __init__."""
+def find_modules() -> None:
+    """Make this package importable, and ngramspec's pure Python modules without its __init__."""
+    benchmarks = Path(__file__).resolve().parents[1]
+    sys.path[0] = str(benchmarks)
     package = types.ModuleType("ngramspec")
-    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    package.__path__ = [str(benchmarks.parent / "ngramspec")]
     sys.modules["ngramspec"] = package
 
 
@@ -41,9 +43,9 @@ def run(job: dict[str, Any], say: Any) -> None:
     import dataclasses
 
     from ngramspec.costs import PROFILES
-    from ngramspec.lab.peers import PEERS, PeerMissing, open_peer
-    from ngramspec.lab.recordings.token_lines import read_token_line
+    from ngramspec.lab.recordings.request import read_token_line
     from ngramspec.lab.replay.walk import walk
+    from peers import PEERS, PeerMissing, open_peer
 
     subjects, missing = {}, {}
     wheel = job.get("vllm_wheel")
@@ -68,5 +70,5 @@ def run(job: dict[str, Any], say: Any) -> None:
 
 
 if __name__ == "__main__":
-    bare_package()
+    find_modules()
     main()

@@ -1,4 +1,4 @@
-"""What the package names of its documentation is an address: a wheel has no docs/."""
+"""What messages are made of; the documentation is named by addresses: a wheel has no docs/."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from helpers.paths import ROOT
 from ngramspec.cli import main
-from ngramspec.pages import DOCS, page_url
+from ngramspec.messages import DOCS, page_url, size_text
 
 PAGE = re.compile(r"(\S*?)\bdocs/([\w/.-]+\.md)")
 
@@ -68,3 +68,14 @@ def test_an_address_in_help_stays_whole(width: int) -> None:
     command = main.commands["serve"]
     context = click.Context(command, info_name="serve", terminal_width=width)
     assert page_url("reference/server/drafts.md") in command.get_help(context)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        *((0, "0 B"), (1000, "1000 B"), (1024, "1.0 KiB"), (5_827_584, "5.6 MiB")),
+        *((64 << 20, "64.0 MiB"), (131 << 30, "131.0 GiB"), (5 << 50, "5120.0 TiB")),
+    ],
+)
+def test_sizes_as_text(size: int, text: str) -> None:
+    assert size_text(size) == text

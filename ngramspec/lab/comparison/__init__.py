@@ -1,1 +1,0 @@
-"""Several sets, our drafters and the peers: replayed, summed up, drawn."""

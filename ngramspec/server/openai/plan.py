@@ -1,0 +1,146 @@
+"""ChatCompletionPlan, CompletionPlan: what requests ask for, ready for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ngramspec.arrays import TokenIds
+from ngramspec.server.chat.budget import budgets_of_texts
+from ngramspec.server.chat.conversation import prediction_of
+from ngramspec.server.chat.plan import ChatPlan, plan_conversation
+from ngramspec.server.errors import bad_request, not_supported
+from ngramspec.server.incoming import Incoming, Plan
+from ngramspec.server.model import ServedModel
+from ngramspec.server.openai.bodies import ChatBody, CompletionBody
+from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.engine_request import make_plan, most_prompts
+from ngramspec.server.request.grammar import grammar_of
+from ngramspec.server.request.infill import check_layout, fill_prompt, missing_tokens
+from ngramspec.server.request.prompts import check_text, listed, prompts_of
+
+REASONING_FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")  # all but none split it off
+
+
+@dataclass(frozen=True)
+class ChatCompletionPlan(ChatPlan):
+    """A chat as engine requests, and the shape of the response."""
+
+    include_usage: bool
+    verbose: bool
+    shows_reasoning: bool
+
+
+def plan_chat(incoming: Incoming) -> ChatCompletionPlan:
+    """Read the body of a chat request.
+
+    Raises:
+        ApiError, GrammarError: It cannot be answered.
+        InputError: A value is out of its bounds.
+    """
+    body = parse(incoming.raw, ChatBody)
+    _refuse(body)
+    shows_reasoning = body.include_reasoning is not False
+    kind = partial(
+        ChatCompletionPlan,
+        include_usage=body.include_usage,
+        verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
+        shows_reasoning=shows_reasoning,
+    )
+    reasoning_format = body.reasoning_format if shows_reasoning else "auto"
+    return plan_conversation(kind, body, body, incoming, reasoning_format)
+
+
+def _refuse(body: ChatBody) -> None:
+    """Refuse what would otherwise be ignored silently."""
+    extra = body.model_extra or {}
+    for name in ("functions", "function_call"):
+        if extra.get(name):
+            raise not_supported(f"{name} is not supported: use tools", name)
+    if extra.get("audio") or "audio" in (extra.get("modalities") or []):
+        raise not_supported("this server answers in text only", "modalities")
+    if body.reasoning_format not in (None, *REASONING_FORMATS):
+        raise bad_request(
+            f"reasoning_format must be one of {', '.join(REASONING_FORMATS)}, "
+            f"got {body.reasoning_format!r:.80}",
+            "reasoning_format",
+        )
+    if body.reasoning_format == "none" and body.include_reasoning is False:
+        words = 'include_reasoning must not be false with reasoning_format "none", which keeps it'
+        raise bad_request(words, "include_reasoning")
+
+
+@dataclass(frozen=True)
+class CompletionPlan(Plan):
+    """Text completions as engine requests, and the shape of the response."""
+
+    choices: int  # how many requests in a row belong to one prompt
+    echoes: Sequence[str]  # per request, the prompt text to repeat before the answer
+    include_usage: bool
+    verbose: bool
+
+
+def plan_completion(incoming: Incoming) -> CompletionPlan:
+    """Read the body of a completion request.
+
+    Raises:
+        ApiError, GrammarError: It cannot be answered.
+        InputError: A value is out of its bounds.
+    """
+    body, served = parse(incoming.raw, CompletionBody), incoming.served
+    choices = body.num_choices
+    if body.best_of is not None and body.best_of != choices:
+        raise not_supported("best_of is not supported: it must equal n", "best_of")
+    if body.echo and body.reported[1] is not None:
+        raise not_supported("echo cannot be used with logprobs", "echo")
+    prompts = _prompts(body, incoming, most_prompts(incoming.settings, choices))
+    kind = partial(
+        CompletionPlan,
+        choices=choices,
+        echoes=[text for text in _echoes(body, served, prompts) for _ in range(choices)],
+        include_usage=body.include_usage,
+        verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
+    )
+    return make_plan(
+        kind,
+        body,
+        incoming,
+        prompts=prompts,
+        choices=choices,
+        grammar=grammar_of(body, *body.answer_schema, strict=body.is_strict),
+        max_tokens=body.num_tokens,
+        logprobs=body.reported,
+        post_sampling_probs=bool(body.post_sampling_probs),
+        prediction_ids=prediction_of(body.prediction, served),
+        budgets=budgets_of_texts(body, served, prompts),
+    )
+
+
+def _prompts(body: CompletionBody, incoming: Incoming, most: int) -> list[TokenIds]:
+    if not body.suffix:
+        return prompts_of(body.prompt, incoming, most, add_special=body.add_special_tokens)
+    check_layout(body)
+    missing = missing_tokens(incoming.served)
+    if missing:
+        raise bad_request(f"this model cannot take a suffix: {missing}", "suffix")
+    if not isinstance(body.prompt, str):
+        raise bad_request("prompt must be a text when there is a suffix", "prompt")
+    check_text(body.prompt + body.suffix, incoming, "prompt")
+    return [fill_prompt(incoming.served, body.prompt, body.suffix)]
+
+
+def _echoes(
+    body: CompletionBody, served: ServedModel, prompts: Sequence[TokenIds]
+) -> Sequence[str]:
+    """Return what to repeat of each prompt: a text as the client wrote it, else that of its tokens.
+
+    From tokens come neither special tokens nor always the same spaces.
+    """
+    if not body.echo:
+        return [""] * len(prompts)
+    echoes = []
+    for prompt, prompt_ids in zip(listed(body.prompt), prompts, strict=True):
+        text = prompt["prompt_string"] if isinstance(prompt, dict) else prompt
+        echoes.append(text if isinstance(text, str) else served.model.detokenize(prompt_ids))
+    return echoes
