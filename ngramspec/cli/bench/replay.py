@@ -5,37 +5,29 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.completion import in_list
-from ngramspec.cli.options import (
-    AT_LEAST_1,
-    FILE,
-    NEW_FILE,
-    OLD_FILE,
-    check_output,
-    given_tokenizer,
-    json_option,
-    option,
-    options,
-    tokenizer_options,
-)
+from ngramspec.cli.drafts import FILES, NO_DRAFTS
+from ngramspec.cli.files import JsonOptions, check_output, tokenizer_flag
+from ngramspec.cli.options import NEW_FILE, OLD_FILE, argument, command, flag, in_list
 from ngramspec.cli.output import make_table, plain_console, print_json, size_text
 from ngramspec.cli.progress import progress
 from ngramspec.cli.recorded import (
     ABOUT_FILES,
+    RecordedOptions,
     load_recorded,
-    recorded_options,
     say_recorded,
     traces_of,
 )
 from ngramspec.costs import PROFILES
-from ngramspec.drafting.names import DRAFTER_NAMES
+from ngramspec.drafting.config import option_flag, options_of
+from ngramspec.drafting.names import DEFAULT_ORDER, DEFAULT_SPEC, DRAFTER_NAMES, parse_names
 from ngramspec.lab.costs import DEFAULT_PROFILE, saved_costs
 from ngramspec.lab.peers import ORACLE, PEERS
 
@@ -47,7 +39,6 @@ if TYPE_CHECKING:
     from ngramspec.lab.replay.arbitration import OtherSource
     from ngramspec.lab.replay.outcome import Outcome
 
-PEER = "Peers"
 WIDE = 112  # columns for counts and speed-ups in one table
 COUNTS = ("tok/pass", "accepted", "drafted", "µs/pass", "memory")
 NOTE = (
@@ -60,6 +51,7 @@ BEST = " *: the best for these costs, the oracle aside."
 ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
 RECORDED = " Peers from a record have the times of the machine it was made on."
 MEAN = "geometric mean"
+LEAST_GAIN = 1.01  # over the default, or over plain decoding without it, to be worth an option
 _RESULT = re.compile(rb'\s*\{\s*"sets"\s*:')  # how the JSON of this command begins
 _LOOKED_AT = 64
 EPILOG = f"""\b
@@ -88,92 +80,110 @@ and the share of passes in which the policy asked the source.
 """
 
 
-@click.command("replay", cls=SectionCommand, epilog=EPILOG)
-@click.argument("traces", nargs=-1, required=True, type=FILE)
-@options(
-    tokenizer_options("for traces with text; default: the embedded model"),
-    recorded_options(),
-    option("Options", "--drafter", "--spec-type", "drafters", multiple=True, metavar="SPEC",
-           shell_complete=in_list(*DRAFTER_NAMES, "auto"),
-           help="Comma-separated names, then :NAME=VALUE,... for parameters (repeatable). "
-           "Without it: auto."),
-    option("Options", "--other", metavar="SPEC",
-           help="A second source beside the default, of which the traces have other_lengths: "
-           "NAME:tokens=K,price=P,start=S."),
-    option("Options", "--cold", is_flag=True,
-           help="A fresh drafter for every request instead of one that keeps what it learned."),
-    option("Options", "--limit", type=AT_LEAST_1,
-           help="Number of requests to read from the start of each set."),
-    option("Options", "--max-prompt", type=AT_LEAST_1, default=12_000,
-           help="Tokens to keep from the end of a prompt."),
-    option("Options", "--max-output", type=click.IntRange(2), default=1_200,
-           help="Tokens to keep from the start of an output."),
-    option("Options", "--costs", multiple=True, type=OLD_FILE, metavar="FILE",
-           help="Measured cost table to use as one more profile (repeatable)."),
-    option("Options", "--profile", type=click.Choice(list(PROFILES)),
-           help="Whose costs the advice is for. Default: the last of --costs, else those saved for "
-           "--model by `bench calibrate` or `serve`, else cpu."),
-    option("Options", "--growth", is_flag=True,
-           help="Also measure a step at contexts of 1k, 8k, 32k and 128k tokens."),
-    option("Options", "--plot", type=NEW_FILE, metavar="FILE",
-           help="Draw a plot into this file, .png or .svg."),
-    json_option(),
-    option("Options", "-o", "--output", type=NEW_FILE, metavar="FILE",
-           help="Write the JSON to this file."),
-    option(PEER, "--peers", is_flag=True, help="Run other projects' drafters on the same tokens."),
-    option(PEER, "--peers-python", "pythons", multiple=True, metavar="PYTHON",
-           help="Python interpreter with peers that this one lacks (repeatable)."),
-    option(PEER, "--vllm-wheel", type=OLD_FILE, metavar="FILE",
-           help="vLLM's wheel, or ngram_proposer.py from it."),
-    option(PEER, "--llamacpp", type=OLD_FILE, metavar="PROGRAM",
-           help="llama.cpp's drafters as a replay program."),
-    option(PEER, "--save-peers", type=NEW_FILE, metavar="FILE", help="Record what the peers did."),
-    option(PEER, "--peers-from", type=OLD_FILE, metavar="FILE",
-           help="Read such a record, for peers that do not run."),
-)  # fmt: skip
-def replay(**values: Any) -> None:
+# fmt: off
+@dataclass
+class PeerOptions:
+    """Drafters of other projects."""
+
+    section = "Peers"
+    peers: bool = flag(
+        "--peers", "Run other projects' drafters on the same tokens.", default=False)
+    pythons: tuple[str, ...] = flag(
+        "--peers-python", "Python interpreter with peers that this one lacks (repeatable).",
+        default=(), metavar="PYTHON")
+    vllm_wheel: Path | None = flag(
+        "--vllm-wheel", "vLLM's wheel, or ngram_proposer.py from it.", type=OLD_FILE,
+        metavar="FILE")
+    llamacpp: Path | None = flag(
+        "--llamacpp", "llama.cpp's drafters as a replay program.", type=OLD_FILE,
+        metavar="PROGRAM")
+    save_peers: Path | None = flag(
+        "--save-peers", "Record what the peers did.", type=NEW_FILE, metavar="FILE")
+    peers_from: Path | None = flag(
+        "--peers-from", "Read such a record, for peers that do not run.", type=OLD_FILE,
+        metavar="FILE")
+
+
+@dataclass
+class ReplayOptions(RecordedOptions, PeerOptions, JsonOptions):
+    """Options of `bench replay`."""
+
+    traces: tuple[Path, ...] = argument(required=True)
+    model: Path | None = tokenizer_flag("for traces with text; default: the embedded model")
+    drafters: tuple[str, ...] = flag(
+        "--drafter --spec-type", "Comma-separated names, then :NAME=VALUE,... for parameters "
+        "(repeatable). Without it: auto.", default=(), metavar="SPEC",
+        shell_complete=in_list(*DRAFTER_NAMES, "auto"))
+    other: str | None = flag(
+        "--other", "A second source beside the default, of which the traces have other_lengths: "
+        "NAME:tokens=K,price=P,start=S.", metavar="SPEC")
+    cold: bool = flag(
+        "--cold", "A fresh drafter for every request instead of one that keeps what it learned.",
+        default=False)
+    limit: int | None = flag(
+        "--limit", "Number of requests to read from the start of each set.", low=1)
+    max_prompt: int = flag(
+        "--max-prompt", "Tokens to keep from the end of a prompt.", default=12_000, low=1)
+    max_output: int = flag(
+        "--max-output", "Tokens to keep from the start of an output.", default=1_200, low=2)
+    costs: tuple[Path, ...] = flag(
+        "--costs", "Measured cost table to use as one more profile (repeatable).", default=(),
+        type=OLD_FILE, metavar="FILE")
+    profile: str | None = flag(
+        "--profile", "Whose costs the advice is for. Default: the last of --costs, else those "
+        "saved for --model by `bench calibrate` or `serve`, else cpu.", choices=tuple(PROFILES))
+    growth: bool = flag(
+        "--growth", "Also measure a step at contexts of 1k, 8k, 32k and 128k tokens.",
+        default=False)
+    plot: Path | None = flag(
+        "--plot", "Draw a plot into this file, .png or .svg.", type=NEW_FILE, metavar="FILE")
+    output: Path | None = flag(
+        "-o --output", "Write the JSON to this file.", type=NEW_FILE, metavar="FILE")
+# fmt: on
+
+
+@command("replay", EPILOG)
+def replay(options: ReplayOptions) -> None:
     """Replay recorded outputs as the target's greedy choice.
 
     A draft is accepted up to its first wrong token, so no model is needed to count the passes of
     the target that a drafter would have saved, and their worth for different batch costs. The last
     line advises the fastest of the drafters, with the options of `serve` that ask for it.
     """
-    from ngramspec.cli.bench.advice import advice_line, advise
-
-    _check(values)
-    values["tokenizer"] = given_tokenizer(values)
-    replays = _replay(values)
+    _check(options)
+    options.resolve()
+    replays = _replay(options)
     last = list(replays.profiles)[-1]
-    advice = advise(replays, values["profile"] or (DEFAULT_PROFILE if last in PROFILES else last))
+    advice = advise(replays, options.profile or (DEFAULT_PROFILE if last in PROFILES else last))
     facts = {**replays.as_json(), "advice": advice}
-    if values["as_json"]:
+    if options.as_json:
         print_json(facts)
     else:
-        _show(replays, recorded=values["peers_from"] is not None)
+        _show(replays, recorded=options.peers_from is not None)
         click.echo(advice_line(advice))
-    if values["output"] is not None:
+    if options.output is not None:
         from ngramspec.files.atomic import new_file
 
-        with new_file(values["output"]) as file:
+        with new_file(options.output) as file:
             file.write(f"{json.dumps(facts, indent=1)}\n".encode())
-    if values["plot"] is not None:
+    if options.plot is not None:
         from ngramspec.lab.comparison.plot import plot_replays
 
-        plot_replays(replays, values["plot"])
+        plot_replays(replays, options.plot)
 
 
-def _check(values: dict[str, Any]) -> None:
+def _check(options: ReplayOptions) -> None:
     """Refuse options that contradict one another."""
     for name in ("pythons", "vllm_wheel", "llamacpp", "save_peers"):
-        if values[name] and not values["peers"]:
-            flag = "peers-python" if name == "pythons" else name.replace("_", "-")
-            raise click.UsageError(f"--{flag} is for --peers")
-    if values["output"] is not None:
-        check_output(values["output"], {"JSON of bench replay": _is_result})
-    for name in ("plot", "save_peers"):
-        if values[name] is not None and not values[name].parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "No such folder", str(values[name].parent))
-    plot = values["plot"]
+        if getattr(options, name) and not options.peers:
+            word = "peers-python" if name == "pythons" else name.replace("_", "-")
+            raise click.UsageError(f"--{word} is for --peers")
+    if options.output is not None:
+        check_output(options.output, {"JSON of bench replay": _is_result})
+    plot = options.plot
+    for path in (plot, options.save_peers):
+        if path is not None and not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise click.BadParameter(
             f"{plot}: the name must end with .png or .svg", param_hint="--plot"
@@ -190,32 +200,32 @@ def _is_result(path: Path) -> bool:
         return _RESULT.match(file.read(_LOOKED_AT)) is not None
 
 
-def _replay(values: dict[str, Any]) -> Replays:
-    from ngramspec.lab.comparison.sets import PeerOptions, load_profiles, replay_sets
+def _replay(options: ReplayOptions) -> Replays:
+    from ngramspec.lab.comparison import sets
     from ngramspec.lab.peers.runs import PeerPlaces
     from ngramspec.lab.recordings.traces import Cut
     from ngramspec.lab.replay.arbitration import parse_other
     from ngramspec.lab.replay.growth import growth_traces
     from ngramspec.lab.replay.subjects import DEFAULT, subject
 
-    chosen = values["costs"] or values["profile"]
-    saved = None if chosen else saved_costs(values["tokenizer"]).path
-    profiles = load_profiles(values["costs"] if saved is None else [saved])
-    other = parse_other(values["other"]) if values["other"] else None
-    subjects = [subject(spec) for spec in dict.fromkeys(values["drafters"] or DEFAULT)]
-    cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])
-    loaded, problems = load_recorded(values["traces"], values, cut)
-    say_recorded(loaded, problems, brief=values["as_json"])
+    chosen = options.costs or options.profile
+    saved = None if chosen else saved_costs(options.tokenizer).path
+    profiles = sets.load_profiles(options.costs if saved is None else [saved])
+    other = parse_other(options.other) if options.other else None
+    subjects = [subject(spec) for spec in dict.fromkeys(options.drafters or DEFAULT)]
+    cut = Cut(options.limit or 0, options.max_prompt, options.max_output)
+    loaded, problems = load_recorded(options.traces, options, cut)
+    say_recorded(loaded, problems, brief=options.as_json)
     traces = traces_of(loaded)
-    places = PeerPlaces(values["pythons"], values["vllm_wheel"], values["llamacpp"])
-    return replay_sets(
+    places = PeerPlaces(options.pythons, options.vllm_wheel, options.llamacpp)
+    return sets.replay_sets(
         traces,
         subjects,
         profiles,
-        growth=growth_traces() if values["growth"] else None,
-        cold=values["cold"],
-        peers=PeerOptions(
-            places if values["peers"] else None, values["save_peers"], values["peers_from"]
+        growth=growth_traces() if options.growth else None,
+        cold=options.cold,
+        peers=sets.PeerOptions(
+            places if options.peers else None, options.save_peers, options.peers_from
         ),
         other=other,
         progress=progress,
@@ -399,3 +409,51 @@ def _style(replays: Replays, name: str) -> str | None:
     if name in replays.drafters or name == MEAN:
         return "bold"
     return "dim" if name == ORACLE else None
+
+
+def advise(replays: Replays, profile: str) -> dict[str, Any]:
+    """Return the fastest that `serve` has options for, or no drafts, at the costs of a profile."""
+    from ngramspec.lab.replay.subjects import DEFAULT
+
+    speedups = {NO_DRAFTS: 1.0}
+    for name in replays.drafters:
+        if serve_words(name) is not None:
+            speedups[name] = replays.mean_speedup(name, profile) or 1.0
+    usual = next((name for name in DEFAULT if name in speedups), NO_DRAFTS)
+    best = max(speedups, key=speedups.__getitem__)
+    best = best if speedups[best] > LEAST_GAIN * speedups[usual] else usual
+    words = shlex.join(serve_words(best) or [])
+    speedup = round(speedups[best], 4)
+    return {"costs": profile, "drafter": best, "modelled_speedup": speedup, "serve": words}
+
+
+def serve_words(spec: str) -> list[str] | None:
+    """Return the options of `serve` that ask for a specification, None if it lacks one."""
+    from ngramspec.lab.replay.subjects import DEFAULT, parse_spec
+
+    if spec == NO_DRAFTS:
+        return ["--spec-type", NO_DRAFTS]
+    names, params = parse_spec(spec)
+    is_default = names in DEFAULT
+    words = [] if is_default else ["--spec-type", names, "--policy", "fixed"]
+    drafters = parse_names(DEFAULT_SPEC if is_default else names, DEFAULT_ORDER)
+    for key, value in params.items():
+        flags = [word for name, of, word in FILES.values() if name in drafters and of == key]
+        having = [name for name in drafters if key in {one.name for one in options_of(name)}]
+        flags += [option_flag(name, key, value) for name in having]
+        if not flags:
+            return None
+        for word in flags:
+            words += [word] if isinstance(value, bool) else [word, str(value)]
+    return words
+
+
+def advice_line(advice: dict[str, Any]) -> str:
+    """Return the advice in words."""
+    from ngramspec.lab.replay.subjects import DEFAULT
+
+    what = {NO_DRAFTS: "no drafts", DEFAULT[0]: "the default"}
+    drafter = what.get(advice["drafter"], advice["drafter"])
+    times = f"{advice['modelled_speedup']:.3f} times plain decoding"
+    options = f" Options of `serve`: {advice['serve']}" if advice["serve"] else ""
+    return f"Advice at the costs of {advice['costs']}: {drafter}, {times}.{options}"
