@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ngramspec.cli.command import (
-    EXIT_INTERRUPTED,
-    Failure,
-    Interrupt,
-    error_line,
-    interruptible,
-)
+from ngramspec.cli.command import EXIT_INTERRUPTED, Failure, Interrupt, error_line, interruptible
 from ngramspec.cli.files import JsonOptions, OutputOptions, check_output
 from ngramspec.cli.options import (
     LEAST_FILE,
@@ -93,27 +87,24 @@ COUNTED = "what was counted is kept: give --resume and a larger --min-count"
 NO_ROOM = "make room there, or choose another place with -o and --work; nothing was kept"
 
 
-# fmt: off
 @dataclass
 class FileOptions:
     """What is written."""
 
     section = "File"
-    kind: str = flag(
-        "--kind", "Counts for the drafter ngram-cache, a pool for ngram-mod, or an index for "
-        "suffix; ngram-mod: the same as hash-pool.", default=CACHE_KIND,
+    # fmt: off
+    kind: str = flag("--kind", "Counts for the drafter ngram-cache, a pool for ngram-mod, or an "
+        "index for suffix; ngram-mod: the same as hash-pool.", default=CACHE_KIND,
         choices=(*KINDS, POOL_DRAFTER),
         callback=lambda _, __, kind: POOL_KIND if kind == POOL_DRAFTER else kind)
     ngram_min: int | None = flag("--ngram-min", "Shortest n-gram.  [default: 2]", low=1, high=4)
     ngram_max: int | None = flag("--ngram-max", "Longest n-gram.  [default: 4]", low=1, high=4)
     min_count: int | None = flag(
         "--min-count", "Drop followers seen fewer than N times.  [default: 1]", low=1)
-    max_size: int | None = flag(
-        "--max-size", "Keep the most useful part within this file size, such as 50M.",
-        type=SizeType(LEAST_FILE), metavar="SIZE")
-    no_provenance: bool = flag(
-        "--no-provenance", "Do not record file names, dates and options in the file.",
-        default=False)
+    max_size: int | None = flag("--max-size", "Keep the most useful part within this file size, "
+        "such as 50M.", type=SizeType(LEAST_FILE), metavar="SIZE")
+    no_provenance: bool = flag("--no-provenance", "Do not record file names, dates and options in "
+        "the file.", default=False)
 
 
 @dataclass
@@ -121,31 +112,26 @@ class CorpusOptions(RecordedOptions):
     """What is read."""
 
     section = "Corpus"
-    include: tuple[str, ...] = flag(
-        "--include", "Read only files that match PATTERN, written as in a .gitignore "
+    # fmt: off
+    include: tuple[str, ...] = flag("--include", "Read only files that match PATTERN, written as "
+        "in a .gitignore (repeatable).", default=(), metavar="PATTERN")
+    exclude: tuple[str, ...] = flag("--exclude", "Skip files and folders that match PATTERN "
         "(repeatable).", default=(), metavar="PATTERN")
-    exclude: tuple[str, ...] = flag(
-        "--exclude", "Skip files and folders that match PATTERN (repeatable).", default=(),
-        metavar="PATTERN")
     no_ignore: bool = flag(
         "--no-ignore", "Also read files that .gitignore excludes.", default=False)
     follow_links: bool = flag(
         "--follow-links", "Also follow links that lead out of the given folder.", default=False)
-    format: str | None = flag(
-        "--format", "Format of all files; default: recorded requests, llama-server's logs and JSON "
-        "arrays of chats by what they hold, others by file name, otherwise text.",
-        choices=("text", "jsonl", "parquet", *FORMATS))
-    mix_keys: bool = flag(
-        "--mix-keys", "Let the file hold answers to several keys that learn for themselves.",
-        default=False)
-    field: str | None = flag(
-        "--field", "Field of a record that holds the text, such as content or data.text.",
-        metavar="NAME")
+    format: str | None = flag("--format", "Format of all files; default: recorded requests, "
+        "llama-server's logs and JSON arrays of chats by what they hold, others by file name, "
+        "otherwise text.", choices=("text", "jsonl", "parquet", *FORMATS))
+    mix_keys: bool = flag("--mix-keys", "Let the file hold answers to several keys that learn for "
+        "themselves.", default=False)
+    field: str | None = flag("--field", "Field of a record that holds the text, such as content or "
+        "data.text.", metavar="NAME")
     role: tuple[str, ...] = flag(
         "--role", "Read only chat messages of ROLE (repeatable).", default=(), metavar="ROLE")
-    held_out: float | None = flag(
-        "--held-out", "Share of the documents to hold out and measure with, such as 5%.",
-        type=ShareType(), metavar="SHARE")
+    held_out: float | None = flag("--held-out", "Share of the documents to hold out and measure "
+        "with, such as 5%.", type=ShareType(), metavar="SHARE")
 
 
 @dataclass
@@ -153,15 +139,15 @@ class PoolOptions:
     """The shape of a hash pool."""
 
     section = "Hash pool"
+    # fmt: off
     n_match: int | None = flag(
         "--n-match", "Tokens hashed per lookup.  [default: 24]", low=1, high=65535)
     capacity: int | None = flag(
         "--capacity", "Cells, 4 bytes each.  [default: 4M]", type=SizeType(), metavar="N")
     check_bits: int | None = flag(
         "--check-bits", "Bits per cell against false hits.  [default: 8]", low=0, high=8)
-    max_occupancy: float | None = flag(
-        "--max-occupancy", "Largest share of cells to fill.  [default: 0.5]", low=0, high=0.95,
-        min_open=True)
+    max_occupancy: float | None = flag("--max-occupancy", "Largest share of cells to fill.  "
+        "[default: 0.5]", low=0, high=0.95, min_open=True)
 
 
 @dataclass
@@ -169,18 +155,15 @@ class RunOptions:
     """How the build runs."""
 
     section = "Run"
+    # fmt: off
     jobs: int | None = flag("-j --jobs", "Threads.  [default: one per CPU]", low=1, high=1024)
-    memory: int = flag(
-        "--memory", "Memory limit (with Ray: per task).", default=2 << 30, type=SizeType(),
-        metavar="SIZE")
+    memory: int = flag("--memory", "Memory limit (with Ray: per task).", default=2 << 30,
+        type=SizeType(), metavar="SIZE")
     resume: bool = flag("--resume", "Continue a stopped build.", default=False)
-    restart: bool = flag(
-        "--restart", "Discard a stopped build and start over.", default=False)
-    work: Path | None = flag(
-        "--work", "Folder for intermediate files (with Ray: seen by all hosts); default: next to "
-        "the output.", metavar="FOLDER")
-    executor: str = flag(
-        "--executor", "Where to build.", default="local", choices=("local", "ray"))
+    restart: bool = flag("--restart", "Discard a stopped build and start over.", default=False)
+    work: Path | None = flag("--work", "Folder for intermediate files (with Ray: seen by all "
+        "hosts); default: next to the output.", metavar="FOLDER")
+    executor: str = flag("--executor", "Where to build.", default="local", choices=("local", "ray"))
     ray_address: str | None = flag(
         "--ray-address", "Address of the Ray cluster.", metavar="ADDRESS")
 
@@ -194,7 +177,6 @@ class BuildCacheOptions(
     section = "Output"
     corpus: tuple[str, ...] = argument(required=True, type=NamedPath(readable=False))
     no_progress: bool = flag("--no-progress", "Do not show progress.", default=False)
-# fmt: on
 
 
 @command("build-cache", EPILOG)

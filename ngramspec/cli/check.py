@@ -16,13 +16,7 @@ from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Interrupt, in
 from ngramspec.cli.drafts import NO_DRAFTS
 from ngramspec.cli.files import JsonOptions
 from ngramspec.cli.options import command, flag, given_words
-from ngramspec.cli.output import (
-    gain_line,
-    make_table,
-    plain_console,
-    print_json,
-    speedup_cell,
-)
+from ngramspec.cli.output import gain_line, make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import TargetOptions
 from ngramspec.drafting.names import DEFAULT_SPEC
@@ -58,18 +52,17 @@ for a copy, an edit and a story. Ctrl-C prints what was measured.
 """
 
 
-# fmt: off
 @dataclass
 class CheckOptions(BenchOptions, JsonOptions):
     """Options of `check`."""
 
-    ctx_size: int | None = flag(
-        "-c --ctx-size", "Context that the server is to have: less of the model may fit on a GPU "
-        "beside a large one.", low=0)
+    # fmt: off
+    ctx_size: int | None = flag("-c --ctx-size", "Context that the server is to have: less of the "
+        "model may fit on a GPU beside a large one.", low=0)
     seconds: float = flag(
         "--seconds", "Most time, once the model is loaded.", default=100, low=0, min_open=True)
+    # fmt: on
     n_predict: int = LONGEST
-# fmt: on
 
 
 @command("check", EPILOG)
@@ -110,7 +103,7 @@ def check(options: CheckOptions) -> None:
             "noise": round(verdict.noise, 4),
             "serve": line,
             "passes": passes.rows(),
-            "findings": [finding.as_json() for finding in findings],
+            "findings": [finding.as_json() for finding in findings]
         })  # fmt: skip
     else:
         _show(name, passes, findings, verdict)

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ngramspec.cli.command import (
-    EXIT_INTERRUPTED,
-    NOTE_MEASURED,
-    Failure,
-    Interrupt,
-    interruptible,
-)
+from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Failure, Interrupt, interruptible
 from ngramspec.cli.files import JsonOptions
 from ngramspec.cli.model import ModelOptions, layers_flag, layers_in
 from ngramspec.cli.options import command, flag, in_list
@@ -61,29 +55,26 @@ Drafts pay when a batch costs less than its tokens one by one. For so small a
 model on a CPU the bit-exact setting has no such gain; --exact times it."""
 
 
-# fmt: off
 @dataclass
 class DemoOptions(ModelOptions, JsonOptions):
     """Options of `demo`."""
 
+    # fmt: off
     tasks: tuple[str, ...] = flag(
         "--task", "Run only this task (repeatable).", default=(), choices=TASK_NAMES)
     drafters: tuple[str, ...] = flag(
         "--drafter --spec-type", "Run only this drafter or comma-separated list of drafters "
         "(repeatable).", default=(), metavar="LIST", shell_complete=in_list(*DRAFTER_NAMES))
-    repeats: int = flag(
-        "--repeats", "Timed runs per task and drafter.", default=5, low=1, high=100)
+    repeats: int = flag("--repeats", "Timed runs per task and drafter.", default=5, low=1, high=100)
     max_tokens: int = flag(
         "-n --max-tokens", "Longest answer, in tokens.", default=256, low=2, high=1024)
-    threads: int = flag(
-        "--threads", "CPU threads of the timed runs; use no more than there are idle cores.",
-        default=1, low=1, high=512)
+    threads: int = flag("--threads", "CPU threads of the timed runs; use no more than there are "
+        "idle cores.", default=1, low=1, high=512)
     exact: bool = flag(
         "--exact", "Time the bit-exact setting: flash attention, one thread.", default=False)
     n_gpu_layers: str | None = layers_flag("0")
     no_color: bool = flag(
         "--no-color", "Mark accepted tokens with « » instead of colour.", default=False)
-# fmt: on
 
 
 @command("demo", EPILOG)

@@ -32,30 +32,27 @@ OF_WEIGHTS = ("n_gpu_layers_draft", "cpu_moe_draft", "n_cpu_moe_draft", "overrid
 DEFAULTS = (None, 0, False, (), CACHE_TYPE)  # of all these options
 
 
-# fmt: off
 @dataclass
 class DraftModelOptions:
     """A draft model, or MTP heads."""
 
     section = "Draft model"
+    # fmt: off
     model_draft: Path | None = flag(
         "-md --model-draft --spec-draft-model", "Small model, best of the same vocabulary, asked "
         "where it is worth its time: a GGUF file, or the name of a model that Ollama has pulled; "
         "or none. With --spec-type draft-mtp: MTP heads in a file of their own, such as Gemma 4's.",
         env="SPEC_DRAFT_MODEL MODEL_DRAFT", shell_complete=complete_model)
-    hf_repo_draft: str | None = flag(
-        "-hfd -hfrd --hf-repo-draft --spec-draft-hf", "The same, by its name on Hugging Face; it "
-        "must be downloaded already.", env="SPEC_DRAFT_HF_REPO HFD_REPO",
-        metavar="USER/MODEL[:QUANT]")
+    hf_repo_draft: str | None = flag("-hfd -hfrd --hf-repo-draft --spec-draft-hf", "The same, by "
+        "its name on Hugging Face; it must be downloaded already.",
+        env="SPEC_DRAFT_HF_REPO HFD_REPO", metavar="USER/MODEL[:QUANT]")
     spec_draft_n_max: int | None = flag(
         "--spec-draft-n-max", "Its longest draft, in tokens, or that of MTP heads."
         "  [default: --draft-max, or 16; of MTP heads 3]", env="SPEC_DRAFT_N_MAX", low=1)
-    spec_draft_n_min: int | None = flag(
-        "--spec-draft-n-min", "Its shortest draft, in tokens.  [default: --draft-min, where there "
-        "is one, or 0]", env="SPEC_DRAFT_N_MIN", low=0)
-    draft_p_min: float | None = flag(
-        "--draft-p-min --spec-draft-p-min", "Its drafts, or those of MTP heads, end before a token "
-        "less probable than N.  [default: 0.75; of MTP heads 0]",
+    spec_draft_n_min: int | None = flag("--spec-draft-n-min", "Its shortest draft, in tokens.  "
+        "[default: --draft-min, where there is one, or 0]", env="SPEC_DRAFT_N_MIN", low=0)
+    draft_p_min: float | None = flag("--draft-p-min --spec-draft-p-min", "Its drafts, or those of "
+        "MTP heads, end before a token less probable than N.  [default: 0.75; of MTP heads 0]",
         env="SPEC_DRAFT_P_MIN DRAFT_P_MIN", low=0, high=1)
     n_gpu_layers_draft: str | None = flag(
         "-ngld --n-gpu-layers-draft --gpu-layers-draft --spec-draft-ngl", "Its layers on the GPU: "
@@ -64,24 +61,20 @@ class DraftModelOptions:
     device_draft: str | None = flag(
         "-devd --device-draft --spec-draft-device", "Devices that may hold them, comma-separated; "
         "none: no device.  [default: all]", env="DEVICE_DRAFT", metavar="NAMES")
-    threads_draft: int | None = flag(
-        "-td --threads-draft --spec-draft-threads", "Its threads.  [default: --threads]",
-        env="THREADS_DRAFT", type=Threads())
+    threads_draft: int | None = flag("-td --threads-draft --spec-draft-threads", "Its threads.  "
+        "[default: --threads]", env="THREADS_DRAFT", type=Threads())
     threads_batch_draft: int | None = flag(
         "-tbd --threads-batch-draft --spec-draft-threads-batch", "Its threads for prompts.  "
         "[default: --threads-draft]", env="THREADS_BATCH_DRAFT", type=Threads())
     ctx_size_draft: int = flag(
         "-cd --ctx-size-draft", "Its context of all slots together, in tokens; 0: the target's. "
         "Where a text is longer, it does not draft.", env="CTX_SIZE_DRAFT", default=0, low=0)
-    cache_type_k_draft: str = flag(
-        "-ctkd --cache-type-k-draft --spec-draft-type-k", "Type of its cached keys.",
-        env="SPEC_DRAFT_CACHE_TYPE_K CACHE_TYPE_K_DRAFT", **CACHE)
-    cache_type_v_draft: str = flag(
-        "-ctvd --cache-type-v-draft --spec-draft-type-v", "Type of its cached values.",
-        env="SPEC_DRAFT_CACHE_TYPE_V CACHE_TYPE_V_DRAFT", **CACHE)
-    cpu_moe_draft: bool = flag(
-        "-cmoed --cpu-moe-draft --spec-draft-cpu-moe", "Keep the experts of a mixture in the CPU's "
-        "memory.", env="SPEC_DRAFT_CPU_MOE CPU_MOE_DRAFT", default=False)
+    cache_type_k_draft: str = flag("-ctkd --cache-type-k-draft --spec-draft-type-k", "Type of its "
+        "cached keys.", env="SPEC_DRAFT_CACHE_TYPE_K CACHE_TYPE_K_DRAFT", **CACHE)
+    cache_type_v_draft: str = flag("-ctvd --cache-type-v-draft --spec-draft-type-v", "Type of its "
+        "cached values.", env="SPEC_DRAFT_CACHE_TYPE_V CACHE_TYPE_V_DRAFT", **CACHE)
+    cpu_moe_draft: bool = flag("-cmoed --cpu-moe-draft --spec-draft-cpu-moe", "Keep the experts of "
+        "a mixture in the CPU's memory.", env="SPEC_DRAFT_CPU_MOE CPU_MOE_DRAFT", default=False)
     n_cpu_moe_draft: int = flag(
         "-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe", "The same for the "
         "first N layers.", env="SPEC_DRAFT_N_CPU_MOE N_CPU_MOE_DRAFT", default=0, low=0)
@@ -93,9 +86,8 @@ class DraftModelOptions:
         "write TARGET, such as a chat marker, as DRAFT, and back (repeatable); also as one word, "
         "'TARGET DRAFT'.", default=(), nargs=2, type=str, metavar="TARGET DRAFT")
     # What older versions of llama.cpp did with it does not exist here.
-    draft_p_split: float | None = flag(
-        "--draft-p-split --p-split --spec-draft-p-split", hidden=True,
-        env="SPEC_DRAFT_P_SPLIT DRAFT_P_SPLIT", low=0, high=1)
+    draft_p_split: float | None = flag("--draft-p-split --p-split --spec-draft-p-split",
+        hidden=True, env="SPEC_DRAFT_P_SPLIT DRAFT_P_SPLIT", low=0, high=1)
     # fmt: on
 
     @property
@@ -214,7 +206,5 @@ class AllDraftOptions(DraftOptions, DraftModelOptions):
             raise click.UsageError("--exact works with n-gram drafters only: drop --model-draft")
         others = [name for name in names if name not in (NAME, HEADS)]
         drafts = self.n_gram_drafts(others or (NO_DRAFTS,))
-        second = self.second(
-            slots, heads=heads, longest=self.draft_max, shortest=drafts.min_draft
-        )
+        second = self.second(slots, heads=heads, longest=self.draft_max, shortest=drafts.min_draft)
         return replace(drafts, second=second)

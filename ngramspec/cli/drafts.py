@@ -113,12 +113,12 @@ def _key(name: str, field: str) -> str:
     return f"spec_{name}_{field}".replace("-", "_")
 
 
-# fmt: off
 @dataclass
 class DraftOptions:
     """What drafts, how long drafts are, and the files that drafters read."""
 
     section = "Drafts"
+    # fmt: off
     spec_type: tuple[str, ...] = flag(
         "--spec-type", f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; draft-mtp: the "
         "model's MTP heads, asked where they are worth their time; or none: no n-gram drafts."
@@ -126,38 +126,31 @@ class DraftOptions:
         default=(), metavar="LIST", shell_complete=complete_drafters)
     spec_default: bool = flag(
         "--spec-default", "ngram-mod with 24/48/64, as in llama-server.", default=False)
-    spec_order: str = flag(
-        "--spec-order", "Order in which drafters are tried: llama.cpp's, or that of the list.",
-        default=DEFAULT_ORDER, choices=("priority", "given"))
+    spec_order: str = flag("--spec-order", "Order in which drafters are tried: llama.cpp's, or "
+        "that of the list.", default=DEFAULT_ORDER, choices=("priority", "given"))
     policy: str = policy_flag()
-    calibrate: float = flag(
-        "--calibrate", "Most time that the first start of a model in a setting spends on measuring "
-        "what passes cost, for --policy auto; what was measured is kept. 0: none.",
-        env="CALIBRATE", default=2.0, low=0, metavar="SECONDS")
+    calibrate: float = flag("--calibrate", "Most time that the first start of a model in a setting "
+        "spends on measuring what passes cost, for --policy auto; what was measured is kept. 0: "
+        "none.", env="CALIBRATE", default=2.0, low=0, metavar="SECONDS")
     spec_tree: int | str = tree_flag(env="SPEC_TREE")
     draft_max: int | None = flag(
         "--draft-max --draft --draft-n --draft-n-max --max-draft", "Longest draft of any drafter, "
         f"in tokens; for ngram-mod also its n-max.  [default: {DEFAULT_MAX_DRAFT}]",
         env="DRAFT_MAX", low=1)
-    draft_min: int | None = flag(
-        "--draft-min --draft-n-min", "Shortest draft of any drafter, in tokens; for ngram-mod also "
-        "its n-min.  [default: 0]", env="DRAFT_MIN", low=0)
-    spec_ngram_size_n: int | None = flag(
-        "--spec-ngram-size-n", "Length of the n-gram looked up, for those of --spec-type that have "
-        "one: their size-n, or n-match.", low=1)
+    draft_min: int | None = flag("--draft-min --draft-n-min", "Shortest draft of any drafter, in "
+        "tokens; for ngram-mod also its n-min.  [default: 0]", env="DRAFT_MIN", low=0)
+    spec_ngram_size_n: int | None = flag("--spec-ngram-size-n", "Length of the n-gram looked up, "
+        "for those of --spec-type that have one: their size-n, or n-match.", low=1)
     spec_ngram_size_m: int | None = flag(
         "--spec-ngram-size-m", "The same for their size-m, the longest draft.", low=1)
     spec_ngram_min_hits: int | None = flag(
         "--spec-ngram-min-hits", "The same for their min-hits.", low=1)
-    lookup_static: Path | None = flag(
-        "-lcs --lookup-cache-static", "Counts for ngram-cache: a file of build-cache, or a lookup "
-        "cache of llama.cpp.")
-    lookup_dynamic: Path | None = flag(
-        "-lcd --lookup-cache-dynamic", "The same, but what is generated is also saved to it; it "
-        "need not exist.")
-    pool_file: Path | None = flag(
-        "--pool --pool-file", "Pool of ngram-mod, shared by all processes that use the file; it "
-        "need not exist.")
+    lookup_static: Path | None = flag("-lcs --lookup-cache-static", "Counts for ngram-cache: a "
+        "file of build-cache, or a lookup cache of llama.cpp.")
+    lookup_dynamic: Path | None = flag("-lcd --lookup-cache-dynamic", "The same, but what is "
+        "generated is also saved to it; it need not exist.")
+    pool_file: Path | None = flag("--pool --pool-file", "Pool of ngram-mod, shared by all "
+        "processes that use the file; it need not exist.")
     suffix_index: Path | None = flag(
         "--suffix-index", "Index for suffix, from build-cache --kind suffix.")
     recycle_file: Path | None = flag(

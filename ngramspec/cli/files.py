@@ -102,10 +102,7 @@ def is_statistics(path: Path) -> bool:
     return is_container(path)
 
 
-def check_output(
-    path: Path,
-    kinds: Mapping[str, Callable[[Path], bool]] | None = None,
-) -> None:
+def check_output(path: Path, kinds: Mapping[str, Callable[[Path], bool]] | None = None) -> None:
     """Check that a file can be written there, before the work begins.
 
     Args:

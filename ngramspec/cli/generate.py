@@ -18,14 +18,7 @@ from ngramspec.cli.files import read_utf8
 from ngramspec.cli.llama_cpp import ALL_CLI_FLAGS, other_flags
 from ngramspec.cli.model import LoraOptions
 from ngramspec.cli.options import command, flag, unescaped
-from ngramspec.cli.output import (
-    AnswerText,
-    Piece,
-    drafting_line,
-    has_colour,
-    print_json,
-    styled,
-)
+from ngramspec.cli.output import AnswerText, Piece, drafting_line, has_colour, print_json, styled
 from ngramspec.cli.sampling import SamplingOptions
 from ngramspec.cli.target import (
     FitOptions,
@@ -62,22 +55,18 @@ EVERYDAY = (
 ROUNDS = 3  # of --compare, each with drafts and without
 
 
-# fmt: off
 @dataclass
 class PromptOptions:
     """What is completed."""
 
     section = "Prompt"
-    prompt: str | None = flag(
-        "-p --prompt", "The prompt; - reads it from stdin.", metavar="TEXT")
-    file: str | None = flag(
-        "-f --file", "Read the prompt from a file; - is stdin.", metavar="FILE")
-    escape: bool = flag(
-        "-e/--no-escape --escape", "Read \\n, \\t and the like in the prompt as what they stand "
-        "for.", default=False)
-    chat: bool | None = flag(
-        "--chat/--raw -cnv/-no-cnv --conversation/--no-conversation", "Use the model's chat "
-        "template, if it has one (default), or the bare prompt.")
+    # fmt: off
+    prompt: str | None = flag("-p --prompt", "The prompt; - reads it from stdin.", metavar="TEXT")
+    file: str | None = flag("-f --file", "Read the prompt from a file; - is stdin.", metavar="FILE")
+    escape: bool = flag("-e/--no-escape --escape", "Read \\n, \\t and the like in the prompt as "
+        "what they stand for.", default=False)
+    chat: bool | None = flag("--chat/--raw -cnv/-no-cnv --conversation/--no-conversation", "Use "
+        "the model's chat template, if it has one (default), or the bare prompt.")
     system: str | None = flag(
         "-sys --system --system-prompt", "System message of the chat.", metavar="TEXT")
     system_prompt_file: Path | None = flag("-sysf --system-prompt-file", "File with it.")
@@ -88,6 +77,7 @@ class GeneratedOptions(SamplingOptions):
     """How many tokens are generated, and how warm."""
 
     section = "Sampling"
+    # fmt: off
     max_tokens: int = flag(
         "-n --max-tokens --predict --n-predict", "Largest number of tokens to generate; -1, "
         "llama-cli's default: until the context is full.", env="N_PREDICT", default=256, low=-2)
@@ -97,32 +87,28 @@ class GeneratedOptions(SamplingOptions):
 
 @dataclass
 class GenerateOptions(
-    TargetOptions, FitOptions, PromptOptions, GeneratedOptions, AllDraftOptions,
-    LoraOptions, RopeOptions,
+    TargetOptions,
+    FitOptions,
+    PromptOptions,
+    GeneratedOptions,
+    AllDraftOptions,
+    LoraOptions,
+    RopeOptions,
 ):
     """Options of `generate`."""
 
     section = "Output"
-    compare: bool = flag(
-        "--compare", "Generate three times with and without drafts, by turns; print the speed-up, "
-        "its spread and whether texts are equal.", default=False)
+    # fmt: off
+    compare: bool = flag("--compare", "Generate three times with and without drafts, by turns; "
+        "print the speed-up, its spread and whether texts are equal.", default=False)
     as_json: bool = flag(
         "--json", "Print machine-readable results instead of the text.", default=False)
-    verbose: bool = flag(
-        "-v --verbose --log-verbose", "Print llama-server's statistics line for each drafter.",
-        default=False)
-    no_color: bool = flag(
-        "--no-color", "No colour for accepted draft tokens.", default=False)
-# fmt: on
+    verbose: bool = flag("-v --verbose --log-verbose", "Print llama-server's statistics line for "
+        "each drafter.", default=False)
+    no_color: bool = flag("--no-color", "No colour for accepted draft tokens.", default=False)
 
 
-@command(
-    "generate",
-    EPILOG,
-    everyday=EVERYDAY,
-    more=other_flags(ALL_CLI_FLAGS),
-    any_hyphens=True,
-)
+@command("generate", EPILOG, everyday=EVERYDAY, more=other_flags(ALL_CLI_FLAGS), any_hyphens=True)
 def generate(options: GenerateOptions) -> None:
     """Complete a prompt with drafts, for any GGUF model.
 

@@ -141,7 +141,7 @@ FLAGS = (
     refused("--skip-chat-parsing", "tool calls are found in answers to requests that have tools; "
             "--reasoning-format none leaves thinking in the text", 0, "SKIP_CHAT_PARSING"),
     refused("--spec-synth-len", SYNTHETIC, 1, "SPEC_SYNTH_LEN"),
-    refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES"),
+    refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES")
 )  # fmt: skip
 
 # What llama-cli and llama-completion have besides.
@@ -229,7 +229,7 @@ FILL_IN = {"port": 8012, "ubatch_size": 1024, "batch_size": 1024}
 FILL_IN_WITH_DRAFTS = {**FILL_IN, "hf_repo_draft": "ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF"}
 GPT_OSS = {
     "port": 8013, "ubatch_size": 2048, "batch_size": 32768, "parallel": 2, "ctx_size": 262144,
-    "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.01,
+    "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.01
 }  # fmt: skip
 # Flag -> the model's name on Hugging Face and the options it sets. Source: llama.cpp's common/arg.
 PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {

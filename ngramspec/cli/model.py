@@ -10,35 +10,24 @@ from typing import Any, Literal
 
 import click
 
-from ngramspec.cli.options import (
-    OFF,
-    ON,
-    complete_model,
-    flag,
-    names_in,
-    numbers_in,
-    rows_in,
-)
+from ngramspec.cli.options import OFF, ON, complete_model, flag, names_in, numbers_in, rows_in
 from ngramspec.errors import InputError
 from ngramspec.llamacpp.loading import LAZY_MODES, MODES, Loading, Value
 from ngramspec.llamacpp.placement import ALL, AUTO, SPLITS, Placement
 
 
-# fmt: off
 @dataclass
 class ModelOptions:
     """What names the model."""
 
     section = "Model"
-    model: Path | None = flag(
-        "-m --model", "GGUF file, or name of a model that Ollama has pulled; default: the embedded "
-        "model.", env="MODEL", shell_complete=complete_model)
-    hf_repo: str | None = flag(
-        "-hf -hfr --hf-repo", "The model by its name on Hugging Face; it must be downloaded "
-        "already.", env="HF_REPO", metavar="USER/MODEL[:QUANT]")
-    hf_file: str | None = flag(
-        "-hff --hf-file", "Its file there, instead of a quantisation.", env="HF_FILE",
-        metavar="NAME")
+    # fmt: off
+    model: Path | None = flag("-m --model", "GGUF file, or name of a model that Ollama has pulled; "
+        "default: the embedded model.", env="MODEL", shell_complete=complete_model)
+    hf_repo: str | None = flag("-hf -hfr --hf-repo", "The model by its name on Hugging Face; it "
+        "must be downloaded already.", env="HF_REPO", metavar="USER/MODEL[:QUANT]")
+    hf_file: str | None = flag("-hff --hf-file", "Its file there, instead of a quantisation.",
+        env="HF_FILE", metavar="NAME")
     # fmt: on
 
     def resolve(self) -> None:
@@ -121,47 +110,37 @@ def layers_flag(default: str) -> Any:
     )
 
 
-# fmt: off
 @dataclass
 class PlacementOptions:
     """On which devices and in which memory a model's weights lie."""
 
     section = "Devices"
+    # fmt: off
     n_gpu_layers: str | None = layers_flag("auto; the embedded model and --exact: 0")
-    device: str | None = flag(
-        "-dev --device", "Devices for the layers, comma-separated; none: no device.  "
-        "[default: all]", env="DEVICE", metavar="NAMES")
-    list_devices: bool = flag(
-        "--list-devices", "Show the devices and exit.", default=False, is_eager=True,
-        callback=_list_devices)
+    device: str | None = flag("-dev --device", "Devices for the layers, comma-separated; none: no "
+        "device.  [default: all]", env="DEVICE", metavar="NAMES")
+    list_devices: bool = flag("--list-devices", "Show the devices and exit.", default=False,
+        is_eager=True, callback=_list_devices)
     split_mode: str | None = flag(
         "-sm --split-mode", "How GPUs share the model: none (one has it), layer, row, tensor."
         "  [default: layer]", env="SPLIT_MODE", choices=SPLITS, metavar="MODE")
-    tensor_split: str | None = flag(
-        "-ts --tensor-split", "Share of each GPU, such as 3,1.  [default: by free memory]",
-        env="TENSOR_SPLIT", metavar="N,N,...")
-    main_gpu: int = flag(
-        "-mg --main-gpu", "The GPU for everything (split mode none) or what is not split (row).",
-        env="MAIN_GPU", default=0, low=0)
-    override_tensor: tuple[str, ...] = flag(
-        "-ot --override-tensor", "Keep tensors whose names the pattern finds in another memory, "
-        "such as exps=CPU; comma-separated (repeatable).", env="OVERRIDE_TENSOR", default=(),
-        metavar="PATTERN=MEMORY")
-    cpu_moe: bool = flag(
-        "-cmoe --cpu-moe", "Keep the experts of a mixture in the CPU's memory.", env="CPU_MOE",
-        default=False)
-    n_cpu_moe: int = flag(
-        "-ncmoe --n-cpu-moe", "The same for the first N layers.", env="N_CPU_MOE", default=0,
-        low=0)
-    n_cpu_ffn: int = flag(
-        "-ncffn --n-cpu-ffn", "The same for feed-forward networks of models that are no mixtures.",
-        env="N_CPU_FFN", default=0, low=0)
-    kv_offload: bool = flag(
-        "--kv-offload/--no-kv-offload -kvo/-nkvo", "Keep the cache where the layers are.",
-        env="KV_OFFLOAD", default=True)
-    op_offload: bool = flag(
-        "--op-offload/--no-op-offload", "Let a GPU compute large operations of layers that it does "
-        "not hold.", default=True)
+    tensor_split: str | None = flag("-ts --tensor-split", "Share of each GPU, such as 3,1.  "
+        "[default: by free memory]", env="TENSOR_SPLIT", metavar="N,N,...")
+    main_gpu: int = flag("-mg --main-gpu", "The GPU for everything (split mode none) or what is "
+        "not split (row).", env="MAIN_GPU", default=0, low=0)
+    override_tensor: tuple[str, ...] = flag("-ot --override-tensor", "Keep tensors whose names the "
+        "pattern finds in another memory, such as exps=CPU; comma-separated (repeatable).",
+        env="OVERRIDE_TENSOR", default=(), metavar="PATTERN=MEMORY")
+    cpu_moe: bool = flag("-cmoe --cpu-moe", "Keep the experts of a mixture in the CPU's memory.",
+        env="CPU_MOE", default=False)
+    n_cpu_moe: int = flag("-ncmoe --n-cpu-moe", "The same for the first N layers.", env="N_CPU_MOE",
+        default=0, low=0)
+    n_cpu_ffn: int = flag("-ncffn --n-cpu-ffn", "The same for feed-forward networks of models that "
+        "are no mixtures.", env="N_CPU_FFN", default=0, low=0)
+    kv_offload: bool = flag("--kv-offload/--no-kv-offload -kvo/-nkvo", "Keep the cache where the "
+        "layers are.", env="KV_OFFLOAD", default=True)
+    op_offload: bool = flag("--op-offload/--no-op-offload", "Let a GPU compute large operations of "
+        "layers that it does not hold.", default=True)
     # fmt: on
 
     def placement(self) -> Placement:
@@ -212,12 +191,12 @@ def buffers_in(texts: Iterable[str], flag: str) -> tuple[tuple[str, str], ...]:
     return tuple((pattern, memory) for pattern, _, memory in pairs)
 
 
-# fmt: off
 @dataclass
 class LoadingOptions:
     """How a model's file is read."""
 
     section = "Loading"
+    # fmt: off
     mmap: bool = flag("--mmap/--no-mmap", "Memory-map the file.", env="MMAP", default=True)
     mlock: bool = flag("--mlock", "Lock the model in memory.", env="MLOCK", default=False)
     load_mode: str | None = flag(
@@ -231,12 +210,10 @@ class LoadingOptions:
     override_kv: tuple[str, ...] = flag(
         "--override-kv", "Metadata to use instead of the file's; TYPE: int, float, bool, str; "
         "comma-separated (repeatable).", default=(), metavar="KEY=TYPE:VALUE")
-    repack: bool | None = flag(
-        "--repack/--no-repack /-nr", "Repack weights for the CPU.  [default: unless llama.cpp has "
-        "AMX kernels]", env="REPACK")
-    no_host: bool = flag(
-        "--no-host", "Bypass the host's buffer, so that others can be used.", env="NO_HOST",
-        default=False)
+    repack: bool | None = flag("--repack/--no-repack /-nr", "Repack weights for the CPU.  "
+        "[default: unless llama.cpp has AMX kernels]", env="REPACK")
+    no_host: bool = flag("--no-host", "Bypass the host's buffer, so that others can be used.",
+        env="NO_HOST", default=False)
     # fmt: on
 
     def loading(self) -> Loading:
@@ -284,20 +261,18 @@ def _value(kind: str, value: str, text: str) -> Value:
         raise InputError(f"--override-kv {text}: the type must be {hint}") from None
 
 
-# fmt: off
 @dataclass
 class LoraOptions:
     """Which LoRA adapters are loaded, and how strong each is."""
 
     section = "Adapters"
-    lora: tuple[str, ...] = flag(
-        "--lora", "LoRA adapters in GGUF, comma-separated (repeatable).", default=(),
-        metavar="FILE")
+    # fmt: off
+    lora: tuple[str, ...] = flag("--lora", "LoRA adapters in GGUF, comma-separated (repeatable).",
+        default=(), metavar="FILE")
     lora_scaled: tuple[str, ...] = flag(
         "--lora-scaled", "The same with scales; 0: not applied.", default=(), metavar="FILE:SCALE")
-    lora_init_without_apply: bool = flag(
-        "--lora-init-without-apply", "Apply adapters only to requests that name them in `lora`, or "
-        "after POST /lora-adapters.", default=False)
+    lora_init_without_apply: bool = flag("--lora-init-without-apply", "Apply adapters only to "
+        "requests that name them in `lora`, or after POST /lora-adapters.", default=False)
     # fmt: on
 
     def adapters(self) -> list[tuple[str, float]]:

@@ -166,12 +166,7 @@ def _param(one: Field[Any], hint: Any, section: str) -> click.Parameter:
         name if name.startswith("LLAMA_") else f"LLAMA_ARG_{name}"
         for name in settings.pop("env", "").split()
     ]
-    return SectionOption(
-        [*words, one.name],
-        section=section,
-        envvar=variables or None,
-        **settings,
-    )
+    return SectionOption([*words, one.name], section=section, envvar=variables or None, **settings)
 
 
 def _type(hint: Any, settings: dict[str, Any]) -> Any:

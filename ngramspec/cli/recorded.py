@@ -31,18 +31,16 @@ bz2). Each file is recognised by what it holds. Text needs the target's tokenize
 is given, the embedded model's is used. Wrong lines are left out and counted."""
 
 
-# fmt: off
 @dataclass
 class RecordedOptions(TokenizerOptions):
     """How recorded requests are read."""
 
     section = "Recorded requests"
+    # fmt: off
     format: str | None = flag(
         "--format", "What the files hold; default: as each is recognised.", choices=FORMATS)
-    keys: tuple[str, ...] = flag(
-        "--key", "Read only the requests of this key, as `serve --record` writes it (repeatable).",
-        default=(), metavar="DIGEST")
-# fmt: on
+    keys: tuple[str, ...] = flag("--key", "Read only the requests of this key, as `serve --record` "
+        "writes it (repeatable).", default=(), metavar="DIGEST")
 
 
 def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:

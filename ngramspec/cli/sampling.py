@@ -13,12 +13,12 @@ from ngramspec.errors import InputError
 NAMES = ("grammar", "grammar_file", "json_schema", "json_schema_file")
 
 
-# fmt: off
 @dataclass
 class SamplingOptions:
     """How tokens are chosen."""
 
     section = "Sampling"
+    # fmt: off
     seed: int = flag("-s --seed", "-1: random.", default=-1, low=-1, high=2**32 - 1)
     top_k: int = flag("--top-k", "0: off.", env="TOP_K", default=40, low=0, clamp=True)
     top_p: float = flag("--top-p", "1: off.", env="TOP_P", default=0.95, low=0, high=1)

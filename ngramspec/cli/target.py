@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ngramspec.cli.model import LoadingOptions, LoraOptions, ModelOptions, PlacementOptions
-from ngramspec.cli.options import (
-    Switch,
-    Threads,
-    flag,
-    in_list,
-    numbers_in,
-)
+from ngramspec.cli.options import Switch, Threads, flag, in_list, numbers_in
 from ngramspec.cli.output import tell
 from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
@@ -61,22 +55,20 @@ EXACT_FLAGS = {
 }
 
 
-# fmt: off
 @dataclass
 class RunningOptions:
     """How the target computes."""
 
     section = "Computing"
+    # fmt: off
     batch_size: int = flag(
         "-b --batch-size", "Tokens in one decode.", env="BATCH", default=2048, low=1)
     ubatch_size: int = flag(
         "-ub --ubatch-size", "Tokens computed at once.", env="UBATCH", default=512, low=1)
-    threads: int | None = flag(
-        "-t --threads", "CPU threads.  [default: one per physical core; 1 for the embedded model]",
-        env="THREADS", type=Threads())
-    threads_batch: int | None = flag(
-        "-tb --threads-batch", "Threads for prompts.  [default: --threads]", env="THREADS_BATCH",
-        type=Threads())
+    threads: int | None = flag("-t --threads", "CPU threads.  [default: one per physical core; 1 "
+        "for the embedded model]", env="THREADS", type=Threads())
+    threads_batch: int | None = flag("-tb --threads-batch", "Threads for prompts.  [default: "
+        "--threads]", env="THREADS_BATCH", type=Threads())
     flash_attn: str = flag(
         "-fa --flash-attn", "Flash attention; without a value: on.", env="FLASH_ATTN",
         default="auto", type=Switch(), metavar="[on|off|auto]", is_flag=False, flag_value="on")
@@ -84,10 +76,9 @@ class RunningOptions:
         "-ctk --cache-type-k", "Type of the cached keys.", env="CACHE_TYPE_K", **CACHE)
     cache_type_v: str = flag(
         "-ctv --cache-type-v", "Type of the cached values.", env="CACHE_TYPE_V", **CACHE)
-    exact: bool = flag(
-        "--exact", "Bit-exact setting: drafts cannot change a token. Tested at the first start; "
-        "fails if the model has none. Several slots have one thread then, and batches at most 64 "
-        "tokens; what contradicts it, such as -fa off and layers on a GPU, is refused.",
+    exact: bool = flag("--exact", "Bit-exact setting: drafts cannot change a token. Tested at the "
+        "first start; fails if the model has none. Several slots have one thread then, and batches "
+        "at most 64 tokens; what contradicts it, such as -fa off and layers on a GPU, is refused.",
         default=False)
 
 
@@ -96,6 +87,7 @@ class ThreadOptions:
     """On which processors and how urgently threads run."""
 
     section = "Threads"
+    # fmt: off
     cpu_mask: str | None = flag(
         "-C --cpu-mask", "Processors for the threads, as a mask.  [default: all]", metavar="HEX")
     cpu_range: str | None = flag(
@@ -107,18 +99,16 @@ class ThreadOptions:
     poll: int | None = flag(
         "--poll", "How eagerly threads wait for work: 0 asleep, 100 always awake."
         f"  [default: {POLL}]", low=0, high=100)
-    cpu_mask_batch: str | None = flag(
-        "-Cb --cpu-mask-batch", "As --cpu-mask, for prompts.  [default: --cpu-mask]",
-        metavar="HEX")
+    cpu_mask_batch: str | None = flag("-Cb --cpu-mask-batch", "As --cpu-mask, for prompts.  "
+        "[default: --cpu-mask]", metavar="HEX")
     cpu_range_batch: str | None = flag(
         "-Crb --cpu-range-batch", "As --cpu-range, for prompts.", metavar="LOW-HIGH")
     cpu_strict_batch: int | None = flag(
         "--cpu-strict-batch", "As --cpu-strict, for prompts.", low=0, high=1, metavar="0|1")
     prio_batch: int | None = flag("--prio-batch", "As --prio, for prompts.", low=-1, high=3)
     poll_batch: int | None = flag("--poll-batch", "As --poll, for prompts.", low=0, high=100)
-    numa: str | None = flag(
-        "--numa", "On NUMA machines: distribute threads over the nodes, isolate them on one, or "
-        "as numactl says.", env="NUMA", choices=NUMA, metavar="TYPE")
+    numa: str | None = flag("--numa", "On NUMA machines: distribute threads over the nodes, "
+        "isolate them on one, or as numactl says.", env="NUMA", choices=NUMA, metavar="TYPE")
     # fmt: on
 
     def thread_plans(self) -> tuple[ThreadPlan, ThreadPlan] | None:
@@ -164,24 +154,22 @@ def _plan(
     )
 
 
-# fmt: off
 @dataclass
 class RopeOptions:
     """Contexts longer than the model was trained with."""
 
     section = "Longer contexts"
-    rope_scaling: str | None = flag(
-        "--rope-scaling", "none, linear or yarn.  [default: the model's]",
-        env="ROPE_SCALING_TYPE", choices=SCALINGS, metavar="METHOD")
+    # fmt: off
+    rope_scaling: str | None = flag("--rope-scaling", "none, linear or yarn.  [default: the "
+        "model's]", env="ROPE_SCALING_TYPE", choices=SCALINGS, metavar="METHOD")
     rope_scale: float | None = flag(
         "--rope-scale", "Stretch the context N times.", env="ROPE_SCALE", low=0, min_open=True)
     rope_freq_base: float | None = flag(
         "--rope-freq-base", "Base frequency.  [default: the model's]", env="ROPE_FREQ_BASE", low=0)
     rope_freq_scale: float | None = flag(
         "--rope-freq-scale", "1 / N is --rope-scale N.", env="ROPE_FREQ_SCALE", low=0)
-    yarn_orig_ctx: int = flag(
-        "--yarn-orig-ctx", "Context that the model was trained with; 0: the model's.",
-        env="YARN_ORIG_CTX", default=Rope.yarn_orig_ctx, low=0)
+    yarn_orig_ctx: int = flag("--yarn-orig-ctx", "Context that the model was trained with; 0: the "
+        "model's.", env="YARN_ORIG_CTX", default=Rope.yarn_orig_ctx, low=0)
     yarn_ext_factor: float | None = flag(
         "--yarn-ext-factor", "Mix of extrapolation, 0: interpolation only.", env="YARN_EXT_FACTOR")
     yarn_attn_factor: float | None = flag(
@@ -211,25 +199,23 @@ class RopeOptions:
         )
 
 
-# fmt: off
 @dataclass
 class FitOptions:
     """The context, and what is fitted to free memory."""
 
     section = "Context"
-    ctx_size: int | None = flag(
-        "-c --ctx-size", "Context in tokens; more than the trained size is cut to that, with a "
-        "warning, unless options stretch it.  [default: the trained size, cut to free memory; 0: "
-        "not cut]", env="CTX_SIZE", low=0)
+    # fmt: off
+    ctx_size: int | None = flag("-c --ctx-size", "Context in tokens; more than the trained size is "
+        "cut to that, with a warning, unless options stretch it.  [default: the trained size, cut "
+        "to free memory; 0: not cut]", env="CTX_SIZE", low=0)
     fit: str = flag(
         "-fit --fit", "Fit layers and context that no option sets to free memory, and refuse what "
         "cannot fit.", env="FIT", default="on", type=Switch(auto=False), metavar="[on|off]")
     fit_target: str | None = flag(
         "-fitt --fit-target", "Memory to leave free, of each GPU, or of the host without GPUs.  "
         "[default: 1024, or a quarter of what is free]", env="FIT_TARGET", metavar="MiB,...")
-    fit_ctx: int = flag(
-        "-fitc --fit-ctx", "Context that --fit leaves each slot at least, in tokens.",
-        env="FIT_CTX", default=4096, low=1)
+    fit_ctx: int = flag("-fitc --fit-ctx", "Context that --fit leaves each slot at least, in "
+        "tokens.", env="FIT_CTX", default=4096, low=1)
     # fmt: on
 
     def margins(self) -> tuple[int, ...]:
@@ -245,9 +231,7 @@ class FitOptions:
 
 
 @dataclass
-class TargetOptions(
-    ModelOptions, RunningOptions, PlacementOptions, LoadingOptions, ThreadOptions
-):
+class TargetOptions(ModelOptions, RunningOptions, PlacementOptions, LoadingOptions, ThreadOptions):
     """What all commands that run a model have; some have FitOptions, RopeOptions, LoraOptions."""
 
 

@@ -38,22 +38,19 @@ what was measured and saves nothing.
 """
 
 
-# fmt: off
 @dataclass
 class CalibrateOptions(TargetOptions, JsonOptions):
     """Options of `bench calibrate`."""
 
     section = "Measurement"
-    context: int = flag(
-        "--context", "Tokens in the cache, at most what the model has room for.", default=512,
-        low=0)
-    max_batch: int = flag(
-        "--max-batch", "Largest batch, at most --batch-size.", default=128, low=1)
+    # fmt: off
+    context: int = flag("--context", "Tokens in the cache, at most what the model has room for.",
+        default=512, low=0)
+    max_batch: int = flag("--max-batch", "Largest batch, at most --batch-size.", default=128, low=1)
     rounds: int = flag(
         "--rounds", "Samples per size; the median is used.", default=7, low=1, high=1000)
     output: Path | None = flag(
         "-o --output", "Save the costs to this file instead of the usual place.", metavar="FILE")
-# fmt: on
 
 
 @command("calibrate", EPILOG)
@@ -122,7 +119,7 @@ def _show(calibration: Calibration, target: LlamaTarget, saved: Path | None, as_
             "complete": calibration.complete,
             "context": calibration.context,
             "key": key,
-            "costs": rows,
+            "costs": rows
         })  # fmt: skip
     console = plain_console()
     if not rows:

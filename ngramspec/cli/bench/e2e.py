@@ -64,19 +64,17 @@ Texts differ where rounding decides between two tokens. --exact avoids that; see
 {page_url("explanation/exactness.md")}"""
 
 
-# fmt: off
 @dataclass
 class PromptOptions:
     """What the model is asked."""
 
     section = "Prompts"
-    files: tuple[Path, ...] = flag(
-        "--prompts", "Text or .jsonl file, or a folder of them (repeatable). Default: for `check` "
-        "a copy, an edit and a story, for `bench e2e` the demo's tasks.", default=(),
-        metavar="PATH", type=NamedPath(exists=True, path_type=Path))
-    chat: bool | None = flag(
-        "--chat/--raw", "Use the model's chat template, if it has one (default), or the bare "
-        "prompt.")
+    # fmt: off
+    files: tuple[Path, ...] = flag("--prompts", "Text or .jsonl file, or a folder of them "
+        "(repeatable). Default: for `check` a copy, an edit and a story, for `bench e2e` the "
+        "demo's tasks.", default=(), metavar="PATH", type=NamedPath(exists=True, path_type=Path))
+    chat: bool | None = flag("--chat/--raw", "Use the model's chat template, if it has one "
+        "(default), or the bare prompt.")
 
 
 @dataclass
@@ -94,11 +92,11 @@ class ComparedOptions:
     """What drafts by turns."""
 
     section = "Drafts"
-    drafters: tuple[str, ...] = flag(
-        "--drafter --spec-type", "none, or comma-separated names, then :NAME=VALUE,... for "
-        "parameters (repeatable); draft-simple is the draft model, draft-mtp the model's MTP "
-        "heads. Default: each drafter. Plain decoding always runs.", default=(), metavar="SPEC",
-        shell_complete=complete_drafters)
+    # fmt: off
+    drafters: tuple[str, ...] = flag("--drafter --spec-type", "none, or comma-separated names, "
+        "then :NAME=VALUE,... for parameters (repeatable); draft-simple is the draft model, "
+        "draft-mtp the model's MTP heads. Default: each drafter. Plain decoding always runs.",
+        default=(), metavar="SPEC", shell_complete=complete_drafters)
     policy: str = policy_flag(" NAME:policy=... sets it for one drafter.")
     spec_tree: int | str = tree_flag()
     max_draft: int | None = flag(
@@ -111,14 +109,13 @@ class RunOptions:
     """How often and how long each drafter runs."""
 
     section = "Measurement"
+    # fmt: off
     repeats: int = flag(
         "--repeats", "Timed runs of each prompt with each drafter.", default=5, low=1, high=1000)
     n_predict: int = flag("-n --n-predict", "Longest answer, in tokens.", default=128, low=2)
     temp: float = flag("--temp", "Temperature; 0 is greedy.", default=0.0, low=0)
-    seed: int = flag(
-        "-s --seed", "Sampling seed, the same for all runs; for temperatures above 0.", default=1,
-        low=0, high=2**32 - 1)
-# fmt: on
+    seed: int = flag("-s --seed", "Sampling seed, the same for all runs; for temperatures above 0.",
+        default=1, low=0, high=2**32 - 1)
 
 
 @dataclass

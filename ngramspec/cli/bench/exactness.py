@@ -35,24 +35,20 @@ of logits has the same bits as when the token is decoded alone. --exact of
 FLASH_ATTN = {"on": [True], "off": [False], "both": [True, False]}
 
 
-# fmt: off
 @dataclass
 class ExactnessOptions(ModelOptions, JsonOptions):
     """Options of `bench exactness`."""
 
+    # fmt: off
     threads: str = flag("-t --threads", "Numbers of threads to try.", default="1,2", metavar="LIST")
     flash_attn: str = flag(
         "-fa --flash-attn", "Flash attention.", default="both", choices=tuple(FLASH_ATTN))
-    cache_type: str = flag(
-        "-ct --cache-type", "Types of the key-value cache to try.", default=CACHE_TYPE,
-        metavar="LIST", shell_complete=in_list(*CACHE_TYPES))
-    tokens: int = flag(
-        "--tokens", "Length of the text; a long one also shows effects of the length.",
-        default=640, low=72, high=1 << 20)
-    no_extra_buffers: bool = flag(
-        "--no-extra-buffers", "Use weights as stored in the file, not repacked for the CPU.",
-        default=False)
-# fmt: on
+    cache_type: str = flag("-ct --cache-type", "Types of the key-value cache to try.",
+        default=CACHE_TYPE, metavar="LIST", shell_complete=in_list(*CACHE_TYPES))
+    tokens: int = flag("--tokens", "Length of the text; a long one also shows effects of the "
+        "length.", default=640, low=72, high=1 << 20)
+    no_extra_buffers: bool = flag("--no-extra-buffers", "Use weights as stored in the file, not "
+        "repacked for the CPU.", default=False)
 
 
 @command("exactness", EPILOG)

@@ -80,66 +80,56 @@ and the share of passes in which the policy asked the source.
 """
 
 
-# fmt: off
 @dataclass
 class PeerOptions:
     """Drafters of other projects."""
 
     section = "Peers"
-    peers: bool = flag(
-        "--peers", "Run other projects' drafters on the same tokens.", default=False)
-    pythons: tuple[str, ...] = flag(
-        "--peers-python", "Python interpreter with peers that this one lacks (repeatable).",
-        default=(), metavar="PYTHON")
-    vllm_wheel: Path | None = flag(
-        "--vllm-wheel", "vLLM's wheel, or ngram_proposer.py from it.", type=OLD_FILE,
-        metavar="FILE")
-    llamacpp: Path | None = flag(
-        "--llamacpp", "llama.cpp's drafters as a replay program.", type=OLD_FILE,
-        metavar="PROGRAM")
+    # fmt: off
+    peers: bool = flag("--peers", "Run other projects' drafters on the same tokens.", default=False)
+    pythons: tuple[str, ...] = flag("--peers-python", "Python interpreter with peers that this one "
+        "lacks (repeatable).", default=(), metavar="PYTHON")
+    vllm_wheel: Path | None = flag("--vllm-wheel", "vLLM's wheel, or ngram_proposer.py from it.",
+        type=OLD_FILE, metavar="FILE")
+    llamacpp: Path | None = flag("--llamacpp", "llama.cpp's drafters as a replay program.",
+        type=OLD_FILE, metavar="PROGRAM")
     save_peers: Path | None = flag(
         "--save-peers", "Record what the peers did.", type=NEW_FILE, metavar="FILE")
-    peers_from: Path | None = flag(
-        "--peers-from", "Read such a record, for peers that do not run.", type=OLD_FILE,
-        metavar="FILE")
+    peers_from: Path | None = flag("--peers-from", "Read such a record, for peers that do not run.",
+        type=OLD_FILE, metavar="FILE")
 
 
 @dataclass
 class ReplayOptions(RecordedOptions, PeerOptions, JsonOptions):
     """Options of `bench replay`."""
 
+    # fmt: off
     traces: tuple[Path, ...] = argument(required=True)
     model: Path | None = tokenizer_flag("for traces with text; default: the embedded model")
-    drafters: tuple[str, ...] = flag(
-        "--drafter --spec-type", "Comma-separated names, then :NAME=VALUE,... for parameters "
-        "(repeatable). Without it: auto.", default=(), metavar="SPEC",
-        shell_complete=in_list(*DRAFTER_NAMES, "auto"))
-    other: str | None = flag(
-        "--other", "A second source beside the default, of which the traces have other_lengths: "
-        "NAME:tokens=K,price=P,start=S.", metavar="SPEC")
-    cold: bool = flag(
-        "--cold", "A fresh drafter for every request instead of one that keeps what it learned.",
-        default=False)
+    drafters: tuple[str, ...] = flag("--drafter --spec-type", "Comma-separated names, then "
+        ":NAME=VALUE,... for parameters (repeatable). Without it: auto.", default=(),
+        metavar="SPEC", shell_complete=in_list(*DRAFTER_NAMES, "auto"))
+    other: str | None = flag("--other", "A second source beside the default, of which the traces "
+        "have other_lengths: NAME:tokens=K,price=P,start=S.", metavar="SPEC")
+    cold: bool = flag("--cold", "A fresh drafter for every request instead of one that keeps what "
+        "it learned.", default=False)
     limit: int | None = flag(
         "--limit", "Number of requests to read from the start of each set.", low=1)
     max_prompt: int = flag(
         "--max-prompt", "Tokens to keep from the end of a prompt.", default=12_000, low=1)
     max_output: int = flag(
         "--max-output", "Tokens to keep from the start of an output.", default=1_200, low=2)
-    costs: tuple[Path, ...] = flag(
-        "--costs", "Measured cost table to use as one more profile (repeatable).", default=(),
-        type=OLD_FILE, metavar="FILE")
+    costs: tuple[Path, ...] = flag("--costs", "Measured cost table to use as one more profile "
+        "(repeatable).", default=(), type=OLD_FILE, metavar="FILE")
     profile: str | None = flag(
         "--profile", "Whose costs the advice is for. Default: the last of --costs, else those "
         "saved for --model by `bench calibrate` or `serve`, else cpu.", choices=tuple(PROFILES))
-    growth: bool = flag(
-        "--growth", "Also measure a step at contexts of 1k, 8k, 32k and 128k tokens.",
-        default=False)
+    growth: bool = flag("--growth", "Also measure a step at contexts of 1k, 8k, 32k and 128k "
+        "tokens.", default=False)
     plot: Path | None = flag(
         "--plot", "Draw a plot into this file, .png or .svg.", type=NEW_FILE, metavar="FILE")
     output: Path | None = flag(
         "-o --output", "Write the JSON to this file.", type=NEW_FILE, metavar="FILE")
-# fmt: on
 
 
 @command("replay", EPILOG)

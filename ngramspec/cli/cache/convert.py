@@ -27,18 +27,16 @@ Examples:
 NGRAMSPEC, LLAMA_CPP = "ngramspec", "llama.cpp"
 
 
-# fmt: off
 @dataclass
 class ConvertOptions(TokenizerOptions, JsonOptions):
     """Options of `cache convert`."""
 
+    # fmt: off
     source: Path = argument(metavar="IN")
     output: Path = argument(metavar="OUT")
-    to: str | None = flag(
-        "--to", "Format of OUT; default: llama.cpp's if it ends in .bin.",
+    to: str | None = flag("--to", "Format of OUT; default: llama.cpp's if it ends in .bin.",
         choices=(LLAMA_CPP, NGRAMSPEC))
     model: Path | None = tokenizer_flag("its tokenizer is recorded in OUT")
-# fmt: on
 
 
 @command("convert", EPILOG)

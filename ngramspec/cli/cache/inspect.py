@@ -36,17 +36,15 @@ Facts = dict[str, Any]
 Lines = Iterator[tuple[str, str]]  # titles and their texts
 
 
-# fmt: off
 @dataclass
 class InspectOptions(TokenizerOptions, JsonOptions):
     """Options of `cache inspect`."""
 
+    # fmt: off
     file: Path = argument()
-    top: int = flag(
-        "--top", "Number of most frequent n-grams to show per size; 0: none, without a scan.",
-        default=10, low=0, high=10000)
+    top: int = flag("--top", "Number of most frequent n-grams to show per size; 0: none, without a "
+        "scan.", default=10, low=0, high=10000)
     model: Path | None = tokenizer_flag("its tokenizer shows n-grams as text")
-# fmt: on
 
 
 @command("inspect", EPILOG)

@@ -19,21 +19,18 @@ Examples:
 """
 
 
-# fmt: off
 @dataclass
 class MergeOptions(OutputOptions, JsonOptions):
     """Options of `cache merge`."""
 
+    # fmt: off
     files: tuple[Path, ...] = argument(metavar="FILE...", required=True)
-    min_count: int = flag(
-        "--min-count", "Drop followers seen fewer than N times in all files together.", default=1,
-        low=1)
-    max_size: int | None = flag(
-        "--max-size", "Keep the most useful n-grams within this file size.",
+    min_count: int = flag("--min-count", "Drop followers seen fewer than N times in all files "
+        "together.", default=1, low=1)
+    max_size: int | None = flag("--max-size", "Keep the most useful n-grams within this file size.",
         type=SizeType(LEAST_FILE), metavar="SIZE")
     any_tokenizer: bool = flag(
         "--any-tokenizer", "Also merge files of different tokenizers.", default=False)
-# fmt: on
 
 
 @command("merge", EPILOG)

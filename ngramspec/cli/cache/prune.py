@@ -18,20 +18,18 @@ Examples:
 """
 
 
-# fmt: off
 @dataclass
 class PruneOptions(OutputOptions, JsonOptions):
     """Options of `cache prune`."""
 
+    # fmt: off
     file: Path = argument()
-    max_size: int | None = flag(
-        "--max-size", "Keep the most useful n-grams within this file size.",
+    max_size: int | None = flag("--max-size", "Keep the most useful n-grams within this file size.",
         type=SizeType(LEAST_FILE), metavar="SIZE")
     min_count: int = flag(
         "--min-count", "Drop followers seen fewer than N times.", default=1, low=1)
     ngram_min: int | None = flag("--ngram-min", "Shortest n-gram to keep.", low=1, high=4)
     ngram_max: int | None = flag("--ngram-max", "Longest n-gram to keep.", low=1, high=4)
-# fmt: on
 
 
 @command("prune", EPILOG)

@@ -65,12 +65,7 @@ def _check(path: Path) -> dict[str, Any]:
     """Check a file and return kind, bytes and how much it holds."""
     import numpy as np
 
-    from ngramspec.files.statistics import (
-        INDEX_KIND,
-        POOL_KIND,
-        SUCCESSORS_KIND,
-        open_statistics,
-    )
+    from ngramspec.files.statistics import INDEX_KIND, POOL_KIND, SUCCESSORS_KIND, open_statistics
 
     statistics = open_statistics(path, verify=True)
     statistics.check()

@@ -54,11 +54,7 @@ EVERYDAY = (
 
 
 @command(
-    "serve",
-    EPILOG,
-    everyday=EVERYDAY,
-    more=[*preset_options(), *other_flags()],
-    any_hyphens=True,
+    "serve", EPILOG, everyday=EVERYDAY, more=[*preset_options(), *other_flags()], any_hyphens=True
 )
 def serve(options: ServeOptions) -> None:
     """Serve a GGUF model over HTTP, with drafts.

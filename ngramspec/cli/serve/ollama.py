@@ -15,12 +15,7 @@ from ngramspec.drafting.names import DRAFTER_NAMES, nearest
 from ngramspec.errors import InputError
 from ngramspec.models.ollama.parameters import Parameter
 from ngramspec.models.ollama.recipe import Recipe, find_recipe, read_recipe
-from ngramspec.models.ollama.store import (
-    ModelNotFoundError,
-    default_roots,
-    find_gguf,
-    may_be_name,
-)
+from ngramspec.models.ollama.store import ModelNotFoundError, default_roots, find_gguf, may_be_name
 
 if TYPE_CHECKING:
     from ngramspec.cli.serve.options import ServeOptions

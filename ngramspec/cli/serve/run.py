@@ -68,11 +68,7 @@ def run(options: ServeOptions, drafts: DraftSettings) -> None:
         _serve(options, drafts, log)
 
 
-def _serve(
-    options: ServeOptions,
-    drafts: DraftSettings,
-    log: Log,
-) -> None:
+def _serve(options: ServeOptions, drafts: DraftSettings, log: Log) -> None:
     """Serve until a signal ends it; arguments and errors as run."""
     settings, defaults = make_settings(options, drafts), served_defaults(options)
     with contextlib.ExitStack() as stack:
