@@ -39,7 +39,6 @@ from ngramspec.cli.recorded import (
     refuse_mixed_keys,
     say_recorded,
     tokenizer_of,
-    traces_of,
 )
 from ngramspec.errors import CapacityError, InputError
 
@@ -226,7 +225,7 @@ def _from_recorded(options: BuildCacheOptions, costs: Costs, files: Sequence[Pat
         raise click.UsageError("recorded requests are for --executor local")
     loaded, problems = load_recorded(files, options, Cut(max_prompt=1, max_output=0))
     say_recorded(loaded, problems, brief=options.as_json)
-    traces = traces_of(loaded)
+    traces = [trace for one in loaded for trace in one.sets]
     refuse_mixed_keys(traces, options.mix_keys)
     settings = _build_options(replace(options, format=None), costs)
     answers = (one.output for trace in traces for one in trace.requests)

@@ -11,7 +11,7 @@ import click
 
 from ngramspec.cli.drafts import NO_DRAFTS, DraftOptions
 from ngramspec.cli.model import buffers_in, downloaded_model, layers_in, pulled_model
-from ngramspec.cli.options import Threads, complete_model, flag, names_in
+from ngramspec.cli.options import THREADS, complete_model, flag, names_in
 from ngramspec.cli.target import CACHE, CACHE_TYPE
 from ngramspec.llamacpp.placement import ALL, Placement
 from ngramspec.text.tokenizers.gguf import check_gguf
@@ -62,10 +62,10 @@ class DraftModelOptions:
         "-devd --device-draft --spec-draft-device", "Devices that may hold them, comma-separated; "
         "none: no device.  [default: all]", env="DEVICE_DRAFT", metavar="NAMES")
     threads_draft: int | None = flag("-td --threads-draft --spec-draft-threads", "Its threads.  "
-        "[default: --threads]", env="THREADS_DRAFT", type=Threads())
+        "[default: --threads]", env="THREADS_DRAFT", type=THREADS)
     threads_batch_draft: int | None = flag(
         "-tbd --threads-batch-draft --spec-draft-threads-batch", "Its threads for prompts.  "
-        "[default: --threads-draft]", env="THREADS_BATCH_DRAFT", type=Threads())
+        "[default: --threads-draft]", env="THREADS_BATCH_DRAFT", type=THREADS)
     ctx_size_draft: int = flag(
         "-cd --ctx-size-draft", "Its context of all slots together, in tokens; 0: the target's. "
         "Where a text is longer, it does not draft.", env="CTX_SIZE_DRAFT", default=0, low=0)

@@ -6,7 +6,7 @@ Options that work are where their command is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,10 +45,11 @@ class Flag:
         return next(name for name in self.names.split() if name.startswith("--"))
 
 
-def silent(row: str) -> Flag:
-    """Return an option that asks for what always happens, or for what changes no answer."""
-    values = {"N": 1, "[N]": OPTIONAL}.get(row.split()[-1], 0)
-    return Flag(row.strip().removesuffix(" [N]").removesuffix(" N"), values=values)
+def silent(text: str) -> Iterator[Flag]:
+    """Yield options that ask for what always happens, or for what changes no answer."""
+    for row in text.replace("\n", " | ").split(" | "):
+        values = {"N": 1, "[N]": OPTIONAL}.get(row.split()[-1], 0)
+        yield Flag(row.removesuffix(" [N]").removesuffix(" N"), values=values)
 
 
 def note(names: str, reason: str, values: int = 0, env: str = "", *harmless: str) -> Flag:
@@ -71,34 +72,20 @@ SYNTHETIC = "drafts are accepted by what the model says: it is for llama-server'
 DRAFT_THREADS = "the draft model's threads run as the system decides"
 REMOVED = "llama-server no longer has it"
 
-# Always so, or without a meaning here; also old names that scripts still have. N: a value follows.
-SILENT = """\
--cb --cont-batching | -nocb --no-cont-batching | --jinja | --no-jinja | --warmup --no-warmup
---perf --no-perf | --offline | --swa-full | -bs --backend-sampling
---spec-draft-backend-sampling --no-spec-draft-backend-sampling | -dt --defrag-thold N
--hft --hf-token N | --threads-http N | -sps --slot-prompt-similarity N
--cms --checkpoint-min-step N | --cache-idle-slots --no-cache-idle-slots
---no-mmproj --no-mmproj-auto --mmproj-auto | --mmproj-offload --no-mmproj-offload
--mmdev --mmproj-device N | --image-min-tokens N | --image-max-tokens N | --mtmd-batch-max-tokens N
---video-fps N | --video-timestamp-interval N | --video-ffmpeg-dir N | --models-max N
---models-autoload --no-models-autoload | -no-ag --no-agent
---no-ui-mcp-proxy --no-webui-mcp-proxy | --log-colors N | --log-prefix --no-log-prefix
---log-timestamps --no-log-timestamps | --no-log-jsonl | --no-cors-credentials --cors-credentials
---no-skip-chat-parsing | -dio --direct-io -ndio --no-direct-io | --log-new --log-append
---log-test | -ctxcp --ctx-checkpoints --swa-checkpoints N | --adaptive-decay N"""
-FLAGS = (
-    *map(silent, SILENT.replace("\n", "|").split("|")),
+# Of server and completion. Texts: what is always so, or has no meaning here. N: a value follows.
+COMMON_SILENT = """\
+--jinja | --no-jinja | --warmup --no-warmup | --perf --no-perf | --offline | --swa-full
+-bs --backend-sampling | --spec-draft-backend-sampling --no-spec-draft-backend-sampling
+-dt --defrag-thold N | -hft --hf-token N | --no-mmproj --no-mmproj-auto --mmproj-auto
+--mmproj-offload --no-mmproj-offload | -mmdev --mmproj-device N | --image-min-tokens N
+--image-max-tokens N | --mtmd-batch-max-tokens N | --video-fps N | --video-timestamp-interval N
+--video-ffmpeg-dir N | --log-colors N | --log-prefix --no-log-prefix
+--log-timestamps --no-log-timestamps | --no-log-jsonl | --no-skip-chat-parsing
+-dio --direct-io -ndio --no-direct-io | --log-new --log-append | --log-test | --adaptive-decay N"""
+COMMON_FLAGS = (
+    *silent(COMMON_SILENT),
     # What may be missed.
-    note("-cram --cache-ram", "prompts are cached in the slots only", 1, "CACHE_RAM", "0"),
-    note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
-         1, "CACHE_REUSE", "0"),
     note("--log-jsonl", "the log is lines of text", 0, "LOG_JSONL"),
-    note("--sleep-idle-seconds", "the model stays loaded", 1, "", "-1"),
-    note("--cors-methods", "GET, POST, DELETE and OPTIONS are allowed", 1, "CORS_METHODS"),
-    note("--cors-headers", "all are allowed", 1, "CORS_HEADERS"),
-    note("--ui-config --webui-config", "settings of the page are the browser's", 1, "UI_CONFIG"),
-    note("--ui-config-file --webui-config-file", "settings of the page are the browser's", 1,
-         "UI_CONFIG_FILE"),
     note("--spec-draft-cpu-mask -Cd --cpu-mask-draft", DRAFT_THREADS, 1),
     note("--spec-draft-cpu-range -Crd --cpu-range-draft", DRAFT_THREADS, 1),
     note("--spec-draft-cpu-strict --cpu-strict-draft", DRAFT_THREADS, 1, "", "0"),
@@ -111,7 +98,7 @@ FLAGS = (
     note("--spec-draft-poll-batch --poll-batch-draft", DRAFT_THREADS, 1),
     note("-gan --grp-attn-n", f"{REMOVED}; --rope-scale stretches the context", 1, "GRP_ATTN_N"),
     note("-gaw --grp-attn-w", f"{REMOVED}; --rope-scale stretches the context", 1, "GRP_ATTN_W"),
-    # Refused: the server would be another one without them.
+    # Refused: the program would be another one without them.
     refused("-mu --model-url", DOWNLOAD, 1, "MODEL_URL"),
     refused("-dr --docker-repo", DOWNLOAD, 1, "DOCKER_REPO"),
     refused("-cl --cache-list", "`hf cache ls` lists what is downloaded"),
@@ -120,6 +107,33 @@ FLAGS = (
     refused("--rpc", "weights stay on this machine: leave it out", 1, "RPC"),
     refused("-mm --mmproj", IMAGES, 1, "MMPROJ"),
     refused("-mmu --mmproj-url", IMAGES, 1, "MMPROJ_URL"),
+    refused("--control-vector", VECTOR, 1),
+    refused("--control-vector-scaled", VECTOR, 1),
+    refused("--control-vector-layer-range", VECTOR, 2),
+    refused("--adaptive-target", "there is no adaptive-p sampler: leave it out", 1, "",
+            "-1", "-1.0"),
+    refused("--spec-synth-len", SYNTHETIC, 1, "SPEC_SYNTH_LEN"),
+    refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES"),
+)  # fmt: skip
+# Of llama-server alone.
+SERVER_SILENT = """\
+-cb --cont-batching | -nocb --no-cont-batching | --threads-http N
+-sps --slot-prompt-similarity N | -cms --checkpoint-min-step N
+--cache-idle-slots --no-cache-idle-slots | --models-max N
+--models-autoload --no-models-autoload | -no-ag --no-agent
+--no-ui-mcp-proxy --no-webui-mcp-proxy | --no-cors-credentials --cors-credentials
+-ctxcp --ctx-checkpoints --swa-checkpoints N"""
+SERVER_FLAGS = (
+    *silent(SERVER_SILENT),
+    note("-cram --cache-ram", "prompts are cached in the slots only", 1, "CACHE_RAM", "0"),
+    note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
+         1, "CACHE_REUSE", "0"),
+    note("--sleep-idle-seconds", "the model stays loaded", 1, "", "-1"),
+    note("--cors-methods", "GET, POST, DELETE and OPTIONS are allowed", 1, "CORS_METHODS"),
+    note("--cors-headers", "all are allowed", 1, "CORS_HEADERS"),
+    note("--ui-config --webui-config", "settings of the page are the browser's", 1, "UI_CONFIG"),
+    note("--ui-config-file --webui-config-file", "settings of the page are the browser's", 1,
+         "UI_CONFIG_FILE"),
     refused("--media-path", IMAGES, 1),
     refused("--embd-gemma-default", DOWNLOAD),
     refused("--rerank --reranking", RERANKING, 0, "RERANKING"),
@@ -132,17 +146,11 @@ FLAGS = (
     refused("-ag --agent", AGENT, 0, "AGENT"),
     refused("--ui-mcp-proxy --webui-mcp-proxy", AGENT, 0, "UI_MCP_PROXY"),
     refused("--path", "only the own page is served: a web server serves files", 1, "STATIC_PATH"),
-    refused("--control-vector", VECTOR, 1),
-    refused("--control-vector-scaled", VECTOR, 1),
-    refused("--control-vector-layer-range", VECTOR, 2),
     refused("--log-prompts-dir", "prompts are not written to files: leave it out", 1),
-    refused("--adaptive-target", "there is no adaptive-p sampler: leave it out", 1, "",
-            "-1", "-1.0"),
     refused("--skip-chat-parsing", "tool calls are found in answers to requests that have tools; "
             "--reasoning-format none leaves thinking in the text", 0, "SKIP_CHAT_PARSING"),
-    refused("--spec-synth-len", SYNTHETIC, 1, "SPEC_SYNTH_LEN"),
-    refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES")
 )  # fmt: skip
+FLAGS = (*COMMON_FLAGS, *SERVER_FLAGS)
 
 # What llama-cli and llama-completion have besides.
 ONE_ANSWER = "there is one answer per start: `ngramspec serve` chats, on its page too"
@@ -152,7 +160,7 @@ CLI_SILENT = """\
 -co --color [N] | -ptc --print-token-count N | --prompt-cache-all --prompt-cache-ro
 --in-prefix-bos"""
 CLI_FLAGS = (
-    *map(silent, CLI_SILENT.replace("\n", "|").split("|")),
+    *silent(CLI_SILENT),
     note("--context-shift", "a full context ends the answer", 0, "CONTEXT_SHIFT"),
     note("--reasoning-format", "the text is printed as it comes", 1, "THINK"),
     refused(
@@ -166,19 +174,7 @@ CLI_FLAGS = (
     refused("--image --audio --video", IMAGES, 1),
     refused("--server-base", "the model runs here: leave it out", 1),
 )
-# Of llama-server's table, what llama-cli and llama-completion have as well.
-SERVER_ONLY = (
-    *("--threads-http", "--slot-prompt-similarity", "--checkpoint-min-step", "--cache-ram"),
-    *("--cache-idle-slots", "--models-max", "--models-autoload", "--no-agent"),
-    *("--no-ui-mcp-proxy", "--no-cors-credentials", "--cache-reuse"),
-    *("--sleep-idle-seconds", "--cors-methods", "--cors-headers", "--ui-config"),
-    *("--ui-config-file", "--media-path", "--embd-gemma-default"),
-    *("--rerank", "--models-dir", "--models-preset", "--tools", "--tools-runtime"),
-    *("--mcp-servers-config", "--mcp-servers-json", "--agent", "--ui-mcp-proxy", "--path"),
-    *("--log-prompts-dir", "--cont-batching", "--no-cont-batching", "--ctx-checkpoints"),
-    "--skip-chat-parsing",
-)
-ALL_CLI_FLAGS = (*(flag for flag in FLAGS if flag.name not in SERVER_ONLY), *CLI_FLAGS)
+ALL_CLI_FLAGS = (*COMMON_FLAGS, *CLI_FLAGS)
 
 
 def other_flags(flags: tuple[Flag, ...] = FLAGS) -> list[click.Parameter]:

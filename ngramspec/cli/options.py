@@ -18,6 +18,7 @@ import inspect
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, field, fields, is_dataclass
 from pathlib import Path
@@ -38,7 +39,6 @@ MOST_HELD_OUT = 0.9
 ON = ("on", "enabled", "true", "1")
 OFF = ("off", "disabled", "false", "0")
 AUTO = ("auto", "-1")
-MOST_THREADS = 512
 UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 _ESCAPE = re.compile(r"""\\(x[0-9a-fA-F]{2}|[nrt'"\\])""")
@@ -110,31 +110,34 @@ def command(
 
 def options_from(block: type[Block], values: Mapping[str, Any]) -> Block:
     """Return a class of options with values by their names."""
-    of_tables = {
-        name: {option.name: values[option.name] for option in one.metadata["table"]}
-        for name, one in _members(block).items()
-        if "table" in one.metadata
-    }
-    return block(**{name: values[name] for name in _members(block) if name in values}, **of_tables)
+    own: dict[str, Any] = {}
+    for name, (one, _) in _members(block).items():
+        options = one.metadata.get("table")
+        own[name] = {each.name: values[each.name] for each in options} if options else values[name]
+    return block(**own)
 
 
 def params_of(block: type[Any]) -> list[click.Parameter]:
     """Return the options and arguments of a class: those of its bases, then its own."""
-    hints, members, params = get_type_hints(block), _members(block), list[click.Parameter]()
+    members, params = _members(block), list[click.Parameter]()
     for owner in (*block.__mro__[1:], block):
         section = vars(owner).get("section", "Options")
         for name in inspect.get_annotations(owner):
-            if (one := members.pop(name, None)) is not None:
-                params += one.metadata.get("table") or [_param(one, hints[name], section)]
+            if name in members:
+                one, hint = members.pop(name)
+                params += one.metadata.get("table") or [_param(one, hint, section)]
     return params
 
 
-def _members(block: type[Any]) -> dict[str, Field[Any]]:
-    """Return the fields that are options, as the class nearest to `block` declares them."""
-    members: dict[str, Field[Any]] = {}
+def _members(block: type[Any]) -> dict[str, tuple[Field[Any], Any]]:
+    """Return the fields that are options and their types, as the nearest class declares them."""
+    members: dict[str, tuple[Field[Any], Any]] = {}
     for owner in filter(is_dataclass, reversed(block.__mro__)):
         own = {one.name: one for one in fields(owner) if one.metadata}
-        members |= {name: own[name] for name in inspect.get_annotations(owner) if name in own}
+        names = vars(sys.modules[owner.__module__])
+        for name, hint in inspect.get_annotations(owner).items():
+            if name in own:
+                members[name] = own[name], eval(hint, names)
     return members
 
 
@@ -306,16 +309,19 @@ class Switch(click.ParamType):  # type: ignore[type-arg]
         return self.fail(f"expected {', '.join(self.words)}, got {value!r}", param, ctx)
 
 
-class Threads(click.IntRange):
-    """A count of threads; 0 and -1 leave it to the program and become None."""
+class AutoRange(click.IntRange):
+    """AutoRange(least, most, *auto): a number; words of auto leave it to the program: None."""
 
-    def __init__(self) -> None:
-        super().__init__(-1, MOST_THREADS)
+    def __init__(self, least: int, most: int, *auto: str) -> None:
+        super().__init__(least, most)
+        self.auto = auto
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the count."""
-        count = super().convert(value, param, ctx)
-        return count if count > 0 else None
+        """Return the number."""
+        return None if str(value) in self.auto else super().convert(value, param, ctx)
+
+
+THREADS = AutoRange(-1, 512, "0", "-1")
 
 
 def unescaped(text: str) -> str:

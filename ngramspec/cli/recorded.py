@@ -201,8 +201,3 @@ def _lines(loaded: Sequence[Loaded], problems: Problems, brief: bool) -> Iterato
     if problems.total:
         first = f"; the first is {problems.first[0]}"
         yield f"{number_of(problems.total, 'line')} left out{first}"
-
-
-def traces_of(loaded: Sequence[Loaded]) -> list[Trace]:
-    """Return all sets."""
-    return [trace for one in loaded for trace in one.sets]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ngramspec.cli.model import LoadingOptions, LoraOptions, ModelOptions, PlacementOptions
-from ngramspec.cli.options import Switch, Threads, flag, in_list, numbers_in
+from ngramspec.cli.options import THREADS, Switch, flag, in_list, numbers_in
 from ngramspec.cli.output import tell
 from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
@@ -66,9 +66,9 @@ class RunningOptions:
     ubatch_size: int = flag(
         "-ub --ubatch-size", "Tokens computed at once.", env="UBATCH", default=512, low=1)
     threads: int | None = flag("-t --threads", "CPU threads.  [default: one per physical core; 1 "
-        "for the embedded model]", env="THREADS", type=Threads())
+        "for the embedded model]", env="THREADS", type=THREADS)
     threads_batch: int | None = flag("-tb --threads-batch", "Threads for prompts.  [default: "
-        "--threads]", env="THREADS_BATCH", type=Threads())
+        "--threads]", env="THREADS_BATCH", type=THREADS)
     flash_attn: str = flag(
         "-fa --flash-attn", "Flash attention; without a value: on.", env="FLASH_ATTN",
         default="auto", type=Switch(), metavar="[on|off|auto]", is_flag=False, flag_value="on")

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from ngramspec.cli.generate import generate
-from ngramspec.cli.llama_cpp import ALL_CLI_FLAGS, CLI_FLAGS, FLAGS, PRESETS, SERVER_ONLY
+from ngramspec.cli.llama_cpp import ALL_CLI_FLAGS, CLI_FLAGS, FLAGS, PRESETS
 from ngramspec.cli.options import OFF, ON
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.cli.serve import serve
@@ -131,8 +131,6 @@ def test_a_flag_of_the_table_does_what_its_kind_says(
 
 
 def test_generate_knows_what_is_not_the_servers_alone(invoke: Any) -> None:
-    names = {flag.name for flag in FLAGS}
-    assert set(SERVER_ONLY) <= names
     line = ["generate", "-p", "x", "-n", "1", "--raw", "-t", "1"]
     taken, told = [], set()
     for flag in ALL_CLI_FLAGS:

@@ -18,13 +18,7 @@ from ngramspec.cli.files import JsonOptions, check_output, tokenizer_flag
 from ngramspec.cli.options import NEW_FILE, OLD_FILE, argument, command, flag, in_list
 from ngramspec.cli.output import make_table, plain_console, print_json, size_text
 from ngramspec.cli.progress import progress
-from ngramspec.cli.recorded import (
-    ABOUT_FILES,
-    RecordedOptions,
-    load_recorded,
-    say_recorded,
-    traces_of,
-)
+from ngramspec.cli.recorded import ABOUT_FILES, RecordedOptions, load_recorded, say_recorded
 from ngramspec.costs import PROFILES
 from ngramspec.drafting.config import option_flag, options_of
 from ngramspec.drafting.names import DEFAULT_ORDER, DEFAULT_SPEC, DRAFTER_NAMES, parse_names
@@ -206,7 +200,7 @@ def _replay(options: ReplayOptions) -> Replays:
     cut = Cut(options.limit or 0, options.max_prompt, options.max_output)
     loaded, problems = load_recorded(options.traces, options, cut)
     say_recorded(loaded, problems, brief=options.as_json)
-    traces = traces_of(loaded)
+    traces = [trace for one in loaded for trace in one.sets]
     places = PeerPlaces(options.pythons, options.vllm_wheel, options.llamacpp)
     return sets.replay_sets(
         traces,

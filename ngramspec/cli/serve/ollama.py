@@ -13,12 +13,11 @@ from ngramspec.cli.drafts import NO_DRAFTS
 from ngramspec.cli.options import is_set
 from ngramspec.drafting.names import DRAFTER_NAMES, nearest
 from ngramspec.errors import InputError
-from ngramspec.models.ollama.parameters import Parameter
-from ngramspec.models.ollama.recipe import Recipe, find_recipe, read_recipe
-from ngramspec.models.ollama.store import ModelNotFoundError, default_roots, find_gguf, may_be_name
 
 if TYPE_CHECKING:
     from ngramspec.cli.serve.options import ServeOptions
+    from ngramspec.models.ollama.parameters import Parameter
+    from ngramspec.models.ollama.recipe import Recipe
 
 # Parameters that are options under the same or another name.
 SAME_NAME = (
@@ -43,6 +42,9 @@ def take_recipe(options: ServeOptions) -> None:
         click.UsageError: Both options are given.
         InputError, FormatError, ModelNotFoundError, OSError: As find_recipe and read_recipe.
     """
+    from ngramspec.models.ollama.recipe import Recipe, find_recipe, read_recipe
+    from ngramspec.models.ollama.store import ModelNotFoundError, default_roots, may_be_name
+
     modelfile, model = options.modelfile, options.model
     if modelfile is not None and model is not None:
         raise click.UsageError("give either --model or --modelfile")
@@ -139,6 +141,8 @@ def _drafts(recipe: Recipe, roots: Sequence[Path]) -> dict[str, Any]:
         InputError: Something is neither a drafter nor a model, or there are several models.
         ModelNotFoundError, FormatError, OSError: As find_gguf.
     """
+    from ngramspec.models.ollama.store import ModelNotFoundError, find_gguf
+
     names, models = list[str](), list[str]()
     for one in recipe.drafts:
         (names if one in (*DRAFTER_NAMES, NO_DRAFTS) else models).append(one)

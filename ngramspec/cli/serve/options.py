@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import click
+from typing import TYPE_CHECKING
 
 from ngramspec.cli.draft_model import AllDraftOptions
 from ngramspec.cli.model import LoraOptions, ModelOptions
-from ngramspec.cli.options import AUTO, NamedPath, SizeType, Switch, argument, complete_model, flag
+from ngramspec.cli.options import (
+    AUTO,
+    AutoRange,
+    NamedPath,
+    SizeType,
+    Switch,
+    argument,
+    complete_model,
+    flag,
+)
 from ngramspec.cli.sampling import SamplingOptions
 from ngramspec.cli.serve.config import take_config
 from ngramspec.cli.target import FitOptions, RopeOptions, TargetOptions
 from ngramspec.lab.recordings.writer import LEAST_BYTES
-from ngramspec.models.ollama.recipe import Recipe
+
+if TYPE_CHECKING:
+    from ngramspec.models.ollama.recipe import Recipe
 
 AUTO_SLOTS = 4
-
-
-class Slots(click.ParamType):  # type: ignore[type-arg]
-    """A number of slots; auto and -1 leave it to the server and become None."""
-
-    name = "slots"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
-        if str(value) in AUTO:
-            return None
-        return click.IntRange(1, 256).convert(value, param, ctx)
 
 
 @dataclass
@@ -67,7 +64,8 @@ class SlotOptions(FitOptions):
         "which all slots share, cut to free memory; 0: not cut]", env="CTX_SIZE", low=0)
     parallel: int | None = flag(
         "-np --parallel", "Slots: requests that run at the same time; auto or -1: "
-        f"{AUTO_SLOTS}.", env="N_PARALLEL", default="auto", type=Slots(), metavar="N")
+        f"{AUTO_SLOTS}.", env="N_PARALLEL", default="auto",
+        type=AutoRange(1, 256, *AUTO))
     kv_unified: bool | None = flag("--kv-unified/--no-kv-unified -kvu/-no-kvu", "One cache of "
         "--ctx-size tokens that all slots share, or one per slot.  [default: shared; if --ctx-size "
         "and --parallel are given, a slot can use an equal part of it, and has a cache of its own "
@@ -325,4 +323,4 @@ class ServeOptions(
 ):
     """All options of `serve`. recipe: What Ollama's settings say of the model."""
 
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: Recipe = field(init=False)

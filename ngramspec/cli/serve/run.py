@@ -39,7 +39,7 @@ from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 from ngramspec.server.http.shutdown import Shutdown
 from ngramspec.server.recorder import Recorder
-from ngramspec.text.tokenizers import Fingerprint, fingerprint_of
+from ngramspec.text.tokenizers import fingerprint_of
 
 # Seconds for the parts of the shutdown, after --drain-timeout.
 SERVER_SECONDS = LAST_SECONDS + 15.0
@@ -80,14 +80,8 @@ def _serve(options: ServeOptions, drafts: DraftSettings, log: Log) -> None:
         opening = runtime_settings(options, drafts)
         path = Path(opening.model.file)
         name, *aliases = model_names(options, path)
-        recorder = open_recorder(
-            options,
-            settings,
-            stack,
-            model=name,
-            tokenizer=lambda: fingerprint_of(path),
-            drafter=",".join(drafts.drafter or ()) or NO_DRAFTS,
-        )
+        drafter = ",".join(drafts.drafter or ()) or NO_DRAFTS
+        recorder = open_recorder(options, stack, path, name, drafter, apart=settings.isolates)
         with contextlib.suppress(OSError):  # whatever it is, loading says it better
             names = names_of(options.recipe)
             tell(loading_line(path, *names[:1]))
@@ -298,40 +292,39 @@ def runtime_settings(options: ServeOptions, drafts: DraftSettings) -> Settings:
 
 def open_recorder(
     options: RecordingOptions,
-    settings: ServerSettings,
     stack: contextlib.ExitStack,
-    *,
-    model: str,
-    tokenizer: Callable[[], Fingerprint],
+    model: Path,
+    name: str,
     drafter: str,
+    *,
+    apart: bool,
 ) -> Recorder | None:
     """Return the recorder that the options ask for, None without --record.
 
     Args:
         options: Those of `serve`.
-        settings: Those of the server.
         stack: Closes it.
-        model: The model's name.
-        tokenizer: Returns the fingerprint of its tokenizer.
+        model: The model's file, for its tokenizer.
+        name: Of the model.
         drafter: What drafts for requests that ask for nothing else.
+        apart: Each key learns for itself.
 
     Raises:
-        As RecordFile.
+        As fingerprint_of and RecordFile.
     """
     path = options.record
     if path is None:
         return None
-    fingerprint = tokenizer()
+    fingerprint = fingerprint_of(model)
     head = Head(
-        model=model,
+        model=name,
         tokenizer=str(fingerprint),
         vocab_size=fingerprint.vocab_size,
         drafter=drafter,
         started=round(time.time(), 3),
-        apart=settings.isolates,
+        apart=apart,
     )
-    file = RecordFile(path, head, options.record_max)
-    recorder = Recorder(file, drafter)
+    recorder = Recorder(RecordFile(path, head, options.record_max), drafter)
 
     def close() -> None:
         if not recorder.close():
