@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ngramspec.cli.command import (
-    EXIT_INTERRUPTED,
-    Failure,
-    Interrupt,
-    SectionCommand,
-    error_line,
-    interruptible,
-)
+from ngramspec.cli.command import EXIT_INTERRUPTED, Failure, Interrupt, error_line, interruptible
+from ngramspec.cli.files import JsonOptions, OutputOptions, check_output
 from ngramspec.cli.options import (
-    AT_LEAST_1,
-    FILE,
     LEAST_FILE,
     NamedPath,
-    NumberRange,
     ShareType,
     SizeType,
-    check_output,
-    given_tokenizer,
-    json_option,
-    option,
-    options,
-    output_option,
-    tokenizer_options,
+    argument,
+    command,
+    flag,
 )
 from ngramspec.cli.output import (
     duration_text,
@@ -44,15 +32,13 @@ from ngramspec.cli.output import (
 )
 from ngramspec.cli.recorded import (
     FORMATS,
-    key_option,
+    RecordedOptions,
     load_recorded,
-    mix_keys_option,
     provenance_of,
     recorded_files,
     refuse_mixed_keys,
     say_recorded,
     tokenizer_of,
-    traces_of,
 )
 from ngramspec.errors import CapacityError, InputError
 
@@ -73,8 +59,6 @@ Examples:
   ngramspec build-cache src -o code.ngx --kind suffix
   ngramspec build-cache requests.jsonl -o answers.ngx --kind suffix --held-out 10%
 """
-CORPUS, WRITTEN, TOKENIZER = "Corpus", "File", "Tokenizer"
-POOL, RUN, OUTPUT = "Hash pool", "Run", "Output"
 CACHE_KIND, POOL_KIND, INDEX_KIND = KINDS = ("ngram-cache", "hash-pool", "suffix")
 POOL_DRAFTER = "ngram-mod"  # the other kinds are called as the drafter that reads them
 NGRAM_SIZES = ("ngram_min", "ngram_max")
@@ -102,68 +86,100 @@ COUNTED = "what was counted is kept: give --resume and a larger --min-count"
 NO_ROOM = "make room there, or choose another place with -o and --work; nothing was kept"
 
 
-@click.command("build-cache", cls=SectionCommand, epilog=EPILOG)
-@click.argument("corpus", nargs=-1, required=True, type=NamedPath(readable=False))
-@options(
-    output_option(WRITTEN),
-    option(WRITTEN, "--kind", type=click.Choice((*KINDS, POOL_DRAFTER)), default=CACHE_KIND,
-           callback=lambda _, __, kind: POOL_KIND if kind == POOL_DRAFTER else kind,
-           help="Counts for the drafter ngram-cache, a pool for ngram-mod, or an index for "
-           "suffix; ngram-mod: the same as hash-pool."),
-    option(WRITTEN, "--ngram-min", type=click.IntRange(1, 4),
-           help="Shortest n-gram.  [default: 2]"),
-    option(WRITTEN, "--ngram-max", type=click.IntRange(1, 4),
-           help="Longest n-gram.  [default: 4]"),
-    option(WRITTEN, "--min-count", type=AT_LEAST_1,
-           help="Drop followers seen fewer than N times.  [default: 1]"),
-    option(WRITTEN, "--max-size", type=SizeType(LEAST_FILE),
-           help="Keep the most useful part within this file size, such as 50M."),
-    option(WRITTEN, "--no-provenance", is_flag=True,
-           help="Do not record file names, dates and options in the file."),
-    tokenizer_options("default: the embedded model's tokenizer", TOKENIZER),
-    option(CORPUS, "--include", multiple=True, metavar="PATTERN",
-           help="Read only files that match PATTERN, written as in a .gitignore (repeatable)."),
-    option(CORPUS, "--exclude", multiple=True, metavar="PATTERN",
-           help="Skip files and folders that match PATTERN (repeatable)."),
-    option(CORPUS, "--no-ignore", is_flag=True,
-           help="Also read files that .gitignore excludes."),
-    option(CORPUS, "--follow-links", is_flag=True,
-           help="Also follow links that lead out of the given folder."),
-    option(CORPUS, "--format", type=click.Choice(["text", "jsonl", "parquet", *FORMATS]),
-           help="Format of all files; default: recorded requests, llama-server's logs and JSON "
-           "arrays of chats by what they hold, others by file name, otherwise text."),
-    key_option(CORPUS),
-    mix_keys_option(CORPUS),
-    option(CORPUS, "--field", metavar="NAME",
-           help="Field of a record that holds the text, such as content or data.text."),
-    option(CORPUS, "--role", multiple=True, metavar="ROLE",
-           help="Read only chat messages of ROLE (repeatable)."),
-    option(CORPUS, "--held-out", type=ShareType(),
-           help="Share of the documents to hold out and measure with, such as 5%."),
-    option(POOL, "--n-match", type=click.IntRange(1, 65535),
-           help="Tokens hashed per lookup.  [default: 24]"),
-    option(POOL, "--capacity", type=SizeType(), metavar="N",
-           help="Cells, 4 bytes each.  [default: 4M]"),
-    option(POOL, "--check-bits", type=click.IntRange(0, 8),
-           help="Bits per cell against false hits.  [default: 8]"),
-    option(POOL, "--max-occupancy", type=NumberRange(0, 0.95, min_open=True),
-           help="Largest share of cells to fill.  [default: 0.5]"),
-    option(RUN, "-j", "--jobs", type=click.IntRange(1, 1024),
-           help="Threads.  [default: one per CPU]"),
-    option(RUN, "--memory", type=SizeType(), default="2G",
-           help="Memory limit (with Ray: per task)."),
-    option(RUN, "--resume", is_flag=True, help="Continue a stopped build."),
-    option(RUN, "--restart", is_flag=True, help="Discard a stopped build and start over."),
-    option(RUN, "--work", type=FILE, metavar="FOLDER",
-           help="Folder for intermediate files (with Ray: seen by all hosts); default: next to "
-           "the output."),
-    option(RUN, "--executor", type=click.Choice(["local", "ray"]), default="local",
-           help="Where to build."),
-    option(RUN, "--ray-address", metavar="ADDRESS", help="Address of the Ray cluster."),
-    option(OUTPUT, "--no-progress", is_flag=True, help="Do not show progress."),
-    json_option(OUTPUT),
-)  # fmt: skip
-def build_cache(**values: Any) -> None:
+@dataclass
+class FileOptions:
+    """What is written."""
+
+    section = "File"
+    # fmt: off
+    kind: str = flag("--kind", "Counts for the drafter ngram-cache, a pool for ngram-mod, or an "
+        "index for suffix; ngram-mod: the same as hash-pool.", default=CACHE_KIND,
+        choices=(*KINDS, POOL_DRAFTER),
+        callback=lambda _, __, kind: POOL_KIND if kind == POOL_DRAFTER else kind)
+    ngram_min: int | None = flag("--ngram-min", "Shortest n-gram.  [default: 2]", low=1, high=4)
+    ngram_max: int | None = flag("--ngram-max", "Longest n-gram.  [default: 4]", low=1, high=4)
+    min_count: int | None = flag(
+        "--min-count", "Drop followers seen fewer than N times.  [default: 1]", low=1)
+    max_size: int | None = flag("--max-size", "Keep the most useful part within this file size, "
+        "such as 50M.", type=SizeType(LEAST_FILE), metavar="SIZE")
+    no_provenance: bool = flag("--no-provenance", "Do not record file names, dates and options in "
+        "the file.", default=False)
+
+
+@dataclass
+class CorpusOptions(RecordedOptions):
+    """What is read."""
+
+    section = "Corpus"
+    # fmt: off
+    include: tuple[str, ...] = flag("--include", "Read only files that match PATTERN, written as "
+        "in a .gitignore (repeatable).", default=(), metavar="PATTERN")
+    exclude: tuple[str, ...] = flag("--exclude", "Skip files and folders that match PATTERN "
+        "(repeatable).", default=(), metavar="PATTERN")
+    no_ignore: bool = flag(
+        "--no-ignore", "Also read files that .gitignore excludes.", default=False)
+    follow_links: bool = flag(
+        "--follow-links", "Also follow links that lead out of the given folder.", default=False)
+    format: str | None = flag("--format", "Format of all files; default: recorded requests, "
+        "llama-server's logs and JSON arrays of chats by what they hold, others by file name, "
+        "otherwise text.", choices=("text", "jsonl", "parquet", *FORMATS))
+    mix_keys: bool = flag("--mix-keys", "Let the file hold answers to several keys that learn for "
+        "themselves.", default=False)
+    field: str | None = flag("--field", "Field of a record that holds the text, such as content or "
+        "data.text.", metavar="NAME")
+    role: tuple[str, ...] = flag(
+        "--role", "Read only chat messages of ROLE (repeatable).", default=(), metavar="ROLE")
+    held_out: float | None = flag("--held-out", "Share of the documents to hold out and measure "
+        "with, such as 5%.", type=ShareType(), metavar="SHARE")
+
+
+@dataclass
+class PoolOptions:
+    """The shape of a hash pool."""
+
+    section = "Hash pool"
+    # fmt: off
+    n_match: int | None = flag(
+        "--n-match", "Tokens hashed per lookup.  [default: 24]", low=1, high=65535)
+    capacity: int | None = flag(
+        "--capacity", "Cells, 4 bytes each.  [default: 4M]", type=SizeType(), metavar="N")
+    check_bits: int | None = flag(
+        "--check-bits", "Bits per cell against false hits.  [default: 8]", low=0, high=8)
+    max_occupancy: float | None = flag("--max-occupancy", "Largest share of cells to fill.  "
+        "[default: 0.5]", low=0, high=0.95, min_open=True)
+
+
+@dataclass
+class RunOptions:
+    """How the build runs."""
+
+    section = "Run"
+    # fmt: off
+    jobs: int | None = flag("-j --jobs", "Threads.  [default: one per CPU]", low=1, high=1024)
+    memory: int = flag("--memory", "Memory limit (with Ray: per task).", default=2 << 30,
+        type=SizeType(), metavar="SIZE")
+    resume: bool = flag("--resume", "Continue a stopped build.", default=False)
+    restart: bool = flag("--restart", "Discard a stopped build and start over.", default=False)
+    work: Path | None = flag("--work", "Folder for intermediate files (with Ray: seen by all "
+        "hosts); default: next to the output.", metavar="FOLDER")
+    executor: str = flag("--executor", "Where to build.", default="local", choices=("local", "ray"))
+    ray_address: str | None = flag(
+        "--ray-address", "Address of the Ray cluster.", metavar="ADDRESS")
+
+
+@dataclass
+class BuildCacheOptions(
+    FileOptions, CorpusOptions, PoolOptions, RunOptions, OutputOptions, JsonOptions
+):
+    """Options of `build-cache`."""
+
+    section = "Output"
+    corpus: tuple[str, ...] = argument(required=True, type=NamedPath(readable=False))
+    no_progress: bool = flag("--no-progress", "Do not show progress.", default=False)
+
+
+@command("build-cache", EPILOG)
+def build_cache(options: BuildCacheOptions) -> None:
     """Build a statistics file from texts or recorded answers.
 
     CORPUS: files, folders, or - for stdin. Text and code, jsonl and parquet, also compressed (gz,
@@ -180,95 +196,93 @@ def build_cache(**values: Any) -> None:
     from ngramspec.lab.builder import Resources
     from ngramspec.lab.costs import saved_costs
 
-    check_output(values["output"])
-    _refuse_misplaced(values)
-    values["tokenizer"] = given_tokenizer(values)
-    files = recorded_files(values["corpus"], values["format"])
-    values["costs"] = saved_costs(values["tokenizer"] if values["held_out"] else None)
+    check_output(options.output)
+    _refuse_misplaced(options)
+    options.resolve()
+    files = recorded_files(options.corpus, options.format)
+    costs = saved_costs(options.tokenizer if options.held_out else None)
     if files:
-        _from_recorded(values, files)
+        _from_recorded(options, costs, files)
         return
-    settings = _build_options(values)
-    jobs = values["jobs"] or _num_cpus()
-    resources = Resources(jobs=jobs, memory=values["memory"], work=values["work"])
+    settings = _build_options(options, costs)
+    jobs = options.jobs or _num_cpus()
+    resources = Resources(jobs=jobs, memory=options.memory, work=options.work)
     with interruptible(NOTE) as interrupt:
-        result = _build(values, settings, resources, interrupt)
-    if values["as_json"]:
+        result = _build(options, settings, resources, interrupt)
+    if options.as_json:
         print_json(result.as_dict())
     else:
-        _show(plain_console(), result, settings, values)
+        _show(plain_console(), result, settings, options, costs, jobs)
 
 
-def _from_recorded(values: dict[str, Any], files: Sequence[Path]) -> None:
+def _from_recorded(options: BuildCacheOptions, costs: Costs, files: Sequence[Path]) -> None:
     """Build from the answers of recorded requests."""
     from ngramspec.lab.builder.tokens import build_from_tokens
     from ngramspec.lab.recordings.traces import Cut
 
-    for name in NOT_RECORDED:
-        _refuse(values, (name,), True, "files of text")
-    _refuse(values, ("ray_address",), True, "files of text")
-    if values["executor"] == "ray":
+    _refuse(options, (*NOT_RECORDED, "ray_address"), True, "files of text")
+    if options.executor == "ray":
         raise click.UsageError("recorded requests are for --executor local")
-    loaded, problems = load_recorded(files, values, Cut(max_prompt=1, max_output=0))
-    say_recorded(loaded, problems, brief=values["as_json"])
-    traces = traces_of(loaded)
-    refuse_mixed_keys(traces, values["mix_keys"])
-    settings = _build_options({**values, "format": None})
+    loaded, problems = load_recorded(files, options, Cut(max_prompt=1, max_output=0))
+    say_recorded(loaded, problems, brief=options.as_json)
+    traces = [trace for one in loaded for trace in one.sets]
+    refuse_mixed_keys(traces, options.mix_keys)
+    settings = _build_options(replace(options, format=None), costs)
     answers = (one.output for trace in traces for one in trace.requests)
     result = build_from_tokens(
         answers,
-        values["output"],
-        tokenizer_of(values, loaded),
+        options.output,
+        tokenizer_of(options.tokenizer, loaded),
         settings,
-        provenance_of(values, loaded) if settings.provenance else None,
+        provenance_of(options.tokenizer, loaded) if settings.provenance else None,
     )
     result.problems.merge(problems)
-    if values["as_json"]:
+    if options.as_json:
         print_json(result.as_dict())
     else:
-        _show(plain_console(), result, settings, {**values, "jobs": 1})
+        _show(plain_console(), result, settings, options, costs, jobs=1)
 
 
-def _refuse_misplaced(values: Mapping[str, Any]) -> None:
+def _refuse_misplaced(options: BuildCacheOptions) -> None:
     """Refuse options that are for another kind of file or for another executor."""
-    is_ray = values["executor"] == "ray"
+    is_ray = options.executor == "ray"
     for kinds, names in OF_KINDS.items():
-        _refuse(values, names, values["kind"] not in kinds, f"--kind {' or '.join(kinds)}")
-    _refuse(values, ("jobs",), is_ray, "--executor local")
-    _refuse(values, ("ray_address",), not is_ray, "--executor ray")
-    if values["resume"] and values["restart"]:
+        _refuse(options, names, options.kind not in kinds, f"--kind {' or '.join(kinds)}")
+    _refuse(options, ("jobs",), is_ray, "--executor local")
+    _refuse(options, ("ray_address",), not is_ray, "--executor ray")
+    if options.resume and options.restart:
         raise click.UsageError("give either --resume or --restart")
 
 
-def _refuse(values: Mapping[str, Any], names: tuple[str, ...], wrong: bool, needed: str) -> None:
+def _refuse(options: BuildCacheOptions, names: tuple[str, ...], wrong: bool, needed: str) -> None:
     for name in names:
-        value = values[name]
+        value = getattr(options, name)
         is_given = value is not None and value is not False and value != ()  # 0 is given
         if wrong and is_given:
             raise click.UsageError(f"--{name.replace('_', '-')} is for {needed}")
 
 
-def _build_options(values: Mapping[str, Any]) -> BuildOptions:
+def _build_options(options: BuildCacheOptions, costs: Costs) -> BuildOptions:
     """Return the build's options; options not given keep their defaults."""
     from ngramspec.files.pool_file import PoolShape
     from ngramspec.lab.builder import BuildOptions
 
-    shape = {name: values[name] for name in POOL_SHAPE if values[name] is not None}
+    shape = {name: value for name in POOL_SHAPE if (value := getattr(options, name)) is not None}
     cells = shape.get("capacity", LEAST_CELLS)
     if cells & (cells - 1) or not LEAST_CELLS <= cells <= MOST_CELLS:
         raise InputError(f"--capacity must be a power of two in 1K..2G, got {cells}")
     same = ("kind", "include", "exclude", "format", "field", "follow_links")
     return BuildOptions(
-        **{name: values[name] for name in same},
-        **{name: values[name] for name in NGRAM_SIZES if values[name]},
+        **{name: getattr(options, name) for name in same},
+        **{name: value for name in NGRAM_SIZES if (value := getattr(options, name))},
         pool=PoolShape(**shape),
-        min_count=values["min_count"] or 1,
-        max_bytes=values["max_size"],
-        held_out=values["held_out"] or 0.0,
-        costs=values["costs"].table,
-        gitignore=not values["no_ignore"],
-        roles=values["role"],
-        provenance=not values["no_provenance"],
+        min_count=options.min_count or 1,
+        max_bytes=options.max_size,
+        held_out=options.held_out or 0.0,
+        costs=costs.table,
+        gitignore=not options.no_ignore,
+        roles=options.role,
+        provenance=not options.no_provenance,
     )
 
 
@@ -279,7 +293,7 @@ def _num_cpus() -> int:
 
 
 def _build(
-    values: Mapping[str, Any], settings: BuildOptions, resources: Resources, interrupt: Interrupt
+    options: BuildCacheOptions, settings: BuildOptions, resources: Resources, interrupt: Interrupt
 ) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
     from ngramspec.cli.build_progress import build_progress
@@ -288,28 +302,26 @@ def _build(
     from ngramspec.lab.builder.local import BuildStopped
     from ngramspec.models import embedded_model
 
-    if values["tokenizer"] is None:
+    if options.tokenizer is None:
         name = embedded_model().name
         click.echo(f"no --model or --tokenizer given: using the embedded model {name}", err=True)
-    is_ray = values["executor"] == "ray"
-    late = finishing(values["kind"], is_ray=is_ray)
+    is_ray = options.executor == "ray"
+    late = finishing(options.kind, is_ray=is_ray)
     try:
-        with build_progress(
-            interrupt, visible=not values["no_progress"], finishing=late
-        ) as progress:
-            return (_with_ray if is_ray else _locally)(values, settings, resources, progress)
+        with build_progress(interrupt, visible=not options.no_progress, finishing=late) as progress:
+            return (_with_ray if is_ray else _locally)(options, settings, resources, progress)
     except BuildStopped as stopped:
         line = f"{stopped}; {GO_ON}"
     except KeyboardInterrupt:
-        saved = has_checkpoint(resources.work_folder(values["output"]))
+        saved = has_checkpoint(resources.work_folder(options.output))
         line = f"ended; {GO_ON} from the last checkpoint" if saved else "ended; nothing was kept"
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        saved = has_checkpoint(resources.work_folder(values["output"]))
+        saved = has_checkpoint(resources.work_folder(options.output))
         raise Failure(f"{error_line(error)}: {MAKE_ROOM if saved else NO_ROOM}") from error
     except CapacityError as error:
-        if not has_checkpoint(resources.work_folder(values["output"])):
+        if not has_checkpoint(resources.work_folder(options.output)):
             raise
         raise Failure(f"{error_line(error)}; {COUNTED}") from error
     click.echo(line, err=True)
@@ -325,7 +337,7 @@ def finishing(kind: str, *, is_ray: bool) -> tuple[str, ...]:
 
 
 def _locally(
-    values: Mapping[str, Any], settings: BuildOptions, resources: Resources, progress: Progress
+    options: BuildCacheOptions, settings: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.lab.builder import build
     from ngramspec.lab.builder.memory import return_large_blocks
@@ -335,47 +347,52 @@ def _locally(
     return_large_blocks()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one core for each of --jobs
     return build(
-        values["corpus"],
-        values["output"],
-        load_tokenizer(values["tokenizer"] or embedded_model()),
+        options.corpus,
+        options.output,
+        load_tokenizer(options.tokenizer or embedded_model()),
         settings,
         resources,
         progress,
-        resume=values["resume"],
-        restart=values["restart"],
+        resume=options.resume,
+        restart=options.restart,
     )
 
 
 def _with_ray(
-    values: Mapping[str, Any], settings: BuildOptions, resources: Resources, progress: Progress
+    options: BuildCacheOptions, settings: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.lab.builder.ray_executor import build_on_ray
     from ngramspec.models import embedded_model
 
     return build_on_ray(
-        values["corpus"],
-        values["output"],
-        values["tokenizer"] or embedded_model(),
+        options.corpus,
+        options.output,
+        options.tokenizer or embedded_model(),
         settings,
         progress,
-        address=values["ray_address"],
+        address=options.ray_address,
         memory=resources.memory,
         work=resources.work,
-        resume=values["resume"],
-        restart=values["restart"],
+        resume=options.resume,
+        restart=options.restart,
     )
 
 
 def _show(
-    console: Console, result: BuildResult, settings: BuildOptions, values: Mapping[str, Any]
+    console: Console,
+    result: BuildResult,
+    settings: BuildOptions,
+    options: BuildCacheOptions,
+    costs: Costs,
+    jobs: int,
 ) -> None:
     """Print the file, its corpus, the time, and how much it helps on held-out documents."""
-    jobs = 0 if values["executor"] == "ray" else values["jobs"] or _num_cpus()
+    jobs = 0 if options.executor == "ray" else jobs
     lines = [
         ("corpus", _corpus(result)),
         ("tokens", f"{result.totals.tokens:,}"),
         ("file", _file(result, settings)),
-        ("time", _time(result, jobs, whole=not values["resume"])),
+        ("time", _time(result, jobs, whole=not options.resume)),
     ]
     console.print(f"{result.path}", style="bold", soft_wrap=True)
     for title, text in lines:
@@ -383,7 +400,7 @@ def _show(
     for line in _problems(result.problems):
         console.print(line, style="yellow", soft_wrap=True)
     if settings.held_out:
-        _show_held_out(console, result, values["costs"])
+        _show_held_out(console, result, costs)
 
 
 def _corpus(result: BuildResult) -> str:

@@ -29,10 +29,7 @@ class BuildProgress:
     """
 
     def __init__(
-        self,
-        interrupt: Interrupt,
-        bar: RichProgress | None,
-        finishing: Collection[str] = FINISHING,
+        self, interrupt: Interrupt, bar: RichProgress | None, finishing: Collection[str] = FINISHING
     ) -> None:
         self.amount = 0
         self.rates = (0.0, 0.0)  # bytes and tokens per second

@@ -5,33 +5,21 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import click
 
 from ngramspec._version import __version__
-from ngramspec.cli.bench.e2e import WARM_UP, open_bench, prompt_options
-from ngramspec.cli.command import (
-    EXIT_INTERRUPTED,
-    NOTE_MEASURED,
-    Interrupt,
-    SectionCommand,
-    interruptible,
-)
-from ngramspec.cli.drafting import gain_line
+from ngramspec.cli.bench.e2e import WARM_UP, BenchOptions, open_bench
+from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Interrupt, interruptible
 from ngramspec.cli.drafts import NO_DRAFTS
-from ngramspec.cli.llama_cpp.loading import SECTION as LOADING
-from ngramspec.cli.llama_cpp.loading import loading_options
-from ngramspec.cli.llama_cpp.placement import SECTION as DEVICES
-from ngramspec.cli.llama_cpp.placement import placement_options
-from ngramspec.cli.llama_cpp.threads import SECTION as THREADS
-from ngramspec.cli.llama_cpp.threads import thread_options
-from ngramspec.cli.model import resolve_model
-from ngramspec.cli.options import COUNT, NumberRange, given_words, json_option, option, options
-from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
+from ngramspec.cli.files import JsonOptions
+from ngramspec.cli.options import command, flag, given_words
+from ngramspec.cli.output import gain_line, make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import model_options, running
-from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, DEFAULT_SPEC
+from ngramspec.cli.target import TargetOptions
+from ngramspec.drafting.names import DEFAULT_SPEC
 
 if TYPE_CHECKING:
     from ngramspec.arrays import TokenIds
@@ -41,7 +29,6 @@ if TYPE_CHECKING:
     from ngramspec.lab.e2e.tasks import Task
     from ngramspec.llamacpp.target import LlamaTarget
 
-MODEL = "Model"
 SIZES = (1, 2, 4, 8, 16)  # tokens of the passes that are timed
 CONTEXT = 128  # tokens before them
 ROUNDS = 5  # of these passes
@@ -65,22 +52,21 @@ for a copy, an edit and a story. Ctrl-C prints what was measured.
 """
 
 
-@click.command(cls=SectionCommand, epilog=EPILOG)
-@options(
-    model_options(MODEL),
-    option(MODEL, "-c", "--ctx-size", type=COUNT, default=0, show_default=False,
-           help="Context that the server is to have: less of the model may fit on a GPU beside a "
-           "large one."),
-    running(MODEL),
-    prompt_options("a copy, an edit and a story"),
-    placement_options(),
-    loading_options(),
-    thread_options(),
-    option("Options", "--seconds", type=NumberRange(0, min_open=True), default=100, metavar="N",
-           help="Most time, once the model is loaded."),
-    json_option(),
-)  # fmt: skip
-def check(**values: Any) -> None:
+@dataclass
+class CheckOptions(BenchOptions, JsonOptions):
+    """Options of `check`."""
+
+    # fmt: off
+    ctx_size: int | None = flag("-c --ctx-size", "Context that the server is to have: less of the "
+        "model may fit on a GPU beside a large one.", low=0)
+    seconds: float = flag(
+        "--seconds", "Most time, once the model is loaded.", default=100, low=0, min_open=True)
+    # fmt: on
+    n_predict: int = LONGEST
+
+
+@command("check", EPILOG)
+def check(options: CheckOptions) -> None:
     """Tell whether drafts are worth it for a model on this machine.
 
     Measures in two minutes what passes over several tokens cost, which bounds what drafts can give,
@@ -93,22 +79,21 @@ def check(**values: Any) -> None:
     from ngramspec.lab.e2e.tasks import KINDS, load_tasks
     from ngramspec.llamacpp.saved_costs import overload
 
-    resolve_model(values)
-    values |= {"n_predict": LONGEST, "max_draft": DEFAULT_MAX_DRAFT}
-    values |= {"policy": DEFAULT_POLICY, "spec_tree": "auto"}
-    tasks = load_tasks(values["files"]) if values["files"] else KINDS
+    options.resolve()
+    tasks = load_tasks(options.files) if options.files else KINDS
     modes = [parse_mode(PLAIN), parse_mode(DEFAULT_SPEC)]
     with (
-        open_bench(values, tasks, modes) as (bench, target, prompts),
+        open_bench(options, tasks, modes) as (bench, target, prompts),
         interruptible(NOTE_MEASURED) as interrupt,
     ):
         busy = overload()  # by others, before this one begins
-        passes, findings = _measure(values["seconds"], tasks, bench, target, prompts, interrupt)
+        passes, findings = _measure(options.seconds, tasks, bench, target, prompts, interrupt)
         name = target.model.path.name
     verdict = conclude(findings, busy)
-    words = ["ngramspec", "serve", *given_words(MODEL, DEVICES, LOADING, THREADS)]
+    served = {"ctx_size", *(one.name for one in fields(TargetOptions))}
+    words = ["ngramspec", "serve", *given_words(served)]
     line = shlex.join(words + ["--spec-type", NO_DRAFTS] * (verdict.answer == "no"))
-    if values["as_json"]:
+    if options.as_json:
         print_json({
             "version": __version__,
             "model": name,
@@ -118,7 +103,7 @@ def check(**values: Any) -> None:
             "noise": round(verdict.noise, 4),
             "serve": line,
             "passes": passes.rows(),
-            "findings": [finding.as_json() for finding in findings],
+            "findings": [finding.as_json() for finding in findings]
         })  # fmt: skip
     else:
         _show(name, passes, findings, verdict)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import click
@@ -71,18 +72,13 @@ class SectionOption(click.Option):
         super().__init__(*args, **kwargs)
         self.section = section
 
-    def resolved_envvars(self) -> tuple[str, ...]:
-        """Return the environment variables that set it."""
-        names = self.envvar or ()
-        return (names,) if isinstance(names, str) else tuple(names)
-
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """Return what the environment says, for switches in llama.cpp's words.
 
         LLAMA_ARG_NO_X turns off what LLAMA_ARG_X turns on, whatever its value is.
         """
         if self.secondary_opts:
-            for name in self.resolved_envvars():
+            for name in self.envvar or ():
                 if name.replace("LLAMA_ARG_", "LLAMA_ARG_NO_", 1) in os.environ:
                     return "false"
         value = super().resolve_envvar_value(ctx)
@@ -110,30 +106,13 @@ class SectionCommand(click.Command):
     def __init__(self, *args: Any, everyday: Collection[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.everyday = everyday
-        self._help = click.Option(
-            ["--help"],
-            is_flag=False,
-            flag_value="",
-            metavar="[WORD]",
-            expose_value=False,
-            is_eager=True,
-            callback=self._show_help,
-            help="Show this message, or the options that have WORD in their name or help.",
-        )
-        self._help_all, self._help_short = (
-            click.Option(
-                [name],
-                is_flag=True,
-                expose_value=False,
-                is_eager=True,
-                callback=self._show_help,
-                help=text,
-            )
-            for name, text in (
-                ("--help-all", "Show this message with all options."),
-                ("-h", "The same as --help."),
-            )
-        )
+        option = partial(click.Option, expose_value=False, is_eager=True, callback=self._show_help)
+        text = "Show this message, or the options that have WORD in their name or help."
+        asked: dict[str, Any] = {"is_flag": False, "flag_value": "", "metavar": "[WORD]"}
+        self._help = option(["--help"], help=text, **asked)
+        text = "Show this message with all options."
+        self._help_all = option(["--help-all"], help=text, is_flag=True)
+        self._help_short = option(["-h"], help="The same as --help.", is_flag=True)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters and the options that show them."""

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from ngramspec.cli.command import (
-    EXIT_INTERRUPTED,
-    NOTE_MEASURED,
-    Failure,
-    Interrupt,
-    SectionCommand,
-    interruptible,
-)
-from ngramspec.cli.completion import in_list
-from ngramspec.cli.llama_cpp.placement import layers_option, placement_of
-from ngramspec.cli.model import resolve_model
-from ngramspec.cli.options import json_option, option, options
+from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Failure, Interrupt, interruptible
+from ngramspec.cli.files import JsonOptions
+from ngramspec.cli.model import ModelOptions, layers_flag, layers_in
+from ngramspec.cli.options import command, flag, in_list
 from ngramspec.cli.output import (
     ACCEPTED_STYLE,
     CLOSE,
@@ -34,7 +27,6 @@ from ngramspec.cli.output import (
     styled,
 )
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import model_options
 from ngramspec.drafting.names import DRAFTER_NAMES
 from ngramspec.lab.e2e.tasks import TASK_NAMES, TASKS
 from ngramspec.messages import page_url
@@ -63,28 +55,30 @@ Drafts pay when a batch costs less than its tokens one by one. For so small a
 model on a CPU the bit-exact setting has no such gain; --exact times it."""
 
 
-@click.command(cls=SectionCommand, epilog=EPILOG)
-@options(
-    model_options("Options"),
-    option("Options", "--task", "tasks", multiple=True, type=click.Choice(TASK_NAMES),
-           help="Run only this task (repeatable)."),
-    option("Options", "--drafter", "--spec-type", "drafters", multiple=True, metavar="LIST",
-           shell_complete=in_list(*DRAFTER_NAMES),
-           help="Run only this drafter or comma-separated list of drafters (repeatable)."),
-    option("Options", "--repeats", type=click.IntRange(1, 100), default=5,
-           help="Timed runs per task and drafter."),
-    option("Options", "-n", "--max-tokens", type=click.IntRange(2, 1024), default=256,
-           help="Longest answer, in tokens."),
-    option("Options", "--threads", type=click.IntRange(1, 512), default=1,
-           help="CPU threads of the timed runs; use no more than there are idle cores."),
-    option("Options", "--exact", is_flag=True,
-           help="Time the bit-exact setting: flash attention, one thread."),
-    layers_option("Options", "0"),
-    json_option(),
-    option("Options", "--no-color", is_flag=True,
-           help="Mark accepted tokens with « » instead of colour."),
-)  # fmt: skip
-def demo(**values: Any) -> None:
+@dataclass
+class DemoOptions(ModelOptions, JsonOptions):
+    """Options of `demo`."""
+
+    # fmt: off
+    tasks: tuple[str, ...] = flag(
+        "--task", "Run only this task (repeatable).", default=(), choices=TASK_NAMES)
+    drafters: tuple[str, ...] = flag(
+        "--drafter --spec-type", "Run only this drafter or comma-separated list of drafters "
+        "(repeatable).", default=(), metavar="LIST", shell_complete=in_list(*DRAFTER_NAMES))
+    repeats: int = flag("--repeats", "Timed runs per task and drafter.", default=5, low=1, high=100)
+    max_tokens: int = flag(
+        "-n --max-tokens", "Longest answer, in tokens.", default=256, low=2, high=1024)
+    threads: int = flag("--threads", "CPU threads of the timed runs; use no more than there are "
+        "idle cores.", default=1, low=1, high=512)
+    exact: bool = flag(
+        "--exact", "Time the bit-exact setting: flash attention, one thread.", default=False)
+    n_gpu_layers: str | None = layers_flag("0")
+    no_color: bool = flag(
+        "--no-color", "Mark accepted tokens with « » instead of colour.", default=False)
+
+
+@command("demo", EPILOG)
+def demo(options: DemoOptions) -> None:
     """Show what six drafters do for a model.
 
     A model of 7.2 million parameters that ships with the package, or yours, edits and copies code,
@@ -100,32 +94,33 @@ def demo(**values: Any) -> None:
     from ngramspec.drafting.names import parse_names
     from ngramspec.lab.e2e.demo import DRAFTERS, open_benches
     from ngramspec.llamacpp.fit import Words, find_machine, layer_notes
+    from ngramspec.llamacpp.placement import Placement
 
-    resolve_model(values)
-    if values["exact"] and values["threads"] != 1:
+    options.resolve()
+    if options.exact and options.threads != 1:
         raise click.UsageError("--exact needs one thread: drop --threads")
-    specs = values["drafters"] or DRAFTERS
+    specs = options.drafters or DRAFTERS
     drafters = tuple(dict.fromkeys(",".join(parse_names(spec, "priority")) for spec in specs))
-    console = Console(no_color=values["no_color"] or None, highlight=False)
-    placement = placement_of({**values, "model": None})
+    console = Console(no_color=options.no_color or None, highlight=False)
+    placement = Placement(layers_in(options.n_gpu_layers, "--n-gpu-layers"))
     for line in layer_notes(find_machine(), placement, Words(layers="-ngl")):
         click.echo(line, err=True)
-    settings = (values["threads"], values["exact"], placement.layers, values["model"])
+    settings = (options.threads, options.exact, placement.layers, options.model)
     with contextlib.ExitStack() as stack:
-        with progress("loading and testing") if values["model"] else contextlib.nullcontext():
+        with progress("loading and testing") if options.model else contextlib.nullcontext():
             benches = stack.enter_context(open_benches(drafters, *settings))
         if benches.refusal:
             click.echo(f"texts are compared as they are timed: {benches.refusal}", err=True)
-        if not values["as_json"]:
+        if not options.as_json:
             _show_head(console, benches.model.path.name)
         with interruptible(NOTE_MEASURED) as interrupt:
-            results = list(_results(benches, console, values, interrupt))
+            results = list(_results(benches, console, options, interrupt))
     if not results:
         click.echo("nothing was measured", err=True)
-    elif values["as_json"]:
-        _print_json(results, values, benches)
+    elif options.as_json:
+        _print_json(results, options, benches)
     else:
-        _show_tables(console, results, values, benches)
+        _show_tables(console, results, options, benches)
     if not benches.refusal:
         _fail_on_difference(results)
     if interrupt.requested:
@@ -133,27 +128,27 @@ def demo(**values: Any) -> None:
 
 
 def _results(
-    benches: Benches, console: Console, values: dict[str, Any], interrupt: Interrupt
+    benches: Benches, console: Console, options: DemoOptions, interrupt: Interrupt
 ) -> Iterator[TaskResult]:
     from ngramspec.lab.e2e.demo import run_task
 
-    chosen = [task for task in TASKS if task.name in (values["tasks"] or TASK_NAMES)]
-    each = benches.count_runs(values["repeats"])
+    chosen = [task for task in TASKS if task.name in (options.tasks or TASK_NAMES)]
+    each = benches.count_runs(options.repeats)
     with progress("starting", each * len(chosen)) as advance:
         for number, task in enumerate(chosen):
             advance.name(task.title)
             result = run_task(
                 benches,
                 task,
-                repeats=values["repeats"],
-                max_tokens=values["max_tokens"],
+                repeats=options.repeats,
+                max_tokens=options.max_tokens,
                 advance=advance,
-                first=number * values["repeats"],  # rounds are counted on, as in `bench e2e`
+                first=number * options.repeats,  # rounds are counted on, as in `bench e2e`
                 stopped=lambda: interrupt.requested,
             )
             if result is None:
                 return
-            if not values["as_json"]:
+            if not options.as_json:
                 with advance.paused():
                     _show_text(console, result, result.outcomes[-1])
             yield result
@@ -193,13 +188,13 @@ def _show_text(console: Console, result: TaskResult, outcome: TaskOutcome) -> No
 
 
 def _show_tables(
-    console: Console, results: Sequence[TaskResult], values: dict[str, Any], benches: Benches
+    console: Console, results: Sequence[TaskResult], options: DemoOptions, benches: Benches
 ) -> None:
     from ngramspec.lab.e2e.demo import make_rows
 
     rows = make_rows(results)
     # The last task has fewer where Ctrl-C ended its rounds.
-    repeats, threads = len(results[-1].outcomes[0].runs), number_of(values["threads"], "thread")
+    repeats, threads = len(results[-1].outcomes[0].runs), number_of(options.threads, "thread")
     runs = f"median of {repeats} runs" if repeats > 1 else "1 run"
     console.print(_speed_table(rows, f"All tasks, {runs}, {threads}"))
     if len(results) > 1:
@@ -212,9 +207,9 @@ def _show_tables(
             f"{same} of {texts} texts equal those without drafts, token for token, in the\n"
             "bit-exact setting (flash attention, 1 thread)."
         )
-    if not values["exact"]:
+    if not options.exact:
         _show_timed_equality(console, results, sum(row.timed_same for row in drafted), texts)
-    if not benches.one and values["model"] is None:
+    if not benches.one and options.model is None:
         console.print(GAIN, style="dim")
 
 
@@ -263,12 +258,12 @@ def _show_timed_equality(
     console.print(f"{text}.")
 
 
-def _print_json(results: Sequence[TaskResult], values: dict[str, Any], benches: Benches) -> None:
+def _print_json(results: Sequence[TaskResult], options: DemoOptions, benches: Benches) -> None:
     from ngramspec import __version__
     from ngramspec.lab.e2e.demo import as_json
 
     head = {"version": __version__, "model": benches.model.path.name}
-    settings = {key: values[key] for key in ("repeats", "max_tokens", "threads", "exact")}
+    settings = {key: getattr(options, key) for key in ("repeats", "max_tokens", "threads", "exact")}
     body = {"settings": settings, "exact_batch": benches.exact_batch, **as_json(results)}
     print_json({**head, **body}, indent=1)
 

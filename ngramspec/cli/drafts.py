@@ -1,14 +1,16 @@
-"""The drafters' options, made from their parameter dataclasses, with llama.cpp's names."""
+"""The drafters' options, with llama.cpp's names; parameters are those of their dataclasses."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.completion import in_list
-from ngramspec.cli.options import AT_LEAST_1, COUNT, FILE, Decorator, NumberRange, option, options
+from ngramspec.cli.command import SectionOption
+from ngramspec.cli.options import flag, in_list, table
 from ngramspec.drafting.config import option_flag, options_of
 from ngramspec.drafting.names import (
     DEFAULT_MAX_DRAFT,
@@ -23,8 +25,6 @@ from ngramspec.drafting.names import (
 if TYPE_CHECKING:
     from ngramspec.runtime import DraftSettings
 
-SECTION = "Drafts"
-PARAMETERS = "Drafter parameters"
 SPEC_DEFAULT = "ngram-mod"  # of llama-server's --spec-default
 NO_DRAFTS = "none"
 # Options for whichever drafters --spec-type names, and the parameters that they set.
@@ -42,6 +42,7 @@ FILES = {  # option's name -> drafter that reads it, its parameter, option
     "suffix_index": ("suffix", "static", "--suffix-index"),
     "recycle_file": ("recycle", "pool", "--recycle-file"),
 }
+complete_drafters = in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS)
 
 
 class TreeType(click.ParamType):  # type: ignore[type-arg]
@@ -61,137 +62,165 @@ class TreeType(click.ParamType):  # type: ignore[type-arg]
         self.fail(f"{value!r} is neither a number >= 1 nor auto nor off", param, ctx)
 
 
-TREE = TreeType()
-
-
-def policy_option(more: str = "") -> Decorator:
+def policy_flag(more: str = "") -> Any:
     """Return --policy. more: rest of the help."""
     text = (
         "Draft length: auto: as long as each token pays for its cost in a pass; gate: longer while "
         "drafts are right, none for a while when they are not; fixed: as long as the drafters "
         f"propose.{more}"
     )
-    choice = click.Choice(POLICY_NAMES)
-    return option(SECTION, "--policy", type=choice, default=DEFAULT_POLICY, help=text)
+    return flag("--policy", text, default=DEFAULT_POLICY, choices=POLICY_NAMES)
 
 
-def tree_option(**more: Any) -> Decorator:
+def tree_flag(**more: Any) -> Any:
     """Return --spec-tree, whose value is as for Engine."""
-    return option(
-        SECTION, "--spec-tree", type=TREE, metavar="[N|auto|off]", default="auto",
-        help="Most branches of a draft, each one way in which the text may go on; auto: up "
-        "to 4, if they pay and all slots share a cache; off: 1.", **more,
-    )  # fmt: skip
+    text = (
+        "Most branches of a draft, each one way in which the text may go on; auto: up to 4, if "
+        "they pay and all slots share a cache; off: 1."
+    )
+    kind = {"type": TreeType(), "metavar": "[N|auto|off]"}
+    return flag("--spec-tree", text, default="auto", **kind, **more)
 
 
-def drafter_options() -> Decorator:
-    """Return --spec-type, the statistics files and all parameters of the drafters."""
-    lookup = "Counts for ngram-cache: a file of build-cache, or a lookup cache of llama.cpp."
-    learned = "The same, but what is generated is also saved to it; it need not exist."
-    return options(
-        option(SECTION, "--spec-type", env="SPEC_TYPE", metavar="LIST", multiple=True,
-               shell_complete=in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
-               help=f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; draft-mtp: the model's "
-               "MTP heads, asked where they are worth their time; or none: no n-gram drafts."
-               f"  [default: {DEFAULT_SPEC}, plus any drafter whose options are given]"),
-        option(SECTION, "--spec-default", is_flag=True,
-               help="ngram-mod with 24/48/64, as in llama-server."),
-        option(SECTION, "--spec-order", type=click.Choice(["priority", "given"]),
-               default=DEFAULT_ORDER,
-               help="Order in which drafters are tried: llama.cpp's, or that of the list."),
-        policy_option(),
-        option(SECTION, "--calibrate", env="CALIBRATE", type=NumberRange(0),
-               metavar="SECONDS", default=2.0,
-               help="Most time that the first start of a model in a setting spends on measuring "
-               "what passes cost, for --policy auto; what was measured is kept. 0: none."),
-        tree_option(env="SPEC_TREE"),
-        option(SECTION, "--draft-max", "--draft", "--draft-n", "--draft-n-max", "--max-draft",
-               "draft_max", env="DRAFT_MAX", type=AT_LEAST_1,
-               help="Longest draft of any drafter, in tokens; for ngram-mod also its n-max."
-               f"  [default: {DEFAULT_MAX_DRAFT}]"),
-        option(SECTION, "--draft-min", "--draft-n-min", "draft_min", env="DRAFT_MIN", type=COUNT,
-               help="Shortest draft of any drafter, in tokens; for ngram-mod also its n-min."
-               "  [default: 0]"),
-        option(SECTION, "--spec-ngram-size-n", type=AT_LEAST_1,
-               help="Length of the n-gram looked up, for those of --spec-type that have one: their "
-               "size-n, or n-match."),
-        option(SECTION, "--spec-ngram-size-m", type=AT_LEAST_1,
-               help="The same for their size-m, the longest draft."),
-        option(SECTION, "--spec-ngram-min-hits", type=AT_LEAST_1,
-               help="The same for their min-hits."),
-        option(SECTION, "-lcs", "--lookup-cache-static", "lookup_static", type=FILE, help=lookup),
-        option(SECTION, "-lcd", "--lookup-cache-dynamic", "lookup_dynamic", type=FILE,
-               help=learned),
-        option(SECTION, "--pool", "--pool-file", "pool_file", type=FILE,
-               help="Pool of ngram-mod, shared by all processes that use the file; it need not "
-               "exist."),
-        option(SECTION, "--suffix-index", type=FILE,
-               help="Index for suffix, from build-cache --kind suffix."),
-        option(SECTION, "--recycle-file", type=FILE,
-               help="Pool of recycle: what it learns is saved to it; it need not exist."),
-        option(SECTION, "--any-tokenizer", is_flag=True,
-               help="Accept files that were built with another tokenizer."),
-        *_parameters(),
-    )  # fmt: skip
-
-
-def take_draft_settings(values: dict[str, Any]) -> DraftSettings:
-    """Remove the drafter options from a command's values and return what they say.
-
-    A line on stderr tells about options that no drafter uses.
-
-    Raises:
-        InputError: An unknown or repeated drafter.
-        click.UsageError: A parameter of a drafter that is not in the list, or options that
-            contradict one another.
-    """
-    from ngramspec.runtime import DraftSettings
-
-    params: dict[str, dict[str, Any]] = {}
-    needed: list[tuple[str, str]] = []  # drafter, option that requires it
+def _parameters() -> Iterator[SectionOption]:
+    """Yield an option per parameter; None when not given, so that the drafter's default holds."""
     for name in DRAFTER_NAMES:
         for field in options_of(name):
-            value = values.pop(_key(name, field.name))
-            if value is not None:
-                needed.append((name, option_flag(name, field.name)))
-                params.setdefault(name, {})[field.name] = value
-    files = {key: path for key in FILES if (path := values.pop(key)) is not None}
-    needed += [(FILES[key][0], FILES[key][2]) for key in files]
-    order, spec = values.pop("spec_order"), ",".join(values.pop("spec_type"))
-    if values.pop("spec_default"):
+            word = option_flag(name, field.name)
+            settings: dict[str, Any] = {"type": type(field.default), "metavar": "N"}
+            shown = str(field.default)
+            if isinstance(field.default, bool):
+                settings, shown = {"default": None}, "on" if field.default else "off"
+                word = f"{word}/{option_flag(name, field.name, False)}"
+            elif isinstance(field.default, tuple):
+                settings = {"callback": _split_numbers, "metavar": "N,N,N,N"}
+                shown = ",".join(map(str, field.default))
+            text = f"{field.metadata['help']}  [default: {shown}]"
+            names = [word, _key(name, field.name)]
+            yield SectionOption(names, section="Drafter parameters", help=text, **settings)
+
+
+def _split_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    if value is None:
+        return None
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"expected comma-separated integers, got {value!r}") from None
+
+
+def _key(name: str, field: str) -> str:
+    return f"spec_{name}_{field}".replace("-", "_")
+
+
+@dataclass
+class DraftOptions:
+    """What drafts, how long drafts are, and the files that drafters read."""
+
+    section = "Drafts"
+    # fmt: off
+    spec_type: tuple[str, ...] = flag(
+        "--spec-type", f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; draft-mtp: the "
+        "model's MTP heads, asked where they are worth their time; or none: no n-gram drafts."
+        f"  [default: {DEFAULT_SPEC}, plus any drafter whose options are given]", env="SPEC_TYPE",
+        default=(), metavar="LIST", shell_complete=complete_drafters)
+    spec_default: bool = flag(
+        "--spec-default", "ngram-mod with 24/48/64, as in llama-server.", default=False)
+    spec_order: str = flag("--spec-order", "Order in which drafters are tried: llama.cpp's, or "
+        "that of the list.", default=DEFAULT_ORDER, choices=("priority", "given"))
+    policy: str = policy_flag()
+    calibrate: float = flag("--calibrate", "Most time that the first start of a model in a setting "
+        "spends on measuring what passes cost, for --policy auto; what was measured is kept. 0: "
+        "none.", env="CALIBRATE", default=2.0, low=0, metavar="SECONDS")
+    spec_tree: int | str = tree_flag(env="SPEC_TREE")
+    draft_max: int | None = flag(
+        "--draft-max --draft --draft-n --draft-n-max --max-draft", "Longest draft of any drafter, "
+        f"in tokens; for ngram-mod also its n-max.  [default: {DEFAULT_MAX_DRAFT}]",
+        env="DRAFT_MAX", low=1)
+    draft_min: int | None = flag("--draft-min --draft-n-min", "Shortest draft of any drafter, in "
+        "tokens; for ngram-mod also its n-min.  [default: 0]", env="DRAFT_MIN", low=0)
+    spec_ngram_size_n: int | None = flag("--spec-ngram-size-n", "Length of the n-gram looked up, "
+        "for those of --spec-type that have one: their size-n, or n-match.", low=1)
+    spec_ngram_size_m: int | None = flag(
+        "--spec-ngram-size-m", "The same for their size-m, the longest draft.", low=1)
+    spec_ngram_min_hits: int | None = flag(
+        "--spec-ngram-min-hits", "The same for their min-hits.", low=1)
+    lookup_static: Path | None = flag("-lcs --lookup-cache-static", "Counts for ngram-cache: a "
+        "file of build-cache, or a lookup cache of llama.cpp.")
+    lookup_dynamic: Path | None = flag("-lcd --lookup-cache-dynamic", "The same, but what is "
+        "generated is also saved to it; it need not exist.")
+    pool_file: Path | None = flag("--pool --pool-file", "Pool of ngram-mod, shared by all "
+        "processes that use the file; it need not exist.")
+    suffix_index: Path | None = flag(
+        "--suffix-index", "Index for suffix, from build-cache --kind suffix.")
+    recycle_file: Path | None = flag(
+        "--recycle-file", "Pool of recycle: what it learns is saved to it; it need not exist.")
+    any_tokenizer: bool = flag(
+        "--any-tokenizer", "Accept files that were built with another tokenizer.", default=False)
+    parameters: dict[str, Any] = table(_parameters)
+    # fmt: on
+
+    def n_gram_drafts(self, chosen: Sequence[str] | None = None) -> DraftSettings:
+        """Return what n-gram drafters do.
+
+        A line on stderr tells about options that no drafter uses.
+
+        chosen: Words of --spec-type; None: as it is given.
+
+        Raises:
+            InputError: An unknown or repeated drafter.
+            click.UsageError: A parameter of a drafter that is not in the list, or options that
+                contradict one another.
+        """
+        from ngramspec.runtime import DraftSettings
+
+        params: dict[str, dict[str, Any]] = {}
+        needed: list[tuple[str, str]] = []  # drafter, option that requires it
+        for name in DRAFTER_NAMES:
+            for field in options_of(name):
+                value = self.parameters[_key(name, field.name)]
+                if value is not None:
+                    needed.append((name, option_flag(name, field.name)))
+                    params.setdefault(name, {})[field.name] = value
+        files = {key: path for key in FILES if (path := getattr(self, key)) is not None}
+        needed += [(FILES[key][0], FILES[key][2]) for key in files]
+        names = _names(self._spec(chosen), self.spec_order, needed)
+        longest, shortest = self.draft_max or DEFAULT_MAX_DRAFT, self.draft_min or 0
+        if shortest > longest:
+            raise click.UsageError(
+                f"--draft-min {shortest} is above --draft-max {longest}: no draft would be sent"
+            )
+        for key in (*OF_ALL, *BOUNDS):
+            value = getattr(self, key)
+            if value is not None and not _share(key, value, names, params) and key in OF_ALL:
+                word, drafters = key.replace("_", "-"), ",".join(names) or NO_DRAFTS
+                click.echo(f"--{word} does nothing for {drafters}", err=True)
+        for key, path in files.items():
+            name, parameter, _ = FILES[key]
+            own = params.setdefault(name, {})
+            own.update({parameter: path, "any_tokenizer": self.any_tokenizer})
+        return DraftSettings(
+            drafter=names,
+            order=self.spec_order,
+            params=params,
+            policy=self.policy,
+            max_draft=longest,
+            min_draft=shortest,
+            tree=tree_of(self.spec_tree, [self.policy] if names else []),
+            calibrate=self.calibrate,
+        )
+
+    def _spec(self, chosen: Sequence[str] | None) -> str:
+        spec = ",".join(self.spec_type if chosen is None else chosen)
+        if not self.spec_default:
+            return spec
         spec = spec or SPEC_DEFAULT
         if SPEC_DEFAULT not in map(str.strip, spec.split(",")):
             raise click.UsageError(
                 f"--spec-default stands for --spec-type {SPEC_DEFAULT}: name it in --spec-type, or "
                 "give one of the two"
             )
-    names = _names(spec, order, needed)
-    shared = {key: values.pop(key) for key in OF_ALL}
-    draft_max, draft_min = values.pop("draft_max"), values.pop("draft_min")
-    longest = DEFAULT_MAX_DRAFT if draft_max is None else draft_max
-    if draft_min is not None and draft_min > longest:
-        raise click.UsageError(
-            f"--draft-min {draft_min} is above --draft-max {longest}: no draft would be sent"
-        )
-    for key, value in {**shared, "draft_max": draft_max, "draft_min": draft_min}.items():
-        if value is not None and not _share(key, value, names, params) and key in OF_ALL:
-            flag, chosen = key.replace("_", "-"), ",".join(names) or NO_DRAFTS
-            click.echo(f"--{flag} does nothing for {chosen}", err=True)
-    any_tokenizer, policy = values.pop("any_tokenizer"), values.pop("policy")
-    for key, path in files.items():
-        name, parameter, _ = FILES[key]
-        own = params.setdefault(name, {})
-        own.update({parameter: path, "any_tokenizer": any_tokenizer})
-    return DraftSettings(
-        drafter=names,
-        order=order,
-        params=params,
-        policy=policy,
-        max_draft=longest,
-        min_draft=draft_min or 0,
-        tree=tree_of(values.pop("spec_tree"), [policy] if names else []),
-        calibrate=values.pop("calibrate"),
-    )
+        return spec
 
 
 def tree_of(tree: int | str, policies: Collection[str]) -> int | str:
@@ -219,38 +248,8 @@ def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[st
         added = dict.fromkeys(name for name, _ in needed if name != DEFAULT_SPEC)
         return parse_names((*added, DEFAULT_SPEC), order)
     names = () if spec == NO_DRAFTS else parse_names(spec, order)
-    for name, flag in needed:
+    for name, word in needed:
         if name not in names:
             chosen = ",".join(names) or NO_DRAFTS
-            raise click.UsageError(f"{flag} requires {name}, but --spec-type is {chosen}")
+            raise click.UsageError(f"{word} requires {name}, but --spec-type is {chosen}")
     return names
-
-
-def _parameters() -> Iterator[Decorator]:
-    """Yield an option per parameter; None when not given, so that the drafter's default holds."""
-    for name in DRAFTER_NAMES:
-        for field in options_of(name):
-            flag = option_flag(name, field.name)
-            settings: dict[str, Any] = {"type": type(field.default), "metavar": "N"}
-            shown = str(field.default)
-            if isinstance(field.default, bool):
-                settings, shown = {"default": None}, "on" if field.default else "off"
-                flag = f"{flag}/{option_flag(name, field.name, False)}"
-            elif isinstance(field.default, tuple):
-                settings = {"callback": _split_numbers, "metavar": "N,N,N,N"}
-                shown = ",".join(map(str, field.default))
-            text = f"{field.metadata['help']}  [default: {shown}]"
-            yield option(PARAMETERS, flag, _key(name, field.name), help=text, **settings)
-
-
-def _split_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    if value is None:
-        return None
-    try:
-        return tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"expected comma-separated integers, got {value!r}") from None
-
-
-def _key(name: str, field: str) -> str:
-    return f"spec_{name}_{field}".replace("-", "_")

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec._version import __version__
-from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.draft_model import draft_model_options, take_drafts
-from ngramspec.cli.drafting import drafting_line
-from ngramspec.cli.drafts import drafter_options
-from ngramspec.cli.grammar import grammar_of, grammar_options
-from ngramspec.cli.llama_cpp.fit import fit_options, take_whole
-from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, other_flags
-from ngramspec.cli.llama_cpp.loading import loading_options
-from ngramspec.cli.llama_cpp.lora import adapters_of, lora_options
-from ngramspec.cli.llama_cpp.placement import placement_options
-from ngramspec.cli.llama_cpp.rope import rope_options
-from ngramspec.cli.llama_cpp.threads import prepare_process, thread_options
-from ngramspec.cli.llama_cpp.words import unescaped
-from ngramspec.cli.model import resolve_model
-from ngramspec.cli.options import COUNT, FILE, NumberRange, option, options, read_utf8
-from ngramspec.cli.output import AnswerText, Piece, has_colour, print_json, styled
+from ngramspec.cli.draft_model import AllDraftOptions
+from ngramspec.cli.files import read_utf8
+from ngramspec.cli.llama_cpp import ALL_CLI_FLAGS, other_flags
+from ngramspec.cli.model import LoraOptions
+from ngramspec.cli.options import command, flag, unescaped
+from ngramspec.cli.output import AnswerText, Piece, drafting_line, has_colour, print_json, styled
+from ngramspec.cli.sampling import SamplingOptions
 from ngramspec.cli.target import (
+    FitOptions,
+    RopeOptions,
+    TargetOptions,
     context_settings,
     looking,
-    model_options,
     model_settings,
-    running,
 )
 from ngramspec.errors import InputError
 
@@ -55,78 +46,70 @@ Examples:
   git diff | ngramspec generate --model model.gguf -f - --compare
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
-MODEL, PROMPT, SAMPLING, OUTPUT = "Model", "Prompt", "Sampling", "Output"
 # What --help shows.
 EVERYDAY = (
     *("model", "ctx_size", "threads", "n_gpu_layers", "exact", "prompt", "file", "chat", "system"),
     *("max_tokens", "temp", "seed", "json_schema_file", "spec_type", "suffix_index", "model_draft"),
     *("compare", "as_json", "verbose"),
 )
-SHARE = NumberRange(0, 1)
 ROUNDS = 3  # of --compare, each with drafts and without
 
 
-@click.command(
-    cls=SectionCommand,
-    everyday=EVERYDAY,
-    epilog=EPILOG,
-    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
-)
-@options(
-    model_options(MODEL),
-    option(MODEL, "-c", "--ctx-size", type=COUNT, default=0, show_default=False,
-           help="Context in tokens; more than the trained size is cut to that, with a warning, "
-           "unless options stretch it.  [default: the trained size, cut to free memory; 0: not "
-           "cut]"),
-    fit_options(MODEL),
-    running(MODEL, "batch_size", "ubatch_size", "threads", "threads_batch", "flash_attn",
-            "cache_type_k", "cache_type_v", "exact"),
-    option(PROMPT, "-p", "--prompt", metavar="TEXT", help="The prompt; - reads it from stdin."),
-    option(PROMPT, "-f", "--file", metavar="FILE", help="Read the prompt from a file; - is stdin."),
-    option(PROMPT, "-e/--no-escape", "--escape", "escape", default=False,
-           help="Read \\n, \\t and the like in the prompt as what they stand for."),
-    option(PROMPT, "--chat/--raw", "-cnv/-no-cnv", "--conversation/--no-conversation", "chat",
-           default=None,
-           help="Use the model's chat template, if it has one (default), or the bare prompt."),
-    option(PROMPT, "-sys", "--system", "--system-prompt", "system", metavar="TEXT",
-           help="System message of the chat."),
-    option(PROMPT, "-sysf", "--system-prompt-file", type=FILE, help="File with it."),
-    option(SAMPLING, "-n", "--max-tokens", "--predict", "--n-predict", "max_tokens",
-           env="N_PREDICT", type=click.IntRange(-2), default=256,
-           help="Largest number of tokens to generate; -1, llama-cli's default: until the context "
-           "is full."),
-    option(SAMPLING, "--temp", type=NumberRange(0), default=0.0,
-           help="Temperature; 0 is greedy. llama-cli's default is 0.8."),
-    option(SAMPLING, "--top-k", type=COUNT, default=40, help="0: off."),
-    option(SAMPLING, "--top-p", type=SHARE, default=0.95, help="1: off."),
-    option(SAMPLING, "--min-p", type=SHARE, default=0.05, help="0: off."),
-    option(SAMPLING, "--repeat-penalty", type=NumberRange(0, min_open=True), default=1.0,
-           help="1: off."),
-    option(SAMPLING, "-s", "--seed", type=click.IntRange(-1, 2**32 - 1), default=-1,
-           help="-1: random."),
-    option(SAMPLING, "--ignore-eos", is_flag=True, help="Continue past end tokens."),
-    grammar_options(SAMPLING),
-    drafter_options(),
-    draft_model_options(),
-    lora_options(),
-    placement_options(),
-    loading_options(),
-    thread_options(),
-    rope_options(),
-    other_flags(ALL_CLI_FLAGS),
-    click.version_option(__version__, "--version", prog_name="ngramspec", hidden=True),
-    click.help_option("--usage", hidden=True),
-    option(OUTPUT, "--compare", is_flag=True,
-           help="Generate three times with and without drafts, by turns; print the speed-up, its "
-           "spread and whether texts are equal."),
-    option(OUTPUT, "--json", "as_json", is_flag=True,
-           help="Print machine-readable results instead of the text."),
-    option(OUTPUT, "-v", "--verbose", "--log-verbose", is_flag=True,
-           help="Print llama-server's statistics line for each drafter."),
-    option(OUTPUT, "--no-color", is_flag=True, help="No colour for accepted draft tokens."),
-)  # fmt: skip
-@click.pass_context
-def generate(ctx: click.Context, /, **values: Any) -> None:
+@dataclass
+class PromptOptions:
+    """What is completed."""
+
+    section = "Prompt"
+    # fmt: off
+    prompt: str | None = flag("-p --prompt", "The prompt; - reads it from stdin.", metavar="TEXT")
+    file: str | None = flag("-f --file", "Read the prompt from a file; - is stdin.", metavar="FILE")
+    escape: bool = flag("-e/--no-escape --escape", "Read \\n, \\t and the like in the prompt as "
+        "what they stand for.", default=False)
+    chat: bool | None = flag("--chat/--raw -cnv/-no-cnv --conversation/--no-conversation", "Use "
+        "the model's chat template, if it has one (default), or the bare prompt.")
+    system: str | None = flag(
+        "-sys --system --system-prompt", "System message of the chat.", metavar="TEXT")
+    system_prompt_file: Path | None = flag("-sysf --system-prompt-file", "File with it.")
+
+
+@dataclass
+class GeneratedOptions(SamplingOptions):
+    """How many tokens are generated, and how warm."""
+
+    section = "Sampling"
+    # fmt: off
+    max_tokens: int = flag(
+        "-n --max-tokens --predict --n-predict", "Largest number of tokens to generate; -1, "
+        "llama-cli's default: until the context is full.", env="N_PREDICT", default=256, low=-2)
+    temp: float = flag(
+        "--temp", "Temperature; 0 is greedy. llama-cli's default is 0.8.", default=0.0, low=0)
+
+
+@dataclass
+class GenerateOptions(
+    TargetOptions,
+    FitOptions,
+    PromptOptions,
+    GeneratedOptions,
+    AllDraftOptions,
+    LoraOptions,
+    RopeOptions,
+):
+    """Options of `generate`."""
+
+    section = "Output"
+    # fmt: off
+    compare: bool = flag("--compare", "Generate three times with and without drafts, by turns; "
+        "print the speed-up, its spread and whether texts are equal.", default=False)
+    as_json: bool = flag(
+        "--json", "Print machine-readable results instead of the text.", default=False)
+    verbose: bool = flag("-v --verbose --log-verbose", "Print llama-server's statistics line for "
+        "each drafter.", default=False)
+    no_color: bool = flag("--no-color", "No colour for accepted draft tokens.", default=False)
+
+
+@command("generate", EPILOG, everyday=EVERYDAY, more=other_flags(ALL_CLI_FLAGS), any_hyphens=True)
+def generate(options: GenerateOptions) -> None:
     """Complete a prompt with drafts, for any GGUF model.
 
     The text streams to stdout, on a terminal with accepted draft tokens in green; figures go to
@@ -137,65 +120,63 @@ def generate(ctx: click.Context, /, **values: Any) -> None:
     Text that a grammar shapes is printed as it is. With --json `text` is what the model wrote, and
     `message` a chat's answer in its parts.
     """
-    resolve_model(values)
-    take_whole(ctx, values)
-    drafts = take_drafts(values, slots=1)
-    prompt = _read_prompt(values)
+    options.resolve()
+    drafts = options.draft_settings(1, options.exact)
+    prompt = _read_prompt(options)
     if not prompt.strip():
         raise InputError("the prompt is empty")
-    values["system"] = _system_of(values)
-    grammar = grammar_of(values)
-    if values["model"] is None and not values["as_json"]:
+    options.system = _system_of(options)
+    grammar = options.grammar_text()
+    if options.model is None and not options.as_json:
         from ngramspec.models import embedded_model
 
         name = embedded_model().name
         click.echo(f"no --model given: using the embedded model {name}", err=True)
     # Closing it saves what was learned, also on Ctrl-C.
-    with _open_llm(values, drafts) as llm:
-        if not values["as_json"]:
+    with _open_llm(options, drafts) as llm:
+        if not options.as_json:
             _tell_notes(llm)
-        prompt_ids, format = _prompt_of(llm, values, prompt)
-        session = _Session(llm, prompt_ids, values, grammar, None if grammar else format)
-        if values["as_json"]:
+        prompt_ids, format = _prompt_of(llm, options, prompt)
+        session = _Session(llm, prompt_ids, options, grammar, None if grammar else format)
+        if options.as_json:
             for _ in session.stream():
                 pass
             print_json(session.as_json())
         else:
-            _print_text(session, values["no_color"])
+            _print_text(session, options.no_color)
 
 
-def _read_prompt(values: Mapping[str, Any]) -> str:
-    text, file = values["prompt"], values["file"]
+def _read_prompt(options: GenerateOptions) -> str:
+    text, file = options.prompt, options.file
     if (text is None) == (file is None):
         raise click.UsageError("give the prompt with -p TEXT, -f FILE, or -f - for stdin")
     if "-" in (text, file):
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    elif text is None:
+    elif file is not None:
         text = Path(file).read_text("utf-8", "replace")
-    return unescaped(text) if values["escape"] else str(text)
+    return unescaped(str(text)) if options.escape else str(text)
 
 
-def _system_of(values: Mapping[str, Any]) -> str | None:
-    text: str | None = values["system"]
-    if values["system_prompt_file"] is None:
-        return text
-    if text is not None:
+def _system_of(options: GenerateOptions) -> str | None:
+    if options.system_prompt_file is None:
+        return options.system
+    if options.system is not None:
         raise click.UsageError("give either --system or --system-prompt-file")
-    return read_utf8(values["system_prompt_file"])
+    return read_utf8(options.system_prompt_file)
 
 
-def _open_llm(values: Mapping[str, Any], drafts: DraftSettings) -> LLM:
+def _open_llm(options: GenerateOptions, drafts: DraftSettings) -> LLM:
     from ngramspec.llm import LLM
     from ngramspec.runtime import Settings, within_trained
 
-    prepare_process(values)
-    model, context = model_settings(values), context_settings(values)
+    options.prepare_process()
+    model, context = model_settings(options), context_settings(options, options.ctx_size or 0)
     size = within_trained(model, context.context_size, context.rope)
     settings = Settings(
         model=model,
-        context=dataclasses.replace(context, context_size=size),
+        context=replace(context, context_size=size),
         drafts=drafts,
-        exact=values["exact"],
+        exact=options.exact,
         max_queue=1,
     )
     with contextlib.ExitStack() as testing:
@@ -210,7 +191,7 @@ def _tell_notes(llm: LLM) -> None:
 
 
 def _prompt_of(
-    llm: LLM, values: Mapping[str, Any], prompt: str
+    llm: LLM, options: GenerateOptions, prompt: str
 ) -> tuple[TokenIds, ChatFormat | None]:
     """Return the prompt's tokens, as a chat unless --raw is given or there is no template.
 
@@ -219,7 +200,7 @@ def _prompt_of(
     Raises:
         InputError: They do not fit in the context, or there is no template.
     """
-    ids, format = _tokenized(llm, values, prompt)
+    ids, format = _tokenized(llm, options, prompt)
     size, trained = llm.engine.context_size, llm.model.n_ctx_train
     if ids.size >= size:
         more = f"-c N gives more, up to {trained} if memory allows"
@@ -230,16 +211,16 @@ def _prompt_of(
 
 
 def _tokenized(
-    llm: LLM, values: Mapping[str, Any], prompt: str
+    llm: LLM, options: GenerateOptions, prompt: str
 ) -> tuple[TokenIds, ChatFormat | None]:
     from ngramspec.text.chat.prompt import chat_prompt
 
     template = llm.model.chat_template
-    if values["chat"] and not template:
+    if options.chat and not template:
         raise InputError("this model has no chat template: use --raw")
-    if not (template if values["chat"] is None else values["chat"]):
+    if not (template if options.chat is None else options.chat):
         return llm.model.tokenize_prompt(prompt), None
-    text = values["system"]
+    text = options.system
     system = [{"role": "system", "content": text}] if text else []
     chat = chat_prompt(llm.model, [*system, {"role": "user", "content": prompt}])
     return llm.model.tokenize_prompt(chat.text), chat.format
@@ -262,7 +243,7 @@ def _print_text(session: _Session, no_color: bool) -> None:
         click.echo(line, err=True)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Comparison:
     """Runs by turns with drafts and without.
 
@@ -301,16 +282,16 @@ class _Session:
         self,
         llm: LLM,
         prompt_ids: TokenIds,
-        values: Mapping[str, Any],
+        options: GenerateOptions,
         grammar: str,
         format: ChatFormat | None,
     ) -> None:
-        seed = random.getrandbits(32) if values["seed"] < 0 else values["seed"]
+        seed = random.getrandbits(32) if options.seed < 0 else options.seed
         names = ("max_tokens", "top_k", "top_p", "min_p", "repeat_penalty", "ignore_eos")
-        self._options = {name: values[name] for name in names}
-        self._options |= {"temperature": values["temp"], "seed": seed, "grammar": grammar}
-        self._options["max_tokens"] = max(-1, values["max_tokens"])
-        scales = enumerate(scale for _, scale in adapters_of(values))
+        self._options = {name: getattr(options, name) for name in names}
+        self._options |= {"temperature": options.temp, "seed": seed, "grammar": grammar}
+        self._options["max_tokens"] = max(-1, options.max_tokens)
+        scales = enumerate(scale for _, scale in options.adapters())
         self._options["adapters"] = tuple((number, scale) for number, scale in scales if scale)
         self._options["cache_prompt"] = False
         if format is not None:
@@ -318,7 +299,7 @@ class _Session:
         self._format = format
         self._llm = llm
         self._prompt_ids = prompt_ids
-        self._compares, self._verbose = values["compare"], values["verbose"]
+        self._compares, self._verbose = options.compare, options.verbose
         self._draft_seconds = 0.0
         self._run: Generation
 
@@ -383,7 +364,7 @@ class _Session:
             "prompt_tokens": int(self._prompt_ids.size),
             **_figures(run, self._draft_seconds),
             "speculative": self._llm.engine.drafting().as_json(),
-            "stats": {name: dataclasses.asdict(of) for name, of in stats.items() if of.begin_calls},
+            "stats": {name: asdict(of) for name, of in stats.items() if of.begin_calls},
         }
         if self._compares:
             comparison = self._compare()
@@ -393,7 +374,7 @@ class _Session:
                 "speedup": comparison.speedup,
                 "ratios": comparison.ratios,
                 "noisy": comparison.noisy,
-                "difference": None if difference is None else dataclasses.asdict(difference),
+                "difference": None if difference is None else asdict(difference),
                 "plain": _figures(comparison.plain),
             }
         return facts

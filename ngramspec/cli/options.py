@@ -1,35 +1,215 @@
-"""Options that several commands share, and the types of their values."""
+"""Options are the fields of dataclasses: a command is a function of one such class.
+
+    @dataclass
+    class CutOptions:
+        section = "Cut"
+        longest: int = flag("-n --longest", "Longest text, in tokens.", default=80, low=1)
+
+    @command("cut", EPILOG)
+    def cut(options: CutOptions) -> None: ...
+
+Type, bounds and default are those of the field; commands that share options inherit their class.
+"""
 
 from __future__ import annotations
 
-import errno
+import csv
+import inspect
 import math
+import os
 import re
-import tempfile
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import Field, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from ngramspec.cli import completion
-from ngramspec.cli.command import Failure, SectionOption
-from ngramspec.cli.model import pulled_model
-from ngramspec.errors import FormatError, InputError
+from ngramspec.cli.command import SectionCommand, SectionOption
+from ngramspec.errors import InputError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Decorator = Callable[[Any], Any]
-OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-COUNT = click.IntRange(0)
-AT_LEAST_1 = click.IntRange(1)
-LOOKUP_SUFFIX = ".bin"  # as formats.llama_lookup, which loads numpy
+Block = TypeVar("Block")
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 LEAST_FILE = 64 << 10  # head, provenance and some n-grams
 MOST_SIZE = 1 << 62
 MOST_HELD_OUT = 0.9
+ON = ("on", "enabled", "true", "1")
+OFF = ("off", "disabled", "false", "0")
+AUTO = ("auto", "-1")
 UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
+_ESCAPE = re.compile(r"""\\(x[0-9a-fA-F]{2}|[nrt'"\\])""")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)")
+
+
+def flag(names: str, help: str = "", *, default: Any = None, **settings: Any) -> Any:
+    """Return a field that is an option.
+
+    Args:
+        names: Its flags, with blanks between them.
+        help: Its line of --help.
+        default: Shown in --help unless it is empty; None: not given.
+        settings: As for click.Option, and: `low`, `high`, `min_open` and `clamp` bound a number,
+            `choices` a text; `env` names variables that set it, with blanks between them: what
+            follows LLAMA_ARG_, or a full LLAMA_ name.
+    """
+    return field(default=default, metadata={"names": names, "help": help, **settings})
+
+
+def argument(**settings: Any) -> Any:
+    """Return a field that is an argument; settings: as for click.Argument."""
+    return field(default=None, metadata={"names": "", **settings})
+
+
+def table(options: Callable[[], Iterable[SectionOption]]) -> Any:
+    """Return a field that is a dictionary: the values of options that are made from a table."""
+    return field(default_factory=dict, metadata={"table": tuple(options())})
+
+
+def command(
+    name: str,
+    epilog: str = "",
+    *,
+    everyday: tuple[str, ...] = (),
+    more: Iterable[click.Parameter] = (),
+    any_hyphens: bool = False,
+) -> Callable[[Callable[..., None]], SectionCommand]:
+    """Make a command of a function whose argument `options` is of a class of options.
+
+    Args:
+        name: Of the command.
+        epilog: What follows the options in --help.
+        everyday: Names of the options that --help shows, if not all.
+        more: Options that the function does not get.
+        any_hyphens: Flags can have _ for -.
+    """
+    hyphens = {"token_normalize_func": lambda word: word.replace("_", "-")}
+
+    def make(function: Callable[..., None]) -> SectionCommand:
+        block = get_type_hints(function)["options"]
+
+        def run(**values: Any) -> None:
+            function(options_from(block, values))
+
+        return SectionCommand(
+            name,
+            callback=run,
+            params=[*params_of(block), *more],
+            help=function.__doc__,
+            epilog=epilog,
+            everyday=everyday,
+            context_settings=hyphens if any_hyphens else {},
+        )
+
+    return make
+
+
+def options_from(block: type[Block], values: Mapping[str, Any]) -> Block:
+    """Return a class of options with values by their names."""
+    own: dict[str, Any] = {}
+    for name, (one, _) in _members(block).items():
+        options = one.metadata.get("table")
+        own[name] = {each.name: values[each.name] for each in options} if options else values[name]
+    return block(**own)
+
+
+def params_of(block: type[Any]) -> list[click.Parameter]:
+    """Return the options and arguments of a class: those of its bases, then its own."""
+    members, params = _members(block), list[click.Parameter]()
+    for owner in (*block.__mro__[1:], block):
+        section = vars(owner).get("section", "Options")
+        for name in inspect.get_annotations(owner):
+            if name in members:
+                one, hint = members.pop(name)
+                params += one.metadata.get("table") or [_param(one, hint, section)]
+    return params
+
+
+def _members(block: type[Any]) -> dict[str, tuple[Field[Any], Any]]:
+    """Return the fields that are options and their types, as the nearest class declares them."""
+    members: dict[str, tuple[Field[Any], Any]] = {}
+    for owner in filter(is_dataclass, reversed(block.__mro__)):
+        own = {one.name: one for one in fields(owner) if one.metadata}
+        names = vars(sys.modules[owner.__module__])
+        for name, hint in inspect.get_annotations(owner).items():
+            if name in own:
+                members[name] = own[name], eval(hint, names)
+    return members
+
+
+def _param(one: Field[Any], hint: Any, section: str) -> click.Parameter:
+    settings = dict(one.metadata)
+    words = [f" {word}" if word[0] == "/" else word for word in settings.pop("names").split()]
+    if type(None) in get_args(hint):
+        hint = get_args(hint)[0]
+    several = get_origin(hint) is tuple
+    if several:
+        hint = get_args(hint)[0]
+    if "type" not in settings:
+        settings["type"] = _type(hint, settings)
+    if not words:
+        return click.Argument([one.name], nargs=-1 if several else 1, **settings)
+    if several:
+        settings["multiple"] = True
+    if hint in (int, float):
+        settings.setdefault("metavar", "N")
+    if hint is bool:
+        settings["is_flag"] = True
+    default: Any = one.default
+    if isinstance(settings["type"], SizeType) and default is not None:
+        default = size_word(default)
+    if default is not None or hint is bool:
+        settings["default"] = default
+        settings["show_default"] = default is not False and default not in (None, "", ())
+    variables = [
+        name if name.startswith("LLAMA_") else f"LLAMA_ARG_{name}"
+        for name in settings.pop("env", "").split()
+    ]
+    return SectionOption([*words, one.name], section=section, envvar=variables or None, **settings)
+
+
+def _type(hint: Any, settings: dict[str, Any]) -> Any:
+    """Return the type of values: that of the field, within bounds or of choices."""
+    if choices := settings.pop("choices", ()):
+        return click.Choice(choices)
+    bounds = {name: settings.pop(name) for name in ("min_open", "clamp") if name in settings}
+    low, high = settings.pop("low", None), settings.pop("high", None)
+    if low is None and high is None:
+        return FILE if hint is Path else hint if hint in (int, float) else None
+    return (click.IntRange if hint is int else NumberRange)(low, high, **bounds)
+
+
+def is_set(name: str) -> bool:
+    """Return whether line, environment or --config set an option of the running command."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source not in (None, ParameterSource.DEFAULT)
+
+
+def given_words(names: Collection[str]) -> list[str]:
+    """Return options of the running command as words that give another command the same.
+
+    Those count that the command line or the environment gives, with their values as understood.
+
+    names: Of the options.
+    """
+    context = click.get_current_context()
+    words: list[str] = []
+    for param in context.command.params:
+        if param.name not in names or not is_set(param.name):
+            continue
+        value = context.params.get(param.name)
+        word = next(one for one in (*param.opts, *param.secondary_opts) if one.startswith("--"))
+        off = next((one for one in param.secondary_opts if one.startswith("--")), None)
+        if isinstance(value, bool):
+            words += [word] if value else [off] if off else []
+        elif value is not None:
+            each = value if param.multiple else (value,)
+            words += [part for one in each for part in (word, str(one))]
+    return words
 
 
 class NamedPath(click.Path):
@@ -43,182 +223,8 @@ class NamedPath(click.Path):
 
 
 FILE = NamedPath(path_type=Path)
+OLD_FILE = NamedPath(exists=True, dir_okay=False, path_type=Path)
 NEW_FILE = NamedPath(dir_okay=False, path_type=Path)
-
-
-def option(
-    section: str, *flags: str, env: str | tuple[str, ...] = "", **settings: Any
-) -> Decorator:
-    """Return an option under a heading of --help.
-
-    Args:
-        section: The heading.
-        flags: As for click.option.
-        env: Environment variables that set it: what follows LLAMA_ARG_, or a full LLAMA_ name.
-        settings: As for click.option; defaults are shown, and numbers have the metavar N.
-    """
-    if isinstance(settings.get("type"), (click.IntRange, click.FloatRange)):
-        settings.setdefault("metavar", "N")
-    default = settings.get("default")
-    shown = default is not None and default is not False and default != ""
-    settings.setdefault("show_default", shown)
-    if env:
-        names = (env,) if isinstance(env, str) else env
-        names = tuple(one if one.startswith("LLAMA_") else f"LLAMA_ARG_{one}" for one in names)
-        settings["envvar"] = names if len(names) > 1 else names[0]
-    return click.option(*flags, cls=SectionOption, section=section, **settings)
-
-
-def options(*decorators: Decorator) -> Callable[[Function], Function]:
-    """Add options to a command, in this order."""
-
-    def add(function: Function) -> Function:
-        for one in reversed(decorators):
-            function = one(function)
-        return function
-
-    return add
-
-
-def given_words(*sections: str) -> list[str]:
-    """Return options of the running command as words that give another command the same.
-
-    Those count that the command line or the environment gives, with their values as understood.
-
-    sections: Their headings.
-    """
-    context = click.get_current_context()
-    words: list[str] = []
-    for param in context.command.params:
-        name = param.name or ""
-        if not isinstance(param, SectionOption) or param.section not in sections:
-            continue
-        if context.get_parameter_source(name) in (None, ParameterSource.DEFAULT):
-            continue
-        value = context.params.get(name)
-        flag = next(one for one in (*param.opts, *param.secondary_opts) if one.startswith("--"))
-        off = next((one for one in param.secondary_opts if one.startswith("--")), None)
-        if isinstance(value, bool):
-            words += [flag] if value else [off] if off else []
-        elif value is not None:
-            each = value if param.multiple else (value,)
-            words += [word for one in each for word in (flag, str(one))]
-    return words
-
-
-def json_option(section: str = "Options") -> Decorator:
-    """Return the option --json."""
-    text = "Print machine-readable results instead."
-    return option(section, "--json", "as_json", is_flag=True, help=text)
-
-
-def tokenizer_options(otherwise: str, section: str = "Options") -> Decorator:
-    """Return --model and --tokenizer. otherwise: rest of the help: the default, or the use."""
-    text = f"GGUF file of the model, or its name in Ollama; {otherwise}."
-    other = "tokenizer.json of the model, instead of --model."
-    return options(
-        option(section, "-m", "--model", type=FILE, shell_complete=completion.model, help=text),
-        option(section, "--tokenizer", type=FILE, help=other),
-    )
-
-
-def given_tokenizer(values: dict[str, Any]) -> Path | None:
-    """Remove --model and --tokenizer from a command's values and return the file that is given.
-
-    Raises:
-        click.UsageError: Both are given.
-        InputError, ModelNotFoundError, FormatError, OSError: As pulled_model.
-    """
-    model, tokenizer = values.pop("model"), values.pop("tokenizer")
-    if model is not None and tokenizer is not None:
-        raise click.UsageError("give either --model or --tokenizer")
-    path: Path | None = tokenizer if model is None else pulled_model(model, "--model")[0]
-    return path
-
-
-def output_option(section: str = "Options") -> Decorator:
-    """Return the option -o of a command that writes a statistics file."""
-    text = "File to write; an existing statistics file is replaced once the new one is complete."
-    return option(section, "-o", "--output", type=FILE, required=True, help=text)
-
-
-def read_utf8(path: Path) -> str:
-    """Return a text file, without its byte order mark.
-
-    Raises:
-        InputError: It is not UTF-8.
-        OSError: It cannot be read.
-    """
-    try:
-        return path.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: expected UTF-8, found another byte at {error.start}") from None
-
-
-def is_lookup_cache(path: Path) -> bool:
-    """Return whether a file begins as a lookup cache of llama.cpp does."""
-    from ngramspec.files.llama_lookup import may_hold_records
-
-    return may_hold_records(path)
-
-
-def is_costs(path: Path) -> bool:
-    """Return whether a file is a table of costs."""
-    from ngramspec.costs import load_costs
-
-    try:
-        load_costs(path)
-    except FormatError:
-        return False
-    return True
-
-
-def is_statistics(path: Path) -> bool:
-    """Return whether a file is a statistics file of ngramspec."""
-    from ngramspec.files.container import is_container
-
-    return is_container(path)
-
-
-def check_output(
-    path: Path,
-    kinds: Mapping[str, Callable[[Path], bool]] | None = None,
-) -> None:
-    """Check that a file can be written there, before the work begins.
-
-    Args:
-        path: The output.
-        kinds: What may be replaced: names of kinds, and what tells such a file. None = statistics
-            files, whose names are not those of lookup caches.
-
-    Raises:
-        FileNotFoundError: The folder does not exist.
-        IsADirectoryError: It is a folder.
-        click.UsageError: It is no regular file, the name is that of another format, or a file of
-            another kind would be replaced.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a folder, not a file to write", str(path))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
-    if path.exists() and not path.is_file():
-        raise click.UsageError(f"{path} is no regular file: give another name")
-    try:  # a new file is written beside it, under another name
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        folder = str(path.parent)
-        raise Failure(f"{path}: no file can be written in {folder}: {error.strerror}") from error
-    formats = {"statistics file": is_statistics} if kinds is None else kinds
-    if path.exists() and path.stat().st_size and not any(fits(path) for fits in formats.values()):
-        what = " or ".join(formats)
-        raise click.UsageError(
-            f"{path} is no {what} and would be replaced: give another name, or remove it"
-        )
-    if kinds is None and path.suffix == LOOKUP_SUFFIX:
-        raise click.UsageError(
-            f"{path}: names that end in .bin are for llama.cpp's lookup caches; "
-            "`ngramspec cache convert` makes them"
-        )
 
 
 class NumberRange(click.FloatRange):
@@ -260,6 +266,12 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
+def size_word(size: int) -> str:
+    """Return a size as it is written, such as 64M."""
+    unit = next(unit for unit in "TGMK" if not size % 1024 ** UNITS[unit])
+    return f"{size // 1024 ** UNITS[unit]}{unit}"
+
+
 class ShareType(click.ParamType):  # type: ignore[type-arg]
     """A share such as 5% or 0.05; becomes a float in 0..0.9."""
 
@@ -279,3 +291,93 @@ class ShareType(click.ParamType):  # type: ignore[type-arg]
             hint = "" if match[2] else f"; for percent write {match[1]}%"
             self.fail(f"expected a share of at most 90%, got {value!r}{hint}", param, ctx)
         return share
+
+
+class Switch(click.ParamType):  # type: ignore[type-arg]
+    """Switch(auto=True): on or off, and auto if there is one, in any of llama.cpp's words."""
+
+    name = "switch"
+
+    def __init__(self, *, auto: bool = True) -> None:
+        self.words = {"on": ON, "off": OFF, **({"auto": AUTO} if auto else {})}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return on, off or auto."""
+        for word, same in self.words.items():
+            if str(value).lower() in same:
+                return word
+        return self.fail(f"expected {', '.join(self.words)}, got {value!r}", param, ctx)
+
+
+class AutoRange(click.IntRange):
+    """AutoRange(least, most, *auto): a number; words of auto leave it to the program: None."""
+
+    def __init__(self, least: int, most: int, *auto: str) -> None:
+        super().__init__(least, most)
+        self.auto = auto
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        return None if str(value) in self.auto else super().convert(value, param, ctx)
+
+
+THREADS = AutoRange(-1, 512, "0", "-1")
+
+
+def unescaped(text: str) -> str:
+    r"""Return a text with \n, \t, \", \x41 and the like replaced by what they stand for."""
+    return _ESCAPE.sub(_replaced, text)
+
+
+def names_in(text: str | None) -> tuple[str, ...]:
+    """Return the parts of a list with commas, without spaces around them."""
+    return tuple(filter(None, map(str.strip, (text or "").split(","))))
+
+
+def rows_in(texts: Iterable[str]) -> list[str]:
+    """Return the parts of lists with commas, where quotes keep a comma in a part."""
+    return [part for text in texts for row in csv.reader([text]) for part in row if part]
+
+
+def numbers_in(text: str | None, flag: str) -> tuple[float, ...]:
+    """Return the numbers of a list with commas or slashes.
+
+    Raises:
+        InputError: One is no number.
+    """
+    try:
+        return tuple(float(part) for part in re.split("[,/]", text)) if text else ()
+    except ValueError:
+        raise InputError(f"{flag} must be numbers with commas, got {text!r}") from None
+
+
+def _replaced(match: re.Match[str]) -> str:
+    code = match[1]
+    return chr(int(code[1:], 16)) if len(code) == 3 else _ESCAPED[code]
+
+
+def in_list(*words: str) -> Complete:
+    """Return what completes the last word of a comma-separated list, of those not yet in it."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        used = before.split(",")
+        return [
+            CompletionItem(before + comma + word)
+            for word in words
+            if word.startswith(last) and word not in used
+        ]
+
+    return complete
+
+
+def complete_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a file, or the name of a model in Ollama's store once it has begun."""
+    from ngramspec.models.ollama.store import default_roots, list_models
+
+    names: set[str] = set()
+    if incomplete and not incomplete.startswith((".", "/", "~")):
+        roots = default_roots(os.environ.get("OLLAMA_MODELS"))
+        names = {one.name.short() for one in list_models(roots)}
+    matches = sorted(name for name in names if name.startswith(incomplete))
+    return [*map(CompletionItem, matches), CompletionItem(incomplete, type="file")]

@@ -1,8 +1,10 @@
-"""What commands print: JSON, tables, sizes and numbers in words, chats, drafts in colour."""
+"""What commands print: JSON, tables, sizes and numbers in words, chats, drafts, what they tell."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ngramspec.costs import CostTable
+    from ngramspec.engine.info import Drafting
     from ngramspec.text.chat.delta import Delta
     from ngramspec.text.chat.format import ChatFormat
 
@@ -23,6 +27,7 @@ ACCEPTED_STYLE = "green"
 OWN_STYLE = "bold"
 OPEN, CLOSE = "«", "»"  # marks of accepted text where there is no colour
 THINK_OPEN, THINK_CLOSE = "<think>\n", "\n</think>\n\n"
+MOST_RIGHT = 15  # tokens of a draft: longer ones are seldom right to their end
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
@@ -154,3 +159,83 @@ class AnswerText:
         elif delta.kind == "content" and before == "reasoning":
             yield THINK_CLOSE, False
         yield delta.text, accepted
+
+
+def drafting_line(drafting: Drafting) -> str:
+    """Return what drafts as one line."""
+    parts = [
+        f"{name} ({size_text(size)})" if size else name for name, size in drafting.drafters.items()
+    ]
+    small = drafting.draft_model
+    if small is not None:
+        size = f" ({size_text(small.nbytes)})" if small.nbytes else ""
+        kind = "draft model " if small.kind == "draft-simple" else ""
+        other = ", of another vocabulary" if small.vocabulary == "another" else ""
+        named = f"{kind}{small.name} of up to {small.n_max}{other}{size}"
+        parts.append(f"then {named}" if parts else named)
+    if not drafting.active:
+        return f"drafters none: {'; '.join(drafting.notes)}"
+    branches = ""
+    if drafting.branches > 1:
+        branches = f" in {drafting.branches} branches ({size_text(drafting.branch_bytes)} at most)"
+    parts.append(f"up to {drafting.longest} tokens{branches} by policy {drafting.policy}")
+    state = size_text(drafting.state_bytes)
+    if drafting.rollback == "snapshots":
+        parts.append(f"{state} of state for each of them in each slot")
+    elif drafting.rollback == "saved":
+        parts.append(f"{state} of state saved for a draft")
+    return "; ".join([f"drafters {', '.join(parts)}", *drafting.notes])
+
+
+def gain_line(costs: CostTable, longest: int = MOST_RIGHT) -> str:
+    """Return what right drafts of up to `longest` tokens can give as one line, "" for nothing."""
+    from ngramspec.engine.info import best_pass
+
+    size, times = best_pass(costs, min(longest, MOST_RIGHT))
+    if times >= size:
+        return ""
+    return (
+        f"a pass over {size} tokens costs {times:.1f} times one: right drafts make answers up to "
+        f"{size / times:.1f} times as fast here"
+    )
+
+
+class _Stderr(logging.Handler):
+    """Writes lines as they are, at whatever level the log is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        click.echo(record.getMessage(), err=True)
+
+
+TOLD = logging.getLogger("ngramspec.told")
+TOLD.propagate = False
+TOLD.setLevel(logging.INFO)
+TOLD.addHandler(_Stderr())
+
+
+def tell(line: str) -> None:
+    """Write a line, or several, to stderr and to the log.
+
+    Raises:
+        OSError: stderr cannot be written, outside of `told_by`.
+    """
+    TOLD.info("%s", line)
+
+
+@contextlib.contextmanager
+def told_by(handlers: Sequence[logging.Handler]) -> Iterator[None]:
+    """Have others write the lines that are told in the block, those for stderr as well."""
+    before = list(TOLD.handlers)
+    _replace(before, handlers)
+    try:
+        yield
+    finally:
+        _replace(handlers, before)
+
+
+def _replace(old: Sequence[logging.Handler], new: Sequence[logging.Handler]) -> None:
+    for handler in old:
+        TOLD.removeHandler(handler)
+    for handler in new:
+        TOLD.addHandler(handler)

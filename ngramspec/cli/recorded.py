@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.options import Decorator, option, options
+from ngramspec.cli.files import TokenizerOptions
+from ngramspec.cli.options import flag
 from ngramspec.cli.output import number_of, printable
 from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
@@ -29,27 +31,16 @@ bz2). Each file is recognised by what it holds. Text needs the target's tokenize
 is given, the embedded model's is used. Wrong lines are left out and counted."""
 
 
-def recorded_options(section: str = "Options") -> Decorator:
-    """Return the options on how recorded requests are read."""
-    return options(
-        option(section, "--format", type=click.Choice(FORMATS),
-               help="What the files hold; default: as each is recognised."),
-        key_option(section),
-    )  # fmt: skip
+@dataclass
+class RecordedOptions(TokenizerOptions):
+    """How recorded requests are read."""
 
-
-def key_option(section: str) -> Decorator:
-    """Return --key."""
-    return option(section, "--key", "keys", multiple=True, metavar="DIGEST",
-                  help="Read only the requests of this key, as `serve --record` writes it "
-                  "(repeatable).")  # fmt: skip
-
-
-def mix_keys_option(section: str) -> Decorator:
-    """Return --mix-keys."""
-    return option(section, "--mix-keys", is_flag=True,
-                  help="Let the file hold answers to several keys that learn for "
-                  "themselves.")  # fmt: skip
+    section = "Recorded requests"
+    # fmt: off
+    format: str | None = flag(
+        "--format", "What the files hold; default: as each is recognised.", choices=FORMATS)
+    keys: tuple[str, ...] = flag("--key", "Read only the requests of this key, as `serve --record` "
+        "writes it (repeatable).", default=(), metavar="DIGEST")
 
 
 def recorded_files(names: Sequence[str], format: str | None) -> list[Path]:
@@ -90,13 +81,13 @@ def _is_recorded(path: Path) -> bool:
 
 
 def load_recorded(
-    paths: Sequence[Path], values: Mapping[str, Any], cut: Cut
+    paths: Sequence[Path], options: RecordedOptions, cut: Cut
 ) -> tuple[list[Loaded], Problems]:
     """Read files of recorded requests, with a bar.
 
     Args:
         paths: Files and folders.
-        values: The command's, with those of recorded_options, tokenizer and perhaps model.
+        options: The command's, resolved.
         cut: What to keep of each set.
 
     Raises:
@@ -107,17 +98,17 @@ def load_recorded(
     from ngramspec.text.tokenizers import fingerprint_of
 
     files, problems = find_traces(paths), Problems()
-    tokenizer_path = values["tokenizer"] or values.get("model")
-    fingerprint = None if tokenizer_path is None else fingerprint_of(tokenizer_path)
-    with _tokenizer(tokenizer_path) as tokenizer, progress("reading", len(files)) as advance:
+    path = options.tokenizer
+    fingerprint = None if path is None else fingerprint_of(path)
+    with _tokenizer(path) as tokenizer, progress("reading", len(files)) as advance:
         loaded = load_files(
             files,
             tokenizer,
             cut,
-            format=values["format"],
+            format=options.format,
             fingerprint=fingerprint,
             problems=problems,
-            keys=values["keys"],
+            keys=options.keys,
             advance=advance,
         )
     return loaded, problems
@@ -147,7 +138,7 @@ def _tokenizer(tokenizer_path: Path | None) -> Iterator[Callable[[], Tokenizer]]
             one.close()
 
 
-def tokenizer_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Fingerprint | None:
+def tokenizer_of(tokenizer_path: Path | None, loaded: Sequence[Loaded]) -> Fingerprint | None:
     """Return whose token ids were loaded, None if nothing tells.
 
     Raises:
@@ -156,7 +147,6 @@ def tokenizer_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Fingerp
     from ngramspec.models import embedded_model
     from ngramspec.text.tokenizers import fingerprint_of
 
-    tokenizer_path = values["tokenizer"] or values.get("model")
     if tokenizer_path is not None:
         return fingerprint_of(tokenizer_path)
     stated = {fingerprint for one in loaded for fingerprint in one.tokenizers}
@@ -169,11 +159,10 @@ def tokenizer_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> Fingerp
     return fingerprint_of(embedded_model())
 
 
-def provenance_of(values: Mapping[str, Any], loaded: Sequence[Loaded]) -> dict[str, Any]:
+def provenance_of(tokenizer_path: Path | None, loaded: Sequence[Loaded]) -> dict[str, Any]:
     """Return the provenance of a statistics file that is built from answers."""
     from ngramspec.models import embedded_model
 
-    tokenizer_path = values["tokenizer"] or values.get("model")
     stated = {str(head.get("model")) for one in loaded for head in one.heads}
     name = tokenizer_path.name if tokenizer_path else ", ".join(sorted(stated))
     return {
@@ -212,8 +201,3 @@ def _lines(loaded: Sequence[Loaded], problems: Problems, brief: bool) -> Iterato
     if problems.total:
         first = f"; the first is {problems.first[0]}"
         yield f"{number_of(problems.total, 'line')} left out{first}"
-
-
-def traces_of(loaded: Sequence[Loaded]) -> list[Trace]:
-    """Return all sets."""
-    return [trace for one in loaded for trace in one.sets]

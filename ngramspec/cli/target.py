@@ -1,136 +1,260 @@
-"""The target model: its options, with llama-server's names, and opening it with them."""
+"""How the target model runs: its options, with llama-server's names, and opening it with them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 
-from ngramspec.cli import completion
-from ngramspec.cli.llama_cpp.fit import limits_of
-from ngramspec.cli.llama_cpp.loading import loading_of
-from ngramspec.cli.llama_cpp.lora import adapters_of
-from ngramspec.cli.llama_cpp.placement import placement_of
-from ngramspec.cli.llama_cpp.rope import rope_of
-from ngramspec.cli.llama_cpp.threads import prepare_process, thread_plans_of
-from ngramspec.cli.llama_cpp.words import Switch, Threads
-from ngramspec.cli.options import AT_LEAST_1, FILE, Decorator, option, options
+from ngramspec.cli.model import LoadingOptions, LoraOptions, ModelOptions, PlacementOptions
+from ngramspec.cli.options import THREADS, Switch, flag, in_list, numbers_in
+from ngramspec.cli.output import tell
 from ngramspec.cli.progress import progress
-from ngramspec.cli.told import tell
 from ngramspec.errors import InputError
+from ngramspec.llamacpp.ggml import CACHE_TYPES
+from ngramspec.llamacpp.rope import SCALINGS, YARN, Rope
+from ngramspec.llamacpp.threads import (
+    NUMA,
+    POLL,
+    ThreadPlan,
+    cpus_of_mask,
+    cpus_of_range,
+    set_numa,
+    set_priority,
+)
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
+    from ngramspec.llamacpp.fit import Limits
     from ngramspec.llamacpp.model import LlamaModel
     from ngramspec.llamacpp.settings import ContextSettings
     from ngramspec.llamacpp.target import LlamaTarget
     from ngramspec.runtime import ModelSettings
 
-
 SHORT = 4096  # tokens of a context where the command does not know yet how long it must be
+WHOLE = 1 << 31  # tokens: no context is cut below it
+MIB = 1 << 20
+CACHE_TYPE = "f16"
+CACHE = {  # of an option for a type of cached keys or values
+    "default": CACHE_TYPE,
+    "choices": CACHE_TYPES,
+    "metavar": "TYPE",
+    "shell_complete": in_list(*CACHE_TYPES),
+}
+# Options that contradict --exact, by the names of the settings that they set.
+EXACT_FLAGS = {
+    "exact": "--exact",
+    "flash_attn": "--flash-attn off",
+    "threads_batch": "--threads-batch",
+    "type_k": "--cache-type-k",
+    "type_v": "--cache-type-v",
+    "kv_unified": "--kv-unified",
+    "n_gpu_layers": "--n-gpu-layers, or set it to 0",
+}
 
 
-class CacheType(click.ParamType):  # type: ignore[type-arg]
-    """A type of cached keys or values, from the adapter's list."""
+@dataclass
+class RunningOptions:
+    """How the target computes."""
 
-    name = "type"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name of the type."""
-        from ngramspec.llamacpp.settings import CACHE_TYPES
-
-        return click.Choice(CACHE_TYPES).convert(value, param, ctx)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the types that begin so."""
-        return completion.cache_types(ctx, param, incomplete)
-
-
-# By name: flags and settings.
-RUNNING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "batch_size": (
-        ("-b", "--batch-size"),
-        {"env": "BATCH", "type": AT_LEAST_1, "default": 2048, "help": "Tokens in one decode."},
-    ),
-    "ubatch_size": (
-        ("-ub", "--ubatch-size"),
-        {"env": "UBATCH", "type": AT_LEAST_1, "default": 512,
-         "help": "Tokens computed at once."},
-    ),
-    "threads": (
-        ("-t", "--threads"),
-        {"env": "THREADS", "type": Threads(),
-         "help": "CPU threads.  [default: one per physical core; 1 for the embedded model]"},
-    ),
-    "threads_batch": (
-        ("-tb", "--threads-batch"),
-        {"env": "THREADS_BATCH", "type": Threads(),
-         "help": "Threads for prompts.  [default: --threads]"},
-    ),
-    "flash_attn": (
-        ("-fa", "--flash-attn"),
-        {"env": "FLASH_ATTN", "default": "auto", "metavar": "[on|off|auto]", "type": Switch(),
-         "is_flag": False, "flag_value": "on", "help": "Flash attention; without a value: on."},
-    ),
-    "cache_type_k": (
-        ("-ctk", "--cache-type-k"),
-        {"env": "CACHE_TYPE_K", "default": "f16", "type": CacheType(),
-         "help": "Type of the cached keys."},
-    ),
-    "cache_type_v": (
-        ("-ctv", "--cache-type-v"),
-        {"env": "CACHE_TYPE_V", "default": "f16", "type": CacheType(),
-         "help": "Type of the cached values."},
-    ),
-    "exact": (
-        ("--exact",),
-        {"is_flag": True,
-         "help": "Bit-exact setting: drafts cannot change a token. Tested at the first start; "
-         "fails if the model has none. Several slots have one thread then, and batches at most 64 "
-         "tokens; what contradicts it, such as -fa off and layers on a GPU, is refused."},
-    ),
-}  # fmt: skip
+    section = "Computing"
+    # fmt: off
+    batch_size: int = flag(
+        "-b --batch-size", "Tokens in one decode.", env="BATCH", default=2048, low=1)
+    ubatch_size: int = flag(
+        "-ub --ubatch-size", "Tokens computed at once.", env="UBATCH", default=512, low=1)
+    threads: int | None = flag("-t --threads", "CPU threads.  [default: one per physical core; 1 "
+        "for the embedded model]", env="THREADS", type=THREADS)
+    threads_batch: int | None = flag("-tb --threads-batch", "Threads for prompts.  [default: "
+        "--threads]", env="THREADS_BATCH", type=THREADS)
+    flash_attn: str = flag(
+        "-fa --flash-attn", "Flash attention; without a value: on.", env="FLASH_ATTN",
+        default="auto", type=Switch(), metavar="[on|off|auto]", is_flag=False, flag_value="on")
+    cache_type_k: str = flag(
+        "-ctk --cache-type-k", "Type of the cached keys.", env="CACHE_TYPE_K", **CACHE)
+    cache_type_v: str = flag(
+        "-ctv --cache-type-v", "Type of the cached values.", env="CACHE_TYPE_V", **CACHE)
+    exact: bool = flag("--exact", "Bit-exact setting: drafts cannot change a token. Tested at the "
+        "first start; fails if the model has none. Several slots have one thread then, and batches "
+        "at most 64 tokens; what contradicts it, such as -fa off and layers on a GPU, is refused.",
+        default=False)
 
 
-def hub_options(section: str) -> Decorator:
-    """Return the options that name a model on Hugging Face instead of a file."""
-    return options(
-        option(section, "-hf", "-hfr", "--hf-repo", "hf_repo", env="HF_REPO",
-               metavar="USER/MODEL[:QUANT]",
-               help="The model by its name on Hugging Face; it must be downloaded already."),
-        option(section, "-hff", "--hf-file", "hf_file", env="HF_FILE", metavar="NAME",
-               help="Its file there, instead of a quantisation."),
-    )  # fmt: skip
+@dataclass
+class ThreadOptions:
+    """On which processors and how urgently threads run."""
 
+    section = "Threads"
+    # fmt: off
+    cpu_mask: str | None = flag(
+        "-C --cpu-mask", "Processors for the threads, as a mask.  [default: all]", metavar="HEX")
+    cpu_range: str | None = flag(
+        "-Cr --cpu-range", "The same as a range; adds to the mask.", metavar="LOW-HIGH")
+    cpu_strict: int | None = flag(
+        "--cpu-strict", "1: each thread has one of them for itself.", low=0, high=1, metavar="0|1")
+    prio: int | None = flag(
+        "--prio", "Priority: -1 low, 0 normal, 1 medium, 2 high, 3 realtime.", low=-1, high=3)
+    poll: int | None = flag(
+        "--poll", "How eagerly threads wait for work: 0 asleep, 100 always awake."
+        f"  [default: {POLL}]", low=0, high=100)
+    cpu_mask_batch: str | None = flag("-Cb --cpu-mask-batch", "As --cpu-mask, for prompts.  "
+        "[default: --cpu-mask]", metavar="HEX")
+    cpu_range_batch: str | None = flag(
+        "-Crb --cpu-range-batch", "As --cpu-range, for prompts.", metavar="LOW-HIGH")
+    cpu_strict_batch: int | None = flag(
+        "--cpu-strict-batch", "As --cpu-strict, for prompts.", low=0, high=1, metavar="0|1")
+    prio_batch: int | None = flag("--prio-batch", "As --prio, for prompts.", low=-1, high=3)
+    poll_batch: int | None = flag("--poll-batch", "As --poll, for prompts.", low=0, high=100)
+    numa: str | None = flag("--numa", "On NUMA machines: distribute threads over the nodes, "
+        "isolate them on one, or as numactl says.", env="NUMA", choices=NUMA, metavar="TYPE")
+    # fmt: on
 
-def model_options(section: str) -> Decorator:
-    """Return the options that name the model, for resolve_model."""
-    return options(
-        option(section, "-m", "--model", env="MODEL", type=FILE, shell_complete=completion.model,
-               help="GGUF file, or name of a model that Ollama has pulled; default: the embedded "
-               "model."),
-        hub_options(section),
-    )  # fmt: skip
+    def thread_plans(self) -> tuple[ThreadPlan, ThreadPlan] | None:
+        """Return how threads run, for single tokens and for batches; None if no option says.
 
-
-def running(section: str, *names: str) -> Decorator:
-    """Return options of RUNNING under a heading: those named, or all."""
-    return options(
-        *(
-            option(section, *flags, **settings)
-            for name, (flags, settings) in RUNNING.items()
-            if name in (names or RUNNING)
+        Raises:
+            InputError: A mask or a range is not valid.
+        """
+        single, batch = (self.cpu_mask, self.cpu_range), (self.cpu_mask_batch, self.cpu_range_batch)
+        pairs = (
+            (self.cpu_strict, self.cpu_strict_batch),
+            (self.prio, self.prio_batch),
+            (self.poll, self.poll_batch),
         )
+        if all(value is None for pair in (single, batch, *pairs) for value in pair):
+            return None
+        processors = single if batch == (None, None) else batch
+        urgency = [first if second is None else second for first, second in pairs]
+        return _plan(*single, *(first for first, _ in pairs)), _plan(*processors, *urgency)
+
+    def prepare_process(self) -> None:
+        """Set this process's priority and NUMA strategy; before a model is loaded.
+
+        Raises:
+            BackendError: llama-cpp-python is not installed.
+        """
+        from ngramspec.text.tokenizers.llama_library import load_library
+
+        set_priority(self.prio or 0)
+        if self.numa:
+            set_numa(load_library(), self.numa)
+
+
+def _plan(
+    mask: str | None, span: str | None, strict: int | None, prio: int | None, poll: int | None
+) -> ThreadPlan:
+    cpus = cpus_of_mask(mask) if mask else frozenset[int]()
+    return ThreadPlan(
+        cpus=cpus | cpus_of_range(span) if span else cpus,
+        strict=bool(strict),
+        priority=prio or 0,
+        poll=POLL if poll is None else poll,
     )
 
 
-def model_settings(values: Mapping[str, Any]) -> ModelSettings:
+@dataclass
+class RopeOptions:
+    """Contexts longer than the model was trained with."""
+
+    section = "Longer contexts"
+    # fmt: off
+    rope_scaling: str | None = flag("--rope-scaling", "none, linear or yarn.  [default: the "
+        "model's]", env="ROPE_SCALING_TYPE", choices=SCALINGS, metavar="METHOD")
+    rope_scale: float | None = flag(
+        "--rope-scale", "Stretch the context N times.", env="ROPE_SCALE", low=0, min_open=True)
+    rope_freq_base: float | None = flag(
+        "--rope-freq-base", "Base frequency.  [default: the model's]", env="ROPE_FREQ_BASE", low=0)
+    rope_freq_scale: float | None = flag(
+        "--rope-freq-scale", "1 / N is --rope-scale N.", env="ROPE_FREQ_SCALE", low=0)
+    yarn_orig_ctx: int = flag("--yarn-orig-ctx", "Context that the model was trained with; 0: the "
+        "model's.", env="YARN_ORIG_CTX", default=Rope.yarn_orig_ctx, low=0)
+    yarn_ext_factor: float | None = flag(
+        "--yarn-ext-factor", "Mix of extrapolation, 0: interpolation only.", env="YARN_EXT_FACTOR")
+    yarn_attn_factor: float | None = flag(
+        "--yarn-attn-factor", "Scale of attention.", env="YARN_ATTN_FACTOR")
+    yarn_beta_slow: float | None = flag(
+        "--yarn-beta-slow", "High correction dimension.", env="YARN_BETA_SLOW")
+    yarn_beta_fast: float | None = flag(
+        "--yarn-beta-fast", "Low correction dimension.", env="YARN_BETA_FAST")
+    # fmt: on
+
+    def rope(self) -> Rope:
+        """Return how positions are encoded.
+
+        Raises:
+            click.UsageError: Two options give the scale.
+            InputError: A value is out of its bounds.
+        """
+        scale, freq_scale = self.rope_scale, self.rope_freq_scale
+        if scale is not None and freq_scale is not None:
+            raise click.UsageError("give either --rope-scale or --rope-freq-scale")
+        return Rope(
+            scaling=self.rope_scaling,
+            freq_base=self.rope_freq_base or 0.0,
+            freq_scale=1 / scale if scale is not None else freq_scale or 0.0,
+            yarn_orig_ctx=self.yarn_orig_ctx,
+            **{name: value for name in YARN if (value := getattr(self, name)) is not None},
+        )
+
+
+@dataclass
+class FitOptions:
+    """The context, and what is fitted to free memory."""
+
+    section = "Context"
+    # fmt: off
+    ctx_size: int | None = flag("-c --ctx-size", "Context in tokens; more than the trained size is "
+        "cut to that, with a warning, unless options stretch it.  [default: the trained size, cut "
+        "to free memory; 0: not cut]", env="CTX_SIZE", low=0)
+    fit: str = flag(
+        "-fit --fit", "Fit layers and context that no option sets to free memory, and refuse what "
+        "cannot fit.", env="FIT", default="on", type=Switch(auto=False), metavar="[on|off]")
+    fit_target: str | None = flag(
+        "-fitt --fit-target", "Memory to leave free, of each GPU, or of the host without GPUs.  "
+        "[default: 1024, or a quarter of what is free]", env="FIT_TARGET", metavar="MiB,...")
+    fit_ctx: int = flag("-fitc --fit-ctx", "Context that --fit leaves each slot at least, in "
+        "tokens.", env="FIT_CTX", default=4096, low=1)
+    # fmt: on
+
+    def margins(self) -> tuple[int, ...]:
+        """Return the bytes to leave free.
+
+        Raises:
+            InputError: --fit-target is no list of numbers.
+        """
+        targets = numbers_in(self.fit_target, "--fit-target")
+        if any(not 0 <= target < WHOLE for target in targets):
+            raise InputError(f"--fit-target must be MiB from 0 on, got {self.fit_target}")
+        return tuple(int(target * MIB) for target in targets)
+
+
+@dataclass
+class TargetOptions(ModelOptions, RunningOptions, PlacementOptions, LoadingOptions, ThreadOptions):
+    """What all commands that run a model have; some have FitOptions, RopeOptions, LoraOptions."""
+
+
+def limits_of(options: object) -> Limits:
+    """Return how much a model may take: no context is cut for FitOptions with --ctx-size 0.
+
+    Raises:
+        InputError: As FitOptions.margins.
+    """
+    from ngramspec.llamacpp.fit import Limits, Words
+
+    words = Words("-c", "-np", "-ngl", "-ub", "--fit off", total=True, exact=EXACT_FLAGS)
+    if not isinstance(options, FitOptions):
+        return Limits(least=1, words=words)
+    return Limits(
+        enabled=options.fit == "on",
+        margins=options.margins(),
+        least=WHOLE if options.ctx_size == 0 else options.fit_ctx,
+        words=words,
+    )
+
+
+def model_settings(options: TargetOptions) -> ModelSettings:
     """Return which model to load, and how.
 
     Raises:
@@ -138,64 +262,75 @@ def model_settings(values: Mapping[str, Any]) -> ModelSettings:
     """
     from ngramspec.runtime import ModelSettings
 
+    adapters = options.adapters() if isinstance(options, LoraOptions) else []
     return ModelSettings(
-        path=values["model"],
-        placement=placement_of(values),
-        loading=loading_of(values),
-        adapters=[path for path, _ in adapters_of(values)],
-        limits=limits_of(values),
+        path=options.model,
+        placement=options.placement(),
+        loading=options.loading(),
+        adapters=[path for path, _ in adapters],
+        limits=limits_of(options),
     )
 
 
-def context_settings(values: Mapping[str, Any]) -> ContextSettings:
+def context_settings(
+    options: TargetOptions, total: int, slots: int = 1, each: int = 0, *, shared: bool = False
+) -> ContextSettings:
     """Return the settings of the target, as far as options say them.
+
+    Args:
+        options: The command's.
+        total: Tokens of all slots together, 0 = as the model was trained.
+        slots: Sequences.
+        each: Tokens of a slot, 0 = as `total` allows.
+        shared: All slots share a cache.
 
     Raises:
         InputError: A setting is out of its bounds.
     """
     from ngramspec.llamacpp.settings import ContextSettings, lay_out
 
-    slots, total = values.get("parallel", 1), values.get("ctx_size", 0)
-    if total and total < slots:
-        raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
-    each = values.get("kv_unified_per_slot") or 0
-    shared = bool(values.get("kv_unified") or (each and not values.get("exact")))
     return ContextSettings(
         slots=slots,
         **lay_out(slots, total, each, shared=shared)._asdict(),
-        n_batch=max(values["batch_size"], slots),
-        n_ubatch=values["ubatch_size"],
-        threads=values["threads"],
-        threads_batch=values["threads_batch"],
-        flash_attn={"on": True, "off": False}.get(values["flash_attn"], "auto"),
-        type_k=values["cache_type_k"],
-        type_v=values["cache_type_v"],
-        offload_kqv=values.get("kv_offload", True),
-        op_offload=values.get("op_offload", True),
-        rope=rope_of(values),
-        thread_plans=thread_plans_of(values),
+        n_batch=max(options.batch_size, slots),
+        n_ubatch=options.ubatch_size,
+        threads=options.threads,
+        threads_batch=options.threads_batch,
+        flash_attn={"on": True, "off": False}.get(options.flash_attn, "auto"),
+        type_k=options.cache_type_k,
+        type_v=options.cache_type_v,
+        offload_kqv=options.kv_offload,
+        op_offload=options.op_offload,
+        rope=options.rope() if isinstance(options, RopeOptions) else Rope(),
+        thread_plans=options.thread_plans(),
     )
 
 
 @contextlib.contextmanager
 def open_idle(
-    values: Mapping[str, Any], size_of: Callable[[LlamaModel], int], tree: int | str
+    options: TargetOptions,
+    size_of: Callable[[LlamaModel], int],
+    tree: int | str,
+    *,
+    mtp: bool = False,
 ) -> Iterator[LlamaTarget]:
     """Load a model and make a target of one slot, for measuring.
 
     Args:
-        values: A command's options.
+        options: The command's.
         size_of: Returns the tokens of its context.
         tree: Most branches of a draft, as for Engine.
+        mtp: Load the model's MTP heads, too.
 
     Raises:
         As open_runtime.
     """
     from ngramspec.runtime import load_model, open_target, settle
 
-    prepare_process(values)
-    own, exact = model_settings(values), bool(values.get("exact"))
-    short = settle(own, context_settings({**values, "ctx_size": SHORT}), tree, exact)
+    options.prepare_process()
+    own, exact = model_settings(options), options.exact
+    own = replace(own, loading=replace(own.loading, mtp=mtp))
+    short = settle(own, context_settings(options, SHORT), tree, exact)
     model, fitted = load_model(own, short, exact=exact, tell=tell)
     with model, contextlib.ExitStack() as testing:
         context = replace(fitted.settings, context_size=size_of(model), cells=0)

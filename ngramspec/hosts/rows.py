@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramspec._native.core.lists import lists_of
+from ngramspec._native.core.arguments import lists_of
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import InputError

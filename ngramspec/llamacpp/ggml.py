@@ -1,10 +1,13 @@
-"""function_of: functions of ggml that llama-cpp-python does not declare."""
+"""function_of: functions of ggml that llama-cpp-python does not declare; its types of caches."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ngramspec.errors import BackendError
+
+# Of cached keys and values.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 
 def function_of(name: str, result: Any, *arguments: Any) -> Any:

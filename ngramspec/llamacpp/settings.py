@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.policy import OFF, USUAL_BRANCHES
 from ngramspec.errors import BackendError, InputError
+from ngramspec.llamacpp.ggml import CACHE_TYPES
 from ngramspec.llamacpp.rope import Rope, apply_rope
 from ngramspec.llamacpp.threads import ThreadPlan
 from ngramspec.text.tokenizers.llama_library import Library
 
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 MAX_SEQUENCES = 256
 MAX_BRANCHES = 31
 PAGE = 256  # llama.cpp rounds contexts up to a multiple of it

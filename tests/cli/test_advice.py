@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.recordings import TRACES
-from ngramspec.cli.bench.advice import advice_line, advise, serve_words
+from ngramspec.cli.bench.replay import advice_line, advise, serve_words
 from ngramspec.cli.serve import serve
 from ngramspec.costs import CostTable, save_costs
 from ngramspec.lab.replay.outcome import same_for_all

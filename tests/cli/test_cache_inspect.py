@@ -144,7 +144,7 @@ def test_a_file_of_an_impossible_date_is_inspected(
 
 
 def test_ids_beyond_the_vocabulary_are_numbers() -> None:
-    from ngramspec.cli.cache.vocabulary import text_of
+    from ngramspec.cli.cache.inspect import text_of
 
     tokenizer = load_tokenizer(embedded_model())
     word = tokenizer.encode("self").tolist()

@@ -12,13 +12,13 @@ import pytest
 
 from helpers.cli import assert_one_error
 from ngramspec.cli.check import SIZES
-from ngramspec.cli.drafting import gain_line
+from ngramspec.cli.output import gain_line
 from ngramspec.costs import CostTable
 from ngramspec.lab.e2e.check import Verdict
 
 pytestmark = pytest.mark.usefixtures("empty_folder", "few")
 QUICK = ("check", "-t", "1")
-LINE = "ngramspec serve --ctx-size 4096 --threads 1 --flash-attn on"
+LINE = "ngramspec serve --threads 1 --flash-attn on --ctx-size 4096"
 
 
 @pytest.fixture

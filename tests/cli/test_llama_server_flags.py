@@ -11,12 +11,12 @@ import click
 import pytest
 
 from ngramspec.cli.generate import generate
-from ngramspec.cli.llama_cpp.flags import ALL_CLI_FLAGS, CLI_FLAGS, FLAGS, SERVER_ONLY
-from ngramspec.cli.llama_cpp.presets import PRESETS
-from ngramspec.cli.llama_cpp.words import OFF, ON
-from ngramspec.cli.serve import command, serve
+from ngramspec.cli.llama_cpp import ALL_CLI_FLAGS, CLI_FLAGS, FLAGS, PRESETS
+from ngramspec.cli.options import OFF, ON
 from ngramspec.cli.serve import run as serve_run
-from ngramspec.cli.target import context_settings, model_settings
+from ngramspec.cli.serve import serve
+from ngramspec.cli.serve.options import AUTO_SLOTS, ServeOptions
+from ngramspec.cli.target import model_settings
 from ngramspec.errors import InputError
 from ngramspec.runtime import settle
 
@@ -44,13 +44,13 @@ def option_by_flag() -> dict[str, click.Option]:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
     """Let serve hand its options to a list instead of listening."""
     for name in os.environ:
         if name.startswith("LLAMA_"):
             monkeypatch.delenv(name)
-    seen: list[dict[str, Any]] = []
-    monkeypatch.setattr(serve_run, "run", lambda options, *_: seen.append(dict(options)))
+    seen: list[ServeOptions] = []
+    monkeypatch.setattr(serve_run, "run", lambda options, *_: seen.append(options))
     return seen
 
 
@@ -106,7 +106,7 @@ def words_for(values: int) -> list[str]:
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.names.split()[0])
 def test_a_flag_of_the_table_does_what_its_kind_says(
-    invoke: Any, served: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, flag: Any
+    invoke: Any, served: list[ServeOptions], monkeypatch: pytest.MonkeyPatch, flag: Any
 ) -> None:
     plain = invoke("serve", "-t", "1")
     assert plain.exit_code == 0, plain.output
@@ -131,8 +131,6 @@ def test_a_flag_of_the_table_does_what_its_kind_says(
 
 
 def test_generate_knows_what_is_not_the_servers_alone(invoke: Any) -> None:
-    names = {flag.name for flag in FLAGS}
-    assert set(SERVER_ONLY) <= names
     line = ["generate", "-p", "x", "-n", "1", "--raw", "-t", "1"]
     taken, told = [], set()
     for flag in ALL_CLI_FLAGS:
@@ -184,22 +182,22 @@ SWITCHES = {
 
 @pytest.mark.parametrize("name", SWITCHES)
 def test_variables_switch_on_and_off(
-    invoke: Any, served: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, name: str
+    invoke: Any, served: list[ServeOptions], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     positive, negative = SWITCHES[name]
     for word, wanted in [(word, True) for word in ON] + [(word, False) for word in OFF]:
         monkeypatch.setenv(positive, word)
         assert invoke("serve").exit_code == 0
-        assert served[-1][name] is wanted
+        assert getattr(served[-1], name) is wanted
     monkeypatch.setenv(positive, "1")
     monkeypatch.setenv(negative, "1")  # as in llama.cpp, whatever its value is
     assert invoke("serve").exit_code == 0
-    assert served[-1][name] is False
+    assert getattr(served[-1], name) is False
 
 
 @pytest.mark.parametrize("variable", ["LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODEL_URL", "LLAMA_ARG_RPC"])
 def test_a_variable_that_names_a_model_elsewhere_never_starts_the_embedded_one(
-    invoke: Any, served: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, variable: str
+    invoke: Any, served: list[ServeOptions], monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, "nobody/nothing")
     result = invoke("serve")
@@ -208,7 +206,7 @@ def test_a_variable_that_names_a_model_elsewhere_never_starts_the_embedded_one(
 
 
 def test_a_preset_names_a_model_and_how_it_is_served(
-    invoke: Any, served: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Any, served: list[ServeOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ngramspec.models import embedded_model
 
@@ -221,44 +219,45 @@ def test_a_preset_names_a_model_and_how_it_is_served(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert invoke("serve", "--gpt-oss-20b-default", "--port", "9000").exit_code == 0
     made = served[-1]
-    assert made["model"].name == "gpt-oss-20b-mxfp4.gguf"
-    assert (made["port"], made["parallel"], made["ctx_size"]) == (9000, 2, 262144)
-    assert (made["temperature"], made["top_k"], made["min_p"]) == (1.0, 0, 0.01)
+    assert made.model is not None
+    assert made.model.name == "gpt-oss-20b-mxfp4.gguf"
+    assert (made.port, made.parallel, made.ctx_size) == (9000, 2, 262144)
+    assert (made.temperature, made.top_k, made.min_p) == (1.0, 0, 0.01)
     for given in (("-m", "x.gguf"), ("-hf", "a/b")):
         result = invoke("serve", "--gpt-oss-20b-default", *given)
         assert result.exit_code == 2
         assert "--gpt-oss-20b-default names a model" in result.stderr
 
 
-def test_slots_are_auto_in_llama_servers_way(invoke: Any, served: list[dict[str, Any]]) -> None:
+def test_slots_are_auto_in_llama_servers_way(invoke: Any, served: list[ServeOptions]) -> None:
     lines: dict[str, tuple[int, bool]] = {
-        "": (command.AUTO_SLOTS, True), "-np -1": (4, True), "-np auto": (4, True),
+        "": (AUTO_SLOTS, True), "-np -1": (4, True), "-np auto": (4, True),
         "-np 4": (4, True), "-np 2 -kvu": (2, True), "-no-kvu": (4, False),
         "-np 4 -c 2048 --spec-type none": (4, False), "-c 2048": (4, True), "-np 4 -c 0": (4, True),
     }  # fmt: skip
     for line, wanted in lines.items():
         assert invoke("serve", *line.split()).exit_code == 0
-        assert (served[-1]["parallel"], served[-1]["kv_unified"]) == wanted, line
+        assert (served[-1].num_slots, served[-1].kv_unified) == wanted, line
 
 
 def test_slots_of_a_given_size_share_a_cache_where_they_draft(
-    invoke: Any, served: list[dict[str, Any]]
+    invoke: Any, served: list[ServeOptions]
 ) -> None:
     assert invoke("serve", "-np", "4", "-c", "2048").exit_code == 0
-    found = context_settings(served[-1])
+    found = serve_run.served_context(served[-1])
     assert (found.kv_unified, found.context_size, found.cells) == (True, 512, 2048)
 
 
 def test_slots_of_an_exact_setting_have_a_cache_each(
-    invoke: Any, served: list[dict[str, Any]]
+    invoke: Any, served: list[ServeOptions]
 ) -> None:
     lines: dict[tuple[str, ...], int] = {
         (): 0, ("-np", "4", "-c", "2048"): 512, ("-np", "2", "--kv-unified-per-slot", "300"): 300,
     }  # fmt: skip
     for line, each in lines.items():
         assert invoke("serve", "--exact", *line).exit_code == 0
-        found = context_settings(served[-1])
+        found = serve_run.served_context(served[-1])
         assert (found.kv_unified, found.context_size) == (False, each), line
     assert invoke("serve", "--exact", "-np", "2", "-kvu").exit_code == 0
     with pytest.raises(InputError, match="a cache for each slot: leave out --kv-unified"):
-        settle(model_settings(served[-1]), context_settings(served[-1]), exact=True)
+        settle(model_settings(served[-1]), serve_run.served_context(served[-1]), exact=True)

@@ -14,18 +14,19 @@ import httpx
 import pytest
 
 from helpers.command import Process
-from ngramspec.cli.llama_cpp.lora import adapters_of
 from ngramspec.cli.serve import run as serve_run
+from ngramspec.cli.serve.options import ServeOptions
 from ngramspec.engine import Request
 from ngramspec.llamacpp.threads import NICE
 from ngramspec.models import embedded_model
+from ngramspec.runtime import DraftSettings
 
 MODEL = str(embedded_model())
 # Source -> line and what it must set. MODEL stands for a file; names on Hugging Face are links to
 # the embedded model. Facts about how others start llama-server; llama.cpp has the MIT licence.
 LINES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama.cpp tools/server/README.md": (
-        "-m MODEL -c 2048", {"ctx_size": 2048, "parallel": 4, "kv_unified": True}),
+        "-m MODEL -c 2048", {"ctx_size": 2048, "num_slots": 4, "kv_unified": True}),
     "llama.cpp docs/function-calling.md": (
         "--jinja -fa -hf bartowski/Qwen2.5-7B-Instruct-GGUF:Q4_K_M", {"flash_attn": "on"}),
     "llama.cpp docs/function-calling.md, a file": (
@@ -70,7 +71,7 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
         {"reasoning": "on", "reasoning_preserve": True, "split_mode": "none"}),
     "a chat in a terminal editor": (
         "-hf ggml-org/gpt-oss-20b-GGUF --alias gpt-oss-20b --host 127.0.0.1 --port 8080 -c 16384 "
-        "-fa 1 -np 1 --jinja", {"flash_attn": "on", "parallel": 1}),
+        "-fa 1 -np 1 --jinja", {"flash_attn": "on", "num_slots": 1}),
     "a blog about integrated GPUs": (
         "-hf ggml-org/gpt-oss-120b-GGUF -c 0 -fa on --jinja --no-mmap --n-gpu-layers 99",
         {"mmap": False}),
@@ -130,21 +131,22 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """Let serve make model, engine, settings and defaults and answer a request, not listen."""
     seen: list[dict[str, Any]] = []
 
-    def run(options: Any, drafts: Any) -> None:
+    def run(options: ServeOptions, drafts: DraftSettings) -> None:
         settings = serve_run.make_settings(options, drafts)
         defaults = serve_run.served_defaults(options)
         opened = serve_run.runtime_settings(options, drafts)
         with contextlib.closing(serve_run.open_served(options, opened)) as runtime:
             request = Request(
                 prompt_ids=runtime.model.tokenize_prompt("import os"),
-                max_tokens=options["predict"] % 33,
+                max_tokens=options.predict % 33,
                 sampling=defaults["sampling"],
             )
             (made,) = runtime.engine.generate([request])
             assert made.error is None
             size = runtime.engine.context_size
             seen.append({
-                **defaults, **options, "settings": settings, "size": size, "text": made.text
+                **defaults, **vars(options), "settings": settings, "size": size,
+                "text": made.text, "num_slots": options.num_slots, "adapters": options.adapters(),
             })  # fmt: skip
 
     monkeypatch.setattr(serve_run, "run", run)
@@ -182,7 +184,7 @@ def test_variables_start_the_server(
     result = invoke("serve")
     assert result.exit_code == 0, result.output
     made = started[-1]
-    found = (made["parallel"], made["size"], made["mmap"], made["flash_attn"], made["kv_offload"])
+    found = (made["num_slots"], made["size"], made["mmap"], made["flash_attn"], made["kv_offload"])
     assert found == (2, 2048, False, "on", False)
     assert made["settings"].api_keys == ("two words", "three")
     assert (made["settings"].page, made["settings"].metrics) == (False, True)
@@ -360,7 +362,7 @@ def test_adapters_have_the_scales_of_the_line(
     }.items():  # fmt: skip
         result = invoke("serve", *words_of(f"-m MODEL -c 512 -n 2 {line}"))
         assert result.exit_code == 0, result.output
-        assert [scale for _, scale in adapters_of(started[-1])] == scales
+        assert [scale for _, scale in started[-1]["adapters"]] == scales
     for line, reason in {
         "--lora none.gguf": "none.gguf: No such file", f"--lora-scaled {a}": "must be FILE:SCALE",
         f"--lora-scaled {a}:x": "--lora-scaled must be FILE:SCALE",

@@ -14,7 +14,9 @@ from click.testing import CliRunner, Result
 pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 
 from helpers.cli import assert_one_error
+from ngramspec.cli.options import options_from
 from ngramspec.cli.serve import serve
+from ngramspec.cli.serve.options import ServeOptions
 from ngramspec.cli.target import open_idle
 from ngramspec.costs import CostTable, load_costs
 from ngramspec.engine.exactness import Exactness, Setting
@@ -46,7 +48,7 @@ def run() -> Run:
 def costs_of_server(*arguments: str) -> CostTable | None:
     """Return the costs for what `ngramspec serve` would run with these options."""
     with serve.make_context("serve", list(arguments), resilient_parsing=True) as context:
-        options = context.params
+        options = options_from(ServeOptions, context.params)
     with open_idle(options, lambda model: 512, "off") as target:
         return find_costs(target.model, target.settings)
 

@@ -21,7 +21,7 @@ from helpers.fewer_merges import TEXT, text_model
 from helpers.gguf_models import build
 from helpers.other_vocabularies import WORDS, chain_model, no_vocabulary, permuted, word_piece_model
 from ngramspec import embedded_model
-from ngramspec.cli.drafting import drafting_line
+from ngramspec.cli.output import drafting_line
 from ngramspec.engine import (
     AutoPolicy,
     DraftModel,

@@ -70,14 +70,16 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
 def test_the_start_tells_what_drafts_can_give_and_where_it_is_reached(
     spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from ngramspec.cli.options import options_from
     from ngramspec.cli.serve import serve
+    from ngramspec.cli.serve.options import ServeOptions
     from ngramspec.cli.target import open_idle
     from ngramspec.llamacpp.saved_costs import costs_path
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = ("-np", "1", "-c", "512", "-t", "1")
     with serve.make_context("serve", [*settings], resilient_parsing=True) as context:
-        options = context.params
+        options = options_from(ServeOptions, context.params)
     with open_idle(options, lambda model: 512, "off") as target:
         path = costs_path(target.model, target.settings)
     path.parent.mkdir(parents=True)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from helpers.cli import assert_one_error
 from helpers.command import Process
 from helpers.serving import wait_until
-from ngramspec.cli.told import TOLD, tell
+from ngramspec.cli.output import TOLD, tell
 
 Spawn = Callable[..., Process]
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"

@@ -17,9 +17,10 @@ from helpers.cli import assert_one_error
 from helpers.ollama_serving import ANSWER, command
 from helpers.ollama_stores import Store
 from helpers.serving import CHAT, REPEAT
-from ngramspec.cli.draft_model import take_drafts
+from ngramspec.cli.options import options_from
 from ngramspec.cli.serve import serve
 from ngramspec.cli.serve.ollama import take_recipe
+from ngramspec.cli.serve.options import ServeOptions
 from ngramspec.models import embedded_model
 
 TEMPLATE = (
@@ -90,11 +91,11 @@ def test_a_modelfile_is_served(tmp_path: Path) -> None:
     assert "drafters ngram-cache" in said.read_text()
 
 
-def options_of(*arguments: str) -> dict[str, Any]:
+def options_of(*arguments: str) -> ServeOptions:
     """Return the options after a recipe was taken."""
     with serve.make_context("serve", list(arguments), resilient_parsing=True) as context:
-        options = dict(context.params)
-        take_recipe(context, options)
+        options = options_from(ServeOptions, context.params)
+        take_recipe(options)
     return options
 
 
@@ -117,7 +118,7 @@ def test_parameters_become_options(tmp_path: Path) -> None:
         "draft_max": 9, "draft_min": 2, "draft_p_min": 0.5, "ctx_size_draft": 150,
         "top_p": 0.7,  # the command line is stronger
     }  # fmt: skip
-    assert {name: made[name] for name in expected} == expected
+    assert {name: getattr(made, name) for name in expected} == expected
 
 
 def test_what_is_given_is_stronger_than_the_modelfile(
@@ -128,13 +129,13 @@ def test_what_is_given_is_stronger_than_the_modelfile(
     config.write_text("temp: 0.5\nsystem-prompt: other\n")
     monkeypatch.setenv("LLAMA_ARG_SPEC_TYPE", "ngram-mod")
     made = options_of("--modelfile", str(path), "-c", "64", "-r", "x", "--config", str(config))
-    assert made["ctx_size"] == 64
-    assert made["kv_unified_per_slot"] is None
-    assert made["reverse_prompt"] == ("x",)
-    assert made["temperature"] == 0.5
-    assert made["system_prompt"] == "other"
-    assert made["spec_type"] == ("ngram-mod",)
-    assert made["threads"] == 1
+    assert made.ctx_size == 64
+    assert made.kv_unified_per_slot is None
+    assert made.reverse_prompt == ("x",)
+    assert made.temperature == 0.5
+    assert made.system_prompt == "other"
+    assert made.spec_type == ("ngram-mod",)
+    assert made.threads == 1
 
 
 def drafts_of(folder: Path, lines: str, *arguments: str) -> tuple[str, Any, Any]:
@@ -142,7 +143,7 @@ def drafts_of(folder: Path, lines: str, *arguments: str) -> tuple[str, Any, Any]
     path = folder / "Modelfile"
     path.write_text(f"FROM {embedded_model()}\n{lines}")
     options = options_of("--modelfile", str(path), *arguments)
-    drafts = take_drafts(options, options["parallel"])
+    drafts = options.draft_settings(options.num_slots, options.exact)
     small: Any = drafts.second
     return ",".join(drafts.drafter or ()), small and small.path, small and small.name
 
@@ -151,7 +152,7 @@ def test_a_pulled_model_drafts(
     tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
-    [blob] = {*(store.root / "blobs").iterdir()} & {options_of("--model", "tinycode")["model"]}
+    [blob] = {*(store.root / "blobs").iterdir()} & {options_of("--model", "tinycode").model}
     small = (blob, "tinycode")
     assert drafts_of(tmp_path, "DRAFT tinycode:latest") == ("suffix", *small)
     for lines in ("DRAFT tinycode\nDRAFT ngram-mod", "DRAFT tinycode,ngram-mod"):
@@ -227,12 +228,13 @@ def test_an_adapter_changes_the_answer(tmp_path: Path) -> None:
 def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     made = options_of("--model", "tinycode:latest")
-    assert made["model"].parent == store.root / "blobs"
-    assert made["alias"] == ["tinycode", "tinycode:latest"]
+    assert made.model is not None
+    assert made.model.parent == store.root / "blobs"
+    assert made.alias == ["tinycode", "tinycode:latest"]
     for path in (str(embedded_model()), "none.gguf", "/none"):
         made = options_of("--model", path)
-        assert made["model"] == Path(path)
-        assert made["recipe"].gguf is None
+        assert made.model == Path(path)
+        assert made.recipe.gguf is None
 
 
 @pytest.mark.parametrize(

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ngramspec.cli.command import (
-    EXIT_INTERRUPTED,
-    Failure,
-    SectionCommand,
-    error_line,
-    interruptible,
-)
-from ngramspec.cli.llama_cpp.loading import loading_options
-from ngramspec.cli.llama_cpp.placement import placement_options
-from ngramspec.cli.llama_cpp.threads import thread_options
-from ngramspec.cli.model import resolve_model
-from ngramspec.cli.options import (
-    AT_LEAST_1,
-    COUNT,
-    FILE,
-    check_output,
-    is_costs,
-    json_option,
-    option,
-    options,
-)
+from ngramspec.cli.command import EXIT_INTERRUPTED, Failure, error_line, interruptible
+from ngramspec.cli.files import JsonOptions, check_output, is_costs
+from ngramspec.cli.options import command, flag
 from ngramspec.cli.output import make_table, number_of, plain_console, print_json
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import model_options, open_idle, running
+from ngramspec.cli.target import TargetOptions, open_idle
 
 if TYPE_CHECKING:
     from ngramspec.engine.calibration import Calibration
     from ngramspec.llamacpp import LlamaTarget
 
-MEASURE = "Measurement"
 NOTE = "interrupted; Ctrl-C again quits at once"
 COLUMNS = ("tokens", "ms", "relative to 1", "ms per token")
 EPILOG = """\b
@@ -56,24 +38,23 @@ what was measured and saves nothing.
 """
 
 
-@click.command("calibrate", cls=SectionCommand, epilog=EPILOG)
-@options(
-    model_options("Model"),
-    running("Model"),
-    placement_options(),
-    loading_options(),
-    thread_options(),
-    option(MEASURE, "--context", type=COUNT, default=512,
-           help="Tokens in the cache, at most what the model has room for."),
-    option(MEASURE, "--max-batch", type=AT_LEAST_1, default=128,
-           help="Largest batch, at most --batch-size."),
-    option(MEASURE, "--rounds", type=click.IntRange(1, 1000), default=7,
-           help="Samples per size; the median is used."),
-    json_option(),
-    option("Options", "-o", "--output", type=FILE, metavar="FILE",
-           help="Save the costs to this file instead of the usual place."),
-)  # fmt: skip
-def calibrate(**values: Any) -> None:
+@dataclass
+class CalibrateOptions(TargetOptions, JsonOptions):
+    """Options of `bench calibrate`."""
+
+    section = "Measurement"
+    # fmt: off
+    context: int = flag("--context", "Tokens in the cache, at most what the model has room for.",
+        default=512, low=0)
+    max_batch: int = flag("--max-batch", "Largest batch, at most --batch-size.", default=128, low=1)
+    rounds: int = flag(
+        "--rounds", "Samples per size; the median is used.", default=7, low=1, high=1000)
+    output: Path | None = flag(
+        "-o --output", "Save the costs to this file instead of the usual place.", metavar="FILE")
+
+
+@command("calibrate", EPILOG)
+def calibrate(options: CalibrateOptions) -> None:
     """Measure what verification costs, by tokens in the batch.
 
     Times real decodes of 1 to 8 tokens and of some larger batches, with logits for every token, in
@@ -83,19 +64,19 @@ def calibrate(**values: Any) -> None:
     from ngramspec.engine.policy import OFF
     from ngramspec.llamacpp.saved_costs import save_calibration
 
-    if values["output"] is not None:
-        check_output(values["output"], {"table of costs": is_costs})
-    resolve_model(values)
-    most = min(values["max_batch"], values["batch_size"])
+    if options.output is not None:
+        check_output(options.output, {"table of costs": is_costs})
+    options.resolve()
+    most = min(options.max_batch, options.batch_size)
     with open_idle(
-        values, lambda model: min(values["context"] + most, model.n_ctx_train), OFF
+        options, lambda model: min(options.context + most, model.n_ctx_train), OFF
     ) as target:
         most = min(most, target.model.n_ctx_train)
-        path = values["output"] or _usual_output(target)
-        calibration = _measure(target, target.context_size - most, most, values["rounds"])
+        path = options.output or _usual_output(target)
+        calibration = _measure(target, target.context_size - most, most, options.rounds)
         if calibration.complete:
             save_calibration(calibration, target, path)
-        _show(calibration, target, path if calibration.complete else None, values["as_json"])
+        _show(calibration, target, path if calibration.complete else None, options.as_json)
     if not calibration.complete:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
@@ -138,7 +119,7 @@ def _show(calibration: Calibration, target: LlamaTarget, saved: Path | None, as_
             "complete": calibration.complete,
             "context": calibration.context,
             "key": key,
-            "costs": rows,
+            "costs": rows
         })  # fmt: skip
     console = plain_console()
     if not rows:

@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli import completion
-from ngramspec.cli.command import (
-    EXIT_INTERRUPTED,
-    NOTE_MEASURED,
-    Interrupt,
-    SectionCommand,
-    interruptible,
-)
-from ngramspec.cli.draft_model import (
-    HEADS,
-    NAME,
-    draft_model_options,
-    names_model,
-    take_second,
-)
-from ngramspec.cli.drafts import NO_DRAFTS, policy_option, tree_of, tree_option
-from ngramspec.cli.llama_cpp.loading import loading_options
-from ngramspec.cli.llama_cpp.placement import placement_options
-from ngramspec.cli.llama_cpp.threads import thread_options
-from ngramspec.cli.model import resolve_model
-from ngramspec.cli.options import (
-    AT_LEAST_1,
-    Decorator,
-    NumberRange,
-    json_option,
-    option,
-    options,
-)
+from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Interrupt, interruptible
+from ngramspec.cli.draft_model import HEADS, NAME, DraftModelOptions
+from ngramspec.cli.drafts import complete_drafters, policy_flag, tree_flag, tree_of
+from ngramspec.cli.files import JsonOptions
+from ngramspec.cli.options import NamedPath, command, flag
 from ngramspec.cli.output import make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import model_options, open_idle, running
-from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DRAFTER_NAMES
+from ngramspec.cli.target import TargetOptions, open_idle
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, DRAFTER_NAMES
 from ngramspec.messages import page_url
 
 if TYPE_CHECKING:
@@ -53,7 +31,6 @@ if TYPE_CHECKING:
     from ngramspec.llamacpp.mtp import SecondSettings
     from ngramspec.llamacpp.target import LlamaTarget
 
-PROMPTS, DRAFTS, MEASURE = "Prompts", "Drafts", "Measurement"
 EPILOG = """\b
 Examples:
   ngramspec bench e2e
@@ -73,7 +50,7 @@ SETTINGS = (
     *("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact"),
     *("threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers", "device"),
     *("split_mode", "tensor_split", "main_gpu", "override_tensor", "cpu_moe", "n_cpu_moe"),
-    *("n_cpu_ffn", "kv_offload", "op_offload", "repack", "draft_model"),
+    *("n_cpu_ffn", "kv_offload", "op_offload", "repack"),
 )
 COLUMNS = ("prompt", "drafter", "tok/s", "ratio", "accepted/drafted", "tok/pass", "same")
 NOTE = """\
@@ -87,47 +64,67 @@ Texts differ where rounding decides between two tokens. --exact avoids that; see
 {page_url("explanation/exactness.md")}"""
 
 
-def prompt_options(otherwise: str) -> Decorator:
-    """Return the options that name prompts. otherwise: what is asked without them."""
-    return options(
-        option(PROMPTS, "--prompts", "files", multiple=True, metavar="PATH",
-               type=click.Path(exists=True, path_type=Path),
-               help="Text or .jsonl file, or a folder of them (repeatable). Default: "
-               f"{otherwise}."),
-        option(PROMPTS, "--chat/--raw", default=None,
-               help="Use the model's chat template, if it has one (default), or the bare prompt."),
-    )  # fmt: skip
+@dataclass
+class PromptOptions:
+    """What the model is asked."""
+
+    section = "Prompts"
+    # fmt: off
+    files: tuple[Path, ...] = flag("--prompts", "Text or .jsonl file, or a folder of them "
+        "(repeatable). Default: for `check` a copy, an edit and a story, for `bench e2e` the "
+        "demo's tasks.", default=(), metavar="PATH", type=NamedPath(exists=True, path_type=Path))
+    chat: bool | None = flag("--chat/--raw", "Use the model's chat template, if it has one "
+        "(default), or the bare prompt.")
 
 
-@click.command("e2e", cls=SectionCommand, epilog=EPILOG)
-@options(
-    model_options("Model"),
-    running("Model"),
-    prompt_options("the demo's tasks"),
-    option(DRAFTS, "--drafter", "--spec-type", "drafters", multiple=True, metavar="SPEC",
-           shell_complete=completion.in_list(*DRAFTER_NAMES, "draft-mtp", NO_DRAFTS),
-           help="none, or comma-separated names, then :NAME=VALUE,... for parameters "
-           "(repeatable); draft-simple is the draft model, draft-mtp the model's MTP heads. "
-           "Default: each drafter. Plain decoding always runs."),
-    policy_option(" NAME:policy=... sets it for one drafter."),
-    tree_option(),
-    option(DRAFTS, "--max-draft", "--draft-max", "max_draft", type=AT_LEAST_1,
-           help=f"Longest draft of any drafter, in tokens.  [default: {DEFAULT_MAX_DRAFT}]"),
-    draft_model_options(shortest="0"),
-    option(MEASURE, "--repeats", type=click.IntRange(1, 1000), default=5,
-           help="Timed runs of each prompt with each drafter."),
-    option(MEASURE, "-n", "--n-predict", type=click.IntRange(2), default=128,
-           help="Longest answer, in tokens."),
-    option(MEASURE, "--temp", type=NumberRange(0), default=0.0,
-           help="Temperature; 0 is greedy."),
-    option(MEASURE, "-s", "--seed", type=click.IntRange(0, 2**32 - 1), default=1,
-           help="Sampling seed, the same for all runs; for temperatures above 0."),
-    placement_options(),
-    loading_options(),
-    thread_options(),
-    json_option(),
-)  # fmt: skip
-def e2e(**values: Any) -> None:
+@dataclass
+class BenchOptions(TargetOptions, PromptOptions):
+    """What open_bench needs; commands make options of what they let choose."""
+
+    policy: str = DEFAULT_POLICY
+    spec_tree: int | str = "auto"
+    max_draft: int | None = None
+    n_predict: int = 128
+
+
+@dataclass
+class ComparedOptions:
+    """What drafts by turns."""
+
+    section = "Drafts"
+    # fmt: off
+    drafters: tuple[str, ...] = flag("--drafter --spec-type", "none, or comma-separated names, "
+        "then :NAME=VALUE,... for parameters (repeatable); draft-simple is the draft model, "
+        "draft-mtp the model's MTP heads. Default: each drafter. Plain decoding always runs.",
+        default=(), metavar="SPEC", shell_complete=complete_drafters)
+    policy: str = policy_flag(" NAME:policy=... sets it for one drafter.")
+    spec_tree: int | str = tree_flag()
+    max_draft: int | None = flag(
+        "--max-draft --draft-max", "Longest draft of any drafter, in tokens."
+        f"  [default: {DEFAULT_MAX_DRAFT}]", low=1)
+
+
+@dataclass
+class RunOptions:
+    """How often and how long each drafter runs."""
+
+    section = "Measurement"
+    # fmt: off
+    repeats: int = flag(
+        "--repeats", "Timed runs of each prompt with each drafter.", default=5, low=1, high=1000)
+    n_predict: int = flag("-n --n-predict", "Longest answer, in tokens.", default=128, low=2)
+    temp: float = flag("--temp", "Temperature; 0 is greedy.", default=0.0, low=0)
+    seed: int = flag("-s --seed", "Sampling seed, the same for all runs; for temperatures above 0.",
+        default=1, low=0, high=2**32 - 1)
+
+
+@dataclass
+class E2eOptions(BenchOptions, ComparedOptions, DraftModelOptions, RunOptions, JsonOptions):
+    """Options of `bench e2e`."""
+
+
+@command("e2e", EPILOG)
+def e2e(options: E2eOptions) -> None:
     """Measure tokens/s with and without drafts.
 
     All drafters run in one process, in turn, once per round, and are compared with plain decoding
@@ -136,47 +133,47 @@ def e2e(**values: Any) -> None:
     """
     from ngramspec.lab.e2e.tasks import TASKS, load_tasks
 
-    resolve_model(values)
-    tasks = load_tasks(values["files"]) if values["files"] else list(TASKS)
-    modes = _modes(values)
+    options.resolve()
+    tasks = load_tasks(options.files) if options.files else list(TASKS)
+    modes = _modes(options)
     heads = any(HEADS in mode.spec for mode in modes)
     if heads and any(NAME in mode.spec for mode in modes):
         raise click.UsageError(f"--drafter takes either {NAME} or {HEADS}")
-    named = names_model(values)
-    values["mtp"] = heads and not named
-    small = take_second(values, 1, heads, values["max_draft"])
-    values["max_draft"] = values["max_draft"] or DEFAULT_MAX_DRAFT
-    with open_bench(values, tasks, modes, small) as (bench, target, prompts):
-        values["draft_model"] = None if bench.small is None else bench.small.info.as_json()
+    small = options.second(1, heads=heads, longest=options.max_draft)
+    mtp = heads and not options.names_model
+    with open_bench(options, tasks, modes, small, mtp=mtp) as (bench, target, prompts):
+        draft_model = None if bench.small is None else bench.small.info.as_json()
         with interruptible(NOTE_MEASURED) as interrupt:
             results = list(
-                _results(values, target.model, bench, tasks, prompts, len(modes), interrupt)
+                _results(options, target.model, bench, tasks, prompts, len(modes), interrupt)
             )
     if not results:
         click.echo("nothing was measured", err=True)
-    elif values["as_json"]:
-        print_json(_as_json(values, results))
+    elif options.as_json:
+        print_json(_as_json(options, results, draft_model))
     else:
-        _show(values, results)
+        _show(options, results)
     if interrupt.requested:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
 @contextlib.contextmanager
 def open_bench(
-    values: dict[str, Any],
+    options: BenchOptions,
     tasks: Sequence[Task],
     modes: Sequence[Mode],
     small: SecondSettings | None = None,
+    *,
+    mtp: bool = False,
 ) -> Iterator[tuple[Bench, LlamaTarget, list[TokenIds]]]:
     """Load the model; yield what runs the modes on it, the idle target, and the tasks' prompts.
 
     Args:
-        values: A command's options, with `chat`, `n_predict`, `max_draft`, `policy` and
-            `spec_tree`, which is turned off where no mode can choose branches.
+        options: The command's; spec_tree is turned off where no mode can choose branches.
         tasks: What the model is asked.
         modes: As for Bench.
         small: The draft model or MTP heads.
+        mtp: Load the model's MTP heads.
 
     Raises:
         As tokenize_tasks, open_idle and set_up_drafts.
@@ -184,36 +181,36 @@ def open_bench(
     from ngramspec.lab.e2e.bench import Bench, tokenize_tasks
     from ngramspec.runtime import set_up_drafts
 
-    policies = [mode.policy or values["policy"] for mode in modes if mode.drafts]
-    tree = values["spec_tree"] = tree_of(values["spec_tree"], policies)
+    policies = [mode.policy or options.policy for mode in modes if mode.drafts]
+    tree = options.spec_tree = tree_of(options.spec_tree, policies)
+    max_draft = options.max_draft = options.max_draft or DEFAULT_MAX_DRAFT
     prompts: list[TokenIds] = []
 
     def size_of(model: LlamaModel) -> int:
-        prompts.extend(tokenize_tasks(model, tasks, values["chat"]))
-        room = max(prompt.size for prompt in prompts) + values["n_predict"] + values["max_draft"]
+        prompts.extend(tokenize_tasks(model, tasks, options.chat))
+        room = max(prompt.size for prompt in prompts) + options.n_predict + max_draft
         return int(min(room + 1, model.n_ctx_train))
 
-    with open_idle(values, size_of, tree) as target, contextlib.ExitStack() as stack:
+    with open_idle(options, size_of, tree, mtp=mtp) as target, contextlib.ExitStack() as stack:
         setup = set_up_drafts(target, small, stack, policies)
-        bench = Bench(target, modes, values["policy"], values["max_draft"], setup, tree)
-        yield bench, target, prompts
+        yield Bench(target, modes, options.policy, max_draft, setup, tree), target, prompts
 
 
-def _modes(values: Mapping[str, Any]) -> list[Mode]:
+def _modes(options: E2eOptions) -> list[Mode]:
     """Return plain decoding and the drafters."""
     from ngramspec.lab.e2e.bench import PLAIN, parse_mode
     from ngramspec.models import embedded_model
     from ngramspec.text.tokenizers import fingerprint_of
 
-    specs = values["drafters"] or DRAFTER_NAMES
+    specs = options.drafters or DRAFTER_NAMES
     files = {}
     if any("static=" in spec for spec in specs):
-        files["tokenizer"] = fingerprint_of(values["model"] or embedded_model())
+        files["tokenizer"] = fingerprint_of(options.model or embedded_model())
     return [parse_mode(spec, **files) for spec in dict.fromkeys((PLAIN, *specs))]
 
 
 def _results(
-    values: Mapping[str, Any],
+    options: E2eOptions,
     model: LlamaModel,
     bench: Bench,
     tasks: Sequence[Task],
@@ -224,21 +221,21 @@ def _results(
     from ngramspec.engine import Sampling
     from ngramspec.lab.e2e.bench import PromptResult
 
-    sampling = Sampling(temperature=values["temp"], seed=values["seed"])
-    with progress("warming up", num_modes * values["repeats"] * len(tasks)) as advance:
+    sampling = Sampling(temperature=options.temp, seed=options.seed)
+    with progress("warming up", num_modes * options.repeats * len(tasks)) as advance:
         bench.warm_up(prompts[0][:WARM_UP], sampling)
         for number, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
             advance.name(task.title)
             outcomes = bench.run(
                 prompt,
-                max_tokens=values["n_predict"],
-                repeats=values["repeats"],
+                max_tokens=options.n_predict,
+                repeats=options.repeats,
                 sampling=sampling,
                 advance=advance,
                 # Rounds are counted on from prompt to prompt. With few of each, plain decoding
                 # would otherwise begin most of them, and a machine that warms up or slows down
                 # would favour one side.
-                first=number * values["repeats"],
+                first=number * options.repeats,
                 stopped=lambda: interrupt.requested,
             )
             if not outcomes:
@@ -247,7 +244,9 @@ def _results(
             yield PromptResult(task.name, int(prompt.size), text, outcomes)
 
 
-def _as_json(values: Mapping[str, Any], results: Sequence[PromptResult]) -> dict[str, Any]:
+def _as_json(
+    options: E2eOptions, results: Sequence[PromptResult], draft_model: dict[str, Any] | None
+) -> dict[str, Any]:
     from ngramspec import __version__
     from ngramspec.lab.e2e.bench import totals
     from ngramspec.models import embedded_model
@@ -255,15 +254,18 @@ def _as_json(values: Mapping[str, Any], results: Sequence[PromptResult]) -> dict
     rows = totals(results)
     return {
         "version": __version__,
-        "model": str(values["model"] or embedded_model()),
-        "settings": {key: values[key] for key in SETTINGS},
+        "model": str(options.model or embedded_model()),
+        "settings": {
+            **{key: getattr(options, key) for key in SETTINGS},
+            "draft_model": draft_model,
+        },
         "identical": all(row.same == row.texts for row in rows),
         "summary": [row.as_json() for row in rows],
         "prompts": [result.as_json() for result in results],
     }
 
 
-def _show(values: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
+def _show(options: E2eOptions, results: Sequence[PromptResult]) -> None:
     """Print a row for each prompt and drafter, and for each drafter over all prompts."""
     from ngramspec.lab.e2e.bench import totals
 
@@ -282,7 +284,7 @@ def _show(values: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
             table.add_row("" if drafts else "all", *cells, *(rest if drafts else ()))
     console.print(table)
     console.print(NOTE, style="dim")
-    if any(row.same < row.texts for row in rows) and not values["exact"]:
+    if any(row.same < row.texts for row in rows) and not options.exact:
         console.print(DIFFERS, soft_wrap=True)
 
 

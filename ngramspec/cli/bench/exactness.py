@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from ngramspec.cli import completion
-from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.model import resolve_model
-from ngramspec.cli.options import json_option, option, options
+from ngramspec.cli.files import JsonOptions
+from ngramspec.cli.model import ModelOptions
+from ngramspec.cli.options import command, flag, in_list
 from ngramspec.cli.output import make_table, plain_console, print_json
 from ngramspec.cli.progress import progress
-from ngramspec.cli.target import CacheType, model_options
+from ngramspec.cli.target import CACHE_TYPE
+from ngramspec.llamacpp.ggml import CACHE_TYPES
 
 if TYPE_CHECKING:
     from ngramspec.engine.exactness import Exactness, Setting
@@ -34,23 +35,24 @@ of logits has the same bits as when the token is decoded alone. --exact of
 FLASH_ATTN = {"on": [True], "off": [False], "both": [True, False]}
 
 
-@click.command("exactness", cls=SectionCommand, epilog=EPILOG)
-@options(
-    model_options("Options"),
-    option("Options", "-t", "--threads", default="1,2", metavar="LIST",
-           help="Numbers of threads to try."),
-    option("Options", "-fa", "--flash-attn", default="both", type=click.Choice(list(FLASH_ATTN)),
-           help="Flash attention."),
-    option("Options", "-ct", "--cache-type", default="f16", metavar="LIST",
-           shell_complete=completion.cache_types,
-           help="Types of the key-value cache to try."),
-    option("Options", "--tokens", default=640, type=click.IntRange(72, 1 << 20),
-           help="Length of the text; a long one also shows effects of the length."),
-    option("Options", "--no-extra-buffers", is_flag=True,
-           help="Use weights as stored in the file, not repacked for the CPU."),
-    json_option(),
-)  # fmt: skip
-def exactness(**values: Any) -> None:
+@dataclass
+class ExactnessOptions(ModelOptions, JsonOptions):
+    """Options of `bench exactness`."""
+
+    # fmt: off
+    threads: str = flag("-t --threads", "Numbers of threads to try.", default="1,2", metavar="LIST")
+    flash_attn: str = flag(
+        "-fa --flash-attn", "Flash attention.", default="both", choices=tuple(FLASH_ATTN))
+    cache_type: str = flag("-ct --cache-type", "Types of the key-value cache to try.",
+        default=CACHE_TYPE, metavar="LIST", shell_complete=in_list(*CACHE_TYPES))
+    tokens: int = flag("--tokens", "Length of the text; a long one also shows effects of the "
+        "length.", default=640, low=72, high=1 << 20)
+    no_extra_buffers: bool = flag("--no-extra-buffers", "Use weights as stored in the file, not "
+        "repacked for the CPU.", default=False)
+
+
+@command("exactness", EPILOG)
+def exactness(options: ExactnessOptions) -> None:
     """Measure in which batches logits keep all their bits.
 
     Decodes the same tokens one by one and in batches of 2 to 64: alone, beside other slots, and
@@ -58,13 +60,13 @@ def exactness(**values: Any) -> None:
     """
     from ngramspec.engine.exactness import combinations
 
-    resolve_model(values)
-    threads = _numbers(values["threads"])
-    kind = CacheType()
-    types = [kind.convert(one.strip(), None, None) for one in values["cache_type"].split(",")]
-    settings = combinations(threads, FLASH_ATTN[values["flash_attn"]], types)
-    results = _measure(values, settings)
-    if values["as_json"]:
+    options.resolve()
+    threads = _numbers(options.threads)
+    kind = click.Choice(CACHE_TYPES)
+    types = [kind.convert(one.strip(), None, None) for one in options.cache_type.split(",")]
+    settings = combinations(threads, FLASH_ATTN[options.flash_attn], types)
+    results = _measure(options, settings)
+    if options.as_json:
         print_json([result.as_json() for result in results])
     else:
         _show(results)
@@ -82,7 +84,7 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]:
+def _measure(options: ExactnessOptions, settings: list[Setting]) -> list[Exactness]:
     from ngramspec.engine.exactness import SIZES, WAYS, measure
     from ngramspec.llamacpp.exact import open_setting, random_tokens
     from ngramspec.llamacpp.loading import Loading
@@ -90,13 +92,13 @@ def _measure(values: dict[str, Any], settings: list[Setting]) -> list[Exactness]
     from ngramspec.models import embedded_model
 
     results = []
-    repack = False if values["no_extra_buffers"] else None
+    repack = False if options.no_extra_buffers else None
     each = (len(SIZES) + 1) * len(WAYS)
-    with LlamaModel(values["model"] or embedded_model(), loading=Loading(repack=repack)) as model:
-        ids = random_tokens(model, values["tokens"])
+    with LlamaModel(options.model or embedded_model(), loading=Loading(repack=repack)) as model:
+        ids = random_tokens(model, options.tokens)
 
         def open_target(setting: Setting, slots: int) -> LlamaTarget:
-            return open_setting(model, setting, slots, values["tokens"])
+            return open_setting(model, setting, slots, options.tokens)
 
         with progress("measuring", each * len(settings)) as advance:
             for setting in settings:

@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.completion import in_list
-from ngramspec.cli.options import (
-    AT_LEAST_1,
-    FILE,
-    NEW_FILE,
-    OLD_FILE,
-    check_output,
-    given_tokenizer,
-    json_option,
-    option,
-    options,
-    tokenizer_options,
-)
+from ngramspec.cli.drafts import FILES, NO_DRAFTS
+from ngramspec.cli.files import JsonOptions, check_output, tokenizer_flag
+from ngramspec.cli.options import NEW_FILE, OLD_FILE, argument, command, flag, in_list
 from ngramspec.cli.output import make_table, plain_console, print_json, size_text
 from ngramspec.cli.progress import progress
-from ngramspec.cli.recorded import (
-    ABOUT_FILES,
-    load_recorded,
-    recorded_options,
-    say_recorded,
-    traces_of,
-)
+from ngramspec.cli.recorded import ABOUT_FILES, RecordedOptions, load_recorded, say_recorded
 from ngramspec.costs import PROFILES
-from ngramspec.drafting.names import DRAFTER_NAMES
+from ngramspec.drafting.config import option_flag, options_of
+from ngramspec.drafting.names import DEFAULT_ORDER, DEFAULT_SPEC, DRAFTER_NAMES, parse_names
 from ngramspec.lab.costs import DEFAULT_PROFILE, saved_costs
 
 if TYPE_CHECKING:
@@ -55,6 +41,7 @@ NOTE = (
 BEST = " *: the best for these costs."
 ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
 MEAN = "geometric mean"
+LEAST_GAIN = 1.01  # over the default, or over plain decoding without it, to be worth an option
 _RESULT = re.compile(rb'\s*\{\s*"sets"\s*:')  # how the JSON of this command begins
 _LOOKED_AT = 64
 EPILOG = f"""\b
@@ -82,62 +69,61 @@ and the share of passes in which the policy asked the source.
 """
 
 
-@click.command("replay", cls=SectionCommand, epilog=EPILOG)
-@click.argument("traces", nargs=-1, required=True, type=FILE)
-@options(
-    tokenizer_options("for traces with text; default: the embedded model"),
-    recorded_options(),
-    option("Options", "--drafter", "--spec-type", "drafters", multiple=True, metavar="SPEC",
-           shell_complete=in_list(*DRAFTER_NAMES, "auto"),
-           help="Comma-separated names, then :NAME=VALUE,... for parameters (repeatable). "
-           "Without it: auto."),
-    option("Options", "--other", metavar="SPEC",
-           help="A second source beside the default, of which the traces have other_lengths: "
-           "NAME:tokens=K,price=P,start=S."),
-    option("Options", "--cold", is_flag=True,
-           help="A fresh drafter for every request instead of one that keeps what it learned."),
-    option("Options", "--limit", type=AT_LEAST_1,
-           help="Number of requests to read from the start of each set."),
-    option("Options", "--max-prompt", type=AT_LEAST_1, default=12_000,
-           help="Tokens to keep from the end of a prompt."),
-    option("Options", "--max-output", type=click.IntRange(2), default=1_200,
-           help="Tokens to keep from the start of an output."),
-    option("Options", "--costs", multiple=True, type=OLD_FILE, metavar="FILE",
-           help="Measured cost table to use as one more profile (repeatable)."),
-    option("Options", "--profile", type=click.Choice(list(PROFILES)),
-           help="Whose costs the advice is for. Default: the last of --costs, else those saved for "
-           "--model by `bench calibrate` or `serve`, else cpu."),
-    option("Options", "--growth", is_flag=True,
-           help="Also measure a step at contexts of 1k, 8k, 32k and 128k tokens."),
-    json_option(),
-    option("Options", "-o", "--output", type=NEW_FILE, metavar="FILE",
-           help="Write the JSON to this file."),
-)  # fmt: skip
-def replay(**values: Any) -> None:
+@dataclass
+class ReplayOptions(RecordedOptions, JsonOptions):
+    """Options of `bench replay`."""
+
+    # fmt: off
+    traces: tuple[Path, ...] = argument(required=True)
+    model: Path | None = tokenizer_flag("for traces with text; default: the embedded model")
+    drafters: tuple[str, ...] = flag("--drafter --spec-type", "Comma-separated names, then "
+        ":NAME=VALUE,... for parameters (repeatable). Without it: auto.", default=(),
+        metavar="SPEC", shell_complete=in_list(*DRAFTER_NAMES, "auto"))
+    other: str | None = flag("--other", "A second source beside the default, of which the traces "
+        "have other_lengths: NAME:tokens=K,price=P,start=S.", metavar="SPEC")
+    cold: bool = flag("--cold", "A fresh drafter for every request instead of one that keeps what "
+        "it learned.", default=False)
+    limit: int | None = flag(
+        "--limit", "Number of requests to read from the start of each set.", low=1)
+    max_prompt: int = flag(
+        "--max-prompt", "Tokens to keep from the end of a prompt.", default=12_000, low=1)
+    max_output: int = flag(
+        "--max-output", "Tokens to keep from the start of an output.", default=1_200, low=2)
+    costs: tuple[Path, ...] = flag("--costs", "Measured cost table to use as one more profile "
+        "(repeatable).", default=(), type=OLD_FILE, metavar="FILE")
+    profile: str | None = flag(
+        "--profile", "Whose costs the advice is for. Default: the last of --costs, else those "
+        "saved for --model by `bench calibrate` or `serve`, else cpu.", choices=tuple(PROFILES))
+    growth: bool = flag("--growth", "Also measure a step at contexts of 1k, 8k, 32k and 128k "
+        "tokens.", default=False)
+    output: Path | None = flag(
+        "-o --output", "Write the JSON to this file.", type=NEW_FILE, metavar="FILE")
+
+
+@command("replay", EPILOG)
+def replay(options: ReplayOptions) -> None:
     """Replay recorded outputs as the target's greedy choice.
 
     A draft is accepted up to its first wrong token, so no model is needed to count the passes of
     the target that a drafter would have saved, and their worth for different batch costs. The last
     line advises the fastest of the drafters, with the options of `serve` that ask for it.
     """
-    from ngramspec.cli.bench.advice import advice_line, advise
-
-    if values["output"] is not None:
-        check_output(values["output"], {"JSON of bench replay": _is_result})
-    values["tokenizer"] = given_tokenizer(values)
-    replays = _replay(values)
+    if options.output is not None:
+        check_output(options.output, {"JSON of bench replay": _is_result})
+    options.resolve()
+    replays = _replay(options)
     last = list(replays.profiles)[-1]
-    advice = advise(replays, values["profile"] or (DEFAULT_PROFILE if last in PROFILES else last))
+    advice = advise(replays, options.profile or (DEFAULT_PROFILE if last in PROFILES else last))
     facts = {**replays.as_json(), "advice": advice}
-    if values["as_json"]:
+    if options.as_json:
         print_json(facts)
     else:
         _show(replays)
         click.echo(advice_line(advice))
-    if values["output"] is not None:
+    if options.output is not None:
         from ngramspec.files.atomic import new_file
 
-        with new_file(values["output"]) as file:
+        with new_file(options.output) as file:
             file.write(f"{json.dumps(facts, indent=1)}\n".encode())
 
 
@@ -147,26 +133,26 @@ def _is_result(path: Path) -> bool:
         return _RESULT.match(file.read(_LOOKED_AT)) is not None
 
 
-def _replay(values: dict[str, Any]) -> Replays:
+def _replay(options: ReplayOptions) -> Replays:
     from ngramspec.lab.recordings.traces import Cut
     from ngramspec.lab.replay.arbitration import parse_other
     from ngramspec.lab.replay.sets import growth_traces, load_profiles, replay_sets
     from ngramspec.lab.replay.subjects import DEFAULT, subject
 
-    chosen = values["costs"] or values["profile"]
-    saved = None if chosen else saved_costs(values["tokenizer"]).path
-    profiles = load_profiles(values["costs"] if saved is None else [saved])
-    other = parse_other(values["other"]) if values["other"] else None
-    subjects = [subject(spec) for spec in dict.fromkeys(values["drafters"] or DEFAULT)]
-    cut = Cut(values["limit"] or 0, values["max_prompt"], values["max_output"])
-    loaded, problems = load_recorded(values["traces"], values, cut)
-    say_recorded(loaded, problems, brief=values["as_json"])
+    chosen = options.costs or options.profile
+    saved = None if chosen else saved_costs(options.tokenizer).path
+    profiles = load_profiles(options.costs if saved is None else [saved])
+    other = parse_other(options.other) if options.other else None
+    subjects = [subject(spec) for spec in dict.fromkeys(options.drafters or DEFAULT)]
+    cut = Cut(options.limit or 0, options.max_prompt, options.max_output)
+    loaded, problems = load_recorded(options.traces, options, cut)
+    say_recorded(loaded, problems, brief=options.as_json)
     return replay_sets(
-        traces_of(loaded),
+        [trace for one in loaded for trace in one.sets],
         subjects,
         profiles,
-        growth=growth_traces() if values["growth"] else None,
-        cold=values["cold"],
+        growth=growth_traces() if options.growth else None,
+        cold=options.cold,
         other=other,
         progress=progress,
     )
@@ -302,3 +288,51 @@ def _marked(rows: Mapping[str, Sequence[float]]) -> dict[str, list[str]]:
         name: [f"{x:.3f}{'*' if x == top else ' '}" for x, top in zip(row, best, strict=True)]
         for name, row in rows.items()
     }
+
+
+def advise(replays: Replays, profile: str) -> dict[str, Any]:
+    """Return the fastest that `serve` has options for, or no drafts, at the costs of a profile."""
+    from ngramspec.lab.replay.subjects import DEFAULT
+
+    speedups = {NO_DRAFTS: 1.0}
+    for name in replays.drafters:
+        if serve_words(name) is not None:
+            speedups[name] = replays.mean_speedup(name, profile) or 1.0
+    usual = next((name for name in DEFAULT if name in speedups), NO_DRAFTS)
+    best = max(speedups, key=speedups.__getitem__)
+    best = best if speedups[best] > LEAST_GAIN * speedups[usual] else usual
+    words = shlex.join(serve_words(best) or [])
+    speedup = round(speedups[best], 4)
+    return {"costs": profile, "drafter": best, "modelled_speedup": speedup, "serve": words}
+
+
+def serve_words(spec: str) -> list[str] | None:
+    """Return the options of `serve` that ask for a specification, None if it lacks one."""
+    from ngramspec.lab.replay.subjects import DEFAULT, parse_spec
+
+    if spec == NO_DRAFTS:
+        return ["--spec-type", NO_DRAFTS]
+    names, params = parse_spec(spec)
+    is_default = names in DEFAULT
+    words = [] if is_default else ["--spec-type", names, "--policy", "fixed"]
+    drafters = parse_names(DEFAULT_SPEC if is_default else names, DEFAULT_ORDER)
+    for key, value in params.items():
+        flags = [word for name, of, word in FILES.values() if name in drafters and of == key]
+        having = [name for name in drafters if key in {one.name for one in options_of(name)}]
+        flags += [option_flag(name, key, value) for name in having]
+        if not flags:
+            return None
+        for word in flags:
+            words += [word] if isinstance(value, bool) else [word, str(value)]
+    return words
+
+
+def advice_line(advice: dict[str, Any]) -> str:
+    """Return the advice in words."""
+    from ngramspec.lab.replay.subjects import DEFAULT
+
+    what = {NO_DRAFTS: "no drafts", DEFAULT[0]: "the default"}
+    drafter = what.get(advice["drafter"], advice["drafter"])
+    times = f"{advice['modelled_speedup']:.3f} times plain decoding"
+    options = f" Options of `serve`: {advice['serve']}" if advice["serve"] else ""
+    return f"Advice at the costs of {advice['costs']}: {drafter}, {times}.{options}"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from ngramspec.cli.cache.written import say_written
-from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.options import (
-    FILE,
+from ngramspec.cli.files import (
     LOOKUP_SUFFIX,
+    JsonOptions,
+    TokenizerOptions,
     check_output,
-    given_tokenizer,
-    is_lookup_cache,
     is_statistics,
-    json_option,
-    option,
-    options,
-    tokenizer_options,
+    say_written,
+    tokenizer_flag,
 )
+from ngramspec.cli.options import argument, command, flag
 from ngramspec.cli.progress import progress
 
 EPILOG = """\b
@@ -31,16 +27,20 @@ Examples:
 NGRAMSPEC, LLAMA_CPP = "ngramspec", "llama.cpp"
 
 
-@click.command("convert", cls=SectionCommand, epilog=EPILOG)
-@click.argument("source", type=FILE, metavar="IN")
-@click.argument("output", type=FILE, metavar="OUT")
-@options(
-    option("Options", "--to", "target", type=click.Choice([LLAMA_CPP, NGRAMSPEC]),
-           help="Format of OUT; default: llama.cpp's if it ends in .bin."),
-    tokenizer_options("its tokenizer is recorded in OUT"),
-    json_option(),
-)  # fmt: skip
-def convert(source: Path, output: Path, target: str | None, as_json: bool, **values: Any) -> None:
+@dataclass
+class ConvertOptions(TokenizerOptions, JsonOptions):
+    """Options of `cache convert`."""
+
+    # fmt: off
+    source: Path = argument(metavar="IN")
+    output: Path = argument(metavar="OUT")
+    to: str | None = flag("--to", "Format of OUT; default: llama.cpp's if it ends in .bin.",
+        choices=(LLAMA_CPP, NGRAMSPEC))
+    model: Path | None = tokenizer_flag("its tokenizer is recorded in OUT")
+
+
+@command("convert", EPILOG)
+def convert(options: ConvertOptions) -> None:
     """Convert to a lookup cache of llama.cpp, or from one.
 
     A lookup cache does not record its tokenizer; name it, so that it can be checked against that of
@@ -48,19 +48,20 @@ def convert(source: Path, output: Path, target: str | None, as_json: bool, **val
     """
     from ngramspec.files.cache_file import Origin
     from ngramspec.files.convert import from_lookup_cache, to_lookup_cache
+    from ngramspec.files.llama_lookup import may_hold_records
     from ngramspec.files.statistics import open_statistics
     from ngramspec.text.tokenizers import fingerprint_of
 
-    tokenizer_path = given_tokenizer(values)
-    target = target or (LLAMA_CPP if output.suffix == LOOKUP_SUFFIX else NGRAMSPEC)
-    check_output(output, {"statistics file": is_statistics, "lookup cache": is_lookup_cache})
+    tokenizer_path, output = options.resolve(), options.output
+    target = options.to or (LLAMA_CPP if output.suffix == LOOKUP_SUFFIX else NGRAMSPEC)
+    check_output(output, {"statistics file": is_statistics, "lookup cache": may_hold_records})
     if target == LLAMA_CPP and tokenizer_path is not None:
         raise click.UsageError(
             "a lookup cache of llama.cpp cannot record a tokenizer: drop --model and --tokenizer"
         )
     header = None
     with progress("converting"):
-        statistics = open_statistics(source, verify=True)
+        statistics = open_statistics(options.source, verify=True)
         if target == NGRAMSPEC:
             origin = None
             if tokenizer_path is not None:
@@ -69,4 +70,4 @@ def convert(source: Path, output: Path, target: str | None, as_json: bool, **val
             header = from_lookup_cache(statistics, output, origin)
         else:
             to_lookup_cache(statistics, output)
-    say_written(output, header, as_json)
+    say_written(output, header, options.as_json)

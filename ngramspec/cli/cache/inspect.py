@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from ngramspec.cli.cache.vocabulary import embedded_fingerprint, quoted, text_of, tokenizer_of
-from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.options import (
-    FILE,
-    given_tokenizer,
-    json_option,
-    option,
-    options,
-    tokenizer_options,
-)
+from ngramspec.cli.files import JsonOptions, TokenizerOptions, tokenizer_flag
+from ngramspec.cli.options import argument, command, flag
 from ngramspec.cli.output import (
     make_table,
     number_of,
@@ -27,11 +18,12 @@ from ngramspec.cli.output import (
     printable,
     size_text,
 )
+from ngramspec.errors import BackendError, VocabMismatchError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ngramspec.text.tokenizers import Tokenizer
+    from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
 EPILOG = """\b
 Examples:
@@ -44,15 +36,19 @@ Facts = dict[str, Any]
 Lines = Iterator[tuple[str, str]]  # titles and their texts
 
 
-@click.command("inspect", cls=SectionCommand, epilog=EPILOG)
-@click.argument("file", type=FILE)
-@options(
-    option("Options", "--top", type=click.IntRange(0, 10000), default=10,
-           help="Number of most frequent n-grams to show per size; 0: none, without a scan."),
-    tokenizer_options("its tokenizer shows n-grams as text"),
-    json_option(),
-)  # fmt: skip
-def inspect(file: Path, top: int, as_json: bool, **values: Any) -> None:
+@dataclass
+class InspectOptions(TokenizerOptions, JsonOptions):
+    """Options of `cache inspect`."""
+
+    # fmt: off
+    file: Path = argument()
+    top: int = flag("--top", "Number of most frequent n-grams to show per size; 0: none, without a "
+        "scan.", default=10, low=0, high=10000)
+    model: Path | None = tokenizer_flag("its tokenizer shows n-grams as text")
+
+
+@command("inspect", EPILOG)
+def inspect(options: InspectOptions) -> None:
     """Show what a file holds.
 
     N-grams are shown as text if a tokenizer is given, or if the file is of the embedded model's.
@@ -60,10 +56,10 @@ def inspect(file: Path, top: int, as_json: bool, **values: Any) -> None:
     from ngramspec.files.describe import describe
     from ngramspec.files.statistics import open_statistics
 
-    tokenizer_path = given_tokenizer(values)
-    statistics = open_statistics(file)
+    tokenizer_path = options.resolve()
+    statistics = open_statistics(options.file)
     tokenizer = tokenizer_of(statistics.fingerprint, tokenizer_path)
-    facts = describe(statistics, top)
+    facts = describe(statistics, options.top)
     facts["tokenizer"] = _tokenizer_name(
         statistics.fingerprint, tokenizer_path if tokenizer else None
     )
@@ -72,7 +68,7 @@ def inspect(file: Path, top: int, as_json: bool, **values: Any) -> None:
             ngram["text"] = text_of(tokenizer, ngram["token_ids"])
             follower = ngram["follower"]
             follower["text"] = text_of(tokenizer, [follower["token_id"]])
-    if as_json:
+    if options.as_json:
         print_json(facts)
     else:
         _show(facts, tokenizer)
@@ -199,3 +195,66 @@ def _top_table(facts: Facts, tokenizer: Tokenizer | None) -> Table:
             f"{ngram['num_followers']:,}",
         )
     return table
+
+
+def embedded_fingerprint() -> Fingerprint | None:
+    """Return the fingerprint of the embedded model, None when the package has none."""
+    from ngramspec.models import embedded_model
+    from ngramspec.text.tokenizers import fingerprint_of
+
+    try:
+        return fingerprint_of(embedded_model())
+    except FileNotFoundError:
+        return None
+
+
+def tokenizer_of(fingerprint: bytes | None, tokenizer_path: Path | None) -> Tokenizer | None:
+    """Return the tokenizer of a file: the given one, or the embedded model's if it matches.
+
+    Args:
+        fingerprint: The file's, None = unknown.
+        tokenizer_path: --model or --tokenizer.
+
+    Raises:
+        VocabMismatchError: The given one is not the file's.
+        FormatError, BackendError, OSError: As load_tokenizer.
+    """
+    from ngramspec.models import embedded_model
+    from ngramspec.text.tokenizers import load_tokenizer
+
+    if tokenizer_path is not None:
+        tokenizer = load_tokenizer(tokenizer_path)
+        mine = tokenizer.fingerprint.digest
+        if fingerprint not in (None, mine):
+            raise VocabMismatchError(
+                f"the file was made with another tokenizer than {tokenizer_path}: its fingerprint "
+                f"is {(fingerprint or b'').hex()}, not {mine.hex()}"
+            )
+        return tokenizer
+    embedded = embedded_fingerprint()
+    if fingerprint is None or embedded is None or embedded.digest != fingerprint:
+        return None
+    try:
+        return load_tokenizer(embedded_model())
+    except BackendError:
+        return None  # without llama-cpp-python: token ids instead of text
+
+
+def text_of(tokenizer: Tokenizer, token_ids: Iterable[int]) -> str:
+    """Return the text of token ids; ids beyond the vocabulary become <id>."""
+    parts: list[str] = []
+    ids: list[int] = []
+    for token in token_ids:
+        if 0 <= token < tokenizer.fingerprint.vocab_size:
+            ids.append(token)
+            continue
+        parts += [tokenizer.decode(ids), f"<{token}>"]
+        ids = []
+    return "".join([*parts, tokenizer.decode(ids)])
+
+
+def quoted(tokenizer: Tokenizer | None, token_ids: Sequence[int]) -> str:
+    """Return token ids as text in quotes with nothing invisible, or as numbers."""
+    if tokenizer is None:
+        return " ".join(map(str, token_ids))
+    return repr(text_of(tokenizer, token_ids))

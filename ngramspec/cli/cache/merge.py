@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from ngramspec.cli.cache.written import say_written
-from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.options import (
-    AT_LEAST_1,
-    FILE,
-    LEAST_FILE,
-    SizeType,
-    check_output,
-    json_option,
-    option,
-    options,
-    output_option,
-)
+from ngramspec.cli.files import JsonOptions, OutputOptions, check_output, say_written
+from ngramspec.cli.options import LEAST_FILE, SizeType, argument, command, flag
 from ngramspec.cli.progress import progress
 
 EPILOG = """\b
@@ -29,26 +19,22 @@ Examples:
 """
 
 
-@click.command("merge", cls=SectionCommand, epilog=EPILOG)
-@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
-@options(
-    output_option(),
-    option("Options", "--min-count", type=AT_LEAST_1, default=1,
-           help="Drop followers seen fewer than N times in all files together."),
-    option("Options", "--max-size", type=SizeType(LEAST_FILE),
-           help="Keep the most useful n-grams within this file size."),
-    option("Options", "--any-tokenizer", is_flag=True,
-           help="Also merge files of different tokenizers."),
-    json_option(),
-)  # fmt: skip
-def merge(
-    files: tuple[Path, ...],
-    output: Path,
-    min_count: int,
-    max_size: int | None,
-    any_tokenizer: bool,
-    as_json: bool,
-) -> None:
+@dataclass
+class MergeOptions(OutputOptions, JsonOptions):
+    """Options of `cache merge`."""
+
+    # fmt: off
+    files: tuple[Path, ...] = argument(metavar="FILE...", required=True)
+    min_count: int = flag("--min-count", "Drop followers seen fewer than N times in all files "
+        "together.", default=1, low=1)
+    max_size: int | None = flag("--max-size", "Keep the most useful n-grams within this file size.",
+        type=SizeType(LEAST_FILE), metavar="SIZE")
+    any_tokenizer: bool = flag(
+        "--any-tokenizer", "Also merge files of different tokenizers.", default=False)
+
+
+@command("merge", EPILOG)
+def merge(options: MergeOptions) -> None:
     """Add up the counts of several files.
 
     The order of the files does not matter, and the output can be one of them. Hash pools must have
@@ -57,20 +43,20 @@ def merge(
     from ngramspec.files.merge import merge_statistics
     from ngramspec.files.statistics import POOL_KIND, open_statistics
 
-    if len(files) < 2:
+    if len(options.files) < 2:
         raise click.UsageError("give two files or more")
-    check_output(output)
+    check_output(options.output)
     with progress("reading"):
-        statistics = [open_statistics(path, verify=True) for path in files]
-    if statistics[0].kind == POOL_KIND and (min_count > 1 or max_size is not None):
+        statistics = [open_statistics(path, verify=True) for path in options.files]
+    if statistics[0].kind == POOL_KIND and (options.min_count > 1 or options.max_size is not None):
         raise click.UsageError("--min-count and --max-size are not for hash pools")
     with progress("merging", sum(one.num_entries for one in statistics)) as steps:
         header = merge_statistics(
             statistics,
-            output,
-            min_count=min_count,
-            max_bytes=max_size,
-            any_tokenizer=any_tokenizer,
+            options.output,
+            min_count=options.min_count,
+            max_bytes=options.max_size,
+            any_tokenizer=options.any_tokenizer,
             on_read=steps,
         )
-    say_written(output, header, as_json)
+    say_written(options.output, header, options.as_json)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from ngramspec.cli.cache.written import say_written
-from ngramspec.cli.command import SectionCommand
-from ngramspec.cli.options import (
-    AT_LEAST_1,
-    FILE,
-    LEAST_FILE,
-    SizeType,
-    check_output,
-    json_option,
-    option,
-    options,
-    output_option,
-)
+from ngramspec.cli.files import JsonOptions, OutputOptions, check_output, say_written
+from ngramspec.cli.options import LEAST_FILE, SizeType, argument, command, flag
 from ngramspec.cli.progress import progress
 
 EPILOG = """\b
@@ -28,27 +18,22 @@ Examples:
 """
 
 
-@click.command("prune", cls=SectionCommand, epilog=EPILOG)
-@click.argument("file", type=FILE)
-@options(
-    output_option(),
-    option("Options", "--max-size", type=SizeType(LEAST_FILE),
-           help="Keep the most useful n-grams within this file size."),
-    option("Options", "--min-count", type=AT_LEAST_1, default=1,
-           help="Drop followers seen fewer than N times."),
-    option("Options", "--ngram-min", type=click.IntRange(1, 4), help="Shortest n-gram to keep."),
-    option("Options", "--ngram-max", type=click.IntRange(1, 4), help="Longest n-gram to keep."),
-    json_option(),
-)  # fmt: skip
-def prune(
-    file: Path,
-    output: Path,
-    max_size: int | None,
-    min_count: int,
-    ngram_min: int | None,
-    ngram_max: int | None,
-    as_json: bool,
-) -> None:
+@dataclass
+class PruneOptions(OutputOptions, JsonOptions):
+    """Options of `cache prune`."""
+
+    # fmt: off
+    file: Path = argument()
+    max_size: int | None = flag("--max-size", "Keep the most useful n-grams within this file size.",
+        type=SizeType(LEAST_FILE), metavar="SIZE")
+    min_count: int = flag(
+        "--min-count", "Drop followers seen fewer than N times.", default=1, low=1)
+    ngram_min: int | None = flag("--ngram-min", "Shortest n-gram to keep.", low=1, high=4)
+    ngram_max: int | None = flag("--ngram-max", "Longest n-gram to keep.", low=1, high=4)
+
+
+@command("prune", EPILOG)
+def prune(options: PruneOptions) -> None:
     """Keep the part of a statistics file that helps most.
 
     --max-size keeps the n-grams that promise the most accepted tokens per byte. The output can be
@@ -57,20 +42,21 @@ def prune(
     from ngramspec.files.prune import prune_statistics
     from ngramspec.files.statistics import open_statistics
 
-    if (max_size, min_count, ngram_min or 1, ngram_max or 4) == (None, 1, 1, 4):
+    sizes = (options.ngram_min or 1, options.ngram_max or 4)
+    if (options.max_size, options.min_count, *sizes) == (None, 1, 1, 4):
         raise click.UsageError("give --max-size, --min-count, --ngram-min or --ngram-max")
-    check_output(output)
+    check_output(options.output)
     with progress("reading"):
-        statistics = open_statistics(file, verify=True)
+        statistics = open_statistics(options.file, verify=True)
     before = statistics.file_bytes
     with progress("pruning", statistics.num_entries) as steps:
         header = prune_statistics(
             statistics,
-            output,
-            max_bytes=max_size,
-            min_count=min_count,
-            ngram_min=ngram_min,
-            ngram_max=ngram_max,
+            options.output,
+            max_bytes=options.max_size,
+            min_count=options.min_count,
+            ngram_min=options.ngram_min,
+            ngram_max=options.ngram_max,
             on_read=steps,
         )
-    say_written(output, header, as_json, before=before)
+    say_written(options.output, header, options.as_json, before=before)

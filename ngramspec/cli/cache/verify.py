@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ngramspec.cli.command import EXIT_FAILED, EXIT_USAGE, SectionCommand, error_line
-from ngramspec.cli.options import FILE, json_option
+from ngramspec.cli.command import EXIT_FAILED, EXIT_USAGE, error_line
+from ngramspec.cli.files import JsonOptions
+from ngramspec.cli.options import argument, command
 from ngramspec.cli.output import number_of, print_json, printable, size_text
 from ngramspec.cli.progress import progress
 from ngramspec.errors import FormatError
@@ -20,10 +22,15 @@ Examples:
 """
 
 
-@click.command("verify", cls=SectionCommand, epilog=EPILOG)
-@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
-@json_option()
-def verify(files: tuple[Path, ...], as_json: bool) -> None:
+@dataclass
+class VerifyOptions(JsonOptions):
+    """Options of `cache verify`."""
+
+    files: tuple[Path, ...] = argument(metavar="FILE...", required=True)
+
+
+@command("verify", EPILOG)
+def verify(options: VerifyOptions) -> None:
     """Check that files are complete and undamaged.
 
     Compares checksums and checks every n-gram, follower, index word and cell. The exit code is 1 if
@@ -31,8 +38,8 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     only their records are checked.
     """
     rows, is_damaged = [], False
-    with progress("checking", len(files)) as steps:
-        for path in files:
+    with progress("checking", len(options.files)) as steps:
+        for path in options.files:
             steps.name(f"checking {path}")
             facts: dict[str, Any] = {"path": str(path), "error": None}
             try:
@@ -45,10 +52,10 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
                 facts["error"] = error_line(error)
             rows.append(facts)
             steps()
-            if not as_json:
+            if not options.as_json:
                 with steps.paused():
                     _say(facts)
-    if as_json:
+    if options.as_json:
         print_json(rows)
     if any(facts["error"] for facts in rows):
         raise click.exceptions.Exit(EXIT_FAILED if is_damaged else EXIT_USAGE)
@@ -58,12 +65,7 @@ def _check(path: Path) -> dict[str, Any]:
     """Check a file and return kind, bytes and how much it holds."""
     import numpy as np
 
-    from ngramspec.files.statistics import (
-        INDEX_KIND,
-        POOL_KIND,
-        SUCCESSORS_KIND,
-        open_statistics,
-    )
+    from ngramspec.files.statistics import INDEX_KIND, POOL_KIND, SUCCESSORS_KIND, open_statistics
 
     statistics = open_statistics(path, verify=True)
     statistics.check()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ngramspec.cli.options import read_utf8
+from ngramspec.cli.files import read_utf8
 from ngramspec.drafting.names import nearest
 from ngramspec.errors import InputError
 from ngramspec.messages import not_installed

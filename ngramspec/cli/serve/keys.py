@@ -6,13 +6,13 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ngramspec.cli.command import error_line
 from ngramspec.cli.drafts import FILES
-from ngramspec.cli.options import read_utf8
+from ngramspec.cli.files import read_utf8
+from ngramspec.cli.serve.options import AccessOptions, ServeOptions
 from ngramspec.errors import InputError
 from ngramspec.runtime import DraftSettings
 from ngramspec.server import ServerSettings
@@ -25,22 +25,22 @@ NEVER = ()  # how a file is that nobody has looked at
 SHARED_FILES = ("pool_file", "lookup_dynamic", "recycle_file")  # written to
 
 
-def keys_of(options: Mapping[str, Any]) -> tuple[str, ...]:
+def keys_of(options: AccessOptions) -> tuple[str, ...]:
     """Return the keys that the options of `serve` give, none for a server that is open.
 
     Raises:
         InputError: An option holds no key, or the file is not UTF-8.
         OSError: The file cannot be read.
     """
-    keys = [key.strip() for text in options["api_key"] for key in text.split(",")]
-    path = options["api_key_file"]
+    keys = [key.strip() for text in options.api_key for key in text.split(",")]
+    path = options.api_key_file
     if path is not None:
         lines = (line.strip() for line in read_utf8(path).splitlines())
         listed = [line for line in lines if line and not line.startswith("#")]
         if not listed:
             raise InputError(f"{path} holds no key")
         keys += listed
-    if options["api_key"] and not any(keys):
+    if options.api_key and not any(keys):
         raise InputError("--api-key holds no key: without the option anybody can send requests")
     return tuple(dict.fromkeys(filter(None, keys)))
 
@@ -61,7 +61,7 @@ def check_files(settings: ServerSettings, drafts: DraftSettings) -> None:
         )
 
 
-def take_keys(options: Mapping[str, Any], drafts: DraftSettings, service: Service) -> None:
+def take_keys(options: ServeOptions, drafts: DraftSettings, service: Service) -> None:
     """Read the keys again, and let them in instead of those before.
 
     Raises:
@@ -72,9 +72,9 @@ def take_keys(options: Mapping[str, Any], drafts: DraftSettings, service: Servic
         return
     after = before.with_keys(keys)
     check_files(after, drafts)
-    if after.isolates and not before.isolates and options["record"] is not None:
+    if after.isolates and not before.isolates and options.record is not None:
         raise InputError(
-            f"{options['record']} was begun for a single key, and each of {len(keys)} keys learns "
+            f"{options.record} was begun for a single key, and each of {len(keys)} keys learns "
             "for itself: start the server again"
         )
     service.take_keys(keys)

@@ -8,17 +8,17 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from logging import ERROR, INFO
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ngramspec.cli.command import error_line
+from ngramspec.cli.output import TOLD, told_by
 from ngramspec.cli.serve.log_writer import LogWriter
-from ngramspec.cli.told import TOLD, told_by
+from ngramspec.cli.serve.options import LogOptions
 from ngramspec.errors import NgramspecError
 from ngramspec.server.http.shutdown import NOTE, NOTE_SECONDS, leave_at_once
 from ngramspec.server.stderr import write_stderr
@@ -32,7 +32,7 @@ LEVELS = ("error", "error", "warning", "info")
 
 
 @contextlib.contextmanager
-def logging_to(options: Mapping[str, Any]) -> Iterator[Log]:
+def logging_to(options: LogOptions) -> Iterator[Log]:
     """Send the log to stderr in the block, and to --log-file if that is given.
 
     Both also get the lines that commands tell their users, and the file the error that ends the
@@ -41,9 +41,9 @@ def logging_to(options: Mapping[str, Any]) -> Iterator[Log]:
     Raises:
         OSError: The file cannot be written.
     """
-    log = Log(options["log_file"])
+    log = Log(options.log_file)
     logging.basicConfig(level=level_of(options).upper(), handlers=log.handlers)
-    if not options["access_log"]:
+    if not options.access_log:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         with told_by(log.handlers):
@@ -140,15 +140,15 @@ def _bare(line: str, level: int) -> logging.LogRecord:
     return logging.LogRecord(TOLD.name, level, __file__, 0, "%s", (line,), None)
 
 
-def level_of(options: Mapping[str, Any]) -> str:
+def level_of(options: LogOptions) -> str:
     """Return the level: --log-level, or what llama.cpp's options ask for."""
-    if options["log_level"] is not None:
-        return str(options["log_level"])
-    if options["log_disable"]:
+    if options.log_level is not None:
+        return options.log_level
+    if options.log_disable:
         return "error"
-    if options["verbose"]:
+    if options.verbose:
         return "debug"
-    verbosity = max(0, options["verbosity"])
+    verbosity = max(0, options.verbosity)
     return LEVELS[verbosity] if verbosity < len(LEVELS) else "debug"
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
+from ngramspec.cli.drafts import NO_DRAFTS
+from ngramspec.cli.options import is_set
+from ngramspec.drafting.names import DRAFTER_NAMES, nearest
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
+    from ngramspec.cli.serve.options import ServeOptions
     from ngramspec.models.ollama.parameters import Parameter
     from ngramspec.models.ollama.recipe import Recipe
 
@@ -30,7 +33,7 @@ OTHER_NAME = {
 }
 
 
-def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
+def take_recipe(options: ServeOptions) -> None:
     """Find what --model or --modelfile names and set `recipe` and the options that it implies.
 
     Options given by the command line, the environment or a configuration file are kept.
@@ -42,7 +45,7 @@ def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
     from ngramspec.models.ollama.recipe import Recipe, find_recipe, read_recipe
     from ngramspec.models.ollama.store import ModelNotFoundError, default_roots, may_be_name
 
-    modelfile, model = options.pop("modelfile"), options["model"]
+    modelfile, model = options.modelfile, options.model
     if modelfile is not None and model is not None:
         raise click.UsageError("give either --model or --modelfile")
     roots = default_roots(os.environ.get("OLLAMA_MODELS"))
@@ -59,10 +62,10 @@ def take_recipe(ctx: click.Context, options: dict[str, Any]) -> None:
             raise kind(f"{model}: no such file, and {error}") from None
     for note in recipe.notes:
         click.echo(note, err=True)
-    options["recipe"] = recipe
+    options.recipe = recipe
     if recipe.gguf is not None:
-        options["model"] = recipe.gguf
-        _set_defaults(ctx, options, recipe, roots)
+        options.model = recipe.gguf
+        _set_defaults(options, recipe, roots)
 
 
 def names_of(recipe: Recipe) -> list[str]:
@@ -79,28 +82,22 @@ def _is_modelfile(path: Path) -> bool:
     return path.is_file() and (name.startswith("modelfile") or name.endswith(".modelfile"))
 
 
-def _set_defaults(
-    ctx: click.Context, options: dict[str, Any], recipe: Recipe, roots: Sequence[Path]
-) -> None:
+def _set_defaults(options: ServeOptions, recipe: Recipe, roots: Sequence[Path]) -> None:
     """Set options that were not given."""
-    defaults = _wanted(recipe.parameters, options["parallel"])
+    defaults = _options_of(recipe.parameters, options.num_slots)
     defaults |= {"system_prompt": recipe.system, "alias": names_of(recipe)}
     defaults |= _drafts(recipe, roots)
     if recipe.adapters:
         defaults["lora"] = tuple(_row(path) for path in recipe.adapters)
 
-    def given(name: str) -> bool:
-        return ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
-
-    if "model_draft" in defaults and (given("hf_repo_draft") or options["exact"]):
-        if options["exact"]:
+    if "model_draft" in defaults and (is_set("hf_repo_draft") or options.exact):
+        if options.exact:
             click.echo("DRAFT: --exact works with n-gram drafters only: no draft model", err=True)
         del defaults["model_draft"]
-    if given("ctx_size") or options["kv_unified"] is False:
+    if is_set("ctx_size") or options.kv_unified is False:
         defaults.pop("kv_unified_per_slot", None)
-    for name, value in defaults.items():
-        if not given(name):
-            options[name] = value
+    set_here = {name: value for name, value in defaults.items() if not is_set(name)}
+    vars(options).update(set_here)
 
 
 def _row(path: Path) -> str:
@@ -108,7 +105,7 @@ def _row(path: Path) -> str:
     return '"{}"'.format(str(path).replace('"', '""'))
 
 
-def _wanted(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
+def _options_of(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
     """Return options by name."""
     options: dict[str, Any] = {}
     for name, value in parameters.items():
@@ -144,8 +141,6 @@ def _drafts(recipe: Recipe, roots: Sequence[Path]) -> dict[str, Any]:
         InputError: Something is neither a drafter nor a model, or there are several models.
         ModelNotFoundError, FormatError, OSError: As find_gguf.
     """
-    from ngramspec.cli.drafts import NO_DRAFTS
-    from ngramspec.drafting.names import DRAFTER_NAMES, nearest
     from ngramspec.models.ollama.store import ModelNotFoundError, find_gguf
 
     names, models = list[str](), list[str]()

@@ -4,45 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ngramspec.cli.command import Failure
-from ngramspec.cli.drafting import drafting_line, gain_line
 from ngramspec.cli.drafts import NO_DRAFTS
-from ngramspec.cli.llama_cpp.lora import adapters_of
-from ngramspec.cli.llama_cpp.threads import prepare_process
-from ngramspec.cli.llama_cpp.words import names_in
-from ngramspec.cli.options import read_utf8
-from ngramspec.cli.serve.embeddings import open_embedder
+from ngramspec.cli.options import names_in
+from ngramspec.cli.output import drafting_line, gain_line, size_text, tell
+from ngramspec.cli.serve.defaults import served_defaults
 from ngramspec.cli.serve.keys import KeyWatch, check_files, keys_of, take_keys
 from ngramspec.cli.serve.log import Log, logging_to
 from ngramspec.cli.serve.memory import loading_line, memory_line, memory_of, sharing_line
 from ngramspec.cli.serve.ollama import names_of
-from ngramspec.cli.serve.recording import open_recorder
-from ngramspec.cli.serve.sampling import default_sampling, default_stops
+from ngramspec.cli.serve.options import RecordingOptions, ServeOptions
 from ngramspec.cli.target import context_settings, exact_line, looking, model_settings
-from ngramspec.cli.told import tell
 from ngramspec.costs import CostTable
 from ngramspec.engine import Engine, EngineThread
 from ngramspec.errors import InputError
+from ngramspec.lab.recordings.record import Head
+from ngramspec.lab.recordings.writer import RecordFile
 from ngramspec.llamacpp.draft_model import DraftModelSettings
+from ngramspec.llamacpp.embeddings import Embedder
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.saved_costs import find_costs, overload
+from ngramspec.llamacpp.settings import ContextSettings
 from ngramspec.llamacpp.target import LlamaTarget
-from ngramspec.runtime import DraftSettings, Runtime, Settings, open_runtime
+from ngramspec.runtime import DraftSettings, Runtime, Settings, open_runtime, settle
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.adapters import ServedAdapter, ServedAdapters
 from ngramspec.server.http.run import LAST_SECONDS, HttpServer, bind, url_of
 from ngramspec.server.http.shutdown import Shutdown
-from ngramspec.text.templates.builtin import builtin_names
+from ngramspec.server.recorder import Recorder
 from ngramspec.text.tokenizers import fingerprint_of
-from ngramspec.text.tokenizers.llama_library import load_library
 
 # Seconds for the parts of the shutdown, after --drain-timeout.
 SERVER_SECONDS = LAST_SECONDS + 15.0
@@ -54,19 +51,9 @@ FREE_SECONDS = 60.0
 REPORT_SECONDS = 1.0
 # When passes are remarkably slow: times as long as measured, over at least so many.
 SLOW, FEWEST_PASSES, LOOK_SECONDS = 4.0, 20, 10.0
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-_PATHS = ("ssl_key_file", "ssl_cert_file", "slot_save_path")
-_SAME_NAME = (
-    *("host", "port", "pool_per_key", "metrics", "slots", "props", "max_prompt_tokens"),
-    *("max_generations", "queue_timeout", "slow_client_timeout", "drain_timeout", "access_log"),
-    *("max_connections", "stall_timeout", "verbose"),
-)
 
 
-def run(options: Mapping[str, Any], drafts: DraftSettings) -> None:
+def run(options: ServeOptions, drafts: DraftSettings) -> None:
     """Serve until a signal ends it.
 
     Args:
@@ -81,32 +68,22 @@ def run(options: Mapping[str, Any], drafts: DraftSettings) -> None:
         _serve(options, drafts, log)
 
 
-def _serve(
-    options: Mapping[str, Any],
-    drafts: DraftSettings,
-    log: Log,
-) -> None:
+def _serve(options: ServeOptions, drafts: DraftSettings, log: Log) -> None:
     """Serve until a signal ends it; arguments and errors as run."""
     settings, defaults = make_settings(options, drafts), served_defaults(options)
     with contextlib.ExitStack() as stack:
         shutdown = stack.enter_context(Shutdown(log.note))
         # fails before loading
-        sockets = bind(settings.hosts, settings.port, reuse_port=options["reuse_port"])
+        sockets = bind(settings.hosts, settings.port, reuse_port=options.reuse_port)
         for sock in sockets:
             stack.enter_context(sock)
         opening = runtime_settings(options, drafts)
         path = Path(opening.model.file)
         name, *aliases = model_names(options, path)
-        recorder = open_recorder(
-            options,
-            settings,
-            stack,
-            model=name,
-            tokenizer=lambda: fingerprint_of(path),
-            drafter=",".join(drafts.drafter or ()) or NO_DRAFTS,
-        )
+        drafter = ",".join(drafts.drafter or ()) or NO_DRAFTS
+        recorder = open_recorder(options, stack, path, name, drafter, apart=settings.isolates)
         with contextlib.suppress(OSError):  # whatever it is, loading says it better
-            names = names_of(options["recipe"])
+            names = names_of(options.recipe)
             tell(loading_line(path, *names[:1]))
         runtime = open_served(options, opening)
         model, target, engine = runtime.model, runtime.target, runtime.engine
@@ -123,7 +100,7 @@ def _serve(
             engine=engine,
             memory=memory_of(target, runtime.placement),
             embedder=open_embedder(options, model, runtime.models),
-            embedding_norm=options["embd_normalize"],
+            embedding_norm=options.embd_normalize,
             draft_notes=draft_notes(options, runtime),
             recorder=recorder,
             adapters=served_adapters(options, model),
@@ -136,7 +113,7 @@ def _serve(
 
         urls = [url_of(sock, bool(settings.ssl_key_file)) for sock in sockets]
         app = create_app(served, settings)
-        key_file = options["api_key_file"]
+        key_file = options.api_key_file
         if key_file is not None:
             take = functools.partial(take_keys, options, drafts, app.state.service)
             stack.enter_context(KeyWatch(key_file, take))
@@ -148,8 +125,8 @@ def _serve(
         preparing.callback(shutdown.part, "preparing requests", PREPARE_SECONDS)
         stack.callback(shutdown.part, "saving what was learned", SAVE_SECONDS)
         stack.callback(_close, EngineThread(engine), shutdown)
-        tell_figures = functools.partial(report, engine, verbose=options["verbose"])
-        stack.enter_context(_repeating(tell_figures, options["stats_interval"]))
+        tell_figures = functools.partial(report, engine, verbose=options.verbose)
+        stack.enter_context(_repeating(tell_figures, options.stats_interval))
         costs = find_costs(model, target.settings)
         if costs is not None and target.settings.num_threads[0] > 1:
             stack.enter_context(_repeating(SpeedWatch(engine, costs).look, LOOK_SECONDS))
@@ -201,10 +178,10 @@ def _close(worker: EngineThread, shutdown: Shutdown) -> None:
         shutdown.hang("a step of the engine does not end")
 
 
-def _greet(options: Mapping[str, Any], served: ServedModel, target: LlamaTarget) -> None:
+def _greet(options: ServeOptions, served: ServedModel, target: LlamaTarget) -> None:
     """Print what is served and what drafts."""
     engine, trained = served.engine, served.model.n_ctx_train
-    name = served.name if options["model"] else f"{served.name}, the embedded model"
+    name = served.name if options.model else f"{served.name}, the embedded model"
     each, cells = engine.context_size, target.cells
     shared = cells is not None and cells < engine.num_slots * each
     tell(
@@ -283,7 +260,7 @@ def _repeating(act: Callable[[], None], seconds: float) -> Iterator[None]:
             thread.join(REPORT_SECONDS)
 
 
-def runtime_settings(options: Mapping[str, Any], drafts: DraftSettings) -> Settings:
+def runtime_settings(options: ServeOptions, drafts: DraftSettings) -> Settings:
     """Return what the server runs on.
 
     A draft model that a user named must work. One that came with a model of Ollama's store need
@@ -296,7 +273,7 @@ def runtime_settings(options: Mapping[str, Any], drafts: DraftSettings) -> Setti
     Raises:
         InputError: An option is out of its bounds.
     """
-    small, stored = drafts.second, options["recipe"].stored
+    small, stored = drafts.second, options.recipe.stored
     came_along = (
         isinstance(small, DraftModelSettings)
         and stored is not None
@@ -304,22 +281,106 @@ def runtime_settings(options: Mapping[str, Any], drafts: DraftSettings) -> Setti
     )
     return Settings(
         model=model_settings(options),
-        context=context_settings(options),
+        context=served_context(options),
         drafts=replace(drafts, optional=came_along),
-        exact=options["exact"],
-        max_queue=options["max_queue"],
-        kept_bytes=options["kept_memory"],
-        context_shift=options["context_shift"],
+        exact=options.exact,
+        max_queue=options.max_queue,
+        kept_bytes=options.kept_memory,
+        context_shift=options.context_shift,
     )
 
 
-def open_served(options: Mapping[str, Any], settings: Settings) -> Runtime:
+def open_recorder(
+    options: RecordingOptions,
+    stack: contextlib.ExitStack,
+    model: Path,
+    name: str,
+    drafter: str,
+    *,
+    apart: bool,
+) -> Recorder | None:
+    """Return the recorder that the options ask for, None without --record.
+
+    Args:
+        options: Those of `serve`.
+        stack: Closes it.
+        model: The model's file, for its tokenizer.
+        name: Of the model.
+        drafter: What drafts for requests that ask for nothing else.
+        apart: Each key learns for itself.
+
+    Raises:
+        As fingerprint_of and RecordFile.
+    """
+    path = options.record
+    if path is None:
+        return None
+    fingerprint = fingerprint_of(model)
+    head = Head(
+        model=name,
+        tokenizer=str(fingerprint),
+        vocab_size=fingerprint.vocab_size,
+        drafter=drafter,
+        started=round(time.time(), 3),
+        apart=apart,
+    )
+    recorder = Recorder(RecordFile(path, head, options.record_max), drafter)
+
+    def close() -> None:
+        if not recorder.close():
+            tell(f"{path}: the last requests could not be written in time")
+
+    stack.callback(close)
+    most = size_text(options.record_max)
+    tell(
+        f"recording all requests and answers to {path}, {most} at most: it holds what users write, "
+        "and only its owner can read it"
+    )
+    return recorder
+
+
+def served_context(options: ServeOptions) -> ContextSettings:
+    """Return the settings of the target.
+
+    Raises:
+        InputError: A setting is out of its bounds.
+    """
+    slots, total, each = options.num_slots, options.ctx_size or 0, options.kv_unified_per_slot or 0
+    if 0 < total < slots:
+        raise InputError(f"--ctx-size {total} is less than a token for each of {slots} slots")
+    shared = bool(options.kv_unified or (each and not options.exact))
+    return context_settings(options, total, slots, each, shared=shared)
+
+
+def open_embedder(
+    options: ServeOptions, model: LlamaModel, models: contextlib.ExitStack
+) -> Embedder | None:
+    """Return what makes vectors, None unless it is asked for.
+
+    Args:
+        options: Those of `serve`.
+        model: The model whose weights it uses.
+        models: Closes it.
+
+    Raises:
+        InputError: The pooling is for ranking.
+        BackendError: llama.cpp cannot make the context.
+    """
+    if not options.embeddings:
+        return None
+    if options.pooling == "rank":
+        raise InputError("--pooling rank: this server does not rank texts, keep llama-server")
+    settings = settle(model_settings(options), served_context(options))
+    return models.enter_context(Embedder(model, settings, options.pooling))
+
+
+def open_served(options: ServeOptions, settings: Settings) -> Runtime:
     """Open the model with its engine, and tell on stderr how far it is.
 
     Raises:
         As open_runtime.
     """
-    prepare_process(options)
+    options.prepare_process()
     with contextlib.ExitStack() as testing:
         runtime = open_runtime(settings, tell, lambda: looking(testing))
     if runtime.exact_setting:
@@ -327,56 +388,30 @@ def open_served(options: Mapping[str, Any], settings: Settings) -> Runtime:
     return runtime
 
 
-def draft_notes(options: Mapping[str, Any], runtime: Runtime) -> tuple[str, ...]:
+def draft_notes(options: ServeOptions, runtime: Runtime) -> tuple[str, ...]:
     """Return notes on what does not draft and why."""
-    if runtime.refusal is None:
+    stored = options.recipe.stored
+    if runtime.refusal is None or stored is None:
         return ()
-    name = options["recipe"].stored.name.short()
-    return (f"the draft model that came with {name} is not used: {runtime.refusal}",)
+    note = f"the draft model that came with {stored.name.short()} is not used: {runtime.refusal}"
+    return (note,)
 
 
-def served_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults for requests, as fields of ServedModel.
-
-    Raises:
-        InputError: A default is out of its bounds, or the template variables are not JSON.
-        OSError: The template's file cannot be read.
-    """
-    return {
-        "sampling": default_sampling(options),
-        "max_tokens": options["predict"],
-        "num_keep": options["keep"],
-        "reasoning_budget": options["reasoning_budget"],
-        "reasoning_message": options["reasoning_budget_message"],
-        "stop": default_stops(options),
-        "system": options["system_prompt"],
-        "recipe": options["recipe"],
-        "template": _template(options),
-        "template_variables": _variables(options),
-        "prefill": options["prefill_assistant"],
-        "special": options["special"],
-        "tags": tuple(names_in(options["tags"])),
-        "cache_prompt": options["cache_prompt"],
-        "batch_size": options["batch_size"],
-        "spm_infill": options["spm_infill"],
-    }
-
-
-def served_adapters(options: Mapping[str, Any], model: LlamaModel) -> ServedAdapters:
+def served_adapters(options: ServeOptions, model: LlamaModel) -> ServedAdapters:
     """Return the LoRA adapters and the scales that the options give."""
     loaded = [
         ServedAdapter(str(one.path), one.task_name, one.prompt_prefix) for one in model.adapters
     ]
-    return ServedAdapters(loaded, [scale for _, scale in adapters_of(options)])
+    return ServedAdapters(loaded, [scale for _, scale in options.adapters()])
 
 
-def model_names(options: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+def model_names(options: ServeOptions, path: Path) -> tuple[str, ...]:
     """Return the model's names for clients, sorted as llama-server's: the first is its id."""
-    names = {name.strip() for text in options["alias"] for name in text.split(",")}
+    names = {name.strip() for text in options.alias for name in text.split(",")}
     return tuple(sorted(names - {""}) or [path.stem])
 
 
-def make_settings(options: Mapping[str, Any], drafts: DraftSettings) -> ServerSettings:
+def make_settings(options: ServeOptions, drafts: DraftSettings) -> ServerSettings:
     """Return the settings of the HTTP side.
 
     Raises:
@@ -385,53 +420,24 @@ def make_settings(options: Mapping[str, Any], drafts: DraftSettings) -> ServerSe
         OSError: The file with keys cannot be read.
     """
     keys = keys_of(options)
-    if options["pool_per_key"] and not keys:
+    if options.pool_per_key and not keys:
         raise InputError("--pool-per-key needs keys: give --api-key or --api-key-file")
-    paths = {name: options[name] and os.fspath(options[name]) for name in _PATHS}
-    settings = ServerSettings(
-        **{name: options[name] for name in _SAME_NAME},
-        **paths,
-        api_keys=keys,
-        cors_origins=names_in(options["cors_origins"]),
-        allowed_hosts=tuple(n for text in options["allow_host"] for n in text.split(",") if n),
-        max_body_bytes=options["max_body"],
-        request_timeout=options["timeout"],
-        sse_ping_interval=max(0.0, options["sse_ping_interval"]),
-        reasoning_format="none" if options["reasoning_format"] == "none" else "auto",
-        page=options["ui"],
-        api_prefix=f"/{prefix}" if (prefix := options["api_prefix"].strip("/")) else "",
-    )
+    same = {
+        name: os.fspath(value) if isinstance(value, Path) else value
+        for name, value in vars(options).items()
+        if name in ServerSettings.model_fields
+    }
+    changed = {
+        "api_keys": keys,
+        "cors_origins": names_in(options.cors_origins),
+        "allowed_hosts": tuple(n for text in options.allow_host for n in text.split(",") if n),
+        "max_body_bytes": options.max_body,
+        "request_timeout": options.timeout,
+        "sse_ping_interval": max(0.0, options.sse_ping_interval),
+        "reasoning_format": "none" if options.reasoning_format == "none" else "auto",
+        "page": options.ui,
+        "api_prefix": f"/{prefix}" if (prefix := options.api_prefix.strip("/")) else "",
+    }
+    settings = ServerSettings.model_validate(same | changed)
     check_files(settings, drafts)
     return settings
-
-
-def _template(options: Mapping[str, Any]) -> str | None:
-    if options["chat_template_file"] is not None:
-        return read_utf8(options["chat_template_file"])
-    text = options["chat_template"]
-    if text == "chatml":
-        return CHATML
-    if text and "{" not in text and text not in (names := builtin_names(load_library())):
-        raise InputError(
-            f"--chat-template {text!r} is no template: give its text, use --chat-template-file, or "
-            f"name one of llama.cpp's: {', '.join(sorted(names))}"
-        )
-    return text or None
-
-
-def _variables(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return variables of the chat template; --chat-template-kwargs win over other options."""
-    try:
-        kwargs = json.loads(options["chat_template_kwargs"] or "{}")
-    except ValueError as error:
-        raise InputError(f"--chat-template-kwargs must be JSON: {error}") from error
-    if not isinstance(kwargs, dict):
-        raise InputError("--chat-template-kwargs must be a JSON object")
-    variables: dict[str, Any] = {}
-    if options["reasoning"] != "auto":
-        variables["enable_thinking"] = options["reasoning"] == "on"
-    if options["reasoning_effort"] not in (None, "default"):
-        variables["reasoning_effort"] = options["reasoning_effort"]
-    if options["reasoning_preserve"] is not None:
-        variables["preserve_reasoning"] = options["reasoning_preserve"]
-    return {**variables, **kwargs}

@@ -1,4 +1,4 @@
-"""llama.cpp's options that do nothing here, and those that are refused: tables of data.
+"""llama.cpp's options that do nothing here, are refused, or stand for others: tables of data.
 
 The names are those of `llama-server --help` and `llama-completion --help` (llama.cpp, MIT licence).
 Options that work are where their command is.
@@ -6,16 +6,17 @@ Options that work are where their command is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
 
-from ngramspec.cli.options import Decorator, option, options
+from ngramspec._version import __version__
+from ngramspec.cli.command import SectionOption
+from ngramspec.cli.options import is_set
 
 Kind = Literal["silent", "note", "refused"]
-SECTION = "llama.cpp"
 OPTIONAL = -1  # values: one, or none where another option follows
 
 
@@ -44,9 +45,11 @@ class Flag:
         return next(name for name in self.names.split() if name.startswith("--"))
 
 
-def silent(names: str, values: int = 0) -> Flag:
-    """Return an option that asks for what always happens, or for what changes no answer."""
-    return Flag(names, values=values)
+def silent(text: str) -> Iterator[Flag]:
+    """Yield options that ask for what always happens, or for what changes no answer."""
+    for row in text.replace("\n", " | ").split(" | "):
+        values = {"N": 1, "[N]": OPTIONAL}.get(row.split()[-1], 0)
+        yield Flag(row.removesuffix(" [N]").removesuffix(" N"), values=values)
 
 
 def note(names: str, reason: str, values: int = 0, env: str = "", *harmless: str) -> Flag:
@@ -69,60 +72,20 @@ SYNTHETIC = "drafts are accepted by what the model says: it is for llama-server'
 DRAFT_THREADS = "the draft model's threads run as the system decides"
 REMOVED = "llama-server no longer has it"
 
-FLAGS = (
-    # Always so, or without a meaning here.
-    silent("-cb --cont-batching"),
-    silent("-nocb --no-cont-batching"),
-    silent("--jinja"),
-    silent("--no-jinja"),
-    silent("--warmup --no-warmup"),
-    silent("--perf --no-perf"),
-    silent("--offline"),
-    silent("--swa-full"),
-    silent("-bs --backend-sampling"),
-    silent("--spec-draft-backend-sampling --no-spec-draft-backend-sampling"),
-    silent("-dt --defrag-thold", 1),
-    silent("-hft --hf-token", 1),
-    silent("--threads-http", 1),
-    silent("-sps --slot-prompt-similarity", 1),
-    silent("-cms --checkpoint-min-step", 1),
-    silent("--cache-idle-slots --no-cache-idle-slots"),
-    silent("--no-mmproj --no-mmproj-auto --mmproj-auto"),
-    silent("--mmproj-offload --no-mmproj-offload"),
-    silent("-mmdev --mmproj-device", 1),
-    silent("--image-min-tokens", 1),
-    silent("--image-max-tokens", 1),
-    silent("--mtmd-batch-max-tokens", 1),
-    silent("--video-fps", 1),
-    silent("--video-timestamp-interval", 1),
-    silent("--video-ffmpeg-dir", 1),
-    silent("--models-max", 1),
-    silent("--models-autoload --no-models-autoload"),
-    silent("-no-ag --no-agent"),
-    silent("--no-ui-mcp-proxy --no-webui-mcp-proxy"),
-    silent("--log-colors", 1),
-    silent("--log-prefix --no-log-prefix"),
-    silent("--log-timestamps --no-log-timestamps"),
-    silent("--no-log-jsonl"),
-    silent("--no-cors-credentials --cors-credentials"),
-    silent("--no-skip-chat-parsing"),
-    # Old names that scripts still have.
-    silent("-dio --direct-io -ndio --no-direct-io"),
-    silent("--log-new --log-append"),
-    silent("--log-test"),
-    # What belongs to models with a state.
-    silent("-ctxcp --ctx-checkpoints --swa-checkpoints", 1),
+# Of server and completion. Texts: what is always so, or has no meaning here. N: a value follows.
+COMMON_SILENT = """\
+--jinja | --no-jinja | --warmup --no-warmup | --perf --no-perf | --offline | --swa-full
+-bs --backend-sampling | --spec-draft-backend-sampling --no-spec-draft-backend-sampling
+-dt --defrag-thold N | -hft --hf-token N | --no-mmproj --no-mmproj-auto --mmproj-auto
+--mmproj-offload --no-mmproj-offload | -mmdev --mmproj-device N | --image-min-tokens N
+--image-max-tokens N | --mtmd-batch-max-tokens N | --video-fps N | --video-timestamp-interval N
+--video-ffmpeg-dir N | --log-colors N | --log-prefix --no-log-prefix
+--log-timestamps --no-log-timestamps | --no-log-jsonl | --no-skip-chat-parsing
+-dio --direct-io -ndio --no-direct-io | --log-new --log-append | --log-test | --adaptive-decay N"""
+COMMON_FLAGS = (
+    *silent(COMMON_SILENT),
     # What may be missed.
-    note("-cram --cache-ram", "prompts are cached in the slots only", 1, "CACHE_RAM", "0"),
-    note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
-         1, "CACHE_REUSE", "0"),
     note("--log-jsonl", "the log is lines of text", 0, "LOG_JSONL"),
-    note("--sleep-idle-seconds", "the model stays loaded", 1, "", "-1"),
-    note("--cors-methods", "GET, POST, DELETE and OPTIONS are allowed", 1, "CORS_METHODS"),
-    note("--cors-headers", "all are allowed", 1, "CORS_HEADERS"),
-    note("--ui-config --webui-config", "settings of the page are the browser's", 1, "UI_CONFIG"),
-    note("--ui-config-file --webui-config-file", "settings of the page are the browser's", 1,
-         "UI_CONFIG_FILE"),
     note("--spec-draft-cpu-mask -Cd --cpu-mask-draft", DRAFT_THREADS, 1),
     note("--spec-draft-cpu-range -Crd --cpu-range-draft", DRAFT_THREADS, 1),
     note("--spec-draft-cpu-strict --cpu-strict-draft", DRAFT_THREADS, 1, "", "0"),
@@ -135,7 +98,7 @@ FLAGS = (
     note("--spec-draft-poll-batch --poll-batch-draft", DRAFT_THREADS, 1),
     note("-gan --grp-attn-n", f"{REMOVED}; --rope-scale stretches the context", 1, "GRP_ATTN_N"),
     note("-gaw --grp-attn-w", f"{REMOVED}; --rope-scale stretches the context", 1, "GRP_ATTN_W"),
-    # Refused: the server would be another one without them.
+    # Refused: the program would be another one without them.
     refused("-mu --model-url", DOWNLOAD, 1, "MODEL_URL"),
     refused("-dr --docker-repo", DOWNLOAD, 1, "DOCKER_REPO"),
     refused("-cl --cache-list", "`hf cache ls` lists what is downloaded"),
@@ -144,6 +107,33 @@ FLAGS = (
     refused("--rpc", "weights stay on this machine: leave it out", 1, "RPC"),
     refused("-mm --mmproj", IMAGES, 1, "MMPROJ"),
     refused("-mmu --mmproj-url", IMAGES, 1, "MMPROJ_URL"),
+    refused("--control-vector", VECTOR, 1),
+    refused("--control-vector-scaled", VECTOR, 1),
+    refused("--control-vector-layer-range", VECTOR, 2),
+    refused("--adaptive-target", "there is no adaptive-p sampler: leave it out", 1, "",
+            "-1", "-1.0"),
+    refused("--spec-synth-len", SYNTHETIC, 1, "SPEC_SYNTH_LEN"),
+    refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES"),
+)  # fmt: skip
+# Of llama-server alone.
+SERVER_SILENT = """\
+-cb --cont-batching | -nocb --no-cont-batching | --threads-http N
+-sps --slot-prompt-similarity N | -cms --checkpoint-min-step N
+--cache-idle-slots --no-cache-idle-slots | --models-max N
+--models-autoload --no-models-autoload | -no-ag --no-agent
+--no-ui-mcp-proxy --no-webui-mcp-proxy | --no-cors-credentials --cors-credentials
+-ctxcp --ctx-checkpoints --swa-checkpoints N"""
+SERVER_FLAGS = (
+    *silent(SERVER_SILENT),
+    note("-cram --cache-ram", "prompts are cached in the slots only", 1, "CACHE_RAM", "0"),
+    note("--cache-reuse", "chunks are not moved within the cache; common prefixes are reused",
+         1, "CACHE_REUSE", "0"),
+    note("--sleep-idle-seconds", "the model stays loaded", 1, "", "-1"),
+    note("--cors-methods", "GET, POST, DELETE and OPTIONS are allowed", 1, "CORS_METHODS"),
+    note("--cors-headers", "all are allowed", 1, "CORS_HEADERS"),
+    note("--ui-config --webui-config", "settings of the page are the browser's", 1, "UI_CONFIG"),
+    note("--ui-config-file --webui-config-file", "settings of the page are the browser's", 1,
+         "UI_CONFIG_FILE"),
     refused("--media-path", IMAGES, 1),
     refused("--embd-gemma-default", DOWNLOAD),
     refused("--rerank --reranking", RERANKING, 0, "RERANKING"),
@@ -156,81 +146,62 @@ FLAGS = (
     refused("-ag --agent", AGENT, 0, "AGENT"),
     refused("--ui-mcp-proxy --webui-mcp-proxy", AGENT, 0, "UI_MCP_PROXY"),
     refused("--path", "only the own page is served: a web server serves files", 1, "STATIC_PATH"),
-    refused("--control-vector", VECTOR, 1),
-    refused("--control-vector-scaled", VECTOR, 1),
-    refused("--control-vector-layer-range", VECTOR, 2),
     refused("--log-prompts-dir", "prompts are not written to files: leave it out", 1),
-    refused("--adaptive-target", "there is no adaptive-p sampler: leave it out", 1, "",
-            "-1", "-1.0"),
-    silent("--adaptive-decay", 1),
     refused("--skip-chat-parsing", "tool calls are found in answers to requests that have tools; "
             "--reasoning-format none leaves thinking in the text", 0, "SKIP_CHAT_PARSING"),
-    refused("--spec-synth-len", SYNTHETIC, 1, "SPEC_SYNTH_LEN"),
-    refused("--spec-synth-rates", SYNTHETIC, 1, "SPEC_SYNTH_RATES"),
 )  # fmt: skip
+FLAGS = (*COMMON_FLAGS, *SERVER_FLAGS)
 
 # What llama-cli and llama-completion have besides.
 ONE_ANSWER = "there is one answer per start: `ngramspec serve` chats, on its page too"
+CLI_SILENT = """\
+--no-context-shift | --keep N | --display-prompt --no-display-prompt | --verbose-prompt
+--show-timings --no-show-timings | -st --single-turn | -mli --multiline-input | --simple-io
+-co --color [N] | -ptc --print-token-count N | --prompt-cache-all --prompt-cache-ro
+--in-prefix-bos"""
 CLI_FLAGS = (
-    silent("--no-context-shift"),
+    *silent(CLI_SILENT),
     note("--context-shift", "a full context ends the answer", 0, "CONTEXT_SHIFT"),
-    silent("--keep", 1),
     note("--reasoning-format", "the text is printed as it comes", 1, "THINK"),
     refused(
         "--reasoning-budget", "`ngramspec serve` has it: leave it out", 1, "THINK_BUDGET", "-1"
     ),
-    silent("--display-prompt --no-display-prompt"),
-    silent("--verbose-prompt"),
-    silent("--show-timings --no-show-timings"),
-    silent("-st --single-turn"),
-    silent("-mli --multiline-input"),
-    silent("--simple-io"),
-    silent("-co --color", OPTIONAL),
-    silent("-ptc --print-token-count", 1),
     note("--prompt-cache", "the prompt is read at every start", 1),
-    silent("--prompt-cache-all --prompt-cache-ro"),
     refused("-i --interactive", ONE_ANSWER),
     refused("-if --interactive-first", ONE_ANSWER),
     refused("--in-prefix", ONE_ANSWER, 1),
     refused("--in-suffix", ONE_ANSWER, 1),
-    silent("--in-prefix-bos"),
     refused("--image --audio --video", IMAGES, 1),
     refused("--server-base", "the model runs here: leave it out", 1),
 )
-# Of llama-server's table, what llama-cli and llama-completion have as well.
-SERVER_ONLY = (
-    *("--threads-http", "--slot-prompt-similarity", "--checkpoint-min-step", "--cache-ram"),
-    *("--cache-idle-slots", "--models-max", "--models-autoload", "--no-agent"),
-    *("--no-ui-mcp-proxy", "--no-cors-credentials", "--cache-reuse"),
-    *("--sleep-idle-seconds", "--cors-methods", "--cors-headers", "--ui-config"),
-    *("--ui-config-file", "--media-path", "--embd-gemma-default"),
-    *("--rerank", "--models-dir", "--models-preset", "--tools", "--tools-runtime"),
-    *("--mcp-servers-config", "--mcp-servers-json", "--agent", "--ui-mcp-proxy", "--path"),
-    *("--log-prompts-dir", "--cont-batching", "--no-cont-batching", "--ctx-checkpoints"),
-    "--skip-chat-parsing",
-)
-ALL_CLI_FLAGS = (*(flag for flag in FLAGS if flag.name not in SERVER_ONLY), *CLI_FLAGS)
+ALL_CLI_FLAGS = (*COMMON_FLAGS, *CLI_FLAGS)
 
 
-def other_flags(flags: tuple[Flag, ...] = FLAGS) -> Decorator:
+def other_flags(flags: tuple[Flag, ...] = FLAGS) -> list[click.Parameter]:
     """Return the options of the table, hidden from --help; none of them reaches the command."""
-    return options(*(_option(number, flag) for number, flag in enumerate(flags)))
+
+    @click.version_option(__version__, "--version", prog_name="ngramspec", hidden=True)
+    @click.help_option("--usage", hidden=True)
+    def shown() -> None:
+        """Have what llama.cpp's programs tell of themselves."""
+
+    rest = shown.__click_params__  # type: ignore[attr-defined]
+    return [*(_option(number, flag) for number, flag in enumerate(flags)), *rest]
 
 
-def _option(number: int, flag: Flag) -> Decorator:
-    names = flag.names.split()
-    shape: dict[str, Any] = {"nargs": flag.values, "multiple": True} if flag.values > 0 else {}
+def _option(number: int, flag: Flag) -> SectionOption:
+    shape: dict[str, Any] = {"is_flag": True}
     if flag.values == OPTIONAL:
         shape = {"is_flag": False, "flag_value": "on"}
-    return option(
-        SECTION,
-        *names,
-        f"llama_server_{number}",
-        env=flag.env,
+    elif flag.values:
+        shape = {"nargs": flag.values, "multiple": True}
+    return SectionOption(
+        [*flag.names.split(), f"llama_server_{number}"],
+        envvar=[f"LLAMA_ARG_{flag.env}"] if flag.env else None,
         hidden=True,
         expose_value=False,
         callback=_speak(flag),
-        **(shape or {"is_flag": True}),
+        **shape,
     )
 
 
@@ -248,3 +219,47 @@ def _speak(flag: Flag) -> Callable[[click.Context, click.Parameter, Any], None]:
             click.echo(f"{flag.name} does nothing: {flag.reason}", err=True)
 
     return speak
+
+
+FILL_IN = {"port": 8012, "ubatch_size": 1024, "batch_size": 1024}
+FILL_IN_WITH_DRAFTS = {**FILL_IN, "hf_repo_draft": "ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF"}
+GPT_OSS = {
+    "port": 8013, "ubatch_size": 2048, "batch_size": 32768, "parallel": 2, "ctx_size": 262144,
+    "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.01
+}  # fmt: skip
+# Flag -> the model's name on Hugging Face and the options it sets. Source: llama.cpp's common/arg.
+PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "--fim-qwen-1.5b-default": ("ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF", FILL_IN),
+    "--fim-qwen-3b-default": ("ggml-org/Qwen2.5-Coder-3B-Q8_0-GGUF", FILL_IN),
+    "--fim-qwen-7b-default": ("ggml-org/Qwen2.5-Coder-7B-Q8_0-GGUF", FILL_IN),
+    "--fim-qwen-7b-spec": ("ggml-org/Qwen2.5-Coder-7B-Q8_0-GGUF", FILL_IN_WITH_DRAFTS),
+    "--fim-qwen-14b-spec": ("ggml-org/Qwen2.5-Coder-14B-Q8_0-GGUF", FILL_IN_WITH_DRAFTS),
+    "--fim-qwen-30b-default": ("ggml-org/Qwen3-Coder-30B-A3B-Instruct-Q8_0-GGUF", FILL_IN),
+    "--gpt-oss-20b-default": ("ggml-org/gpt-oss-20b-GGUF", GPT_OSS),
+    "--gpt-oss-120b-default": ("ggml-org/gpt-oss-120b-GGUF", GPT_OSS),
+    "--vision-gemma-4b-default": ("ggml-org/gemma-3-4b-it-qat-GGUF", {"port": 8014}),
+    "--vision-gemma-12b-default": ("ggml-org/gemma-3-12b-it-qat-GGUF", {"port": 8014}),
+}
+
+
+def preset_options() -> list[click.Parameter]:
+    """Return the presets' options, hidden from --help."""
+    return [SectionOption([flag, "preset"], flag_value=flag, hidden=True) for flag in PRESETS]
+
+
+def preset_values(has_model: bool) -> Mapping[str, Any]:
+    """Return what the preset of the running command stands for, as far as no option sets it.
+
+    has_model: Other options name a model.
+
+    Raises:
+        click.UsageError: They do.
+    """
+    flag = click.get_current_context().params.get("preset")
+    if flag is None:
+        return {}
+    if has_model:
+        raise click.UsageError(f"{flag} names a model: leave out --model and --hf-repo")
+    repo, settings = PRESETS[flag]
+    values = {"hf_repo": repo, **settings}
+    return {name: value for name, value in values.items() if not is_set(name)}

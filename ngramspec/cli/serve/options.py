@@ -1,0 +1,326 @@
+"""The options of `ngramspec serve`, with llama-server's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngramspec.cli.draft_model import AllDraftOptions
+from ngramspec.cli.model import LoraOptions, ModelOptions
+from ngramspec.cli.options import (
+    AUTO,
+    AutoRange,
+    NamedPath,
+    SizeType,
+    Switch,
+    argument,
+    complete_model,
+    flag,
+)
+from ngramspec.cli.sampling import SamplingOptions
+from ngramspec.cli.serve.config import take_config
+from ngramspec.cli.target import FitOptions, RopeOptions, TargetOptions
+from ngramspec.lab.recordings.writer import LEAST_BYTES
+
+if TYPE_CHECKING:
+    from ngramspec.models.ollama.recipe import Recipe
+
+AUTO_SLOTS = 4
+
+
+@dataclass
+class ServedModelOptions(ModelOptions):
+    """The model, and what clients see of it."""
+
+    section = "Model"
+    # fmt: off
+    path: Path | None = argument(required=False, metavar="[MODEL]", shell_complete=complete_model)
+    model: Path | None = flag(
+        "-m --model", "GGUF file, name of a model that Ollama has pulled, or Modelfile; the same "
+        "as MODEL; default: the embedded model.", env="MODEL", shell_complete=complete_model)
+    modelfile: Path | None = flag("--modelfile", "Modelfile with FROM, PARAMETER, SYSTEM, ...")
+    alias: tuple[str, ...] = flag("-a --alias", "Names of the model for clients, comma-separated "
+        "(repeatable); the first in the alphabet is its id.  [default: the file's name]",
+        env="ALIAS", default=(), metavar="NAME")
+    tags: str = flag("--tags", "Tags that /v1/models lists, comma-separated.", env="TAGS",
+        default="", metavar="NAMES")
+    chat_template: str | None = flag("--chat-template", "Chat template instead of the model's, or "
+        "the name of one of llama.cpp's.", env="CHAT_TEMPLATE", metavar="JINJA")
+    chat_template_file: Path | None = flag(
+        "--chat-template-file", "File with a chat template.", env="CHAT_TEMPLATE_FILE")
+    chat_template_kwargs: str | None = flag("--chat-template-kwargs", "Further variables for the "
+        "template.", env="CHAT_TEMPLATE_KWARGS", metavar="JSON")
+
+
+@dataclass
+class SlotOptions(FitOptions):
+    """How many requests run at the same time, and how they share the context."""
+
+    section = "Slots"
+    # fmt: off
+    ctx_size: int | None = flag(
+        "-c --ctx-size", "Context of all slots together, in tokens.  [default: the trained size, "
+        "which all slots share, cut to free memory; 0: not cut]", env="CTX_SIZE", low=0)
+    parallel: int | None = flag(
+        "-np --parallel", "Slots: requests that run at the same time; auto or -1: "
+        f"{AUTO_SLOTS}.", env="N_PARALLEL", default="auto",
+        type=AutoRange(1, 256, *AUTO))
+    kv_unified: bool | None = flag("--kv-unified/--no-kv-unified -kvu/-no-kvu", "One cache of "
+        "--ctx-size tokens that all slots share, or one per slot.  [default: shared; if --ctx-size "
+        "and --parallel are given, a slot can use an equal part of it, and has a cache of its own "
+        "if nothing drafts; one per slot with --exact]", env="KV_UNIFIED")
+    kv_unified_per_slot: int | None = flag(
+        "--kv-unified-per-slot", "Most tokens of a slot in a cache that all share, which holds N "
+        "for each unless --ctx-size says more or less.", env="KV_UNIFIED_PER_SLOT", low=1)
+    cache_prompt: bool = flag("--cache-prompt/--no-cache-prompt", "Reuse the part of a prompt that "
+        "slots already hold.", env="CACHE_PROMPT", default=True)
+    embeddings: bool = flag(
+        "--embeddings --embedding", "Vectors of texts too, in a context of --ubatch-size tokens of "
+        "their own: /v1/embeddings, /embeddings, /api/embed.", env="EMBEDDINGS", default=False)
+    pooling: str | None = flag(
+        "--pooling", "How vectors of tokens become one of the text.  [default: as the model says]",
+        env="POOLING", choices=("none", "mean", "cls", "last", "rank"))
+    embd_normalize: int = flag("--embd-normalize", "Length of vectors: -1 as they are, 0 largest "
+        "number 32760, else the p-norm.", default=2, low=-1, high=100)
+    max_queue: int = flag(
+        "--max-queue", "Requests that can wait for a slot; more get 503. With several keys, a key "
+        "can use at most as many places as it leaves free; more get 429.", default=256, low=0)
+    kept_memory: int = flag("--kept-memory", "Memory for what drafters of other keys, namespaces "
+        "and sizes learned; beyond it, the key that holds most loses its oldest.", default=1 << 30,
+        type=SizeType(0), metavar="SIZE")
+    # fmt: on
+
+    @property
+    def num_slots(self) -> int:
+        """The number of slots."""
+        return AUTO_SLOTS if self.parallel is None else self.parallel
+
+    def choose_cache(self, *, drafts: bool, exact: bool) -> None:
+        """Choose between a cache for all slots and one for each, unless an option says which."""
+        from ngramspec.llamacpp.settings import lay_out
+
+        if self.kv_unified is not None:
+            return
+        total, each = self.ctx_size or 0, self.kv_unified_per_slot or 0
+        if self.parallel is not None:
+            each = each or total // self.num_slots
+        layout = lay_out(self.num_slots, total, each, drafts=drafts, exact=exact)
+        self.kv_unified = layout.kv_unified
+        if layout.kv_unified:
+            self.kv_unified_per_slot = each or None
+
+
+@dataclass
+class ServerOptions:
+    """Where the server listens, and how long it waits."""
+
+    section = "Server"
+    # fmt: off
+    host: str = flag("--host", "Addresses to listen on, comma-separated; paths ending in .sock are "
+        "Unix sockets.", env="HOST", default="127.0.0.1", metavar="HOST")
+    port: int = flag("--port", "0: any free port.", env="PORT", default=8080, low=0, high=65535)
+    reuse_port: bool = flag("--reuse-port", "Let other processes listen on the same port.",
+        env="REUSE_PORT", default=False)
+    api_prefix: str = flag("--api-prefix", "What all paths begin with.", env="API_PREFIX",
+        default="", metavar="/PATH")
+    ui: bool = flag(
+        "--ui/--no-ui --webui/--no-webui", "The page at /.", env="UI WEBUI", default=True)
+    timeout: float = flag("-to --timeout", "Seconds a request can run.", env="TIMEOUT",
+        default=3600.0, low=0, min_open=True)
+    queue_timeout: float = flag("--queue-timeout", "Seconds a request can wait for a slot.",
+        default=600.0, low=0, min_open=True)
+    slow_client_timeout: float = flag("--slow-client-timeout", "Seconds a client can leave its "
+        "stream unread.", default=30.0, low=0, min_open=True)
+    drain_timeout: float = flag("--drain-timeout", "Seconds that running requests get to finish at "
+        "shutdown.", default=30.0, low=0)
+    stall_timeout: float = flag("--stall-timeout", "Seconds a decode can take before the server "
+        "reports failure; after twice that it exits. 0: no limit.", default=600.0, low=0)
+    sse_ping_interval: float = flag("--sse-ping-interval", "Seconds of silence before a stream "
+        "gets a ping; -1: none.", env="SSE_PING_INTERVAL", default=30.0, low=-1)
+    max_connections: int = flag("--max-connections", "Open connections; beyond that, the one that "
+        "has waited longest for its client is closed.", default=512, low=1)
+    max_body: int = flag("--max-body", "Largest request body.", default=32 << 20,
+        type=SizeType(1024), metavar="SIZE")
+    max_prompt_tokens: int | None = flag(
+        "--max-prompt-tokens", "Longest prompt in tokens.  [default: the context]", low=1)
+    max_generations: int = flag("--max-generations", "Largest number of prompts times choices in "
+        "one request.", default=32, low=1)
+    ssl_key_file: Path | None = flag("--ssl-key-file", "Private key in PEM.", env="SSL_KEY_FILE")
+    ssl_cert_file: Path | None = flag("--ssl-cert-file", "Certificate in PEM.", env="SSL_CERT_FILE")
+
+
+@dataclass
+class AccessOptions:
+    """Who can send requests, and what they see of one another."""
+
+    section = "Access"
+    # fmt: off
+    api_key: tuple[str, ...] = flag("--api-key", "Keys that requests must send, comma-separated "
+        "(repeatable). Visible in the process list: prefer --api-key-file, or the variable "
+        "LLAMA_API_KEY.", env="LLAMA_API_KEY", default=(), metavar="KEY")
+    api_key_file: Path | None = flag("--api-key-file", "File with one key per line; lines that "
+        "begin with # are skipped. A change is taken up while the server runs.", env="API_KEY_FILE")
+    pool_per_key: bool | None = flag(
+        "--pool-per-key/--share-between-keys", "Use what is learned from one key's requests, and "
+        "its cached prompts, for that key only.  [default: if there are several keys]")
+    metrics: bool | None = flag("--metrics/--no-metrics", "GET /metrics, for any key.  [default: "
+        "if there is one key, or keys share]", env="ENDPOINT_METRICS")
+    slots: bool | None = flag("--slots/--no-slots", "GET /slots and the page's live figures, for "
+        "any key.  [default: as --metrics; live figures also without keys if --host is this "
+        "machine only]", env="ENDPOINT_SLOTS")
+    props: bool = flag("--props", "Allow POST /props.", env="ENDPOINT_PROPS", default=False)
+    allow_host: tuple[str, ...] = flag(
+        "--allow-host", "Host names that the server answers to, comma-separated (repeatable); "
+        ".NAME: all below it; *: any. Not needed for addresses, names without a dot, names of the "
+        "local network, or with API keys.", default=(), metavar="NAME")
+    cors_origins: str = flag("--cors-origins", "Comma-separated origins whose pages can send "
+        "requests, or *; others are refused.", env="CORS_ORIGINS", default="", metavar="ORIGINS")
+
+
+@dataclass
+class ServedSamplingOptions(SamplingOptions):
+    """How tokens are chosen for requests that do not say."""
+
+    section = "Sampling"
+    # fmt: off
+    predict: int = flag("-n --predict --n-predict", "Largest number of tokens of an answer; -1: "
+        "until the context is full, or without limit if it shifts; -2: until it is full in any "
+        "case.", env="N_PREDICT", default=-1, low=-2)
+    samplers: str = flag("--samplers", "Samplers in their order, with ; between them.  [default: "
+        "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]", default="",
+        metavar="LIST")
+    sampler_seq: str = flag("--sampler-seq --sampling-seq", "The same with a letter for each, such "
+        "as edskypmxt.", default="", metavar="LETTERS")
+    temperature: float = flag(
+        "--temp --temperature", "0 is greedy.", env="TEMPERATURE", default=0.8, low=0, clamp=True)
+    top_n_sigma: float = flag("--top-nsigma --top-n-sigma", "-1: off.", default=-1.0, low=-1)
+    typical_p: float = flag("--typical --typical-p", "1: off.", default=1.0, low=0, high=1)
+    xtc_probability: float = flag("--xtc-probability", "0: off.", default=0.0, low=0, high=1)
+    xtc_threshold: float = flag("--xtc-threshold", default=0.1, low=0, high=1)
+    repeat_last_n: int = flag("--repeat-last-n", "Last tokens to penalize; -1: all.", default=64,
+                              low=-1)
+    presence_penalty: float = flag(
+        "--presence-penalty", "0: off.", env="PRESENCE_PENALTY", default=0.0)
+    frequency_penalty: float = flag(
+        "--frequency-penalty", "0: off.", env="FREQUENCY_PENALTY", default=0.0)
+    dry_multiplier: float = flag("--dry-multiplier", "0: off.", default=0.0, low=0)
+    dry_base: float = flag("--dry-base", default=1.75, low=1)
+    dry_allowed_length: int = flag("--dry-allowed-length", default=2, low=0)
+    dry_penalty_last_n: int = flag("--dry-penalty-last-n", "-1: all.", default=-1, low=-1)
+    dry_sequence_breaker: tuple[str, ...] = flag("--dry-sequence-breaker", 'Replaces newline, ":", '
+        'a quote and "*" (repeatable); none: no breaker.', default=(), metavar="TEXT")
+    dynatemp_range: float = flag("--dynatemp-range", "0: off.", default=0.0, low=0)
+    dynatemp_exponent: float = flag("--dynatemp-exp", default=1.0, low=0)
+    mirostat: int = flag("--mirostat", "0: off.", default=0, low=0, high=2)
+    mirostat_eta: float = flag("--mirostat-lr", default=0.1, low=0)
+    mirostat_tau: float = flag("--mirostat-ent", default=5.0, low=0)
+    logit_bias: tuple[str, ...] = flag("-l --logit-bias", "Make a token likelier (15043+1) or less "
+        "likely (15043-1), by its id (repeatable).", default=(), metavar="ID+BIAS")
+
+
+@dataclass
+class RequestOptions:
+    """What else holds for requests that do not say otherwise."""
+
+    section = "Defaults for requests"
+    # fmt: off
+    special: bool = flag("-sp --special", "Show special tokens in answers.", default=False)
+    escape: bool = flag("--escape/--no-escape -e/", "Read \\n, \\t and the like in stop texts and "
+        "breakers as what they stand for.", default=True)
+    reverse_prompt: tuple[str, ...] = flag("-r --reverse-prompt", "Stop text for requests that "
+        "give none (repeatable).", default=(), metavar="TEXT")
+    system_prompt: str = flag("-sys --system-prompt", "System message for chats that have none.",
+        default="", metavar="TEXT")
+    reasoning_format: str = flag("--reasoning-format", "Return reasoning as reasoning_content, or "
+        "leave it in the content (none).", env="THINK", default="auto",
+        choices=("auto", "deepseek", "deepseek-legacy", "none"))
+    reasoning: str = flag("-rea --reasoning", "Let the model think, if its template can say so.",
+        env="REASONING", default="auto", type=Switch(), metavar="[on|off|auto]")
+    reasoning_effort: str | None = flag("--reasoning-effort", "How much, for templates that know: "
+        "low, medium, high, ..., or default.", env="REASONING_EFFORT", metavar="LEVEL")
+    reasoning_preserve: bool | None = flag("--reasoning-preserve/--no-reasoning-preserve", "Show "
+        "the model what it thought before, if its template can.", env="REASONING_PRESERVE")
+    prefill_assistant: bool = flag("--prefill-assistant/--no-prefill-assistant", "Continue an "
+        "assistant's message that ends a chat.", env="PREFILL_ASSISTANT", default=True)
+    spm_infill: bool = flag("--spm-infill", "/infill: suffix before prefix.", default=False)
+
+
+@dataclass
+class SessionOptions:
+    """What holds for long texts."""
+
+    section = "Long sessions"
+    # fmt: off
+    context_shift: bool = flag(
+        "--context-shift/--no-context-shift", "When a slot's context is full, discard the older "
+        "half of it and go on, instead of ending the answer.", env="CONTEXT_SHIFT", default=False)
+    slot_save_path: Path | None = flag("--slot-save-path", "Folder for slots that clients save: "
+        "POST /slots/0?action=save, restore or erase.  [default: slots cannot be saved]",
+        metavar="FOLDER", type=NamedPath(exists=True, file_okay=False, path_type=Path))
+    keep: int = flag("--keep", "Tokens at the start of the prompt that are never discarded; -1: "
+        "all of it.", default=0, low=-1)
+    reasoning_budget: int = flag(
+        "--reasoning-budget", "Tokens of reasoning in a chat, after which its end is written for "
+        "the model; 0: no reasoning; -1: any number.", env="THINK_BUDGET", default=-1, low=-1)
+    reasoning_budget_message: str = flag("--reasoning-budget-message", "Text to write before that "
+        "end.", env="THINK_BUDGET_MESSAGE", default="", metavar="TEXT")
+
+
+@dataclass
+class RecordingOptions:
+    """Whether requests are recorded."""
+
+    section = "Recording"
+    # fmt: off
+    record: Path | None = flag("--record", "Write every request and its answer to FILE, as token "
+        "ids, for `bench replay` and `build-cache`. It holds what users write: only its owner can "
+        "read it.  [default: nothing is recorded]", metavar="FILE")
+    record_max: int = flag("--record-max", "Largest size of what is recorded. At half of it FILE "
+        "becomes NAME.1.jsonl, in place of the one before, and a new FILE begins.", default=1 << 30,
+        type=SizeType(LEAST_BYTES), metavar="SIZE")
+
+
+@dataclass
+class LogOptions:
+    """What the server tells."""
+
+    section = "Output"
+    # fmt: off
+    log_level: str | None = flag("--log-level", "Log level on stderr: debug, info, warning or "
+        "error. info has a line for each finished request.  [default: info]",
+        choices=("debug", "info", "warning", "error"), metavar="LEVEL")
+    verbose: bool = flag("-v --verbose --log-verbose", "The same as --log-level debug; answers "
+        "have __verbose, and statistics are llama-server's lines.", default=False)
+    verbosity: int = flag(
+        "-lv --verbosity --log-verbosity", env="LOG_VERBOSITY", default=3, hidden=True)
+    log_disable: bool = flag("--log-disable", default=False, hidden=True)
+    log_file: Path | None = flag("--log-file", "Write the log here as well, with what the server "
+        "tells at its start and end. If the file is moved away, a new one begins.", env="LOG_FILE")
+    access_log: bool = flag(
+        "--access-log", "A line per HTTP request: path and status.", default=False)
+    stats_interval: float = flag("--stats-interval", "Seconds between statistics lines; 0: at the "
+        "end and at SIGUSR1.", default=0.0, low=0)
+    config: Path | None = flag(
+        "--config", "File with options, in YAML or TOML.", is_eager=True, callback=take_config)
+
+
+@dataclass
+class ServeOptions(
+    ServedModelOptions,
+    SlotOptions,
+    ServerOptions,
+    AccessOptions,
+    ServedSamplingOptions,
+    RequestOptions,
+    SessionOptions,
+    RecordingOptions,
+    LogOptions,
+    LoraOptions,
+    TargetOptions,
+    RopeOptions,
+    AllDraftOptions,
+):
+    """All options of `serve`. recipe: What Ollama's settings say of the model."""
+
+    recipe: Recipe = field(init=False)
