@@ -65,7 +65,6 @@ class AnswerBody(SamplingBody):
     """A body that asks for answers; protocols say where in it the following is."""
 
     prediction: Prediction | None = None
-    post_sampling_probs: bool | None = None
 
     @property
     def answer_schema(self) -> tuple[Any, str]:
@@ -99,3 +98,8 @@ class AnswerBody(SamplingBody):
             ApiError: Fields contradict one another.
         """
         return "top_logprobs", None
+
+    @property
+    def reports_sampled(self) -> bool:
+        """Return whether these are reported of what the sampler chose from."""
+        return False

@@ -73,7 +73,7 @@ def plan_conversation(
         grammar=chat_grammar(body.grammar or "", *schema, format, body.is_strict),
         max_tokens=body.num_tokens,
         logprobs=body.reported,
-        post_sampling_probs=bool(body.post_sampling_probs),
+        post_sampling_probs=body.reports_sampled,
         prediction_ids=prediction_of(body.prediction, served),
         special=format.shows_special,
         budgets=[budget_of_chat(body, served, budget, format)],

@@ -30,6 +30,12 @@ class OpenAIBody(AnswerBody):
     max_completion_tokens: Integer | None = None
     verbose: bool | None = None
     n_probs: Integer | None = None
+    post_sampling_probs: bool | None = None
+
+    @property
+    def reports_sampled(self) -> bool:
+        """Return what the client says, False if nothing."""
+        return bool(self.post_sampling_probs)
 
     @property
     def num_tokens(self) -> int | None:

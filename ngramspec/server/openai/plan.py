@@ -111,7 +111,7 @@ def plan_completion(incoming: Incoming) -> CompletionPlan:
         grammar=grammar_of(body, *body.answer_schema, strict=body.is_strict),
         max_tokens=body.num_tokens,
         logprobs=body.reported,
-        post_sampling_probs=bool(body.post_sampling_probs),
+        post_sampling_probs=body.reports_sampled,
         prediction_ids=prediction_of(body.prediction, served),
         budgets=budgets_of_texts(body, served, prompts),
     )
