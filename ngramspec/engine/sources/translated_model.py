@@ -263,7 +263,8 @@ class TranslatedDraftModel(DraftModel):
         """Return the last tokens of the text and of what others drafted after it."""
         text = self._texts[slot]
         own = text.ids[max(text.length - MOST_CONTEXT, 0) : text.length]
-        return np.concatenate([own, text.before])[-MOST_CONTEXT:]
+        both: TokenIds = np.concatenate([own, text.before])
+        return both[-MOST_CONTEXT:]
 
     def _length_for(self, slot: int, most: int) -> int:
         """Return how many tokens to draft at most for `most` of the target's."""

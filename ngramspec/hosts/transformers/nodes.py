@@ -70,7 +70,8 @@ class Nodes:
         count = int(self.lengths[row])
         if not self._forked[row]:
             return [node + 1] if node < count else []
-        return (np.flatnonzero(self.parents[row, :count] + 1 == node) + 1).tolist()
+        nodes: list[int] = (np.flatnonzero(self.parents[row, :count] + 1 == node) + 1).tolist()
+        return nodes
 
     def leaf(self, row: int, node: int) -> int:
         """Return where the first nodes that follow a node lead to."""

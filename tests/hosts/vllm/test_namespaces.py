@@ -18,6 +18,7 @@ from ngramspec.errors import VocabMismatchError
 from ngramspec.files.cache_file import Origin
 from ngramspec.files.pool_file import PoolShape, create_pool
 from ngramspec.files.suffix_file import write_suffix_index
+from ngramspec.hosts.rows import Rows
 from ngramspec.hosts.vllm import namespaces
 from ngramspec.hosts.vllm.namespaces import Namespaces
 from ngramspec.hosts.vllm.request_options import RequestOptions
@@ -96,9 +97,9 @@ def test_a_namespace_is_shown_its_part_of_the_batch_only(monkeypatch: pytest.Mon
     shown: dict[str, int] = {}
 
     def watch(name: str, follow: Any) -> Any:
-        def watched(table: Any, lengths: Any, *others: Any) -> Any:
-            shown[name] = len(lengths)
-            return follow(table, lengths, *others)
+        def watched(rows: Rows) -> Any:
+            shown[name] = len(rows.lengths)
+            return follow(rows)
 
         return watched
 
