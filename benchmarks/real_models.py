@@ -211,11 +211,11 @@ def available(arguments: argparse.Namespace, console: Console) -> list[Program]:
         programs.append(Program(LlamaCppPython(), "prompt-lookup", "none"))
     else:
         console.print('llama_cpp.server is left out: pip install "llama-cpp-python[server]"')
-    if importlib.util.find_spec("transformers") and importlib.util.find_spec("gguf"):
+    if all(map(importlib.util.find_spec, ("transformers", "gguf", "accelerate"))):
         hf = [Program(Transformers(), spec, "transformers none") for spec in ("none", LOOKUP)]
         programs += hf
     else:
-        console.print("transformers is left out: pip install transformers gguf torch")
+        console.print("transformers is left out: pip install transformers gguf accelerate torch")
     if arguments.only:
         names = {
             base for one in programs if one.name in arguments.only for base in (one.name, one.base)

@@ -93,7 +93,7 @@ class Server:
         merged = {key: value for event in events for key, value in event.items() if value}
         timings, usage = merged.get("timings", {}), merged.get("usage", {})
         prompt = merged.get("tokens_evaluated", usage.get("prompt_tokens"))
-        if prompt is None and timings:
+        if prompt is None and "cache_n" in timings:
             prompt = timings["cache_n"] + timings["prompt_n"]
         return Answer(
             text="".join(map(text_of, events)),
