@@ -1,34 +1,56 @@
-"""Draw what drafts do for the embedded model: an answer with its guessed text, and speed-ups.
+"""Draw what drafts do for a real model: an answer with its guessed text, and speed-ups by work.
 
-    python tools/readme_picture.py [--repeats N] [--output FILE.svg]
+    python tools/readme_picture.py CELLS.json [--output FILE.svg]
 
-Runs the demo's tasks with the default drafter in the demo's timed setting (one thread, no flash
-attention) and writes docs/pictures/demo.svg, whose colours follow the reader's light or dark
-scheme.
+CELLS.json is what `benchmarks/real_models.py --json CELLS.json` wrote; drawn are the speed-ups of
+its first table, and the answer of its model to an edit, written anew with the default drafter.
+Colours follow the reader's light or dark scheme.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from ngramspec.lab.e2e.demo import DRAFTERS, Piece, TaskResult, make_rows, open_benches, run_task
-from ngramspec.lab.e2e.tasks import TASKS
+from ngramspec import LLM
+from ngramspec.lab.e2e.demo import Piece, decode_pieces
 
-OUTPUT = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "demo.svg"
-SHOWN = "rename"  # the task whose answer is shown
-WIDTH, MARGIN = 880, 24
-CHARACTER, LINE, CODE_SIZE = 7.25, 18, 12
-BARS_LEFT, BAR, BAR_STEP = 560, 16, 46
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from real_models import Cell, Setting  # noqa: E402
+from serving_workloads import real  # noqa: E402
+
+OUTPUT = ROOT / "docs" / "pictures" / "demo.svg"
+SHOWN, DEFAULT, BASE = ("edit", 5), "suffix", "none"  # an edit that small models can do
+MOST_TOKENS = 192
+WORK = {
+    "edit": "Edit a function",
+    "repair": "Repair code",
+    "revise": "Revise an answer",
+    "summarise": "Write a summary on",
+    "rag": "Answer from documents",
+    "json": "JSON",
+    "sql": "SQL",
+    "chat": "Chat",
+}
+WIDTH, MARGIN = 920, 24
+CHARACTER, LINE = 7.25, 18
+BARS_LEFT, BAR, BAR_STEP = 680, 14, 40
+MOST_LINES = 22  # of the answer
 STYLE = """
 svg { --back: #ffffff; --text: #1f2933; --soft: #5f6c7b; --mark: #bfead7; --bar: #0b7a5b;
-      --plain: #b8c2cc; --edge: #d9e0e6; }
+      --edge: #d9e0e6; }
 @media (prefers-color-scheme: dark) {
   svg { --back: #14181d; --text: #e6eaee; --soft: #9aa7b4; --mark: #14543f; --bar: #2fb98d;
-        --plain: #56616d; --edge: #2c343c; } }
+        --edge: #2c343c; } }
 .back { fill: var(--back); stroke: var(--edge); }
-.mark { fill: var(--mark); } .bar { fill: var(--bar); } .plain { fill: var(--plain); }
+.mark { fill: var(--mark); } .bar { fill: var(--bar); }
+line { stroke: var(--soft); stroke-dasharray: 3 3; }
 text { font: 13px system-ui, sans-serif; fill: var(--text); }
 .soft { fill: var(--soft); } .head { font-weight: 600; font-size: 15px; }
 .code { font: 12px ui-monospace, Consolas, monospace; white-space: pre; }
@@ -36,7 +58,7 @@ text { font: 13px system-ui, sans-serif; fill: var(--text); }
 
 
 def code_lines(pieces: list[Piece]) -> list[list[Piece]]:
-    """Return the answer's lines, each in pieces, without the fences around the code."""
+    """Return the answer's first lines, each in pieces, without the fences around the code."""
     lines: list[list[Piece]] = [[]]
     for text, guessed in pieces:
         for number, part in enumerate(text.split("\n")):
@@ -44,7 +66,8 @@ def code_lines(pieces: list[Piece]) -> list[list[Piece]]:
                 lines.append([])
             if part:
                 lines[-1].append((part, guessed))
-    return [line for line in lines if not "".join(text for text, _ in line).startswith("```")]
+    shown = [line for line in lines if not "".join(text for text, _ in line).startswith("```")]
+    return shown[:MOST_LINES]
 
 
 def draw_code(pieces: list[Piece], top: int) -> tuple[list[str], int]:
@@ -71,57 +94,73 @@ def draw_code(pieces: list[Piece], top: int) -> tuple[list[str], int]:
     return shapes, y
 
 
-def draw_bars(results: list[TaskResult], top: int) -> tuple[list[str], int]:
-    """Return a pair of bars per task, tokens per second without drafts and with them."""
+def draw_bars(speedups: dict[str, float], top: int) -> tuple[list[str], int]:
+    """Return a bar per kind of work, with a line where there is no speed-up; and where they end."""
+    scale = (WIDTH - MARGIN - 60 - BARS_LEFT) / max(speedups.values())
     shapes = []
-    rates = [[row.tokens_per_second for row in make_rows([result])] for result in results]
-    scale = (WIDTH - MARGIN - 60 - BARS_LEFT) / max(max(pair) for pair in rates)
     y = top
-    for result, (plain, drafted) in zip(results, rates, strict=True):
-        shapes.append(f'<text x="{BARS_LEFT}" y="{y}">{escape(result.task.title)}</text>')
+    for kind, speedup in speedups.items():
+        width = speedup * scale
         shapes.append(
-            f'<rect class="plain" x="{BARS_LEFT}" y="{y + 6}" width="{plain * scale:.0f}"'
-            f' height="{BAR / 2:.0f}" rx="2"/>'
-            f'<rect class="bar" x="{BARS_LEFT}" y="{y + 6 + BAR / 2:.0f}"'
-            f' width="{drafted * scale:.0f}" height="{BAR / 2:.0f}" rx="2"/>'
-            f'<text x="{BARS_LEFT + drafted * scale + 8:.0f}" y="{y + 6 + BAR - 3}">'
-            f"{drafted / plain:.1f}x</text>"
+            f'<text x="{BARS_LEFT}" y="{y}">{WORK[kind]}</text>'
+            f'<rect class="bar" x="{BARS_LEFT}" y="{y + 6}" width="{width:.0f}" height="{BAR}"'
+            f' rx="2"/><text x="{BARS_LEFT + width + 8:.0f}" y="{y + 3 + BAR}">{speedup:.2f}</text>'
         )
         y += BAR_STEP
+    line = f"{BARS_LEFT + scale:.0f}"
+    shapes.append(f'<line x1="{line}" x2="{line}" y1="{top - 10}" y2="{y - 14}"/>')
     return shapes, y
 
 
-def draw(results: list[TaskResult]) -> str:
+@dataclass(frozen=True)
+class Shown:
+    """An answer. request: its first line."""
+
+    request: str
+    pieces: list[Piece]
+    tokens: int
+    guessed: int
+    steps: int
+
+
+def answer(setting: Setting) -> Shown:
+    """Return a model's answer to an edit."""
+    kind, number = SHOWN
+    messages = real(number + 1)[kind][number].messages
+    with LLM(setting.model, threads=setting.threads, context_size=2048) as llm:
+        written = llm.chat(messages, max_tokens=MOST_TOKENS, temperature=0)
+        pieces = decode_pieces(llm.model.piece, written.token_ids, written.accepted)
+    return Shown(
+        messages[-1]["content"].split("\n", 1)[0],
+        pieces,
+        len(written.token_ids),
+        sum(written.accepted),
+        written.timings.num_steps,
+    )
+
+
+def draw(setting: Setting, shown: Shown) -> str:
     """Return the picture as SVG."""
-    shown = next(result for result in results if result.task.name == SHOWN)
-    plain, drafted = shown.outcomes
-    tokens = len(drafted.exact.token_ids)
-    guessed = sum(drafted.exact.guessed)
-    same = all(o.timed_difference is None for result in results for o in result.outcomes)
-    if not same:
-        raise SystemExit("the texts differ: no picture of them is drawn")
-    code, code_end = draw_code(list(drafted.pieces), MARGIN + 66)
-    bars, bars_end = draw_bars(results, MARGIN + 66)
+    kinds = dict.fromkeys(cell.kind for cell in setting.cells)
+    ratios = {kind: setting.ratio(DEFAULT, BASE, kind) for kind in kinds}
+    code, code_end = draw_code(shown.pieces, MARGIN + 66)
+    bars, bars_end = draw_bars({k: one.median for k, one in ratios.items()}, MARGIN + 66)
     height = max(code_end, bars_end) + 34
     words = [
-        (MARGIN, MARGIN + 10, "head", f"“{shown.task.request.rstrip(':')}”"),
-        (MARGIN, MARGIN + 34, "soft", f"{guessed} of {tokens} tokens were guessed and kept:"),
-        (BARS_LEFT, MARGIN + 10, "head", "Tokens per second"),
-        (BARS_LEFT, MARGIN + 34, "soft", "without drafts, and with them"),
-        (
-            MARGIN,
-            height - 18,
-            "soft",
-            f"{plain.exact.steps} passes of the model without drafts, {drafted.exact.steps} with "
-            "them; the same text. Embedded model, one CPU thread, no flash attention.",
-        ),
-    ]
+        (MARGIN, MARGIN + 10, "head", f"“{shown.request.rstrip(':')}”"),
+        (MARGIN, MARGIN + 34, "soft", f"{shown.guessed} of {shown.tokens} tokens were guessed and "
+         f"kept: {shown.steps} passes of the model wrote them."),
+        (BARS_LEFT, MARGIN + 34, "soft", "Tokens per second over none"),
+        (MARGIN, height - 18, "soft", f"{setting.model.stem}, {setting.threads} CPU "
+         f"thread{'s' * (setting.threads > 1)}, temperature {setting.temperature:g}, the defaults; "
+         "medians."),
+    ]  # fmt: skip
     texts = [f'<text class="{kind}" x="{x}" y="{y}">{escape(t)}</text>' for x, y, kind, t in words]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
             f' width="{WIDTH}" height="{height}" role="img">',
-            "<title>An answer of which drafts guessed most, and speed-ups by task</title>",
+            "<title>An answer of which drafts guessed most, and speed-ups by kind of work</title>",
             f"<style>{STYLE}</style>",
             f'<rect class="back" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}"'
             ' rx="8"/>',
@@ -134,21 +173,18 @@ def draw(results: list[TaskResult]) -> str:
 
 
 def main() -> None:
-    """Run the tasks and write the picture."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=9)
+    """Write the picture of a run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cells", type=Path, metavar="CELLS.json")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
-    with open_benches((DRAFTERS[-1],)) as base:
-        # Text and times of one setting, the timed one.
-        benches = type(base)(base.model, base.modes, base.timed, base.timed)
-        repeats = options.repeats
-        results = [
-            run_task(benches, task, repeats=repeats, first=number * repeats)
-            for number, task in enumerate(TASKS)
-        ]
+    row = json.loads(options.cells.read_text("utf-8"))["settings"][0]
+    cells = [Cell(**cell) for cell in row["cells"]]
+    setting = Setting(Path(row["model"]), row["threads"], row["temperature"], cells)
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(draw(results), "utf-8")
+    options.output.write_text(draw(setting, answer(setting)), "utf-8")
 
 
 if __name__ == "__main__":
