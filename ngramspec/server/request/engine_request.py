@@ -128,7 +128,9 @@ def _members(body: SamplingBody, incoming: Incoming) -> dict[str, Any]:
 
 
 def most_prompts(settings: ServerSettings, choices: int) -> int:
-    """Return how many prompts may have so many choices each; ask before any work.
+    """Return the most prompts of a request with this number of answers to each.
+
+    It is called before any work is done for them.
 
     Raises:
         ApiError: None may.
