@@ -42,15 +42,19 @@ class CostTable:
     def cost(self, tokens: int) -> float:
         """Return the cost of a batch of `tokens` >= 1.
 
-        Linear between known sizes; outside them, the nearest segment is extended. A table of one
-        size is constant. Cost: O(known sizes).
+        Linear between known sizes; below them, the first segment is extended, and above them the last
+        one, or all of them together where that is steeper: a last step that is flat by accident
+        must not make long drafts look cheap. A table of one size is constant. Cost: O(known sizes).
         """
         costs = self.costs
         if len(costs) == 1:
             return costs[0][1]
         after = next((i for i, (size, _) in enumerate(costs) if size >= tokens), len(costs) - 1)
         (a, low), (b, high) = costs[max(0, after - 1)], costs[max(1, after)]
-        return max(low + (high - low) * (tokens - a) / (b - a), min(low, high) * 1e-3)
+        slope = (high - low) / (b - a)
+        if tokens > b:
+            (a, low), slope = (b, high), max(slope, (high - costs[0][1]) / (b - costs[0][0]))
+        return max(low + slope * (tokens - a), min(low, high) * 1e-3)
 
     def dense(self, tokens: int) -> list[float]:
         """Return the costs of batches of 1, 2, ... `tokens` tokens."""

@@ -35,3 +35,10 @@ def test_a_table_is_saved_as_all_files_are(tmp_path: Path) -> None:
     save_costs(TABLE, path)
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_beyond_the_last_size_a_flat_last_step_does_not_make_tokens_cheap() -> None:
+    flat_at_the_end = CostTable(((1, 10.0), (8, 80.0), (12, 81.0)))
+    assert flat_at_the_end.cost(23) == pytest.approx(81.0 + 71.0)
+    steep_at_the_end = CostTable(((1, 10.0), (8, 11.0), (12, 31.0)))
+    assert steep_at_the_end.cost(14) == pytest.approx(41.0)

@@ -210,14 +210,13 @@ class Arbiter:
         base: int,
         decoding: int,
         rate: float,
-        prices: Callable[[int], float],
     ) -> Free:
         policy, longest = self.policy, max(0, min(len(claims), self.policy.max_draft, room))
         if parents is None:
             p: list[float] = []
             if longest and policy.may_pay(name, claims, room, room, base, decoding, rate):
                 p = policy.chain(name, claims[:longest])
-            go_on = later(p, [prices(k) for k in range(len(p) + 1)])
+            go_on = later(p, policy.prices(base, decoding, len(p), rate))
             sent = min(chosen, len(p))
             levels = [math.prod(p[:d]) for d in range(sent + 1)]
             return Free(p, go_on, sent, sent, levels, 0.0, int(sent > 0), levels[1:])
@@ -233,7 +232,7 @@ class Arbiter:
         ]
         sides = sum(right) - sum(right[i] for i in way[:on_path])
         chain = [p[i] for i in way]
-        go_on = later(chain, [prices(k) for k in range(len(chain) + 1)])
+        go_on = later(chain, policy.prices(base, decoding, len(chain), rate))
         ends = sum(not [j for j in children(links, i) if j < sent] for i in range(sent))
         return Free(chain, go_on, sent, on_path, levels, sides, ends, right)
 
@@ -265,7 +264,7 @@ class Arbiter:
         rate = max(policy.speed, decoding / costs.at(base))
         share = costs.at(base) / decoding - costs.at(base)
         prices = lambda k: rate * (costs.at(base + k) + share)  # noqa: E731
-        offered = self.free(free, claims, parents, chosen, room, base, decoding, rate, prices)
+        offered = self.free(free, claims, parents, chosen, room, base, decoding, rate)
         read = backlog / costs.pace
         extends = extends and offered.sent > 0
         ways = (offered, most, room, prices, rate, sharing, extends)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ngramspec.costs import CostTable
+
 from .auto_costs import PassCosts
 from .source import InputError
 
@@ -127,7 +129,7 @@ class Calibration:
         self.lately[place][level] += share * (error - self.lately[place][level]) / min(weight, 16)
         if abs(self.lately[place][level] - self.mean[place][level]) > 0.4:
             self.mean[place][level] = self.lately[place][level]
-            self.weight[place][level] = min(weight, 16)
+            self.weight[place][level] = min(weight, 4)
             self.trust[place][level] = 0.0
         total = self.weight[place][level] + self.trust[place][level]
         if total > 400:
@@ -139,7 +141,7 @@ class AutoPolicy:
     """The policy: costs, calibration and rate, and the choice from them."""
 
     def __init__(
-        self, max_draft: int = 64, costs: Sequence[float] | None = None, fixed: int | None = None
+        self, max_draft: int = 64, costs: CostTable | None = None, fixed: int | None = None
     ) -> None:
         self.max_draft, self.fixed = max_draft, fixed
         self.costs = PassCosts(costs)
@@ -178,9 +180,13 @@ class AutoPolicy:
 
     def prices(self, base: int, decoding: int, n: int, speed: float | None = None) -> list[float]:
         """What a pass with 0..n drafted tokens beside `base` costs one of its slots, in tokens."""
-        share = self.costs.at(base) / decoding - self.costs.at(base)
+        share = self.costs.at(base) / decoding
         speed = self.speed if speed is None else speed
-        return [speed * (self.costs.at(base + k) + share) for k in range(n + 1)]
+        return [speed * (self.added(base, k) + share) for k in range(n + 1)]
+
+    def added(self, base: int, k: int) -> float:
+        """What k drafted tokens add to a pass, and some more: claims and costs may be off."""
+        return 1.07 * (self.costs.at(base + k) - self.costs.at(base))
 
     def consider(
         self,
@@ -259,9 +265,9 @@ class AutoPolicy:
             wrong += 1 - right
             if wrong > 2 - self.lost:
                 break
-            if self.costs.weight[base + k] > 0:
+            if self.costs.weight[base + k] > 0 or base + k <= self.costs.listed:
                 below = base + k
-            known = self.costs.known(base + k)
+            known = base + k <= self.costs.listed or self.costs.known(base + k)
             if length < k <= 2 * below - base and not known and self.may_cost(base, k, streak):
                 chosen = k
         self.exploring = chosen > length
@@ -398,7 +404,7 @@ class AutoPolicy:
     ) -> tuple[int, float]:
         """The length of at most `most` tokens that is worth most beside `base`, and its gain."""
         net = [
-            solved.worths[k] - self.speed * self.costs.at(base + k)
+            solved.worths[k] - self.speed * self.added(base, k)
             if self.may_cost(base, k, streak)
             else -math.inf
             for k in range(max(0, min(most, len(solved.worths) - 1)) + 1)

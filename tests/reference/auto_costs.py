@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ngramspec.costs import CostTable
+
 MOST = 1024
 
 
 class PassCosts:
     """`now[b]` is the cost of a pass over b tokens; sizes with a weight were observed."""
 
-    def __init__(self, first: Sequence[float] | None = None) -> None:
-        given = [1 + 0.1 * i for i in range(MOST)] if first is None else list(first)
-        self.first = [0.0, *given]
+    def __init__(self, table: CostTable | None = None) -> None:
+        self.listed = table.costs[-1][0] if table else 0
+        first = table.dense(MOST) if table else [1 + 0.1 * i for i in range(MOST)]
+        self.first = [0.0, *first]
         self.prior = list(self.first)  # the shape that sizes follow that were never seen
         self.now = list(self.first)
         self.weight = [0.0] * (MOST + 1)

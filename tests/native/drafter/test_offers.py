@@ -27,7 +27,7 @@ class Twin:
 
     def __init__(self, profile: str) -> None:
         table = PROFILES[profile]
-        self.policy = SlowPolicy(64, table.dense(1024))
+        self.policy = SlowPolicy(64, table)
         self.drafters = {name: self.make(name) for name in NAMES}
 
     @staticmethod

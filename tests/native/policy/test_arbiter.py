@@ -48,7 +48,7 @@ class Pair(RuleBasedStateMachine):
     @initialize(table=st.sampled_from([None, LINE, DEAR, *PROFILES.values()]))
     def start(self, table: CostTable | None) -> None:
         policy = AutoPolicy(64, table)
-        slow = auto.AutoPolicy(64, table and table.dense(1024))
+        slow = auto.AutoPolicy(64, table)
         policy.step(2, 3)
         slow.step(2, 3)
         self.policies = policy, slow

@@ -39,7 +39,7 @@ def test_cheap_tokens_are_sent_while_they_may_be_right_and_dear_ones_only_when_s
     chain = claims(0.99, 0.98, 0.97, 0.3, 0.2)
     assert AutoPolicy(costs=FLAT).choose(0, "a", chain, 64) == 5
     assert AutoPolicy(costs=LINE).choose(0, "a", chain, 64) == 3
-    assert AutoPolicy(costs=DEAR).choose(0, "a", chain, 64) == 3
+    assert AutoPolicy(costs=DEAR).choose(0, "a", chain, 64) == 2
     assert AutoPolicy(costs=DEAR).choose(0, "a", claims(0.8, 0.8, 0.8), 64) == 0
     assert AutoPolicy(costs=FLAT).choose(0, "a", claims(0.0, 0.9), 64) == 0
 
@@ -270,3 +270,16 @@ def test_a_streak_is_a_number_of_tokens() -> None:
         AutoPolicy().choose(0, "a", claims, 8, streak=-1)
     with pytest.raises(InputError, match="streak must be >= 0 or None, got -2"):
         AutoPolicy().choose_tree(0, "a", claims, np.full(8, -1, np.int32), 8, streak=-2)
+
+
+def test_sizes_that_a_table_lists_are_not_tried_to_learn_what_they_cost() -> None:
+    def lengths(costs: CostTable | None) -> list[int]:
+        policy, made = AutoPolicy(costs=costs), []
+        for _ in range(64):
+            made.append(policy.choose(0, "a", claims(0.95), 1))
+            policy.observe(1 + made[-1], 1.0 + 1.5 * made[-1])
+            policy.step(1, 1 + made[-1])
+        return made
+
+    assert sum(lengths(None)) > 0
+    assert sum(lengths(CostTable(((1, 1.0), (2, 2.5))))) == 0

@@ -45,7 +45,7 @@ class Pair(RuleBasedStateMachine):
         self.max_draft = max_draft
         self.fixed = fixed = fixed if fixed is None or fixed <= max_draft else None
         self.native = AutoPolicy(max_draft, table, fixed)
-        self.twin = auto.AutoPolicy(max_draft, table and table.dense(1024), fixed)
+        self.twin = auto.AutoPolicy(max_draft, table, fixed)
         self.step(2, 3, 0.0)  # a rate that is no round number: few choices are a matter of rounding
 
     @rule(
@@ -162,7 +162,7 @@ def test_any_costs_and_chains_give_the_best_length(
     claims: list[float], prices: list[float], room: int
 ) -> None:
     table = CostTable(tuple(enumerate(prices, 1)))
-    native, twin = AutoPolicy(70, table), auto.AutoPolicy(70, table.dense(1024))
+    native, twin = AutoPolicy(70, table), auto.AutoPolicy(70, table)
     length = native.choose(0, "a", floats(claims), room)
     choice = twin.choose("a", claims, room)
     assert 0 <= length <= min(room, len(claims))
@@ -185,7 +185,7 @@ def test_slots_that_share_any_pass_choose_alike(
     rng = np.random.default_rng(seed)
     rises = dear * rng.exponential(size=120) * (rng.random(120) < rng.choice([0.2, 1.0]))
     table = CostTable(tuple(enumerate((1 + np.cumsum(rises)).tolist(), 1)))
-    native, twin = AutoPolicy(24, table), auto.AutoPolicy(24, table.dense(1024))
+    native, twin = AutoPolicy(24, table), auto.AutoPolicy(24, table)
     emitted, batch = int(rng.integers(1, 12)), int(rng.integers(1, 30))
     for policy in (native, twin):
         policy.step(emitted, batch)
@@ -214,7 +214,7 @@ def test_slots_that_share_any_pass_choose_alike(
 def test_costs_of_all_sizes_are_learnt_alike(
     table: CostTable | None, unit: float, seen: list[tuple[int, float, int]]
 ) -> None:
-    native, twin = PassCosts(table), auto_costs.PassCosts(table and table.dense(1024))
+    native, twin = PassCosts(table), auto_costs.PassCosts(table)
     for tokens, seconds, times in seen:
         for _ in range(times):
             native.observe(tokens, seconds * unit)

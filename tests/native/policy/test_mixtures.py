@@ -78,7 +78,7 @@ def test_any_two_drafts_give_the_twins_choice(
 ) -> None:
     both, more = made
     room = len(both.tokens) + more
-    native, slow = arbiter_of(table), auto.AutoPolicy(64, table.dense(1024))
+    native, slow = arbiter_of(table), auto.AutoPolicy(64, table)
     native.policy.step(emitted, 1)
     slow.step(emitted, 1)
     expected = native.expected(0, "model", 1)[0]
@@ -96,11 +96,9 @@ def test_any_two_drafts_give_the_twins_choice(
     )
     base, decoding = batch
     rate = max(slow.speed, decoding / slow.costs.at(base))
-    share = slow.costs.at(base) / decoding - slow.costs.at(base)
     factor = 1.0 if both.start >= 0 else apart_of(apart)
-    found = mixture.mix(
-        both, factor, lambda k: rate * (slow.costs.at(base + k) + share), room, branches
-    )
+    price = lambda k: slow.prices(base, decoding, k, rate)[k]  # noqa: E731
+    found = mixture.mix(both, factor, price, room, branches)
     trees = {pair: mixture.sent_tree(both, *pair) for pair in found}
     mine = [
         found[pair]

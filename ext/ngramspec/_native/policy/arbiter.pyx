@@ -24,7 +24,7 @@ from libc.string cimport memset
 from ngramspec._native.core.arguments cimport TokensC, parents_view, probabilities_view, tokens_release, tokens_view
 from ngramspec._native.core.types cimport int32_t, token_t
 from ngramspec._native.policy.auto cimport AutoPolicy, check_batch
-from ngramspec._native.policy.chooser cimport Chooser, OfferC, PassC, TreeC, TreeValues
+from ngramspec._native.policy.chooser cimport DOUBT, Chooser, OfferC, PassC, TreeC, TreeValues
 from ngramspec._native.policy.costs cimport CalibrationC, calibration_apply
 
 import numpy as np
@@ -244,7 +244,7 @@ cdef class Mixer(Owner):
                     break
                 own += 1
                 gain += trees.gain[other.at[k]] if other.at[k] < n else other.gain[k]
-                net = gain - (price[j + own] if j + own <= most else price[0] + step.rate
+                net = gain - (price[j + own] if j + own <= most else price[0] + (1.0 + DOUBT) * step.rate
                               * (chooser.costs.at(step.batch_tokens + j + own) - chooser.costs.at(step.batch_tokens)))
                 if net > best:
                     best, pair = net, MixC(j, k + 1)

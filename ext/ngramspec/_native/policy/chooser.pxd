@@ -3,6 +3,8 @@ from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, token_t
 from ngramspec._native.policy.costs cimport CalibrationC, Calibrations, PassCosts
 
+cdef double DOUBT  # part of what a draft adds to a pass that it must gain besides
+
 cdef struct TreeC:
     token_t* tokens       # NULL = no tree
     int32_t* parents      # the index of the token before each, -1 = the text

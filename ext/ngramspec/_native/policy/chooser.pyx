@@ -34,6 +34,7 @@ cdef enum:
     ROUNDS = 2              # how often each of several candidates chooses
 
 cdef double SLACK = 0.6  # claims may be too low: branches grow down to this part of the probability that pays
+cdef double DOUBT = 0.07   # part of what a draft adds to a pass that it must gain besides: claims and costs may be off
 cdef double TRUSTED = 6.0   # passes over one token that a draft may add where none was right just before
 
 
@@ -417,16 +418,17 @@ cdef class Chooser(Owner):
                         Py_ssize_t base) noexcept nogil:
         """Set chosen and gain: the length up to `most` whose worth most exceeds the cost of the pass."""
         cdef Py_ssize_t k
-        cdef double net, cost, best = 0.0, bare, dearest
+        cdef double net, cost, best = 0.0, bare, dearest, base_cost
         c.chosen = 0
         c.gain = 0.0
         if most <= 0:
             return
-        bare = worth[0] - step.rate * self.costs.at(base)
+        base_cost = self.costs.at(base)
+        bare = worth[0] - step.rate * base_cost
         dearest = self.dearest(c, base)
         for k in range(1, most + 1):
             cost = self.costs.now[base + k] if base + k <= MOST_TOKENS else self.costs.at(base + k)
-            net = worth[k] - step.rate * cost - bare
+            net = worth[k] - step.rate * (cost + DOUBT * (cost - base_cost)) - bare
             if net > best and cost <= dearest:
                 best = net
                 c.chosen = k
@@ -447,7 +449,7 @@ cdef class Chooser(Owner):
 
         Otherwise long drafts would never be tried where short ones do not pay. A batch rarely costs more
         than its tokens one by one, so it loses at most the wrong ones: at most `stake` are expected.
-        A size that is tried is at most twice a known one.
+        A size that is tried is at most twice a known one, and more than the given costs list.
         """
         cdef Py_ssize_t k, below = base
         cdef double reached = 1.0, wrong = 0.0, dearest = self.dearest(c, base)
@@ -461,9 +463,9 @@ cdef class Chooser(Owner):
             wrong += 1.0 - reached
             if wrong > stake:
                 break
-            if self.costs.weight[base + k] > 0.0:
+            if self.costs.weight[base + k] > 0.0 or base + k <= self.costs.listed:
                 below = base + k
-            if (c.chosen < k <= 2 * below - base and not self.costs.known(base + k)
+            if (c.chosen < k <= 2 * below - base and not self.costs.known(base + k) and base + k > self.costs.listed
                     and self.costs.at(base + k) <= dearest):
                 c.chosen = k
 
@@ -489,16 +491,16 @@ cdef class Chooser(Owner):
         return self.trees.least_of(self.price, most, n)
 
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil:
-        """Set what a pass with 0..n drafted tokens costs this slot: its share plus all that its draft adds."""
+        """Set what a pass with 0..n drafted tokens costs this slot: its share plus all that its draft adds, and DOUBT."""
         cdef Py_ssize_t k
         cdef double bare = self.costs.at(base)
-        cdef double share = bare / <double>step.decoding - bare
+        cdef double share = bare / <double>step.decoding - bare * (1.0 + DOUBT)
         if base + n <= MOST_TOKENS:
             for k in range(n + 1):
-                self.price[k] = step.rate * (self.costs.now[base + k] + share)
+                self.price[k] = step.rate * ((1.0 + DOUBT) * self.costs.now[base + k] + share)
         else:
             for k in range(n + 1):
-                self.price[k] = step.rate * (self.costs.at(base + k) + share)
+                self.price[k] = step.rate * ((1.0 + DOUBT) * self.costs.at(base + k) + share)
 
     cdef bint may_pay(self, double first, Py_ssize_t n) noexcept nogil:
         """Whether any draft of n tokens can beat none, by the probability that its first one is right.

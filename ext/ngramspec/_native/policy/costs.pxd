@@ -40,6 +40,7 @@ cdef class PassCosts:
     cdef double shown[1025]      # an observed size's cost / its prior, as last used to fill its neighbours
     cdef object cost_table       # CostTable or None
     cdef double steep            # how much steeper than given
+    cdef Py_ssize_t listed       # largest size of cost_table
     cdef Py_ssize_t age          # observations since weights were last halved
     cdef double at(self, Py_ssize_t tokens) noexcept nogil
     cdef bint known(self, Py_ssize_t tokens) noexcept nogil

@@ -24,6 +24,7 @@ cdef enum:
 cdef double PRIOR_TOKENS = 8.0    # observed tokens that the prior, a claim or the place before, counts as
 cdef double SLOW_TOKENS = 400.0   # window of the running mean, per place and level
 cdef double QUICK_TOKENS = 16.0   # window of the mean that notices a change
+cdef double AFRESH = 4.0           # observed tokens that what is then believed counts as, so that new ones soon outweigh it
 cdef double CHANGED = 0.4         # when the two differ by more, the quick mean replaces the slow one
 cdef double WORTH_NOTHING = 1e-9  # a chain ends where less than this many tokens can still be expected
 cdef double LEAST_P = 1e-300      # stands for probability 0 in chains
@@ -130,7 +131,7 @@ cdef void learn_one(CalibrationC* c, Py_ssize_t place, Py_ssize_t level, double 
     if fabs(lately[0] - mean[0]) > CHANGED:
         # The kind of text has changed: the old mean says little about it.
         mean[0] = lately[0]
-        weight[0] = min(weight[0], QUICK_TOKENS)
+        weight[0] = min(weight[0], AFRESH)
         c.trust[place][level] = 0.0
     if weight[0] + c.trust[place][level] > SLOW_TOKENS:
         scale = SLOW_TOKENS / (weight[0] + c.trust[place][level])
@@ -224,6 +225,7 @@ cdef class PassCosts:
         if costs is not None and not isinstance(costs, CostTable):
             raise InputError(f"costs must be a CostTable or None, got {type(costs).__name__}")
         self.cost_table = costs
+        self.listed = 0 if costs is None else max(size for size, _ in costs.costs)
         dense = None if costs is None else costs.dense(MOST_TOKENS)
         for i in range(1, MOST_TOKENS + 1):
             self.first[i] = 1.0 + TOKEN_COST * <double>(i - 1) if dense is None else dense[i - 1]
