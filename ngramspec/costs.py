@@ -42,9 +42,10 @@ class CostTable:
     def cost(self, tokens: int) -> float:
         """Return the cost of a batch of `tokens` >= 1.
 
-        Linear between known sizes; below them, the first segment is extended, and above them the last
-        one, or all of them together where that is steeper: a last step that is flat by accident
-        must not make long drafts look cheap. A table of one size is constant. Cost: O(known sizes).
+        Linear between known sizes. Below them the first segment is extended; above them the last
+        one, or the line from the first size to the last where that is steeper: a last step that is
+        flat by accident must not make long drafts look cheap. A table of one size is constant.
+        Cost: O(known sizes).
         """
         costs = self.costs
         if len(costs) == 1:
