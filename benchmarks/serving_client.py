@@ -172,7 +172,9 @@ async def ask(connection: Connection, request: Request, read: Reader) -> Answer:
     seconds = time.perf_counter() - start
     if status != 200:
         raise RuntimeError(f"status {status}: {b''.join(collector.pieces)[:400]!r}")
-    answer = read(request, collector.events())
+    if not (events := collector.events()):
+        raise RuntimeError(f"no event in {b''.join(collector.pieces)[:400]!r}")
+    answer = read(request, events)
     answer.seconds = seconds
     answer.first = collector.first - start if collector.first else None
     return answer

@@ -144,7 +144,8 @@ class LlamaCppPython(Server):
         options = {
             "model": settings.model,
             "n_ctx": settings.context,
-            "n_batch": settings.batch,
+            # With a draft model it ends at prompts that are longer than a batch.
+            "n_batch": max(settings.batch, settings.context),
             "n_threads": settings.threads,
             "n_threads_batch": settings.threads,
             "host": HOST,
