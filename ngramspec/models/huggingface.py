@@ -47,11 +47,13 @@ def find_downloaded(
     there = dict(_downloaded(user, model, env))
     chosen = _choose(there, file, quantisation)
     if chosen is None:
-        pattern = file or f"*{quantisation or USUAL[0]}*.gguf"
+        quant = quantisation or USUAL[0]
+        names = [file] if file else [f"*{quant.upper()}*.gguf", f"*{quant.lower()}*.gguf"]
+        patterns = " ".join(f"'{one}'" for one in names)  # which hf takes as they are written
         listed = f"; there is {', '.join(sorted(there))}" if there else ""
         raise NotDownloadedError(
             f"{name} is not downloaded{listed}. Get it with: hf download {user}/{model} "
-            f"--include '{pattern}'"
+            f"--include {patterns}"
         )
     return there[chosen]
 

@@ -89,7 +89,7 @@ def test_the_message_says_what_is_there_and_how_to_get_the_rest(tmp_path: Path) 
         find_downloaded("some/one-GGUF:BF16", env=env)
     assert str(caught.value) == (
         "some/one-GGUF:BF16 is not downloaded; there is one-Q8_0.gguf. Get it with: "
-        "hf download some/one-GGUF --include '*BF16*.gguf'"
+        "hf download some/one-GGUF --include '*BF16*.gguf' '*bf16*.gguf'"
     )
     with pytest.raises(NotDownloadedError, match=r"a/b is not downloaded\. Get it with"):
         find_downloaded("a/b", env=env)
