@@ -47,7 +47,7 @@ Examples:
 
 COLUMNS = """\
 tok/s: after the prompt; accepted: drafted tokens that were right; tok/pass:
-tokens per decode of the model; draft µs: time in the drafter per decode; same:
+tokens per pass of the model; draft µs: time in the drafter per pass; same:
 texts equal to those without drafts.
 """
 GAIN = """\

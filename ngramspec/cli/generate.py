@@ -320,15 +320,14 @@ class _Session:
             f"{run.num_tokens} tokens ({run.finish_reason}), {run.tokens_per_second:.1f} tokens/s; "
             f"{self._prompt_ids.size} prompt tokens in {1e3 * seconds:.0f} ms; seed {run.seed}"
         )
-        if self._llm.engine.drafters.types:
-            figures = _figures(run)
-            steps = figures["steps"]
-            draft_us = 1e6 * self._draft_seconds / steps if steps else 0.0
+        figures = _figures(run)
+        if self._llm.engine.drafters.types and figures["steps"]:
+            draft_us = 1e6 * self._draft_seconds / figures["steps"]
             yield (
                 f"draft acceptance = {figures['acceptance']:.1%} "
                 f"({figures['num_accepted']} accepted / {figures['drafted']} drafted), "
                 f"mean accepted length = {run.mean_accepted_length:.2f}, "
-                f"{draft_us:.0f} µs per decode"
+                f"{draft_us:.0f} µs of drafting per pass"
             )
         yield from self._llm.engine.stats_lines(verbose=self._verbose)
         if self._compares:
@@ -336,7 +335,9 @@ class _Session:
             difference = comparison.difference
             same = "the texts are equal" if difference is None else difference.line()
             low, high = min(comparison.plain_rates), max(comparison.plain_rates)
-            if comparison.noisy:
+            if not comparison.ratios:
+                verdict = "no conclusion on the speed: the answer is too short to be timed"
+            elif comparison.noisy:
                 verdict = (
                     f"no conclusion on the speed: the machine is too busy, as runs without drafts "
                     f"made {low:.1f} to {high:.1f} tokens/s"

@@ -106,7 +106,7 @@ class Generation:
 
     @property
     def mean_accepted_length(self) -> float:
-        """Return the tokens per decode after the one that read the prompt; 0 if there was none."""
+        """Return the tokens per pass after the one that read the prompt; 0 if there was none."""
         steps = self.timings.num_steps - 1  # each chooses a token, an end token included
         return 1.0 + self.timings.num_accepted_tokens / steps if steps > 0 else 0.0
 

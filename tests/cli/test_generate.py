@@ -317,3 +317,9 @@ def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) ->
     assert made["drafted"] == sum(one["num_draft_tokens"] for one in sources)
     assert made["num_accepted"] == sum(one["num_accepted_tokens"] for one in sources)
     assert sum(made["accepted"]) in (made["num_accepted"], made["num_accepted"] - 1)
+
+
+def test_an_answer_of_one_token_has_no_speed(invoke: Any) -> None:
+    lines = invoke(*SHORT, "-p", PROMPT, "-n", "1", "--compare").stderr
+    assert "compare: no conclusion on the speed: the answer is too short to be timed" in lines
+    assert "mean accepted length" not in lines

@@ -56,7 +56,7 @@ COLUMNS = ("prompt", "drafter", "tok/s", "ratio", "accepted/drafted", "tok/pass"
 NOTE = """\
 tok/s: after the prompt, median; ratio: over plain decoding, median of the
 rounds, of all prompts their geometric mean; accepted/drafted: tokens of all
-runs; tok/pass: tokens per decode of the model; same: whether the text equals
+runs; tok/pass: tokens per pass of the model; same: whether the text equals
 the plain one, or the position of the first token that differs.
 """
 DIFFERS = f"""\

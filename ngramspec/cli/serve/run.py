@@ -158,13 +158,12 @@ def report(engine: Engine, *, verbose: bool = False) -> None:
     share = accepted / drafted if drafted else 0.0
     # As Generation counts them: without the passes that read prompts.
     passes = stats.num_slot_steps - stats.time_to_first_token.count
-    mean = 1.0 + accepted / passes if passes > 0 else 0.0
+    mean = f", mean accepted length = {1.0 + accepted / passes:.2f}" if passes > 0 else ""
     lines = [
         f"requests = {stats.num_requests}, prompt tokens = {stats.num_prompt_tokens} "
         f"(+ {stats.num_cached_tokens} cached), emitted tokens = {stats.num_emitted_tokens}, "
         f"decodes = {stats.num_steps}",
-        f"draft acceptance = {share:.1%} ({accepted} accepted / {drafted} drafted), "
-        f"mean accepted length = {mean:5.2f}",
+        f"draft acceptance = {share:.1%} ({accepted} accepted / {drafted} drafted){mean}",
         *engine.stats_lines(verbose=verbose),
     ]
     tell("\n".join(lines))

@@ -130,7 +130,7 @@ class PromptOutcome:
 
     @property
     def mean_accepted_length(self) -> float:
-        """Tokens per decode of the model after the prompt, end tokens too, over all runs."""
+        """Tokens per pass of the model after the prompt, end tokens too, over all runs."""
         steps = sum(run.steps for run in self.runs)
         chosen = sum(len(run.token_ids) - 1 + (run.finish_reason == "stop") for run in self.runs)
         return chosen / steps if steps else 0.0
