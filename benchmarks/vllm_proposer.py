@@ -2,7 +2,7 @@
 
     VLLM_SOURCES=FOLDER python benchmarks/vllm_proposer.py [--batches 1,8,64] [--contexts 1024,...]
 
-FOLDER holds an unpacked vllm wheel (docs/how-to/integrations.md). What importing it needs must be
+FOLDER holds an unpacked vllm wheel (docs/engines/vllm.md). What importing it needs must be
 installed, numba for its n-gram and arctic-inference for its suffix proposer; what is missing is
 left out, and the output says so. Rows are recorded requests one after another, each row from
 another place on; the recorded text counts as the model's choice. All proposers take each step in

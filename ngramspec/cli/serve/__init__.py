@@ -64,7 +64,7 @@ def serve(options: ServeOptions) -> None:
     Requests can set speculative.*:
 
     \b
-    https://github.com/ngramspec/ngramspec/tree/main/docs/reference/server/drafts.md
+    https://github.com/ngramspec/ngramspec/tree/main/docs/server/options.md
     """
     if options.path is not None:
         if is_set("model") and options.model != options.path:
