@@ -42,8 +42,7 @@ Examples:
   ngramspec bench e2e --exact --json > e2e.json
 
 A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
-"prompt", or a chat in "messages", and maybe "name". An answer at a chat's end is left out. The
-requests run one by one on the engine of `ngramspec serve`.
+"prompt", or a chat in "messages", and maybe "name". An answer at a chat's end is left out.
 """
 WARM_UP = 64  # tokens of the prompt before anything is timed
 SETTINGS = (
@@ -127,9 +126,9 @@ class E2eOptions(BenchOptions, ComparedOptions, DraftModelOptions, RunOptions, J
 def e2e(options: E2eOptions) -> None:
     """Measure tokens/s with and without drafts.
 
-    All drafters run in one process, in turn, once per round, and are compared with plain decoding
-    in the same round. Every run has a fresh drafter: nothing is learned from the run before, which
-    had the same prompt. Times do not include the prompt.
+    In each round every drafter runs once, beside plain decoding. Every run has a fresh drafter:
+    nothing is learned from the run before, which had the same prompt. Times do not include the
+    prompt.
     """
     from ngramspec.lab.e2e.tasks import TASKS, load_tasks
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  ngramspec bench exactness
+  ngramspec bench exactness --threads 1 --flash-attn on --tokens 200
   ngramspec bench exactness --model model.gguf --threads 1,4 --flash-attn on
   ngramspec bench exactness --model model.gguf --cache-type f16,q8_0 --json
 
