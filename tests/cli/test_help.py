@@ -82,7 +82,7 @@ def test_first_examples_show_something(tmp_path: Path) -> None:
 def test_options_that_several_commands_have_stand_once() -> None:
     page = load_tool().render()
     for option in ("--tensor-split", "--cpu-mask", "--suffix-index", "--lora-scaled", "--mlock"):
-        assert len(re.findall(rf"^ *(?:-\w+, )?{option}\b", page, re.MULTILINE)) == 1
+        assert len(re.findall(rf"^ *(?:-\w+, )?{option} ", page, re.MULTILINE)) == 1
     for command in ("bench e2e", "check", "generate", "serve"):
         section = page.split(f"## ngramspec {command}\n")[1].split("\n## ")[0]
         assert "[Devices](#devices)" in section
