@@ -42,7 +42,6 @@ Examples:
   ngramspec demo
   ngramspec demo --model model.gguf --repeats 3
   ngramspec demo --task rename --drafter ngram-mod --drafter ngram-cache
-  ngramspec demo --repeats 9 --json > demo.json
 """
 
 COLUMNS = """\

@@ -25,7 +25,6 @@ EPILOG = """\b
 Examples:
   ngramspec bench calibrate
   ngramspec bench calibrate --model model.gguf -t 8 -fa on -ctk q8_0 -ctv q8_0
-  ngramspec bench calibrate --model model.gguf --max-batch 64 --rounds 3 --json
   ngramspec bench calibrate --model model.gguf -o costs.json
   ngramspec bench replay benchmarks/data/traces --costs costs.json
 

@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   ngramspec bench e2e
-  ngramspec bench e2e --model model.gguf --drafter ngram-mod --drafter ngram-mod,ngram-cache
   ngramspec bench e2e --model model.gguf --prompts edit.txt --prompts chats.jsonl -n 300
   ngramspec bench e2e --model model.gguf --drafter ngram-map-k:size_n=8,size_m=32 --policy fixed
   ngramspec bench e2e --model model.gguf --model-draft small.gguf --drafter suffix \\
       --drafter suffix,draft-simple --drafter draft-simple --spec-draft-n-max 8
-  ngramspec bench e2e --exact --json > e2e.json
 
 A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
 "prompt", or a chat in "messages", and maybe "name". An answer at a chat's end is left out.

@@ -48,10 +48,8 @@ EPILOG = f"""\b
 Examples:
   ngramspec bench replay benchmarks/data/traces
   ngramspec bench replay requests.jsonl --model model.gguf --drafter auto --drafter ngram-mod
-  ngramspec bench replay chat.jsonl --tokenizer tokenizer.json --drafter ngram-mod,ngram-cache
   ngramspec bench replay traces --drafter ngram-map-k:size_n=8,size_m=32 --cold
   ngramspec bench replay eagle.jsonl --other eagle:tokens=4,price=0.04,start=0.02
-  ngramspec bench replay traces --growth --json -o replay.json
 
 TRACES are files, or folders of files. {ABOUT_FILES}
 

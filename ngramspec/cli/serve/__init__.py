@@ -22,7 +22,6 @@ Examples:
   ngramspec serve model.gguf -md small.gguf --spec-draft-n-max 8
   ngramspec serve model.gguf --suffix-index code.ngx --record requests.jsonl
   ngramspec serve llama3:8b --port 11434
-  ngramspec serve -hf Qwen/Qwen3-8B-GGUF:Q8_0 --jinja -ngl 99 -fa on -c 40960
   ngramspec serve --config server.yaml --host 0.0.0.0 --api-key-file keys
 
 Lines and LLAMA_ARG_ variables of llama-server work as they are; a few options are refused, with
@@ -46,8 +45,9 @@ EVERYDAY = (
 def serve(options: ServeOptions) -> None:
     """Serve a GGUF model over HTTP, with drafts.
 
-    The APIs of OpenAI, Anthropic, Ollama and llama-server, and at / a page to chat with. Requests
-    may bound their drafts or end them with speculative.*:
+    The APIs of OpenAI, Anthropic, Ollama and llama-server, and at / a page to chat with. MODEL is
+    the same as --model; both take a Modelfile as well. Requests may bound their drafts or end them
+    with speculative.*:
 
     \b
     https://github.com/ngramspec/ngramspec/tree/main/docs/server/options.md

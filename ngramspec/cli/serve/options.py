@@ -36,10 +36,6 @@ class ServedModelOptions(ModelOptions):
     section = "Model"
     # fmt: off
     path: Path | None = argument(required=False, metavar="[MODEL]", shell_complete=complete_model)
-    model: Path | None = flag(
-        "-m --model", "The same as MODEL: a GGUF file, a Modelfile, or the name of a model that "
-        "Ollama has pulled.  [default: the embedded model]", env="MODEL",
-        shell_complete=complete_model)
     modelfile: Path | None = flag("--modelfile", "Modelfile with FROM, PARAMETER, SYSTEM, ...")
     alias: tuple[str, ...] = flag("-a --alias", "Names of the model for clients, comma-separated "
         "(repeatable); the first in the alphabet is its id.  [default: the file's name]",
