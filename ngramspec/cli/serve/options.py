@@ -83,8 +83,8 @@ class SlotOptions(FitOptions):
     max_queue: int = flag(
         "--max-queue", "Requests that can wait for a slot; more get 503. With several keys, each "
         "has a share of the places; more get 429.", default=256, low=0)
-    kept_memory: int = flag("--kept-memory", "Memory for what drafters of all keys and namespaces "
-        "learned; beyond it, the key that holds most loses its oldest.", default=1 << 30,
+    kept_memory: int = flag("--kept-memory", "Memory for what drafters of other keys, namespaces "
+        "and sizes learned; beyond it, the key that holds most loses its oldest.", default=1 << 30,
         type=SizeType(0), metavar="SIZE")
     # fmt: on
 
