@@ -32,8 +32,8 @@ texts that differ, a damaged file). 2: the command line is wrong (unknown drafte
 Errors are one line; `ngramspec --debug COMMAND` shows the traceback.
 
 Every command has `-h` and `--help`; `--help=WORD` shows the options that have WORD in their name
-or text. `serve` and `generate` show the usual options first, and all with `--help-all`. Options
-that several commands have stand [once](#options-of-several-commands).
+or text. Where a command has many options, `--help` shows the usual ones and `--help-all` all.
+Options that several commands have stand [once](#options-of-several-commands).
 
 ## Shell completion
 

@@ -49,6 +49,11 @@ Examples:
 Give the options that you would start `ngramspec serve` with. Without --prompts it asks
 for a copy, an edit and a story. Ctrl-C prints what was measured.
 """
+# What --help shows.
+EVERYDAY = (
+    *("model", "hf_repo", "ctx_size", "threads", "flash_attn", "n_gpu_layers", "exact", "files"),
+    *("chat", "seconds", "as_json"),
+)
 
 
 @dataclass
@@ -64,7 +69,7 @@ class CheckOptions(BenchOptions, JsonOptions):
     n_predict: int = LONGEST
 
 
-@command("check", EPILOG)
+@command("check", EPILOG, everyday=EVERYDAY)
 def check(options: CheckOptions) -> None:
     """Tell whether drafts are worth it for a model on this machine.
 

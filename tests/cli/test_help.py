@@ -125,15 +125,20 @@ def test_every_drafter_parameter_is_an_option(invoke: Any) -> None:
         assert option in text
 
 
-@pytest.mark.parametrize("command", ["serve", "generate"])
-def test_help_shows_what_people_need_and_where_the_rest_is(invoke: Any, command: str) -> None:
-    short, whole = (invoke(command, flag).output for flag in ("--help", "--help-all"))
+LONG = (("serve",), ("generate",), ("check",), ("bench", "e2e"), ("bench", "calibrate"))
+
+
+@pytest.mark.parametrize("command", LONG, ids=" ".join)
+def test_help_shows_what_people_need_and_where_the_rest_is(
+    invoke: Any, command: tuple[str, ...]
+) -> None:
+    short, whole = (invoke(*command, flag).output for flag in ("--help", "--help-all"))
     assert len(short.splitlines()) <= 100  # two screens
     shown, every = (set(re.findall(r"^  (-[-\w]+)", text, re.M)) for text in (short, whole))
     assert shown < every
     assert f"{len(every) - len(shown)} more options: --help-all" in short
     assert "more options" not in whole
-    assert invoke(command, "-h").output == short
+    assert invoke(*command, "-h").output == short
 
 
 @pytest.mark.parametrize("words", [["--help=cache-type"], ["--help", "CACHE-type"]])
@@ -152,9 +157,12 @@ def test_help_says_that_no_option_has_a_word(invoke: Any) -> None:
     assert "no option has 'nothing-like-it' in its name or help" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["serve", "generate"])
-def test_everyday_options_exist(command: str) -> None:
-    one = main.commands[command]
+@pytest.mark.parametrize("command", LONG, ids=" ".join)
+def test_everyday_options_exist(command: tuple[str, ...]) -> None:
+    one: click.Command = main
+    for name in command:
+        assert isinstance(one, click.Group)
+        one = one.commands[name]
     assert isinstance(one, SectionCommand)
     names = {param.name for param in one.params}
     assert set(one.everyday) <= names

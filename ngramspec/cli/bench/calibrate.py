@@ -34,6 +34,11 @@ options that you serve with, and -ngl N where not all layers fit on the GPU. `se
 `generate` measure roughly by themselves the first time. Ctrl-C prints what was measured and
 saves nothing.
 """
+# What --help shows.
+EVERYDAY = (
+    *("model", "hf_repo", "threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers"),
+    *("context", "max_batch", "rounds", "output", "as_json"),
+)
 
 
 @dataclass
@@ -51,7 +56,7 @@ class CalibrateOptions(TargetOptions, JsonOptions):
         "-o --output", "Save the costs to this file instead of the usual place.", metavar="FILE")
 
 
-@command("calibrate", EPILOG)
+@command("calibrate", EPILOG, everyday=EVERYDAY)
 def calibrate(options: CalibrateOptions) -> None:
     """Measure what verification costs, by tokens in the batch.
 

@@ -42,6 +42,11 @@ Examples:
 A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
 "prompt", or a chat in "messages", and maybe "name". An answer at a chat's end is left out.
 """
+# What --help shows.
+EVERYDAY = (
+    *("model", "hf_repo", "threads", "flash_attn", "n_gpu_layers", "exact", "files", "chat"),
+    *("drafters", "policy", "max_draft", "model_draft", "repeats", "n_predict", "temp", "as_json"),
+)
 WARM_UP = 64  # tokens of the prompt before anything is timed
 SETTINGS = (
     *("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact"),
@@ -120,7 +125,7 @@ class E2eOptions(BenchOptions, ComparedOptions, DraftModelOptions, RunOptions, J
     """Options of `bench e2e`."""
 
 
-@command("e2e", EPILOG)
+@command("e2e", EPILOG, everyday=EVERYDAY)
 def e2e(options: E2eOptions) -> None:
     """Measure tokens/s with and without drafts.
 
