@@ -50,7 +50,7 @@ def serve(options: ServeOptions) -> None:
     with speculative.*:
 
     \b
-    https://github.com/ngramspec/ngramspec/tree/main/docs/server/options.md
+    https://github.com/ngramspec/ngramspec/tree/main/docs/server/options.md#drafts-of-a-request
     """
     if options.path is not None:
         if is_set("model") and options.model != options.path:

@@ -156,8 +156,8 @@ class AccessOptions:
     api_key: tuple[str, ...] = flag("--api-key", "Keys that requests must send, comma-separated "
         "(repeatable). Visible in the process list: prefer --api-key-file, or the variable "
         "LLAMA_API_KEY.", env="LLAMA_API_KEY", default=(), metavar="KEY")
-    api_key_file: Path | None = flag("--api-key-file", "File with one key per line, # first in a "
-        "comment; read again when it changes.", env="API_KEY_FILE")
+    api_key_file: Path | None = flag("--api-key-file", "File with one key per line, and # before "
+        "comments; read again when it changes.", env="API_KEY_FILE")
     pool_per_key: bool | None = flag(
         "--pool-per-key/--share-between-keys", "Whether each key drafts from its own requests and "
         "reuses its own prompts only.  [default: it does, if there are several]")
