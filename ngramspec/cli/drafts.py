@@ -144,7 +144,8 @@ class DraftOptions:
     spec_ngram_size_m: int | None = flag(
         "--spec-ngram-size-m", "Longest draft of all drafters that have a size-m.", low=1)
     spec_ngram_min_hits: int | None = flag(
-        "--spec-ngram-min-hits", "Earlier occurrences needed, by all drafters that have min-hits.", low=1)
+        "--spec-ngram-min-hits", "Earlier occurrences needed, by all drafters that have min-hits.",
+        low=1)
     lookup_static: Path | None = flag("-lcs --lookup-cache-static", "Counts for ngram-cache: a "
         "file of build-cache, or a lookup cache of llama.cpp.")
     lookup_dynamic: Path | None = flag("-lcd --lookup-cache-dynamic", "The same, but what is "
