@@ -6,8 +6,9 @@
 
 A table stands in its page between `<!-- table NAME COMMIT -->` and `<!-- end -->`. First it says
 how many later commits changed what each measures. Then the commands run that need nothing but this
-checkout, a minute in all, and their tables are written, with today's commit. For the others, the
-page names the command, whose --json makes OUT.json. The exit code is 1 where figures differ.
+checkout, a minute in all, and their tables and the picture are written, with today's commit. For
+the others the page names the command, whose --json makes OUT.json. The exit code is 1 where figures
+differ.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import replay_picture
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = re.compile(r"(<!-- table (\S+)) (\w+)( -->\n)(.*?)(?=<!-- end -->)", re.S)
@@ -218,6 +221,8 @@ def main() -> None:
             print(f"{table.name}: {len(missing)} lines differ", *missing, sep="\n  ", flush=True)
             if not options.check:
                 table.write(output, commit)
+            if not options.check and table.name == "replay":
+                replay_picture.OUTPUT.write_text(replay_picture.draw(output, SETS), "utf-8")
     sys.exit(wrong > 0)
 
 

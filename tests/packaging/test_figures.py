@@ -132,6 +132,11 @@ def test_tables_of_replays_have_their_columns() -> None:
         "| all, geometric mean | | 1.50 | 1.50 | 1.50 | 1.50 |",
         "| all, over each set's best peer | | 1.250 | 1.250 | 1.250 | 1.250 |",
     ]
+    ratios = {p: {"ratio": {"rag.mtrag": 1.25}} for p in PROFILES}
+    output = {"sets": {"rag.mtrag": one}, "drafter": "auto", "against_peers": {"auto": ratios}}
+    drawn = results.replay_picture.draw(output, results.SETS)
+    assert drawn.count('class="peer" x="184"') == 2
+    assert '1.50 <tspan class="soft">1.20</tspan>' in drawn
     sides = {"us_per_token": 0.5, "mean_accepted_length": 2}
     sets = {name: {"ngram-mod": {"ours": sides, "theirs": sides}} for name in ("a", "b")}
     means = {"ngram-mod": {"all": 0.5, "long prompts": 0.25}}
