@@ -194,8 +194,9 @@ def ages() -> Iterator[str]:
         for marks in MARKS.finditer((ROOT / table.page).read_text("utf-8")):
             if marks[2] == table.name:
                 later = git("rev-list", "--count", f"{marks[3]}..HEAD", "--", *table.measured)
-                state = f"{later} later commits changed" if later != "0" else "none changed"
-                yield f"{table.page}: {table.name}, of {marks[3]}: {state} what it measures"
+                number = {"": "an unknown number of", "0": "no"}.get(later, later)
+                state = f"{number} later commits touched what it measures"
+                yield f"{table.page}: {table.name}, of {marks[3]}: {state}"
 
 
 def main() -> None:
