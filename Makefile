@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A test builds the same sources again.
 export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
-.PHONY: help demo demo-real docs dist quick test check lint types stubs engines fuzz soak mutants peer asan tsan clean
+.PHONY: help demo demo-real docs results dist quick test check lint types stubs engines fuzz soak mutants peer asan tsan clean
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
@@ -55,6 +55,7 @@ help:
 	@echo "make tsan   thread, engine and server tests under the thread sanitizer"
 	@echo "make peer  llama-server's own tests against ngramspec serve, llama-cpp-python's on ngramspec.Llama; fetches its sources"
 	@echo "make docs   the site of docs/ in build/site; broken links and anchors fail"
+	@echo "make results  which tables of figures are older than what they measure; measures those again that need only this checkout"
 	@echo "make dist   the sdist in dist/, which a release is built from"
 	@echo "make clean  remove what was built, .venv included"
 
@@ -138,6 +139,9 @@ engines: $(TORCH_STAMP)
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet "ngramspec[docs]"
 	$(BIN)/mkdocs build --strict
+
+results: $(INSTALLED)
+	$(BIN)/python tools/results.py
 
 # The sdist alone: wheels are built from it, one for every system and Python (pyproject.toml, cibuildwheel).
 dist:

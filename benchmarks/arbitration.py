@@ -3,7 +3,7 @@
 The second source's lengths are made up for the recorded sets, in several kinds: it is right with a
 probability per token that is always 0.9, 0.5 or 0; or 0.9 and 0.05 from request to request; or all
 of its drafts are right, and none, in runs of 60 to 240 tokens. Modelled speed-ups, no model runs.
-The figures are in docs/results/benchmarks.md.
+The figures are in benchmarks/README.md.
 
     python benchmarks/arbitration.py [--tokens 4] [--price 0.05] [--start 0.05] [--limit N]
         [--branches 4] [--json FILE]

@@ -1,4 +1,4 @@
-"""How a build on Ray grows with the corpus and the workers: the law in docs/how-to/clusters.md.
+"""How a build on Ray grows with the corpus and the workers: the figures in docs/how-to/clusters.md.
 
 Workload: the Python files of this Python's standard library and of the installed packages, as
 files of about 1 MB. Where they do not suffice, they come again with their words exchanged for

@@ -4,7 +4,7 @@
     python benchmarks/replay_peers.py --run --python peers/bin/python --save RECORD
 
 Without --run the peers' figures are those recorded in data/peers.json. Which peers there are, how
-to install them and what is counted: docs/results/benchmarks.md. Printed is each drafter's modelled
+to install them and what is counted: benchmarks/README.md. Printed is each drafter's modelled
 speed-up over that of the best peer of each set; the JSON has all figures. --plot needs matplotlib.
 """
 

@@ -82,7 +82,8 @@ def make_events(api: str, generation: Generation) -> Events:
     """Return the events of an API for one generation."""
     model = SimpleNamespace(piece=lambda token, special: b"x")
     served = ServedModel(name="model", model=cast(Any, model), engine=cast(Engine, None))
-    common: dict[str, Any] = {"requests": [], "stream": True}
+    asked = SimpleNamespace(post_sampling_probs=False)
+    common: dict[str, Any] = {"requests": [asked], "stream": True}
     quick: dict[str, Any] = {"timings_per_token": False, "spans": False}
     if api == "chat":
         format = chat_format("", "", parses_reasoning=True)

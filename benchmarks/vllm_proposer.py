@@ -2,12 +2,12 @@
 
     VLLM_SOURCES=FOLDER python benchmarks/vllm_proposer.py [--batches 1,8,64] [--contexts 1024,...]
 
-FOLDER holds an unpacked vllm wheel (docs/how-to/integrations.md). What importing it needs must be
-installed, numba for its n-gram and arctic-inference for its suffix proposer; what is missing is
-left out, and the output says so. Rows are recorded requests one after another, each row from
-another place on; the recorded text counts as the model's choice. All proposers take each step in
-turn, in rotating order, so that what else the machine does hits all alike. Only `propose` is timed.
-Ours have the policy "fixed": "auto" goes by what passes cost, and there are none here.
+FOLDER holds an unpacked vllm wheel (tests/hosts/vllm/test_contract.py). What importing it needs
+must be installed, numba for its n-gram and arctic-inference for its suffix proposer; what is
+missing is left out, and the output says so. Rows are recorded requests one after another, each row
+from another place on; the recorded text counts as the model's choice. All proposers take each step
+in turn, in rotating order, so that what else the machine does hits all alike. Only `propose` is
+timed. Ours have the policy "fixed": "auto" goes by what passes cost, and there are none here.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_help_names_addresses_of_pages_that_exist() -> None:
 def test_an_address_in_help_stays_whole(width: int) -> None:
     command = main.commands["serve"]
     context = click.Context(command, info_name="serve", terminal_width=width)
-    assert page_url("reference/server/drafts.md") in command.get_help(context)
+    assert page_url("server/options.md") in command.get_help(context)
 
 
 @pytest.mark.parametrize(

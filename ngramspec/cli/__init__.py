@@ -25,11 +25,10 @@ EPILOG = """\b
 Examples:
   ngramspec demo
   ngramspec check --model model.gguf
-  ngramspec generate -p $'Repeat this text:\\n\\none two three, one two three'
-  ngramspec generate --model model.gguf --spec-type ngram-mod -p "Once upon a time"
-  ngramspec serve --model model.gguf --port 8080
-  ngramspec build-cache src docs -o code.ngc --model model.gguf --held-out 5%
-  ngramspec cache inspect code.ngc
+  ngramspec generate --compare -p $'Repeat this text:\\n\\n'"$(seq -s ' ' 60)"
+  ngramspec serve model.gguf
+  ngramspec build-cache docs -o docs.ngx --kind suffix --held-out 10%
+  ngramspec cache inspect docs.ngx
   ngramspec bench replay requests.jsonl --model model.gguf
 """
 

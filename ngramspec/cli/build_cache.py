@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
+  ngramspec build-cache docs -o docs.ngx --kind suffix --held-out 10%
   ngramspec build-cache src docs -o code.ngc --model model.gguf --held-out 5%
   ngramspec build-cache chats.jsonl.gz -o chats.ngc --tokenizer tokenizer.json \\
       --role assistant --min-count 2 --max-size 50M
   unzip -p posts.zip | ngramspec build-cache - --format jsonl -o posts.ngc
   ngramspec build-cache src -o code.ngp --kind hash-pool --n-match 16
-  ngramspec build-cache src -o code.ngx --kind suffix
   ngramspec build-cache requests.jsonl -o answers.ngx --kind suffix --held-out 10%
 """
 CACHE_KIND, POOL_KIND, INDEX_KIND = KINDS = ("ngram-cache", "hash-pool", "suffix")
@@ -120,9 +120,9 @@ class CorpusOptions(RecordedOptions):
         "--no-ignore", "Also read files that .gitignore excludes.", default=False)
     follow_links: bool = flag(
         "--follow-links", "Also follow links that lead out of the given folder.", default=False)
-    format: str | None = flag("--format", "Format of all files; default: recorded requests, "
-        "llama-server's logs and JSON arrays of chats by what they hold, others by file name, "
-        "otherwise text.", choices=("text", "jsonl", "parquet", *FORMATS))
+    format: str | None = flag("--format", "Format of all files; default: as each is recognised, "
+        "by what it holds or by its name; otherwise text.",
+        choices=("text", "jsonl", "parquet", *FORMATS))
     mix_keys: bool = flag("--mix-keys", "Let the file hold answers to several keys that learn for "
         "themselves.", default=False)
     field: str | None = flag("--field", "Field of a record that holds the text, such as content or "
@@ -183,15 +183,13 @@ def build_cache(options: BuildCacheOptions) -> None:
     """Build a statistics file from texts or recorded answers.
 
     CORPUS: files, folders, or - for stdin. Text and code, jsonl and parquet, also compressed (gz,
-    zst, xz, bz2). Hidden files and files that a .gitignore excludes are skipped. PATTERN is a line
-    of a .gitignore in the given folder: '*.py' in any folder, '/docs' only at the top,
-    'src/**/*.c', 'tests/' with all below. The last match decides; '!keep.py' undoes a match.
+    zst, xz, bz2); duplicates count once. Hidden files and files that a .gitignore excludes are
+    skipped. PATTERN is a line of a .gitignore: '*.py' in any folder, '/docs' only at the top,
+    'tests/' with all below; '!keep.py' undoes a match.
 
-    Of files of recorded requests (`serve --record`), of llama-server's logs and of JSON arrays of
-    chats, the answers are counted; --held-out tells what such a file is worth.
-
-    Duplicate documents count once. The tokenizer must be that of the model that will use the file.
-    The same texts and options give the same bytes, whatever --jobs and --memory are.
+    Of recorded requests (`serve --record`), llama-server's logs and JSON arrays of chats, the
+    answers are counted. The tokenizer must be that of the model that will use the file. The same
+    texts and options give the same bytes.
     """
     from ngramspec.lab.builder import Resources
     from ngramspec.lab.costs import saved_costs

@@ -43,13 +43,17 @@ run has a fresh drafter: text that was asked for before comes faster still.
 EPILOG = """\b
 Examples:
   ngramspec check
-  ngramspec check --model model.gguf
   ngramspec check --model model.gguf -t 4 -fa on --prompts mine.txt --prompts chats.jsonl
   ngramspec check --model model.gguf --seconds 300 --json > check.json
 
 Give the options that you would start `ngramspec serve` with. Without --prompts it asks
 for a copy, an edit and a story. Ctrl-C prints what was measured.
 """
+# What --help shows.
+EVERYDAY = (
+    *("model", "hf_repo", "ctx_size", "threads", "flash_attn", "n_gpu_layers", "exact", "files"),
+    *("chat", "seconds", "as_json"),
+)
 
 
 @dataclass
@@ -65,14 +69,13 @@ class CheckOptions(BenchOptions, JsonOptions):
     n_predict: int = LONGEST
 
 
-@command("check", EPILOG)
+@command("check", EPILOG, everyday=EVERYDAY)
 def check(options: CheckOptions) -> None:
     """Tell whether drafts are worth it for a model on this machine.
 
     Measures in two minutes what passes over several tokens cost, which bounds what drafts can give,
-    and the speed with and without drafts, by turns, at temperature 0 and at the server's default.
-    Prints a verdict and the line to start the server with; where equal runs differ too much, it
-    draws no conclusion.
+    and the speed with and without drafts, at temperature 0 and at the server's default. Prints a
+    verdict and the line to start the server with, or that the machine was too busy for one.
     """
     from ngramspec.lab.e2e.bench import PLAIN, parse_mode
     from ngramspec.lab.e2e.check import conclude

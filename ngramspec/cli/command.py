@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,6 +26,8 @@ EXIT_INTERRUPTED = 130
 NUMBERS = {"a valid integer range": "a whole number", "a valid float range": "a number"}
 HELP_NAMES = ["-h", "--help"]
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of what is written to stdout
+COLUMN, SHORT_COLUMN = 34, 26  # most of the names of an option beside its text in --help
+_LOWER = re.compile(r"  \[x>=?-?[\d.]+\]$|; x>=?-?[\d.]+(?=\]$)")  # a bound in an option's text
 WORD = "ngramspec.word"  # in ctx.meta: what options --help shows; "" = everyday ones, unset = all
 
 
@@ -72,6 +76,19 @@ class SectionOption(click.Option):
         super().__init__(*args, **kwargs)
         self.section = section
 
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return its names and its text, without a lower bound that has no upper one."""
+        record = super().get_help_record(ctx)
+        return record and (record[0], _LOWER.sub("", record[1]))
+
+    def short(self) -> SectionOption:
+        """Return it as a short --help shows it: one short and one long name, no bounds."""
+        one = copy.copy(self)
+        one.opts, one.secondary_opts = _two_names(self.opts), _two_names(self.secondary_opts)
+        if isinstance(self.type, (click.IntRange, click.FloatRange)):
+            one.type = click.STRING
+        return one
+
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """Return what the environment says, for switches in llama.cpp's words.
 
@@ -95,6 +112,12 @@ class SectionOption(click.Option):
             value = self.resolve_envvar_value(ctx)
             return None if value is None else (value,)
         return super().value_from_envvar(ctx)
+
+
+def _two_names(names: list[str]) -> list[str]:
+    """Return the first name with one hyphen and the first with two."""
+    long = [name for name in names if name.startswith("--")]
+    return [*[name for name in names if name not in long][:1], *long[:1]]
 
 
 class SectionCommand(click.Command):
@@ -202,6 +225,7 @@ class SectionCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list per section, of the options that are asked for."""
         word = ctx.meta.get(WORD)
+        short = word == "" and bool(self.everyday)
         sections: dict[str, list[tuple[str, str]]] = {}
         hidden = 0
         for param in self.get_params(ctx):
@@ -209,15 +233,17 @@ class SectionCommand(click.Command):
             if record is None or not isinstance(param, click.Option):
                 continue
             title = getattr(param, "section", "Options")
-            if self._is_shown(param, word, " ".join((title, *record))):
-                sections.setdefault(title, []).append(record)
-            else:
+            if not self._is_shown(param, word, " ".join((title, *record))):
                 hidden += 1
+                continue
+            if short and isinstance(param, SectionOption):
+                record = param.short().get_help_record(ctx) or record
+            sections.setdefault(title, []).append(record)
         if not sections:
             raise click.UsageError(f"no option has {word!r} in its name or help", ctx)
         for title, records in sections.items():
             with formatter.section(title):
-                formatter.write_dl(records, col_max=34)
+                formatter.write_dl(records, col_max=SHORT_COLUMN if short else COLUMN)
         if hidden and not word:
             formatter.write_paragraph()
             formatter.write_text(f"{hidden} more options: --help-all lists all of them.")

@@ -42,7 +42,6 @@ Examples:
   ngramspec demo
   ngramspec demo --model model.gguf --repeats 3
   ngramspec demo --task rename --drafter ngram-mod --drafter ngram-cache
-  ngramspec demo --repeats 9 --json > demo.json
 """
 
 COLUMNS = """\
@@ -83,11 +82,10 @@ def demo(options: DemoOptions) -> None:
 
     A model of 7.2 million parameters that ships with the package, or yours, edits and copies code,
     greedily, without drafts and with each drafter. The texts must be equal token for token in
-    llama.cpp's bit-exact setting (flash attention, one thread), or the exit code is 1; it is tested
-    at the first start, and a line tells where this machine has none. The times are without flash
-    attention, in interleaved runs. Each run has a fresh drafter, so it learns no text from earlier
-    runs; only the policy carries over. llama.cpp's five drafters have sizes for short texts, which
-    --json shows, and fixed lengths; `ngramspec bench e2e` runs them at their defaults.
+    llama.cpp's bit-exact setting, or the exit code is 1; a line tells where this machine has none.
+    The times are without flash attention, in interleaved runs, with a fresh drafter each.
+    llama.cpp's five drafters have sizes for short texts and fixed lengths here; `ngramspec bench
+    e2e` runs them at their defaults.
     """
     from rich.console import Console
 

@@ -39,15 +39,15 @@ class DraftModelOptions:
     section = "Draft model"
     # fmt: off
     model_draft: Path | None = flag(
-        "-md --model-draft --spec-draft-model", "Small model, best of the same vocabulary, asked "
-        "where it is worth its time: a GGUF file, or the name of a model that Ollama has pulled; "
-        "or none. With --spec-type draft-mtp: MTP heads in a file of their own, such as Gemma 4's.",
+        "-md --model-draft --spec-draft-model", "Draft model, best of the same "
+        "vocabulary: a GGUF file, or the name of a model that Ollama has pulled; or none. With "
+        "--spec-type draft-mtp: a file of MTP heads, such as Gemma 4's.",
         env="SPEC_DRAFT_MODEL MODEL_DRAFT", shell_complete=complete_model)
-    hf_repo_draft: str | None = flag("-hfd -hfrd --hf-repo-draft --spec-draft-hf", "The same, by "
-        "its name on Hugging Face; it must be downloaded already.",
+    hf_repo_draft: str | None = flag("-hfd -hfrd --hf-repo-draft --spec-draft-hf", "The same by "
+        "its name on Hugging Face, if it is downloaded.",
         env="SPEC_DRAFT_HF_REPO HFD_REPO", metavar="USER/MODEL[:QUANT]")
     spec_draft_n_max: int | None = flag(
-        "--spec-draft-n-max", "Its longest draft, in tokens, or that of MTP heads."
+        "--spec-draft-n-max", "Its longest draft, or that of MTP heads, in tokens."
         "  [default: --draft-max, or 16; of MTP heads 3]", env="SPEC_DRAFT_N_MAX", low=1)
     spec_draft_n_min: int | None = flag("--spec-draft-n-min", "Its shortest draft, in tokens.  "
         "[default: --draft-min, where there is one, or 0]", env="SPEC_DRAFT_N_MIN", low=0)
@@ -59,8 +59,8 @@ class DraftModelOptions:
         "a number, all, or auto: all if all of the model's are there.  [default: auto]",
         env="N_GPU_LAYERS_DRAFT", metavar="N")
     device_draft: str | None = flag(
-        "-devd --device-draft --spec-draft-device", "Devices that may hold them, comma-separated; "
-        "none: no device.  [default: all]", env="DEVICE_DRAFT", metavar="NAMES")
+        "-devd --device-draft --spec-draft-device", "Devices for them, comma-separated; none: no "
+        "device.  [default: all]", env="DEVICE_DRAFT", metavar="NAMES")
     threads_draft: int | None = flag("-td --threads-draft --spec-draft-threads", "Its threads.  "
         "[default: --threads]", env="THREADS_DRAFT", type=THREADS)
     threads_batch_draft: int | None = flag(
@@ -82,9 +82,9 @@ class DraftModelOptions:
         "-otd --override-tensor-draft --spec-draft-override-tensor", "As --override-tensor, for "
         "the draft model.", default=(), metavar="PATTERN=MEMORY")
     spec_replace: tuple[tuple[str, str], ...] = flag(
-        "--spec-replace", "For a draft model of another vocabulary, which drafts through text: "
-        "write TARGET, such as a chat marker, as DRAFT, and back (repeatable); also as one word, "
-        "'TARGET DRAFT'.", default=(), nargs=2, type=str, metavar="TARGET DRAFT")
+        "--spec-replace", "For a draft model of another vocabulary: write TARGET, such as a "
+        "chat marker, as DRAFT, and back (repeatable); also as one word, 'TARGET DRAFT'.",
+        default=(), nargs=2, type=str, metavar="TARGET DRAFT")
     # What older versions of llama.cpp did with it does not exist here.
     draft_p_split: float | None = flag("--draft-p-split --p-split --spec-draft-p-split",
         hidden=True, env="SPEC_DRAFT_P_SPLIT DRAFT_P_SPLIT", low=0, high=1)

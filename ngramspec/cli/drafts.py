@@ -65,8 +65,8 @@ class TreeType(click.ParamType):  # type: ignore[type-arg]
 def policy_flag(more: str = "") -> Any:
     """Return --policy. more: rest of the help."""
     text = (
-        "Draft length: auto: as long as each token pays for its cost in a pass; gate: longer while "
-        "drafts are right, none for a while when they are not; fixed: as long as the drafters "
+        "Draft length: auto: while each token pays for its cost in a pass; gate: longer while "
+        "drafts are accepted, none for a while when they are not; fixed: as the drafters "
         f"propose.{more}"
     )
     return flag("--policy", text, default=DEFAULT_POLICY, choices=POLICY_NAMES)
@@ -75,8 +75,8 @@ def policy_flag(more: str = "") -> Any:
 def tree_flag(**more: Any) -> Any:
     """Return --spec-tree, whose value is as for Engine."""
     text = (
-        "Most branches of a draft, each one way in which the text may go on; auto: up to 4, if "
-        "they pay and all slots share a cache; off: 1."
+        "Most branches of a draft, each another continuation; auto: up to 4, if they pay and all "
+        "slots share a cache; off: 1."
     )
     kind = {"type": TreeType(), "metavar": "[N|auto|off]"}
     return flag("--spec-tree", text, default="auto", **kind, **more)
@@ -120,18 +120,18 @@ class DraftOptions:
     section = "Drafts"
     # fmt: off
     spec_type: tuple[str, ...] = flag(
-        "--spec-type", f"Comma-separated drafters: {', '.join(DRAFTER_NAMES)}; draft-mtp: the "
-        "model's MTP heads, asked where they are worth their time; or none: no n-gram drafts."
-        f"  [default: {DEFAULT_SPEC}, plus any drafter whose options are given]", env="SPEC_TYPE",
+        "--spec-type", f"Drafters, comma-separated: {', '.join(DRAFTER_NAMES)}; draft-mtp: the "
+        "model's MTP heads; or none: no n-gram drafts."
+        f"  [default: {DEFAULT_SPEC}, and those whose options are given]", env="SPEC_TYPE",
         default=(), metavar="LIST", shell_complete=complete_drafters)
     spec_default: bool = flag(
         "--spec-default", "ngram-mod with 24/48/64, as in llama-server.", default=False)
     spec_order: str = flag("--spec-order", "Order in which drafters are tried: llama.cpp's, or "
         "that of the list.", default=DEFAULT_ORDER, choices=("priority", "given"))
     policy: str = policy_flag()
-    calibrate: float = flag("--calibrate", "Most time that the first start of a model in a setting "
-        "spends on measuring what passes cost, for --policy auto; what was measured is kept. 0: "
-        "none.", env="CALIBRATE", default=2.0, low=0, metavar="SECONDS")
+    calibrate: float = flag("--calibrate", "Most time to measure what passes cost, for --policy "
+        "auto, at the first start of a model with these options; kept for later ones. 0: none.",
+        env="CALIBRATE", default=2.0, low=0, metavar="SECONDS")
     spec_tree: int | str = tree_flag(env="SPEC_TREE")
     draft_max: int | None = flag(
         "--draft-max --draft --draft-n --draft-n-max --max-draft", "Longest draft of any drafter, "
@@ -140,11 +140,12 @@ class DraftOptions:
     draft_min: int | None = flag("--draft-min --draft-n-min", "Shortest draft of any drafter, in "
         "tokens; for ngram-mod also its n-min.  [default: 0]", env="DRAFT_MIN", low=0)
     spec_ngram_size_n: int | None = flag("--spec-ngram-size-n", "Length of the n-gram looked up, "
-        "for those of --spec-type that have one: their size-n, or n-match.", low=1)
+        "of all drafters that have one.", low=1)
     spec_ngram_size_m: int | None = flag(
-        "--spec-ngram-size-m", "The same for their size-m, the longest draft.", low=1)
+        "--spec-ngram-size-m", "Longest draft of all drafters that have a size-m.", low=1)
     spec_ngram_min_hits: int | None = flag(
-        "--spec-ngram-min-hits", "The same for their min-hits.", low=1)
+        "--spec-ngram-min-hits", "Earlier occurrences needed, by all drafters that have min-hits.",
+        low=1)
     lookup_static: Path | None = flag("-lcs --lookup-cache-static", "Counts for ngram-cache: a "
         "file of build-cache, or a lookup cache of llama.cpp.")
     lookup_dynamic: Path | None = flag("-lcd --lookup-cache-dynamic", "The same, but what is "

@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  ngramspec generate -p $'Repeat this text:\\n\\none two three, one two three'
-  ngramspec generate --model model.gguf --spec-type ngram-simple \\
-      --spec-ngram-simple-size-n 6 -f prompt.txt -n 400 --temp 0.7 --seed 1
+  ngramspec generate --compare -p $'Repeat this text:\\n\\n'"$(seq -s ' ' 60)"
+  ngramspec generate --model model.gguf -f prompt.txt -n 400 --temp 0.7 --seed 1
   git diff | ngramspec generate --model model.gguf -f - --compare
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
@@ -66,7 +65,7 @@ class PromptOptions:
     escape: bool = flag("-e/--no-escape --escape", "Read \\n, \\t and the like in the prompt as "
         "what they stand for.", default=False)
     chat: bool | None = flag("--chat/--raw -cnv/-no-cnv --conversation/--no-conversation", "Use "
-        "the model's chat template, if it has one (default), or the bare prompt.")
+        "the model's chat template, or the bare prompt.  [default: the template, if there is one]")
     system: str | None = flag(
         "-sys --system --system-prompt", "System message of the chat.", metavar="TEXT")
     system_prompt_file: Path | None = flag("-sysf --system-prompt-file", "File with it.")
@@ -79,8 +78,8 @@ class GeneratedOptions(SamplingOptions):
     section = "Sampling"
     # fmt: off
     max_tokens: int = flag(
-        "-n --max-tokens --predict --n-predict", "Largest number of tokens to generate; -1, "
-        "llama-cli's default: until the context is full.", env="N_PREDICT", default=256, low=-2)
+        "-n --max-tokens --predict --n-predict", "Longest answer, in tokens; -1, llama-cli's "
+        "default: until the context is full.", env="N_PREDICT", default=256, low=-2)
     temp: float = flag(
         "--temp", "Temperature; 0 is greedy. llama-cli's default is 0.8.", default=0.0, low=0)
 
@@ -99,8 +98,8 @@ class GenerateOptions(
 
     section = "Output"
     # fmt: off
-    compare: bool = flag("--compare", "Generate three times with and without drafts, by turns; "
-        "print the speed-up, its spread and whether texts are equal.", default=False)
+    compare: bool = flag("--compare", "Generate three times with and without drafts, by turns, "
+        "and print the speed-up.", default=False)
     as_json: bool = flag(
         "--json", "Print machine-readable results instead of the text.", default=False)
     verbose: bool = flag("-v --verbose --log-verbose", "Print llama-server's statistics line for "
@@ -113,12 +112,11 @@ def generate(options: GenerateOptions) -> None:
     """Complete a prompt with drafts, for any GGUF model.
 
     The text streams to stdout, on a terminal with accepted draft tokens in green; figures go to
-    stderr. Drafts change only the speed: with the same seed the text is that of plain decoding, up
-    to the rounding of llama.cpp's kernels (--exact avoids that, where a model has such a setting).
+    stderr. Drafts change only the speed, up to the rounding of llama.cpp's kernels, which --exact
+    avoids.
 
-    The reasoning of a chat stands between <think> and </think>, whatever marks the model writes.
-    Text that a grammar shapes is printed as it is. With --json `text` is what the model wrote, and
-    `message` a chat's answer in its parts.
+    A chat's reasoning stands between <think> and </think>; text that a grammar shapes is printed as
+    it is. With --json `text` is what the model wrote, and `message` a chat's answer in its parts.
     """
     options.resolve()
     drafts = options.draft_settings(1, options.exact)

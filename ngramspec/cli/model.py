@@ -22,10 +22,10 @@ class ModelOptions:
 
     section = "Model"
     # fmt: off
-    model: Path | None = flag("-m --model", "GGUF file, or name of a model that Ollama has pulled; "
-        "default: the embedded model.", env="MODEL", shell_complete=complete_model)
-    hf_repo: str | None = flag("-hf -hfr --hf-repo", "The model by its name on Hugging Face; it "
-        "must be downloaded already.", env="HF_REPO", metavar="USER/MODEL[:QUANT]")
+    model: Path | None = flag("-m --model", "GGUF file, or name of a model that Ollama has pulled."
+        "  [default: the embedded model]", env="MODEL", shell_complete=complete_model)
+    hf_repo: str | None = flag("-hf -hfr --hf-repo", "The model by its name on Hugging Face, if it "
+        "is downloaded.", env="HF_REPO", metavar="USER/MODEL[:QUANT]")
     hf_file: str | None = flag("-hff --hf-file", "Its file there, instead of a quantisation.",
         env="HF_FILE", metavar="NAME")
     # fmt: on

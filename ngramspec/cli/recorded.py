@@ -27,8 +27,7 @@ What `ngramspec serve --record` writes, chats (a line each, with OpenAI's messag
 ShareGPT's conversations, or a prompt and its answer; or one JSON array of them), the log
 of a llama-server that ran with -v, lines of token ids (prompt length, prompt ids, output
 ids), or records with text (session, turn, messages, output); also packed (gz, zst, xz,
-bz2). Each file is recognised by what it holds. Text needs the target's tokenizer; if none
-is given, the embedded model's is used. Wrong lines are left out and counted."""
+bz2). Wrong lines are left out and counted."""
 
 
 @dataclass

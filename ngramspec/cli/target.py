@@ -76,10 +76,8 @@ class RunningOptions:
         "-ctk --cache-type-k", "Type of the cached keys.", env="CACHE_TYPE_K", **CACHE)
     cache_type_v: str = flag(
         "-ctv --cache-type-v", "Type of the cached values.", env="CACHE_TYPE_V", **CACHE)
-    exact: bool = flag("--exact", "Bit-exact setting: drafts cannot change a token. Tested at the "
-        "first start; fails if the model has none. Several slots have one thread then, and batches "
-        "at most 64 tokens; what contradicts it, such as -fa off and layers on a GPU, is refused.",
-        default=False)
+    exact: bool = flag("--exact", "Use a bit-exact setting: drafts cannot change a token. On "
+        "the CPU, with one thread for several slots; refused if the model has none.", default=False)
 
 
 @dataclass
@@ -205,9 +203,9 @@ class FitOptions:
 
     section = "Context"
     # fmt: off
-    ctx_size: int | None = flag("-c --ctx-size", "Context in tokens; more than the trained size is "
-        "cut to that, with a warning, unless options stretch it.  [default: the trained size, cut "
-        "to free memory; 0: not cut]", env="CTX_SIZE", low=0)
+    ctx_size: int | None = flag("-c --ctx-size", "Context in tokens, at most the trained size "
+        "unless RoPE stretches it; 0: the trained size.  [default: the trained size, cut to free "
+        "memory]", env="CTX_SIZE", low=0)
     fit: str = flag(
         "-fit --fit", "Fit layers and context that no option sets to free memory, and refuse what "
         "cannot fit.", env="FIT", default="on", type=Switch(auto=False), metavar="[on|off]")

@@ -38,7 +38,7 @@ def make_policy(
 
 
 AUTO, OFF = "auto", "off"
-USUAL_BRANCHES = 4  # more bring next to nothing: see docs/results/benchmarks.md
+USUAL_BRANCHES = 4  # more bring next to nothing: see benchmarks/README.md
 
 
 def most_branches(tree: int | str, target: Target, policy: AutoPolicy) -> tuple[int, str]:

@@ -100,7 +100,7 @@ def may_repack(library: Library, asked: bool | None) -> bool:
         log.warning(
             "llama.cpp was built with AMX kernels, which crash where GCC compiled them: weights are"
             " not repacked for them. How to build it without: %s",
-            page_url("explanation/reliability.md"),
+            page_url("project/reliability.md"),
         )
         return False
     return asked is not False

@@ -101,7 +101,7 @@ def test_a_ctrl_c_while_passes_are_timed(invoke: Any, monkeypatch: pytest.Monkey
 
 
 def test_help_says_how_to_use_it_and_wrong_options_are_one_line(invoke: Any) -> None:
-    assert "ngramspec check --model model.gguf" in invoke("check", "--help").output
+    assert "ngramspec check --model model.gguf -t 4" in invoke("check", "--help").output
     assert_one_error(invoke("check", "--seconds", "0"), "0.0 is not in the range x>0", 2)
     assert_one_error(invoke("check", "-m", "absent.gguf"), "absent.gguf: No such file", 2)
     assert_one_error(invoke("check", "--prompts", "absent"), "'absent' does not exist", 2)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from helpers.paths import ROOT
@@ -35,6 +40,52 @@ def test_an_example_over_several_lines_keeps_its_backslashes() -> None:
     """Python joins the lines of a docstring after a single one."""
     examples = re.findall(r"^    ngramspec [^#\n]*", load_tool().render(), re.MULTILINE)
     assert [line for line in examples if re.search(r"\S {3,}\S", line)] == []
+
+
+def first_examples(command: click.Command, path: str = "ngramspec") -> Iterator[tuple[str, str]]:
+    """Yield the commands below one and the first example of each."""
+    for name, below in getattr(command, "commands", {}).items():
+        lines = [line.strip() for line in (below.epilog or "").splitlines()]
+        examples = [line for line in lines if line.startswith(f"{path} {name}")]
+        if examples:
+            yield f"{path} {name}", examples[0]
+        yield from first_examples(below, f"{path} {name}")
+
+
+FIRST = dict(first_examples(main))
+
+
+def test_first_examples_need_no_model_but_the_embedded_one() -> None:
+    assert len(FIRST) >= 14
+    assert [line for line in FIRST.values() if "model.gguf" in line] == []
+
+
+def test_first_examples_show_something(tmp_path: Path) -> None:
+    """Those that take seconds, in the order in which one makes what the next one reads."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    shown = {
+        "ngramspec generate": r"suffix: 1\d\d of 1\d\d drafted tokens accepted",
+        "ngramspec build-cache": r"more are drafted right with the file",
+        "ngramspec cache inspect": r"tokens +[\d,]+ in \d+ texts",
+        "ngramspec cache verify": r"docs.ngx: suffix, .*: good",
+    }
+    for name, seen in shown.items():
+        line = FIRST[name].replace("ngramspec", f"{sys.executable} -m ngramspec", 1)
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert re.search(seen, done.stdout + done.stderr), done.stdout + done.stderr
+
+
+def test_options_that_several_commands_have_stand_once() -> None:
+    page = load_tool().render()
+    for option in ("--tensor-split", "--cpu-mask", "--suffix-index", "--lora-scaled", "--mlock"):
+        assert len(re.findall(rf"^ *(?:-\w+, )?{option} ", page, re.MULTILINE)) == 1
+    for command in ("bench e2e", "check", "generate", "serve"):
+        section = page.split(f"## ngramspec {command}\n")[1].split("\n## ")[0]
+        assert "[Devices](#devices)" in section
 
 
 def test_the_document_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,15 +125,20 @@ def test_every_drafter_parameter_is_an_option(invoke: Any) -> None:
         assert option in text
 
 
-@pytest.mark.parametrize("command", ["serve", "generate"])
-def test_help_shows_what_people_need_and_where_the_rest_is(invoke: Any, command: str) -> None:
-    short, whole = (invoke(command, flag).output for flag in ("--help", "--help-all"))
-    assert len(short.splitlines()) <= 130
+LONG = (("serve",), ("generate",), ("check",), ("bench", "e2e"), ("bench", "calibrate"))
+
+
+@pytest.mark.parametrize("command", LONG, ids=" ".join)
+def test_help_shows_what_people_need_and_where_the_rest_is(
+    invoke: Any, command: tuple[str, ...]
+) -> None:
+    short, whole = (invoke(*command, flag).output for flag in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 100  # two screens
     shown, every = (set(re.findall(r"^  (-[-\w]+)", text, re.M)) for text in (short, whole))
     assert shown < every
     assert f"{len(every) - len(shown)} more options: --help-all" in short
     assert "more options" not in whole
-    assert invoke(command, "-h").output == short
+    assert invoke(*command, "-h").output == short
 
 
 @pytest.mark.parametrize("words", [["--help=cache-type"], ["--help", "CACHE-type"]])
@@ -101,9 +157,12 @@ def test_help_says_that_no_option_has_a_word(invoke: Any) -> None:
     assert "no option has 'nothing-like-it' in its name or help" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["serve", "generate"])
-def test_everyday_options_exist(command: str) -> None:
-    one = main.commands[command]
+@pytest.mark.parametrize("command", LONG, ids=" ".join)
+def test_everyday_options_exist(command: tuple[str, ...]) -> None:
+    one: click.Command = main
+    for name in command:
+        assert isinstance(one, click.Group)
+        one = one.commands[name]
     assert isinstance(one, SectionCommand)
     names = {param.name for param in one.params}
     assert set(one.everyday) <= names

@@ -74,8 +74,8 @@ def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
 def test_help_says_where_defaults_are_not_those_of_llama_cli(invoke: Any) -> None:
     text = "".join(invoke("generate", "--help-all").stdout.split())  # lines break anywhere
     for told in (
-        "0 is greedy. llama-cli's default is 0.8. [default: 0.0; x>=0]",
-        "-1, llama-cli's default: until the context is full. [default: 256; x>=-2]",
+        "0 is greedy. llama-cli's default is 0.8. [default: 0.0]",
+        "-1, llama-cli's default: until the context is full. [default: 256]",
     ):
         assert told.replace(" ", "") in text
 

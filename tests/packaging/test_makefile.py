@@ -11,7 +11,7 @@ import pytest
 
 from helpers.paths import ROOT
 
-TARGETS = ("quick", "engines", "soak", "fuzz", "mutants", "peer", "asan", "tsan")
+TARGETS = ("quick", "results", "engines", "soak", "fuzz", "mutants", "peer", "asan", "tsan")
 
 
 def test_pip_leaves_compiling_to_python() -> None:

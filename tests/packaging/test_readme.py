@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import pkgutil
 import re
 import shlex
@@ -40,16 +41,39 @@ PAGES = {
 }
 OPTIONAL = ("langchain_community", "langchain_openai", "torch", "transformers")  # no extra has them
 SERVER = re.compile(r"http://127\.0\.0\.1:(?:8080|11434)")  # where examples look for one
-SHELL = re.compile(r"^([A-Z_]+=\S+ )*ngramspec ")
+FENCE = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.M)
+INLINE = re.compile(r"`((?:ngramspec|python3?|pytest|make) [^`]+)`")
+SCRIPTS = ("benchmarks", "examples", "tests", "tools")  # folders whose programs pages name
+SETS = re.compile(r"^[A-Z_]+=")
+CHECKED = {"python", "console", "json", "toml", "yaml"}
+NOT_RUN = {
+    "text": "what programs print, forms of files, drawings",
+    "py": "needs an engine that needs a GPU; it is compiled",
+    "ini": "a unit of systemd; its command is checked",
+    "js": "a program for node, which no test installs",
+    "vim": "a setting of llama.vim",
+    "sh": "fetches gigabytes of compilers",
+}
+OTHER_PROGRAMS = {
+    "git": "fetches what this is",
+    "pip": "installs",
+    "hf": "fetches a model",
+    "unzip": "opens what pip has fetched",
+    "docker": "needs a daemon",
+    "export": "sets what a client reads",
+    ".": "activates what the command before it has made",
+    **dict.fromkeys(("aider", "claude", "ollama", "ray", "vllm"), "is not installed"),
+}
 
 
 def blocks(language: str) -> dict[str, str]:
     """Return the blocks of a language by page and number, without what indents them."""
-    fence = re.compile(rf"^( *)```{language}\n(.*?)^\1```$", re.S | re.M)
     return {
         f"{name}-{number}": re.sub(rf"^{indent}", "", block, flags=re.M)
         for name, page in PAGES.items()
-        for number, (indent, block) in enumerate(fence.findall(page))
+        for number, (indent, block) in enumerate(
+            (indent, block) for indent, kind, block in FENCE.findall(page) if kind == language
+        )
     }
 
 
@@ -58,10 +82,36 @@ def lines_of(block: str) -> list[str]:
     return [line.strip() for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
+def shell_lines() -> Iterator[tuple[str, str]]:
+    """Yield the lines that pages show for a shell, each with the folder that it runs in."""
+    for commands in CONSOLE.values():
+        folder = "."
+        for line in commands:
+            if line.startswith("cd "):
+                folder = os.path.normpath(os.path.join(folder, line[3:]))
+                assert (ROOT / folder).is_dir(), line
+            else:
+                yield folder, line
+    for unit in blocks("ini").values():
+        for line in re.findall(r"^ExecStart=\S*/(ngramspec .+)", unit, re.M):
+            yield ".", line
+    for page in PAGES.values():
+        for line in INLINE.findall(FENCE.sub("", page)):
+            yield ".", " ".join(line.split())
+
+
 PYTHON = blocks("python")
 CONSOLE = {name: lines_of(block) for name, block in blocks("console").items()}
-CURL = [line for lines in CONSOLE.values() for line in lines if line.startswith("curl")]
-COMMANDS = sorted({line for lines in CONSOLE.values() for line in lines if SHELL.match(line)})
+SHELL = sorted(set(shell_lines()))
+CURL = [line for _, line in SHELL if line.startswith("curl")]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_is_checked_or_it_is_known_why_not(name: str) -> None:
+    kinds = {kind for _, kind, _ in FENCE.findall(PAGES[name])}
+    assert kinds <= CHECKED | NOT_RUN.keys()
+    assert PAGES[name].count("```") % 2 == 0
+    assert "```" not in FENCE.sub("", PAGES[name])
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +143,29 @@ def test_a_request_is_answered(line: str, server: str) -> None:
     assert "error" not in json.loads(done.stdout) or json.loads(done.stdout)["error"] is None
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_has_the_options_that_it_is_shown_with(line: str) -> None:
-    words = shlex.split(re.split(r"&&|\||>", line.split(" #")[0])[0])
-    args = words[words.index("ngramspec") + 1 :]
+@pytest.mark.parametrize(("folder", "line"), SHELL, ids=lambda value: value[:60])
+def test_a_command_exists_with_the_options_that_it_is_shown_with(folder: str, line: str) -> None:
+    for part in re.split(r" && | \| ", re.split(r"\s#| > ", line)[0]):
+        words = shlex.split(part)
+        while words and SETS.match(words[0]):
+            words = words[1:]
+        program = Path(words[0]).name if words else ""
+        if program == "ngramspec":
+            check_options(words[1:])
+        elif program == "make":
+            targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
+            assert set(words[1:2]) <= set(targets)
+        elif program == "pytest" or words[1:3] == ["-m", "pytest"]:
+            paths = [word for word in words[1:] if "/" in word]
+            assert all((ROOT / path).exists() for path in paths)
+        elif program in ("python", "python3"):
+            check_program(folder, words[1:])
+        elif program not in ("curl", "cd"):
+            assert program in OTHER_PROGRAMS or (ROOT / folder / program).exists()
+
+
+def check_options(args: list[str]) -> None:
+    """Parse a command line of ngramspec, without running it."""
     command: click.Command = cli
     context = click.Context(cli, info_name="ngramspec")
     while isinstance(command, click.Group) and args and not args[0].startswith("-"):
@@ -105,6 +174,25 @@ def test_a_command_has_the_options_that_it_is_shown_with(line: str) -> None:
         command, args = found, args[1:]
         context = click.Context(command, parent=context, info_name=command.name)
     command.make_parser(context).parse_args(args)
+
+
+def check_program(folder: str, args: list[str]) -> None:
+    """Look whether a program of this checkout, or a module, is there and knows its options."""
+    if args[0] == "-m":
+        assert importlib.util.find_spec(args[1].split(".")[0]) or args[1].startswith("sglang.")
+    elif args[0] == "-c":
+        compile(args[1], "-c", "exec")
+    else:
+        path = (ROOT / folder / args[0]).resolve()
+        assert path.relative_to(ROOT).parts[0] in SCRIPTS
+        source = "".join(one.read_text("utf-8") for one in path.parent.rglob("*.py"))
+        for option in args[1:]:
+            assert not re.match(r"--[a-z]", option) or f'"{option.split("=")[0]}"' in source, option
+
+
+def test_python_for_other_engines_is_well_formed() -> None:
+    for name, block in blocks("py").items():
+        compile(block, name, "exec")
 
 
 def test_settings_of_other_programs_are_well_formed() -> None:
@@ -139,7 +227,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 def test_the_readme_is_short_and_names_both_commands() -> None:
-    assert {"README.md-0", "docs/how-to/integrations.md-1"} <= set(PYTHON)
+    assert {"README.md-0", "docs/engines/own-engine.md-0"} <= set(PYTHON)
     assert len(README.splitlines()) <= 120
     assert README.index("make demo ") < README.index("make test ")
 

@@ -23,19 +23,22 @@ NOTE = "interrupted; Ctrl-C again quits at once"
 COLUMNS = ("tokens", "ms", "relative to 1", "ms per token")
 EPILOG = """\b
 Examples:
-  ngramspec bench calibrate --model model.gguf
+  ngramspec bench calibrate
   ngramspec bench calibrate --model model.gguf -t 8 -fa on -ctk q8_0 -ctv q8_0
-  ngramspec bench calibrate --model model.gguf --max-batch 64 --rounds 3 --json
   ngramspec bench calibrate --model model.gguf -o costs.json
   ngramspec bench replay benchmarks/data/traces --costs costs.json
 
 A batch of n tokens is a draft of n - 1 and the token before it. Without -o the costs go
-to ngramspec/costs in XDG_CACHE_HOME (~/.cache), under a name made of the model file, the
-processor, llama.cpp's build, devices, loading, threads, flash attention, cache types and batch
-sizes: calibrate with the options that you serve with, and with -ngl N where not all layers fit
-on the GPU. `serve` and `generate` measure roughly by themselves the first time. Ctrl-C prints
-what was measured and saves nothing.
+to ngramspec/costs in XDG_CACHE_HOME (~/.cache), for this model, machine and setting: give the
+options that you serve with, and -ngl N where not all layers fit on the GPU. `serve` and
+`generate` measure roughly by themselves the first time. Ctrl-C prints what was measured and
+saves nothing.
 """
+# What --help shows.
+EVERYDAY = (
+    *("model", "hf_repo", "threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers"),
+    *("context", "max_batch", "rounds", "output", "as_json"),
+)
 
 
 @dataclass
@@ -53,13 +56,12 @@ class CalibrateOptions(TargetOptions, JsonOptions):
         "-o --output", "Save the costs to this file instead of the usual place.", metavar="FILE")
 
 
-@command("calibrate", EPILOG)
+@command("calibrate", EPILOG, everyday=EVERYDAY)
 def calibrate(options: CalibrateOptions) -> None:
     """Measure what verification costs, by tokens in the batch.
 
-    Times real decodes of 1 to 8 tokens and of some larger batches, with logits for every token, in
-    rounds of random order after a warm-up. The cost is not linear in the batch size: llama.cpp
-    chooses other kernels for other sizes.
+    Times real decodes of 1 to 8 tokens and of some larger batches, with logits for every token.
+    The cost is not linear in the batch size: llama.cpp chooses other kernels for other sizes.
     """
     from ngramspec.engine.policy import OFF
     from ngramspec.llamacpp.saved_costs import save_calibration

@@ -34,17 +34,19 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   ngramspec bench e2e
-  ngramspec bench e2e --model model.gguf --drafter ngram-mod --drafter ngram-mod,ngram-cache
   ngramspec bench e2e --model model.gguf --prompts edit.txt --prompts chats.jsonl -n 300
   ngramspec bench e2e --model model.gguf --drafter ngram-map-k:size_n=8,size_m=32 --policy fixed
   ngramspec bench e2e --model model.gguf --model-draft small.gguf --drafter suffix \\
       --drafter suffix,draft-simple --drafter draft-simple --spec-draft-n-max 8
-  ngramspec bench e2e --exact --json > e2e.json
 
 A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
-"prompt", or a chat in "messages", and maybe "name". An answer at a chat's end is left out. The
-requests run one by one on the engine of `ngramspec serve`.
+"prompt", or a chat in "messages", and maybe "name". An answer at a chat's end is left out.
 """
+# What --help shows.
+EVERYDAY = (
+    *("model", "hf_repo", "threads", "flash_attn", "n_gpu_layers", "exact", "files", "chat"),
+    *("drafters", "policy", "max_draft", "model_draft", "repeats", "n_predict", "temp", "as_json"),
+)
 WARM_UP = 64  # tokens of the prompt before anything is timed
 SETTINGS = (
     *("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact"),
@@ -123,13 +125,13 @@ class E2eOptions(BenchOptions, ComparedOptions, DraftModelOptions, RunOptions, J
     """Options of `bench e2e`."""
 
 
-@command("e2e", EPILOG)
+@command("e2e", EPILOG, everyday=EVERYDAY)
 def e2e(options: E2eOptions) -> None:
     """Measure tokens/s with and without drafts.
 
-    All drafters run in one process, in turn, once per round, and are compared with plain decoding
-    in the same round. Every run has a fresh drafter: nothing is learned from the run before, which
-    had the same prompt. Times do not include the prompt.
+    In each round every drafter runs once, beside plain decoding. Every run has a fresh drafter:
+    nothing is learned from the run before, which had the same prompt. Times do not include the
+    prompt.
     """
     from ngramspec.lab.e2e.tasks import TASKS, load_tasks
 

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  ngramspec bench exactness
-  ngramspec bench exactness --model model.gguf --threads 1,4 --flash-attn on
-  ngramspec bench exactness --model model.gguf --cache-type f16,q8_0 --json
+  ngramspec bench exactness --threads 1 --flash-attn on --tokens 200
+  ngramspec bench exactness --model model.gguf --threads 1,4 --cache-type f16,q8_0 --json
 
 A batch of n tokens is a draft of n - 1 and the token before it, or such batches of
 several slots together. "1 to 50" means: in every batch of 1 to 50 tokens, every row

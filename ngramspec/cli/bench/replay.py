@@ -48,24 +48,20 @@ EPILOG = f"""\b
 Examples:
   ngramspec bench replay benchmarks/data/traces
   ngramspec bench replay requests.jsonl --model model.gguf --drafter auto --drafter ngram-mod
-  ngramspec bench replay chat.jsonl --tokenizer tokenizer.json --drafter ngram-mod,ngram-cache
   ngramspec bench replay traces --drafter ngram-map-k:size_n=8,size_m=32 --cold
   ngramspec bench replay eagle.jsonl --other eagle:tokens=4,price=0.04,start=0.02
-  ngramspec bench replay traces --growth --json -o replay.json
 
 TRACES are files, or folders of files. {ABOUT_FILES}
 
-The target is a cost model: "h100-8b" 7.09 + 0.021 b ms, "moe" 1 + 0.12 b, "cpu"
-1 + 0.35 b, "moe-a3b" 0.4 + 19.2 (1 - (31/32)^b), with b tokens in the batch, 1 + drafted.
-The modelled speed-up is tokens x T(1) / (sum over passes of T(b)). The time of drafting,
-"µs/pass", is measured here and not part of it.
+A pass over b tokens takes T(b): "h100-8b" 7.09 + 0.021 b ms, "moe" 1 + 0.12 b, "cpu"
+1 + 0.35 b, "moe-a3b" 0.4 + 19.2 (1 - (31/32)^b). The modelled speed-up is tokens x T(1) /
+(sum over passes of T(b)), without the time of drafting.
 
---other: in a trace record, "other_lengths": {{"NAME": [n, ...]}} says for each output position
-how many tokens a pass there would have emitted with that source's draft (1: nothing accepted).
-Its drafts have at most K tokens and take S + P x tokens passes over one token. Shown are the
-modelled speed-ups of our default alone; of the source alone with drafts of the best one
-length, "len"; of both as the policy chooses; "ideal", of both chosen with hindsight;
-and the share of passes in which the policy asked the source.
+--other: "other_lengths": {{"NAME": [n, ...]}} in a record says for each output position how many
+tokens a pass there would have emitted with that source's draft. Its drafts have at most K tokens
+and take S + P x tokens passes over one token. Shown is the default alone; the source alone with
+drafts of the best one length, "len"; both as the policy chooses; "ideal", both chosen with
+hindsight; and the share of passes in which the policy asked the source.
 """
 
 
@@ -89,8 +85,8 @@ class ReplayOptions(RecordedOptions, JsonOptions):
         "--max-prompt", "Tokens to keep from the end of a prompt.", default=12_000, low=1)
     max_output: int = flag(
         "--max-output", "Tokens to keep from the start of an output.", default=1_200, low=2)
-    costs: tuple[Path, ...] = flag("--costs", "Measured cost table to use as one more profile "
-        "(repeatable).", default=(), type=OLD_FILE, metavar="FILE")
+    costs: tuple[Path, ...] = flag("--costs", "Costs that `bench calibrate -o` measured, as one "
+        "more profile (repeatable).", default=(), type=OLD_FILE, metavar="FILE")
     profile: str | None = flag(
         "--profile", "Whose costs the advice is for. Default: the last of --costs, else those "
         "saved for --model by `bench calibrate` or `serve`, else cpu.", choices=tuple(PROFILES))
@@ -104,9 +100,9 @@ class ReplayOptions(RecordedOptions, JsonOptions):
 def replay(options: ReplayOptions) -> None:
     """Replay recorded outputs as the target's greedy choice.
 
-    A draft is accepted up to its first wrong token, so no model is needed to count the passes of
-    the target that a drafter would have saved, and their worth for different batch costs. The last
-    line advises the fastest of the drafters, with the options of `serve` that ask for it.
+    Counts, without a model, the passes that drafters would have saved, and what that is worth at
+    different costs of a pass. The last line advises the fastest of the drafters, with the options
+    of `serve` that ask for it.
     """
     if options.output is not None:
         check_output(options.output, {"JSON of bench replay": _is_result})

@@ -12,7 +12,7 @@ from ngramspec.cli.cache.verify import verify
 
 EPILOG = """\b
 Examples:
-  ngramspec cache inspect code.ngc
+  ngramspec cache inspect docs.ngx
   ngramspec cache merge monday.ngc tuesday.ngc -o week.ngc
   ngramspec cache prune week.ngc -o small.ngc --max-size 10M
 """

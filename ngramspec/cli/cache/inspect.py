@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  ngramspec cache inspect code.ngc
+  ngramspec cache inspect docs.ngx
   ngramspec cache inspect code.ngc --top 3 --model model.gguf
-  ngramspec cache inspect code.ngp --json
 """
 MOST_NAMES = 5
 Facts = dict[str, Any]

@@ -17,7 +17,7 @@ from ngramspec.errors import FormatError
 
 EPILOG = """\b
 Examples:
-  ngramspec cache verify code.ngc
+  ngramspec cache verify docs.ngx
   ngramspec cache verify *.ngc --json
 """
 

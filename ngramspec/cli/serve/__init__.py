@@ -18,38 +18,24 @@ from ngramspec.messages import not_installed
 EPILOG = """\b
 Examples:
   ngramspec serve
-  ngramspec serve model.gguf
-  ngramspec serve --model model.gguf -c 32768 -np 8 --host 0.0.0.0 --api-key-file keys
-  ngramspec serve --model model.gguf --spec-type ngram-mod,ngram-cache \\
-      --spec-ngram-mod-n-min 16 -lcs code.ngc --pool server.ngp
-  ngramspec serve --model model.gguf -md small.gguf --spec-draft-n-max 8
-  ngramspec serve -hf Qwen/Qwen3-8B-GGUF:Q8_0 --jinja -ngl 99 -fa on -c 40960
-  ngramspec serve --model llama3:8b --spec-type ngram-mod
-  ngramspec serve --modelfile Modelfile
-  ngramspec serve --config server.yaml --port 9000
+  ngramspec serve model.gguf -c 32768 -np 8 -ngl all
+  ngramspec serve model.gguf -md small.gguf --spec-draft-n-max 8
+  ngramspec serve model.gguf --suffix-index code.ngx --record requests.jsonl
+  ngramspec serve llama3:8b --port 11434
+  ngramspec serve --config server.yaml --host 0.0.0.0 --api-key-file keys
 
-Lines and LLAMA_ARG_ variables of llama-server work as they are: its options that do nothing
-here are accepted and not listed above, a few are refused with the reason.
+Lines and LLAMA_ARG_ variables of llama-server work as they are; a few options are refused, with
+the reason. --config sets options by name, in YAML or TOML, such as `spec-type: [suffix, recycle]`.
+The command line overrides the environment, which overrides the file.
 
-A configuration file sets these options by name, in YAML or TOML. The command line
-overrides the environment, which overrides the file:
-
-\b
-  model: model.gguf
-  parallel: 8
-  spec-type: [ngram-mod, ngram-cache]
-  spec-ngram-mod-n-min: 16
-
-Ctrl-C, SIGTERM and SIGHUP let running requests finish and save what was learned; another
-Ctrl-C quits at once. SIGUSR1 prints statistics. Exit code 1: the engine or the shutdown
-failed.
+Ctrl-C and SIGTERM let running requests finish and save what was learned; another Ctrl-C
+quits at once. SIGUSR1 prints statistics. Exit code 1: the engine or the shutdown failed.
 """
 # What --help shows of 230 options.
 EVERYDAY = (
-    *("path", "model", "hf_repo", "alias", "ctx_size", "parallel", "threads", "n_gpu_layers"),
-    *("exact", "host", "port", "api_key_file", "pool_per_key", "metrics", "predict"),
-    *("temperature", "spec_type", "suffix_index", "pool_file", "model_draft", "log_level"),
-    *("log_file", "config"),
+    *("path", "model", "hf_repo", "ctx_size", "parallel", "threads", "n_gpu_layers", "exact"),
+    *("host", "port", "api_key_file", "metrics", "temperature", "spec_type"),
+    *("suffix_index", "model_draft", "record", "log_file", "config"),
 )
 
 
@@ -59,12 +45,12 @@ EVERYDAY = (
 def serve(options: ServeOptions) -> None:
     """Serve a GGUF model over HTTP, with drafts.
 
-    The routes are OpenAI's (/v1/chat/completions, /v1/responses, ...), Anthropic's (/v1/messages),
-    llama-server's (/completion, /infill, ...) and Ollama's (/api/chat, /api/generate, ...).
-    Requests can set speculative.*:
+    The APIs of OpenAI, Anthropic, Ollama and llama-server, and at / a page to chat with. MODEL is
+    the same as --model; both take a Modelfile as well. Requests may bound their drafts or end them
+    with speculative.*:
 
     \b
-    https://github.com/ngramspec/ngramspec/tree/main/docs/reference/server/drafts.md
+    https://github.com/ngramspec/ngramspec/tree/main/docs/server/options.md#drafts-of-a-request
     """
     if options.path is not None:
         if is_set("model") and options.model != options.path:

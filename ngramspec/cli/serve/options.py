@@ -36,9 +36,6 @@ class ServedModelOptions(ModelOptions):
     section = "Model"
     # fmt: off
     path: Path | None = argument(required=False, metavar="[MODEL]", shell_complete=complete_model)
-    model: Path | None = flag(
-        "-m --model", "GGUF file, name of a model that Ollama has pulled, or Modelfile; the same "
-        "as MODEL; default: the embedded model.", env="MODEL", shell_complete=complete_model)
     modelfile: Path | None = flag("--modelfile", "Modelfile with FROM, PARAMETER, SYSTEM, ...")
     alias: tuple[str, ...] = flag("-a --alias", "Names of the model for clients, comma-separated "
         "(repeatable); the first in the alphabet is its id.  [default: the file's name]",
@@ -60,32 +57,32 @@ class SlotOptions(FitOptions):
     section = "Slots"
     # fmt: off
     ctx_size: int | None = flag(
-        "-c --ctx-size", "Context of all slots together, in tokens.  [default: the trained size, "
-        "which all slots share, cut to free memory; 0: not cut]", env="CTX_SIZE", low=0)
+        "-c --ctx-size", "Context of all slots together, in tokens; 0: the trained size.  "
+        "[default: the trained size, cut to free memory]", env="CTX_SIZE", low=0)
     parallel: int | None = flag(
-        "-np --parallel", "Slots: requests that run at the same time; auto or -1: "
-        f"{AUTO_SLOTS}.", env="N_PARALLEL", default="auto",
-        type=AutoRange(1, 256, *AUTO))
+        "-np --parallel", f"Requests that run at the same time; auto or -1: {AUTO_SLOTS}.",
+        env="N_PARALLEL", default="auto", type=AutoRange(1, 256, *AUTO))
     kv_unified: bool | None = flag("--kv-unified/--no-kv-unified -kvu/-no-kvu", "One cache of "
-        "--ctx-size tokens that all slots share, or one per slot.  [default: shared; if --ctx-size "
-        "and --parallel are given, a slot can use an equal part of it, and has a cache of its own "
-        "if nothing drafts; one per slot with --exact]", env="KV_UNIFIED")
+        "--ctx-size tokens that all slots share, or one per slot.  [default: shared; one per slot "
+        "with --exact, and without drafts if --ctx-size and --parallel are given]",
+        env="KV_UNIFIED")
     kv_unified_per_slot: int | None = flag(
-        "--kv-unified-per-slot", "Most tokens of a slot in a cache that all share, which holds N "
-        "for each unless --ctx-size says more or less.", env="KV_UNIFIED_PER_SLOT", low=1)
+        "--kv-unified-per-slot", "Most tokens of a slot in a cache that all share; without "
+        "--ctx-size the cache holds N for each.  [default: an equal part if --ctx-size and "
+        "--parallel are given, else all]", env="KV_UNIFIED_PER_SLOT", low=1)
     cache_prompt: bool = flag("--cache-prompt/--no-cache-prompt", "Reuse the part of a prompt that "
         "slots already hold.", env="CACHE_PROMPT", default=True)
     embeddings: bool = flag(
-        "--embeddings --embedding", "Vectors of texts too, in a context of --ubatch-size tokens of "
-        "their own: /v1/embeddings, /embeddings, /api/embed.", env="EMBEDDINGS", default=False)
+        "--embeddings --embedding", "Vectors of texts too, of up to --ubatch-size tokens: "
+        "/v1/embeddings, /embeddings, /api/embed.", env="EMBEDDINGS", default=False)
     pooling: str | None = flag(
         "--pooling", "How vectors of tokens become one of the text.  [default: as the model says]",
         env="POOLING", choices=("none", "mean", "cls", "last", "rank"))
     embd_normalize: int = flag("--embd-normalize", "Length of vectors: -1 as they are, 0 largest "
         "number 32760, else the p-norm.", default=2, low=-1, high=100)
     max_queue: int = flag(
-        "--max-queue", "Requests that can wait for a slot; more get 503. With several keys, a key "
-        "can use at most as many places as it leaves free; more get 429.", default=256, low=0)
+        "--max-queue", "Requests that can wait for a slot; more get 503. With several keys, each "
+        "has a share of the places; more get 429.", default=256, low=0)
     kept_memory: int = flag("--kept-memory", "Memory for what drafters of other keys, namespaces "
         "and sizes learned; beyond it, the key that holds most loses its oldest.", default=1 << 30,
         type=SizeType(0), metavar="SIZE")
@@ -117,8 +114,8 @@ class ServerOptions:
 
     section = "Server"
     # fmt: off
-    host: str = flag("--host", "Addresses to listen on, comma-separated; paths ending in .sock are "
-        "Unix sockets.", env="HOST", default="127.0.0.1", metavar="HOST")
+    host: str = flag("--host", "Addresses to listen on, comma-separated; a path that ends in .sock "
+        "is a Unix socket.", env="HOST", default="127.0.0.1", metavar="HOST")
     port: int = flag("--port", "0: any free port.", env="PORT", default=8080, low=0, high=65535)
     reuse_port: bool = flag("--reuse-port", "Let other processes listen on the same port.",
         env="REUSE_PORT", default=False)
@@ -138,8 +135,8 @@ class ServerOptions:
         "reports failure; after twice that it exits. 0: no limit.", default=600.0, low=0)
     sse_ping_interval: float = flag("--sse-ping-interval", "Seconds of silence before a stream "
         "gets a ping; -1: none.", env="SSE_PING_INTERVAL", default=30.0, low=-1)
-    max_connections: int = flag("--max-connections", "Open connections; beyond that, the one that "
-        "has waited longest for its client is closed.", default=512, low=1)
+    max_connections: int = flag("--max-connections", "Open connections; one more closes the one "
+        "that has waited longest for its client.", default=512, low=1)
     max_body: int = flag("--max-body", "Largest request body.", default=32 << 20,
         type=SizeType(1024), metavar="SIZE")
     max_prompt_tokens: int | None = flag(
@@ -159,13 +156,13 @@ class AccessOptions:
     api_key: tuple[str, ...] = flag("--api-key", "Keys that requests must send, comma-separated "
         "(repeatable). Visible in the process list: prefer --api-key-file, or the variable "
         "LLAMA_API_KEY.", env="LLAMA_API_KEY", default=(), metavar="KEY")
-    api_key_file: Path | None = flag("--api-key-file", "File with one key per line; lines that "
-        "begin with # are skipped. A change is taken up while the server runs.", env="API_KEY_FILE")
+    api_key_file: Path | None = flag("--api-key-file", "File with one key per line, and # before "
+        "comments; read again when it changes.", env="API_KEY_FILE")
     pool_per_key: bool | None = flag(
-        "--pool-per-key/--share-between-keys", "Use what is learned from one key's requests, and "
-        "its cached prompts, for that key only.  [default: if there are several keys]")
+        "--pool-per-key/--share-between-keys", "Whether each key drafts from its own requests and "
+        "reuses its own prompts only.  [default: it does, if there are several]")
     metrics: bool | None = flag("--metrics/--no-metrics", "GET /metrics, for any key.  [default: "
-        "if there is one key, or keys share]", env="ENDPOINT_METRICS")
+        "with one key, or where keys share]", env="ENDPOINT_METRICS")
     slots: bool | None = flag("--slots/--no-slots", "GET /slots and the page's live figures, for "
         "any key.  [default: as --metrics; live figures also without keys if --host is this "
         "machine only]", env="ENDPOINT_SLOTS")
@@ -184,16 +181,17 @@ class ServedSamplingOptions(SamplingOptions):
 
     section = "Sampling"
     # fmt: off
-    predict: int = flag("-n --predict --n-predict", "Largest number of tokens of an answer; -1: "
-        "until the context is full, or without limit if it shifts; -2: until it is full in any "
-        "case.", env="N_PREDICT", default=-1, low=-2)
+    predict: int = flag("-n --predict --n-predict", "Longest answer, in tokens; -1: until the "
+        "context is full, or any length if it shifts; -2: until it is full.", env="N_PREDICT",
+        default=-1, low=-2)
     samplers: str = flag("--samplers", "Samplers in their order, with ; between them.  [default: "
         "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]", default="",
         metavar="LIST")
     sampler_seq: str = flag("--sampler-seq --sampling-seq", "The same with a letter for each, such "
         "as edskypmxt.", default="", metavar="LETTERS")
     temperature: float = flag(
-        "--temp --temperature", "0 is greedy.", env="TEMPERATURE", default=0.8, low=0, clamp=True)
+        "--temp --temperature", "0 is greedy, and best for drafts.", env="TEMPERATURE", default=0.8,
+        low=0, clamp=True)
     top_n_sigma: float = flag("--top-nsigma --top-n-sigma", "-1: off.", default=-1.0, low=-1)
     typical_p: float = flag("--typical --typical-p", "1: off.", default=1.0, low=0, high=1)
     xtc_probability: float = flag("--xtc-probability", "0: off.", default=0.0, low=0, high=1)
@@ -253,16 +251,16 @@ class SessionOptions:
     section = "Long sessions"
     # fmt: off
     context_shift: bool = flag(
-        "--context-shift/--no-context-shift", "When a slot's context is full, discard the older "
-        "half of it and go on, instead of ending the answer.", env="CONTEXT_SHIFT", default=False)
+        "--context-shift/--no-context-shift", "When a slot's context is full, discard its older "
+        "half and go on.", env="CONTEXT_SHIFT", default=False)
     slot_save_path: Path | None = flag("--slot-save-path", "Folder for slots that clients save: "
         "POST /slots/0?action=save, restore or erase.  [default: slots cannot be saved]",
         metavar="FOLDER", type=NamedPath(exists=True, file_okay=False, path_type=Path))
     keep: int = flag("--keep", "Tokens at the start of the prompt that are never discarded; -1: "
         "all of it.", default=0, low=-1)
     reasoning_budget: int = flag(
-        "--reasoning-budget", "Tokens of reasoning in a chat, after which its end is written for "
-        "the model; 0: no reasoning; -1: any number.", env="THINK_BUDGET", default=-1, low=-1)
+        "--reasoning-budget", "Tokens of reasoning in a chat, after which the server ends it; "
+        "0: no reasoning; -1: any number.", env="THINK_BUDGET", default=-1, low=-1)
     reasoning_budget_message: str = flag("--reasoning-budget-message", "Text to write before that "
         "end.", env="THINK_BUDGET_MESSAGE", default="", metavar="TEXT")
 
@@ -273,11 +271,10 @@ class RecordingOptions:
 
     section = "Recording"
     # fmt: off
-    record: Path | None = flag("--record", "Write every request and its answer to FILE, as token "
-        "ids, for `bench replay` and `build-cache`. It holds what users write: only its owner can "
-        "read it.  [default: nothing is recorded]", metavar="FILE")
-    record_max: int = flag("--record-max", "Largest size of what is recorded. At half of it FILE "
-        "becomes NAME.1.jsonl, in place of the one before, and a new FILE begins.", default=1 << 30,
+    record: Path | None = flag("--record", "Write requests and answers to FILE, for "
+        "`bench replay` and `build-cache`; only its owner can read it.", metavar="FILE")
+    record_max: int = flag("--record-max", "Most that is recorded. At half of it FILE becomes "
+        "NAME.1.jsonl, in place of the one before, and a new FILE begins.", default=1 << 30,
         type=SizeType(LEAST_BYTES), metavar="SIZE")
 
 
@@ -287,18 +284,18 @@ class LogOptions:
 
     section = "Output"
     # fmt: off
-    log_level: str | None = flag("--log-level", "Log level on stderr: debug, info, warning or "
-        "error. info has a line for each finished request.  [default: info]",
+    log_level: str | None = flag("--log-level", "debug, info (a line for each finished request), "
+        "warning or error.  [default: info]",
         choices=("debug", "info", "warning", "error"), metavar="LEVEL")
     verbose: bool = flag("-v --verbose --log-verbose", "The same as --log-level debug; answers "
         "have __verbose, and statistics are llama-server's lines.", default=False)
     verbosity: int = flag(
         "-lv --verbosity --log-verbosity", env="LOG_VERBOSITY", default=3, hidden=True)
     log_disable: bool = flag("--log-disable", default=False, hidden=True)
-    log_file: Path | None = flag("--log-file", "Write the log here as well, with what the server "
-        "tells at its start and end. If the file is moved away, a new one begins.", env="LOG_FILE")
+    log_file: Path | None = flag("--log-file", "Write the log here as well; if the file is moved "
+        "away, a new one begins.", env="LOG_FILE")
     access_log: bool = flag(
-        "--access-log", "A line per HTTP request: path and status.", default=False)
+        "--access-log", "A line per HTTP request.", default=False)
     stats_interval: float = flag("--stats-interval", "Seconds between statistics lines; 0: at the "
         "end and at SIGUSR1.", default=0.0, low=0)
     config: Path | None = flag(

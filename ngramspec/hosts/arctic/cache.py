@@ -1,7 +1,7 @@
 """SuffixDecodingCache: what vLLM and TensorRT-LLM use of arctic_inference, with our drafter.
 
 Interface: arctic-inference 0.3.0, arctic_inference.suffix_decoding. It is implemented by a slot per
-request and one SuffixPool of requests' texts, instead of suffix trees. docs/how-to/integrations.md
+request and one SuffixPool of requests' texts, instead of suffix trees. docs/engines/vllm.md
 lists the differences; `install` (ngramspec.hosts.arctic.install) puts it where engines look for
 it.
 """

@@ -22,7 +22,7 @@ class Proposer:
 
     Configure: speculative_config={"method": "custom_class", "model":
     "ngramspec.hosts.vllm.Proposer", "num_speculative_tokens": K}; options in
-    additional_config={"ngramspec": {...}} or NGRAMSPEC_*, see docs/how-to/integrations.md.
+    additional_config={"ngramspec": {...}} or NGRAMSPEC_*, see docs/engines/vllm.md.
     All requests share the pool. vLLM does not pass request ids here, so rows are recognised by
     their content.
 

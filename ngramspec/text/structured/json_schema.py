@@ -1,6 +1,6 @@
 """From JSON schemas to GBNF rules, so that an answer follows a schema token by token.
 
-docs/reference/server/schemas.md lists the keywords. What a grammar cannot enforce is left out, or
+docs/server/apis.md lists the keywords. What a grammar cannot enforce is left out, or
 refused where the request is strict. A schema without a type has the one that its other keywords
 imply.
 """

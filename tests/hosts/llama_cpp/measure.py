@@ -9,7 +9,6 @@ python tests/hosts/llama_cpp/measure.py attach
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import re
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[2:4]]
 
 from helpers import gguf_models  # noqa: E402
+from helpers.quantisations import requantized  # noqa: E402
 from ngramspec import NgramDraft, attach, embedded_model  # noqa: E402
 
 NAMES = ["total", "count_words", "first_line", "merge", "clean", "scale", "flatten", "lookup"]
@@ -32,7 +32,7 @@ BODIES = [
     "with open(path) as handle:\n        for line in handle:\n            return line.strip()",
 ]
 DRAFT = {"spec": "ngram-simple,ngram-cache", "size_n": 6}
-KINDS = {"Q8_0": 0, "F16": 1, "Q4_K_M": 15}
+KINDS = ("Q8_0", "F16", "Q4_K_M")
 
 
 def prompts() -> Iterator[str]:
@@ -41,23 +41,6 @@ def prompts() -> Iterator[str]:
         for body in BODIES:
             code = f"def {name}(items, text, path):\n    {body}\n\n\n"
             yield f"{code}def {name}_again(items, text, path):\n    "
-
-
-def requantized(kind: str, folder: Path) -> str:
-    """Return the embedded model with weights of another kind."""
-    import llama_cpp.llama_cpp as lib
-    from llama_cpp._logger import set_verbose
-
-    set_verbose(False)
-    source, target = str(embedded_model()), folder / f"{kind}.gguf"
-    if kind == "Q8_0":
-        return source
-    params = lib.llama_model_quantize_default_params()
-    params.ftype, params.allow_requantize = KINDS[kind], True
-    code = lib.llama_model_quantize(source.encode(), str(target).encode(), ctypes.byref(params))
-    if code != 0:
-        raise SystemExit(f"llama_model_quantize returned {code}")
-    return str(target)
 
 
 def texts(path: str, max_draft: int, temperature: float, **settings: Any) -> tuple[list[str], int]:

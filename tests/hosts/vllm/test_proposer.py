@@ -310,8 +310,8 @@ def test_importing_the_adapter_imports_no_engine() -> None:
 
 
 def test_the_page_shows_options_that_are_taken() -> None:
-    page = (ROOT / "docs" / "how-to" / "integrations.md").read_text()
-    blocks = re.findall(r"^```py\n(.*?)^```$", page.partition("## vLLM")[2], re.S | re.M)
+    page = (ROOT / "docs" / "engines" / "vllm.md").read_text()
+    blocks = re.findall(r"^```py\n(.*?)^```$", page, re.S | re.M)
     shown = {
         word.arg: ast.literal_eval(word.value)
         for block in blocks[:2]
