@@ -24,6 +24,7 @@ SIZES = (
 )  # fmt: skip
 SETTLING = 0.05  # seconds of decodes of a size before a timed one
 MOST_SETTLING = 3
+LONG = 0.15  # seconds of a decode for which it does not matter what was prepared
 # For `calibrate_within`, those that tell most first. Without the first two nothing is known.
 QUICK_SIZES = (1, 8, 2, 4, 16, 32, 64, 3, 6, 12, 24, 48, 63, 65, 96, 128, 192, 256)
 QUICK_ROUNDS = 50  # at most, on a machine so busy that samples disagree
@@ -142,7 +143,8 @@ def calibrate_within(
     """Measure the decodes of one sequence of a target roughly, in a given time.
 
     The fastest sample of each size counts, once another one confirms it: other programs only make
-    decodes slower. Sizes that would take too long are left out, so a slow target starts in time.
+    decodes slower. Of long decodes one is enough if there is no time for more. Sizes that would take
+    too long are left out, so a slow target starts in time.
 
     Args:
         target: Its first sequence is emptied and used, and is empty afterwards.
@@ -179,7 +181,7 @@ def calibrate_within(
         if not any(taken):
             break
     probe.fill(0)
-    fastest = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.agree(size)}
+    fastest = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.known(size)}
     if not fastest.keys() >= set(QUICK_SIZES[:2]):
         return None
     return Calibration(fastest, context, len(fastest) == len(sizes), samples.scattered())
@@ -264,13 +266,14 @@ class _Samples:
         return tokens * self._per_token
 
     def take(self, size: int) -> bool:
-        """Time two decodes of a size if there is time for them; return whether there was.
+        """Time a decode of a size if there is time for it; return whether there was.
 
-        The first one prepares the second.
+        Where it may be short, there are two, of which the first one prepares the second.
         """
-        if time.perf_counter() + 2 * self.expected(size) > self._deadline:
+        count = 1 if self.expected(size) > LONG else 2
+        if time.perf_counter() + count * self.expected(size) > self._deadline:
             return False
-        times = sorted((self._probe.seconds(size), self._probe.seconds(size)))
+        times = sorted(self._probe.seconds(size) for _ in range(count))
         self._taken[size] = sorted(self._taken.get(size, []) + times)
         per_token = times[0] / size
         self._per_token = min(self._per_token or per_token, per_token)
@@ -284,6 +287,11 @@ class _Samples:
         """Return whether the two fastest samples of a size are nearly equal."""
         taken = self._taken.get(size, [])
         return len(taken) > 1 and taken[1] <= AGREE * taken[0]
+
+    def known(self, size: int) -> bool:
+        """Return whether a size was measured: its samples agree, or it is long and has but one."""
+        taken = self._taken.get(size, [])
+        return self.agree(size) or (len(taken) == 1 and taken[0] > LONG)
 
     def fastest(self, size: int) -> float:
         """Return the fastest sample of a size."""

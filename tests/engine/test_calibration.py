@@ -218,6 +218,16 @@ def test_a_slow_target_is_measured_as_far_as_there_is_time(
         assert {1, 8} <= found.seconds.keys()
 
 
+def test_of_a_long_decode_one_sample_is_enough_where_there_is_no_time_for_two(
+    timed: Callable[..., Timed],
+) -> None:
+    target = timed(lambda n: 0.01 * n, max_batch=512, context_size=1024)
+    costs = calibrate_within(target, 2.6)
+    assert costs is not None
+    assert max(costs.seconds) == 64  # takes 0.64 s
+    assert costs.seconds[64] == pytest.approx((0.64,))
+
+
 def test_a_target_that_is_too_small_to_tell_is_not_measured(timed: Callable[..., Timed]) -> None:
     for small in ({"max_batch": 7}, {"context_size": 1}, {"context_size": 8}):
         target = timed(affine, **small)
