@@ -18,7 +18,7 @@ typedef union {
 
 /* Sum of e^(logit - top) of a part of a row, top being no less than any of them, which are finite, NaN or -INFINITY.
  *
- * e^d is 2^t, t = d * log2(e): a polynomial for what t lacks to a whole number, within 8e-5 relatively, and that
+ * e^d is 2^t, t = d * log2(e): a polynomial for what t lacks to a whole number, within 1e-7 relatively, and that
  * number added to the exponent. What is below 2^-126, and NaN, counts as that. */
 NGS_WIDE static double ngs_exp_sum(const float *row, ptrdiff_t n, float top) {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
@@ -38,7 +38,8 @@ NGS_WIDE static double ngs_exp_sum(const float *row, ptrdiff_t n, float top) {
             float rest;
             wholes.number[j] = t[j] + shift;
             rest = t[j] - (wholes.number[j] - shift);
-            powers.number[j] = 0.99992807f + rest * (0.69326099f + rest * (0.24261112f + rest * 0.05517166f));
+            powers.number[j] = 1.00000007f + rest * (0.693146967f + rest * (0.240221197f + rest * (0.0555071328f
+                             + rest * (0.00967554154f + rest * 0.00132764717f))));
         }
         for (int j = 0; j < NGS_LANES; j++) /* the lowest bits of t + shift are the whole part */
             powers.bits[j] = (int32_t)((uint32_t)powers.bits[j] + ((uint32_t)wholes.bits[j] << 23));
@@ -46,6 +47,14 @@ NGS_WIDE static double ngs_exp_sum(const float *row, ptrdiff_t n, float top) {
     }
     for (int j = 0; j < NGS_LANES; j++) total += lanes[j];
     return total;
+}
+
+/* The same for a row of any length: lanes are single precision, so parts of it are summed in double. */
+static double ngs_row_exp_sum(const float *row, ptrdiff_t n, float top) {
+    double sum = 0.0;
+    for (ptrdiff_t start = 0; start < n; start += NGS_TOP_PART)
+        sum += ngs_exp_sum(row + start, n - start < NGS_TOP_PART ? n - start : NGS_TOP_PART, top);
+    return sum;
 }
 
 /* A logit that sums can bear: infinity becomes finite. */

@@ -4,4 +4,5 @@ from ngramspec._native.core.types cimport token_t
 cdef extern from "ngs_top.h" nogil:
     enum:
         NGS_TOP_MOST
+    double ngs_row_exp_sum(const float* row, Py_ssize_t n, float top)
     int ngs_top(const float* row, Py_ssize_t n, int k, token_t* tokens, float* probabilities)

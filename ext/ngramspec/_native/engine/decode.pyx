@@ -13,9 +13,10 @@ branch 0 first, a text that goes on with branch 0 lies in its order, and what is
 """
 
 cimport cython
-from libc.math cimport INFINITY, exp, log
+from libc.math cimport INFINITY, isfinite, log
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
+from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_row_exp_sum, ngs_top
 
 import numpy as np
 
@@ -200,16 +201,14 @@ cdef token_t row_argmax(const float* row, Py_ssize_t n) noexcept nogil:
     return <token_t>index if index < n else 0
 
 
-cdef double log_sum(const float* row, Py_ssize_t n, double top) noexcept nogil:
+cdef double log_sum(const float* row, Py_ssize_t n, float top) noexcept nogil:
     """Return the logarithm of the sum of exp(row - top), where top is the largest logit; infinite ones are equal."""
-    cdef double total = 0.0
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, equal = 0
+    if isfinite(top):
+        return log(ngs_row_exp_sum(row, n, top))
     for i in range(n):
-        if row[i] == top or top == -INFINITY:
-            total += 1.0
-        elif row[i] < top:  # not NaN
-            total += exp(row[i] - top)
-    return log(total)
+        equal += row[i] == top or top == -INFINITY
+    return log(<double>equal)
 
 
 cdef double log_share(float logit, double top, double total) noexcept nogil:
@@ -296,20 +295,25 @@ cdef class Rows:
         Cost: O(vocab_size).
         """
         cdef const float* row = self.row(index)
-        cdef double largest, total
+        cdef token_t likeliest[NGS_TOP_MOST]
+        cdef float p[NGS_TOP_MOST]
+        cdef double total
+        cdef float largest
+        cdef int i, count = 0
         if not (0 <= token < self.c.vocab_size and 0 <= top <= self.c.vocab_size):
             raise InputError(f"token must be in 0..{self.c.vocab_size - 1} and top in 0..{self.c.vocab_size}, "
                              f"got {token} and {top}")
         with nogil:
             largest = ngs_row_max(row, self.c.vocab_size)
             total = log_sum(row, self.c.vocab_size, largest)
-        best = []
-        if top:
+            if top <= NGS_TOP_MOST:
+                count = ngs_top(row, self.c.vocab_size, <int>top, likeliest, p)
+        ids = [likeliest[i] for i in range(count)]
+        if count < top:  # more than that, or tokens that are not possible
             logits = np.fmax(<const float[:self.c.vocab_size]>row, np.float32(-INFINITY))  # without NaN
             ids = np.argpartition(logits, -top)[-top:]
-            ids = ids[np.argsort(-logits[ids], kind="stable")]
-            best = [(int(i), log_share(row[i], largest, total)) for i in ids]
-        return log_share(row[token], largest, total), best
+            ids = ids[np.argsort(-logits[ids], kind="stable")].tolist()
+        return log_share(row[token], largest, total), [(i, log_share(row[i], largest, total)) for i in ids]
 
     cdef const float* row(self, Py_ssize_t index) except NULL:
         if not 0 <= index < self.c.num_rows:
