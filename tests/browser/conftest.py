@@ -41,9 +41,9 @@ def browser() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         # No sandbox: CI runs as root.
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield made
-        made.close()
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="package")
@@ -81,6 +81,6 @@ def locked(start: Callable[..., Server]) -> Server:
 @pytest.fixture
 def pages(browser: Any, tmp_path: Path) -> Iterator[Pages]:
     """Return what opens pages; screenshots go to the test's folder."""
-    made = Pages(browser, tmp_path)
-    yield made
-    made.close()
+    pages = Pages(browser, tmp_path)
+    yield pages
+    pages.close()

@@ -41,11 +41,11 @@ def live(server: Server) -> dict[str, Any]:
 
 def calls(page: Any, **functions: str) -> None:
     """Let the page get an answer that calls functions with these arguments."""
-    made = [
+    tool_calls = [
         {"index": index, "id": f"c{index}", "function": {"name": name, "arguments": values}}
         for index, (name, values) in enumerate(functions.items())
     ]
-    body = events({"choices": [{"delta": {"tool_calls": made}}]}, last(9, "tool_calls"))
+    body = events({"choices": [{"delta": {"tool_calls": tool_calls}}]}, last(9, "tool_calls"))
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
 
 
@@ -509,10 +509,10 @@ def test_a_comparison_asks_what_was_asked(server: Server, pages: Pages, tmp_path
     for other in others:
         assert other["messages"] == first["messages"]
         assert other["seed"] == first["seed"]
-    told = json.loads(path.read_text())
-    for message in told["chats"][0]["messages"]:
+    exported = json.loads(path.read_text())
+    for message in exported["chats"][0]["messages"]:
         message.pop("asked", None)
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(exported))
     page.locator("#import-file").set_input_files(path)  # of a page that did not keep it
     expect(page.locator(".chat-name")).to_have_count(3)
     page.locator("#messages button[aria-label='Answer again']").wait_for()
@@ -551,9 +551,9 @@ def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) 
     page.get_by_label("Result of weather").fill("rain")
     page.get_by_role("button", name="Give result").click()
     page.get_by_text("It rains.").wait_for()
-    said = bodies[1]["messages"]
-    assert said[1]["tool_calls"][0]["function"] == function
-    assert said[2] == {"role": "tool", "content": "rain", "tool_call_id": "c0", "name": "weather"}
+    chat = bodies[1]["messages"]
+    assert chat[1]["tool_calls"][0]["function"] == function
+    assert chat[2] == {"role": "tool", "content": "rain", "tool_call_id": "c0", "name": "weather"}
 
 
 def test_results_being_typed_stay_when_another_is_given(server: Server, pages: Pages) -> None:
@@ -625,8 +625,8 @@ def test_a_call_that_is_cut_off_is_not_sent_again(
 ) -> None:
     page = pages.open(server.url)
     functions = [*whole, {"name": "weather", "arguments": '{"city": "U'}]
-    made = [{"index": i, "id": f"c{i}", "function": one} for i, one in enumerate(functions)]
-    delta = {"content": "Let me see.", "tool_calls": made}
+    tool_calls = [{"index": i, "id": f"c{i}", "function": one} for i, one in enumerate(functions)]
+    delta = {"content": "Let me see.", "tool_calls": tool_calls}
     body = f"data: {json.dumps({'choices': [{'delta': delta}]})}\n\n"  # and no end
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     send(page, "What is new?")
@@ -643,9 +643,9 @@ def test_a_call_that_is_cut_off_is_not_sent_again(
         send(page, "And now?")
     finished(page, 2)
     expect(page.locator("#notice")).to_be_hidden()  # the server takes it
-    said = bodies[0]["messages"][1]
-    assert said["content"] == "Let me see."
-    assert [one["function"] for one in said.get("tool_calls", [])] == whole
+    message = bodies[0]["messages"][1]
+    assert message["content"] == "Let me see."
+    assert [one["function"] for one in message.get("tool_calls", [])] == whole
 
 
 def test_texts_are_copied(server: Server, pages: Pages) -> None:

@@ -135,8 +135,8 @@ def test_what_the_server_offers_is_what_can_be_chosen(server: Server, pages: Pag
     offered = page.locator("#drafts input[type=checkbox]").evaluate_all(
         "all => all.map(e => e.value)"
     )
-    told = page.evaluate("async () => (await (await fetch('props')).json()).speculative.types")
-    assert offered == told
+    types = page.evaluate("async () => (await (await fetch('props')).json()).speculative.types")
+    assert offered == types
     assert "suffix" in offered
     pages.shot(page, "drafts")
     page.keyboard.press("Escape")
@@ -165,10 +165,10 @@ def test_a_server_that_offers_other_drafters_shows_those(server: Server, pages: 
     page = pages.open("about:blank")
 
     def other(route: Any) -> None:
-        made = route.fetch().json()
-        made["speculative"] |= {"active": False, "drafters": [], "types": ["new-one"],
-                                "notes": ["nothing is named"]}  # fmt: skip
-        route.fulfill(json=made)
+        props = route.fetch().json()
+        props["speculative"] |= {"active": False, "drafters": [], "types": ["new-one"],
+                                 "notes": ["nothing is named"]}  # fmt: skip
+        route.fulfill(json=props)
 
     page.route("**/props", other)
     page.goto(server.url)

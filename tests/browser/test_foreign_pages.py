@@ -47,12 +47,12 @@ def origin() -> Iterator[str]:
 def astray(browser: Any) -> Iterator[Any]:
     """Return a browser for which the name of somebody else has our address."""
     rules = f"--host-resolver-rules=MAP {NAME} 127.0.0.1"
-    made = browser.browser_type.launch(
+    astray = browser.browser_type.launch(
         executable_path=CHROMIUM,
         args=["--no-sandbox", rules, "--disable-features=LocalNetworkAccessChecks"],
     )
-    yield made
-    made.close()
+    yield astray
+    astray.close()
 
 
 @pytest.fixture
@@ -100,9 +100,9 @@ def test_a_page_of_somebody_else_can_make_the_server_do_nothing(
 def test_a_page_that_gives_itself_our_address_reads_nothing(server: Server, page: Any) -> None:
     port = urlsplit(server.url).port
     for path in ("/props", "/"):
-        made = page.goto(f"http://{NAME}:{port}{path}")
-        assert made.status == 403
-        assert "--allow-host" in made.text()
+        reply = page.goto(f"http://{NAME}:{port}{path}")
+        assert reply.status == 403
+        assert "--allow-host" in reply.text()
 
 
 def test_an_allowed_page_and_the_own_one_may_ask(

@@ -78,13 +78,13 @@ def test_figures_begin_anew_when_the_server_does(server: Server, pages: Pages) -
     page = pages.open("about:blank")
     counts = ("steps", "emitted_tokens", "draft_tokens", "accepted_tokens")
     readings = [1000, 90, 100, 110]  # of tokens: the server is started anew after the first
-    given: list[int] = []
+    sent: list[int] = []
 
     def figures(route: Any) -> None:
-        given.append(readings[min(len(given), 3)])
-        told = dict.fromkeys(counts, given[-1])
-        base = {"time": float(len(given)), "context": 8, "queue": 0}
-        route.fulfill(json={**base, "pools": [], "slots": [], "sources": [], **told})
+        sent.append(readings[min(len(sent), 3)])
+        totals = dict.fromkeys(counts, sent[-1])
+        base = {"time": float(len(sent)), "context": 8, "queue": 0}
+        route.fulfill(json={**base, "pools": [], "slots": [], "sources": [], **totals})
 
     page.route("**/v1/ngramspec/live", figures)
     page.add_init_script(
@@ -218,9 +218,9 @@ def test_the_keyboard_reaches_everything(server: Server, pages: Pages) -> None:
     for _ in range(32):
         page.keyboard.press("Tab")
         seen.add(page.evaluate("document.activeElement.id || document.activeElement.ariaLabel"))
-    wanted = {"new-chat", "open-settings", "toggle-chats", "toggle-panel", "scroll", "prompt",
-              "send", "attach", "marks", "Copy", "Answer again", "Edit", "import"}  # fmt: skip
-    assert wanted <= seen
+    expected = {"new-chat", "open-settings", "toggle-chats", "toggle-panel", "scroll", "prompt",
+                "send", "attach", "marks", "Copy", "Answer again", "Edit", "import"}  # fmt: skip
+    assert expected <= seen
     page.locator("#open-settings").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#settings")).to_be_visible()

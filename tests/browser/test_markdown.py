@@ -109,7 +109,7 @@ def test_an_address_that_arrives_in_pieces_is_whole(
 ) -> None:
     page = pages.open(server.url)
     text = "Intro.\n\n[docs]: https://example.com/a/b\n\nSee [the docs][docs].\n\nAnd [docs]."
-    made = page.evaluate(
+    shown = page.evaluate(
         """async ([text, piece]) => {
             const {Flow} = await import('/page/markdown.js');
             const box = document.createElement('div');
@@ -122,9 +122,9 @@ def test_an_address_that_arrives_in_pieces_is_whole(
         }""",
         [text, piece],
     )
-    assert made[1] == ["https://example.com/a/b"] * 2
-    assert "https" not in made[0]
-    assert "[" not in made[0]
+    assert shown[1] == ["https://example.com/a/b"] * 2
+    assert "https" not in shown[0]
+    assert "[" not in shown[0]
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "reasoning", "call"])

@@ -43,9 +43,9 @@ def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> Non
     send(page, "hello")
     finished(page)
     body = bodies[0]
-    wanted = {"temperature": 0.3, "max_tokens": 40, "top_k": 7, "seed": 9, "stop": ["END"],
-              "stream": True}  # fmt: skip
-    assert {name: body[name] for name in wanted} == wanted
+    expected = {"temperature": 0.3, "max_tokens": 40, "top_k": 7, "seed": 9, "stop": ["END"],
+                "stream": True}  # fmt: skip
+    assert {name: body[name] for name in expected} == expected
     assert body["messages"][0] == {"role": "system", "content": "Be brief."}
     assert "top_p" not in body
     page.get_by_role("button", name="Settings").click()
@@ -142,12 +142,12 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(locked: Server, pages: Pages) -
     finished(page)
     expect(page.locator(TEXT)).to_contain_text("One")
     assert page.evaluate("sessionStorage.getItem('ngramspec.key')") == KEY
-    kept = """async () => {
+    script = """async () => {
         const bases = await indexedDB.databases();
         const {everything} = await import('/page/store.js');
         return JSON.stringify([bases, await everything(), {...localStorage}, document.cookie]);
     }"""
-    everything = page.evaluate(kept)
+    everything = page.evaluate(script)
     assert "One" in everything
     assert KEY not in everything
 
@@ -264,8 +264,8 @@ def test_a_server_that_is_away_is_waited_for(server: Server, pages: Pages) -> No
     page.unroute("**/props")
     page.route("**/props", lambda route: route.fulfill(status=503, json=loading))
     again = 2000  # milliseconds
-    said = page.get_by_text("not ready: Loading model")
-    wait(page, lambda: page.clock.fast_forward(again) or said.is_visible())
+    notice = page.get_by_text("not ready: Loading model")
+    wait(page, lambda: page.clock.fast_forward(again) or notice.is_visible())
     page.unroute_all()
     wait(page, lambda: page.clock.fast_forward(again) or page.locator("#banner").is_hidden())
     send(page, "Repeat this text:\n\nOne two three.")

@@ -13,7 +13,7 @@ import atheris
 
 
 def main() -> None:
-    name, known = sys.argv[1], set(Path(sys.argv[2]).read_text().splitlines())
+    name, kinds = sys.argv[1], set(Path(sys.argv[2]).read_text().splitlines())
     # What guides the search must be known before anything is imported: it is read from the source.
     with atheris.instrument_imports(include=list(packages_of(name)), enable_loader_override=False):
         from fuzz.target import kind_of, load
@@ -30,7 +30,7 @@ def main() -> None:
             try:
                 run(data)
             except Exception as error:
-                if kind_of(error) not in known:
+                if kind_of(error) not in kinds:
                     raise
 
         options = [sys.argv[0], *sys.argv[3:]]

@@ -124,8 +124,8 @@ def mutation(
                 text = json.dumps(changed(value, rng, members)).encode()
             except (ValueError, RecursionError, OverflowError):
                 text = plain(text, max(1, most - len(head) - 1))
-        made = head + b"\n" + text if heads else text
-        return made if len(made) <= most else data
+        mutant = head + b"\n" + text if heads else text
+        return mutant if len(mutant) <= most else data
 
     return mutate
 
@@ -151,7 +151,7 @@ def shorter(data: bytes) -> Iterator[bytes]:
                 del box[key]
             else:
                 continue
-            made = json.dumps(copy[""]).encode()
-            made = head + newline + made if newline else made
-            if len(made) < len(data):
-                yield made
+            candidate = json.dumps(copy[""]).encode()
+            candidate = head + newline + candidate if newline else candidate
+            if len(candidate) < len(data):
+                yield candidate

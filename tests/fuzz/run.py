@@ -36,19 +36,21 @@ class Outcome:
 
     executed: Inputs that were tried.
     reached: Edges of Python code, as libFuzzer counts them.
-    found: Files of inputs that fail, by the kind of failure.
+    failures: Files of inputs that fail, by the kind of failure.
     broken: Why the run ended early, "" if it did not.
     """
 
     name: str
     executed: int = 0
     reached: int = 0
-    found: dict[str, Path] = field(default_factory=dict)
+    failures: dict[str, Path] = field(default_factory=dict)
     broken: str = ""
 
     def told(self) -> str:
         """Return one line."""
-        line = f"{self.name}: {self.executed} inputs, {self.reached} edges, {len(self.found)} found"
+        line = (
+            f"{self.name}: {self.executed} inputs, {self.reached} edges, {len(self.failures)} found"
+        )
         return f"{line}; {self.broken}" if self.broken else line
 
 
@@ -57,11 +59,11 @@ def fuzz(name: str, seconds: float, seed: int = 0) -> Outcome:
     outcome = Outcome(name)
     folder = ROOT / "build" / "fuzz" / name
     folder.mkdir(parents=True, exist_ok=True)
-    for number, data in enumerate(load(name).made()):
+    for number, data in enumerate(load(name).more_seeds()):
         (folder / f"made-{number}").write_bytes(data)
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as scratch:
-        while (left := end - time.monotonic()) > 1 and len(outcome.found) < MOST_FINDINGS:
+        while (left := end - time.monotonic()) > 1 and len(outcome.failures) < MOST_FINDINGS:
             crash = _guided(outcome, folder, Path(scratch), int(left), seed)
             if crash is None:
                 break
@@ -72,7 +74,7 @@ def fuzz(name: str, seconds: float, seed: int = 0) -> Outcome:
 def _guided(outcome: Outcome, folder: Path, scratch: Path, seconds: int, seed: int) -> Path | None:
     """Run atheris until the time is over or an input fails; return that input."""
     target = load(outcome.name)
-    (scratch / "known").write_text("\n".join(outcome.found))
+    (scratch / "known").write_text("\n".join(outcome.failures))
     words = scratch / "words"
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words if word))
     seeds = scratch / "seeds"
@@ -121,31 +123,31 @@ def _keep(outcome: Outcome, crash: Path) -> None:
         kind = replayer.kind_of_bytes(data)
         if kind == "ok":
             kind = f"fails only after others: {crash.name.split('-')[1]}"
-        elif kind not in outcome.found:
+        elif kind not in outcome.failures:
             data = smaller(data, kind, replayer)
     kept_in = FOLDER / "found" / outcome.name
     kept_in.mkdir(parents=True, exist_ok=True)
     path = kept_in / hashlib.sha256(data).hexdigest()[:12]
     path.write_bytes(data)
-    if kind in outcome.found:
+    if kind in outcome.failures:
         path.unlink()
         outcome.broken = f"{kind} cannot be passed over"
     else:
-        outcome.found[kind] = path
+        outcome.failures[kind] = path
         print(f"{outcome.name}: {kind}\n    {path}\n    {data[:300]!r}", flush=True)
 
 
 def smaller(data: bytes, kind: str, replayer: Replayer) -> bytes:
     """Return an input without what the failure does not need: parts of JSON, then any bytes."""
     end = time.monotonic() + MINIMIZING
-    found = True
-    while found:
-        found = False
+    shrunk = True
+    while shrunk:
+        shrunk = False
         for shorter in json_inputs.shorter(data):
             if time.monotonic() > end:
                 return data
             if replayer.kind_of_bytes(shorter) == kind:
-                data, found = shorter, True
+                data, shrunk = shorter, True
                 break
     size = max(1, len(data) // 2)
     while size and time.monotonic() < end:
@@ -165,12 +167,12 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(NAMES))
     parser.add_argument("--seconds", type=float, default=60.0, help="per target")
     parser.add_argument("--seed", type=int, default=0, help="of the search; 0: a new one")
-    given = parser.parse_args()
+    args = parser.parse_args()
     failed = False
-    for name in given.targets or NAMES:
-        outcome = fuzz(name, given.seconds, given.seed)
+    for name in args.targets or NAMES:
+        outcome = fuzz(name, args.seconds, args.seed)
         print(outcome.told(), flush=True)
-        failed |= bool(outcome.found or outcome.broken)
+        failed |= bool(outcome.failures or outcome.broken)
     return int(failed)
 
 

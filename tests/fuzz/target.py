@@ -32,7 +32,7 @@ class Target:
     instrumented: Packages whose branches guide the search.
     mutate: Makes another input of one: (data, most bytes, seed, libFuzzer's own mutation).
     words: What libFuzzer's own mutation may insert.
-    made: Further seeds, those that would go stale as files.
+    more_seeds: Further seeds, those that would go stale as files.
     max_bytes: Longest input.
     seconds: What one input may take at most, in wall time; typical ones take milliseconds.
     rss_mib: Memory of the whole process.
@@ -42,7 +42,7 @@ class Target:
     instrumented: tuple[str, ...]
     mutate: Mutate | None = None
     words: tuple[str, ...] = ()
-    made: Callable[[], Iterable[bytes]] = tuple
+    more_seeds: Callable[[], Iterable[bytes]] = tuple
     max_bytes: int = 4096
     seconds: int = 30
     rss_mib: int = 2048

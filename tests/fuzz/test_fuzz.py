@@ -30,14 +30,14 @@ HAS_WHEEL = (
 
 @pytest.fixture(scope="module", params=NAMES)
 def replayer(request: pytest.FixtureRequest) -> Iterator[tuple[str, Replayer]]:
-    with Replayer(request.param, load(request.param).seconds) as made:
-        yield request.param, made
+    with Replayer(request.param, load(request.param).seconds) as process:
+        yield request.param, process
 
 
 def test_kept_inputs_pass(replayer: tuple[str, Replayer], tmp_path) -> None:
     name, process = replayer
     paths = kept(name)
-    for number, data in enumerate(load(name).made()):
+    for number, data in enumerate(load(name).more_seeds()):
         paths.append(tmp_path / f"made-{number}")
         paths[-1].write_bytes(data)
     assert paths
@@ -66,8 +66,8 @@ def test_a_failure_is_told_and_the_next_input_gets_another_process(tmp_path) -> 
     )
     inputs = (b"ok", b"abort", b"ok", b"hang", b"E x", b"ok")
     with Replayer("any", 2.0, program) as replayer:
-        told = [replayer.kind_of_bytes(data) for data in inputs]
-    assert told == ["ok", "dies with -6", "ok", "hangs", "E x", "ok"]
+        kinds = [replayer.kind_of_bytes(data) for data in inputs]
+    assert kinds == ["ok", "dies with -6", "ok", "hangs", "E x", "ok"]
 
 
 @pytest.mark.skipif(

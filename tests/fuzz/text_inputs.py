@@ -18,8 +18,8 @@ def mutation(
         text = data.decode("utf-8", "replace")
         for _ in range(rng.choice([1, 1, 2, 4])):
             text = _once(text, rng, words)
-        made = text.encode("utf-8", "replace")
-        return made if len(made) <= most else made[:most].decode("utf-8", "ignore").encode()
+        mutant = text.encode("utf-8", "replace")
+        return mutant if len(mutant) <= most else mutant[:most].decode("utf-8", "ignore").encode()
 
     return mutate
 

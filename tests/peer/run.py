@@ -59,8 +59,8 @@ def main() -> None:
     outcomes = run(tests, args.files or FILES, server, args.k)
     if args.json:
         args.json.write_text(json.dumps(outcomes, indent=1))
-    known = tomllib.loads((Path(__file__).parent / "outcomes.toml").read_text())
-    sys.exit(report(outcomes, known))
+    explained = tomllib.loads((Path(__file__).parent / "outcomes.toml").read_text())
+    sys.exit(report(outcomes, explained))
 
 
 def fetch() -> Path:
@@ -96,8 +96,8 @@ def run(tests: Path, files: Iterable[str], server: Path, select: str) -> Outcome
         if again:
             second = pytest(tests, again, server, "", loose=True)
             outcomes |= {case: WORDS for case in again if second.get(case) == PASSED}
-        told = Counter(outcomes[case] for case in first)
-        print(f"{name:22}", *(f"{count} {what}" for what, count in told.items()), flush=True)
+        counts = Counter(outcomes[case] for case in first)
+        print(f"{name:22}", *(f"{count} {what}" for what, count in counts.items()), flush=True)
     return outcomes
 
 
@@ -122,29 +122,29 @@ def pytest(
     asked += ["-c", "pytest.ini", "--junitxml", str(results), "-k", select, *cases]
     with (WORK / f"log-{server.name}.txt").open("a") as log:
         subprocess.run(asked, cwd=tests, env=env, stdout=log, stderr=log, check=False)
-    made: Outcomes = {}
+    outcomes: Outcomes = {}
     for case in ET.parse(results).iter("testcase"):
         file = case.get("classname", "").replace(".", "/") + ".py"
         tags = {child.tag for child in case}
         outcome = FAILED if tags & {"failure", "error"} else PASSED
-        made[f"{file}::{case.get('name')}"] = SKIPPED if "skipped" in tags else outcome
-    return made
+        outcomes[f"{file}::{case.get('name')}"] = SKIPPED if "skipped" in tags else outcome
+    return outcomes
 
 
 def free_port() -> int:
     """Return a port that no other run uses."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
-def report(outcomes: Outcomes, known: Mapping[str, Mapping[str, str]]) -> int:
+def report(outcomes: Outcomes, explained: Mapping[str, Mapping[str, str]]) -> int:
     """Print the cases that do not pass, each with its reason, and the share that does.
 
     Returns:
         1 if a case fails without a reason, otherwise 0.
     """
-    model, reasons = known["model"], known["reasons"]
+    model, reasons = explained["model"], explained["reasons"]
     counted = {
         case: outcome
         for case, outcome in outcomes.items()
@@ -164,10 +164,10 @@ def report(outcomes: Outcomes, known: Mapping[str, Mapping[str, str]]) -> int:
     return int(unknown > 0)
 
 
-def _reason(case: str, known: Mapping[str, str]) -> str | None:
+def _reason(case: str, reasons: Mapping[str, str]) -> str | None:
     """Return the reason of a case: its own, or that of all cases that begin like a name with *."""
-    starts = (name for name in known if name.endswith("*") and case.startswith(name[:-1]))
-    return known.get(case) or next((known[name] for name in starts), None)
+    starts = (name for name in reasons if name.endswith("*") and case.startswith(name[:-1]))
+    return reasons.get(case) or next((reasons[name] for name in starts), None)
 
 
 if __name__ == "__main__":

@@ -21,15 +21,15 @@ from ngramspec.models import embedded_model
 
 @pytest.fixture(scope="session")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as model:
+        yield model
 
 
 @pytest.fixture(scope="module")
 def server(model: LlamaModel) -> Iterator[Serving]:
     """A server with 4 slots, greedy by default, without keys."""
-    with serving(model) as made:
-        yield made
+    with serving(model) as server:
+        yield server
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def spawn() -> Iterator[Callable[..., Process]]:
     """Return a function that starts the command; arguments as Process."""
     with ExitStack() as stack:
 
-        def spawn(*arguments: str, **given: Any) -> Process:
-            made = Process(*arguments, **given)
-            stack.callback(made.close)
-            return made
+        def spawn(*arguments: str, **options: Any) -> Process:
+            process = Process(*arguments, **options)
+            stack.callback(process.close)
+            return process
 
         yield spawn

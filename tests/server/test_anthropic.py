@@ -45,32 +45,32 @@ OPENS = (  # the reasoning
 
 @pytest.fixture(scope="module")
 def client(server: Serving) -> Iterator[anthropic.Anthropic]:
-    with client_of(server) as made:
-        yield made
+    with client_of(server) as client:
+        yield client
 
 
-def client_of(server: Serving, **given: Any) -> anthropic.Anthropic:
+def client_of(server: Serving, **settings: Any) -> anthropic.Anthropic:
     """Return Anthropic's own client; it retries nothing."""
     return anthropic.Anthropic(
-        **{"base_url": server.url, "api_key": "none", "max_retries": 0, "timeout": 60, **given}
+        **{"base_url": server.url, "api_key": "none", "max_retries": 0, "timeout": 60, **settings}
     )
 
 
 def ask(client: anthropic.Anthropic, **body: Any) -> Any:
     """Return the client's answer to a greedy request."""
-    given: dict[str, Any] = {"model": "tiny", "messages": CHAT, "max_tokens": 64, "temperature": 0}
+    fields: dict[str, Any] = {"model": "tiny", "messages": CHAT, "max_tokens": 64, "temperature": 0}
     extra = {"temperature": 0, **body.pop("extra", {})}
-    del given["temperature"]
-    return client.messages.create(**{**given, **body}, extra_body=extra)
+    del fields["temperature"]
+    return client.messages.create(**{**fields, **body}, extra_body=extra)
 
 
 def events_of(client: httpx.Client, **body: Any) -> list[Any]:
     """Return the events of a stream; each must be named by its type."""
-    given: dict[str, Any] = {"messages": CHAT, "max_tokens": 64, "temperature": 0, "stream": True}
-    made = client.post("/v1/messages", json={**given, **body})
-    assert made.status_code == 200, made.text
-    assert made.headers["content-type"].startswith("text/event-stream")
-    *blocks, rest = made.text.split("\n\n")
+    fields: dict[str, Any] = {"messages": CHAT, "max_tokens": 64, "temperature": 0, "stream": True}
+    reply = client.post("/v1/messages", json={**fields, **body})
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *blocks, rest = reply.text.split("\n\n")
     assert rest == ""
     events = []
     for block in blocks:
@@ -94,12 +94,12 @@ def text_of(message: Any) -> str:
 
 
 def test_a_message_is_answered(client: anthropic.Anthropic) -> None:
-    made = ask(client)
-    assert text_of(made) == ANSWER
-    assert made.id.startswith("msg_")
-    assert (made.type, made.role, made.model) == ("message", "assistant", "tiny")
-    assert (made.stop_reason, made.stop_sequence) == ("end_turn", None)
-    timings = made.model_extra["timings"]
+    message = ask(client)
+    assert text_of(message) == ANSWER
+    assert message.id.startswith("msg_")
+    assert (message.type, message.role, message.model) == ("message", "assistant", "tiny")
+    assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
+    timings = message.model_extra["timings"]
     assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
     plain = ask(client, extra={"speculative": False}).model_extra["timings"]
     assert plain["predicted_n"] == timings["predicted_n"]
@@ -113,10 +113,10 @@ def test_the_answer_and_its_cost_are_those_of_a_chat(
     chat = server.chat(messages=messages, extra={"cache_prompt": False})
     system: Any = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
                    {"type": "text", "text": "Be exact."}]  # fmt: skip
-    made = ask(client, system=system, extra={"cache_prompt": False})
-    assert text_of(made) == chat.choices[0].message.content
-    assert made.usage.input_tokens == chat.usage.prompt_tokens
-    assert made.usage.output_tokens == chat.usage.completion_tokens
+    message = ask(client, system=system, extra={"cache_prompt": False})
+    assert text_of(message) == chat.choices[0].message.content
+    assert message.usage.input_tokens == chat.usage.prompt_tokens
+    assert message.usage.output_tokens == chat.usage.completion_tokens
     again = ask(client, system=system).usage
     assert again.cache_read_input_tokens > 0
     assert again.cache_read_input_tokens + again.input_tokens == chat.usage.prompt_tokens
@@ -147,15 +147,15 @@ def test_a_conversation_of_blocks_is_that_of_messages(
             {"type": "text", "text": "And now?"}]},
     ]  # fmt: skip
     chat = server.post("/v1/chat/completions", messages=messages, max_tokens=1).json()
-    made = client.messages.count_tokens(model="tiny", messages=blocks)
-    assert made.input_tokens == chat["usage"]["prompt_tokens"]
+    whole = client.messages.count_tokens(model="tiny", messages=blocks)
+    assert whole.input_tokens == chat["usage"]["prompt_tokens"]
     for index, message in enumerate(blocks):  # every block is a part of the prompt
         for place in range(len(message["content"])):
             fewer = [dict(one) for one in blocks]
             fewer[index]["content"] = [b for i, b in enumerate(message["content"]) if i != place]
             count = client.messages.count_tokens(model="tiny", messages=fewer).input_tokens
             shown = message["content"][place]["type"] not in ("redacted_thinking", "thinking")
-            assert (count < made.input_tokens) == shown  # this template shows no reasoning
+            assert (count < whole.input_tokens) == shown  # this template shows no reasoning
 
 
 def test_a_line_that_changes_with_each_request_is_not_read(client: anthropic.Anthropic) -> None:
@@ -188,11 +188,11 @@ def test_system_texts_within_a_chat_suit_templates_that_take_none(start: Start) 
     ):
         server = start(slots=1, served={"template": template})
         with client_of(server) as client:
-            made = client.messages.count_tokens(**body).input_tokens
-        assert made == server.served.model.tokenize_prompt(expected).size
+            count = client.messages.count_tokens(**body).input_tokens
+        assert count == server.served.model.tokenize_prompt(expected).size
         items = [{"role": "developer", "content": "a"}, *body["messages"]]
-        made = server.post("/v1/responses/input_tokens", input=items).json()["input_tokens"]
-        assert made == server.served.model.tokenize_prompt(expected).size
+        count = server.post("/v1/responses/input_tokens", input=items).json()["input_tokens"]
+        assert count == server.served.model.tokenize_prompt(expected).size
 
 
 def test_a_begun_answer_is_continued(client: anthropic.Anthropic) -> None:
@@ -201,22 +201,22 @@ def test_a_begun_answer_is_continued(client: anthropic.Anthropic) -> None:
 
 
 def test_why_an_answer_ends(client: anthropic.Anthropic, start: Start) -> None:
-    made = ask(client, max_tokens=3)
-    assert (made.stop_reason, made.usage.output_tokens) == ("max_tokens", 3)
-    made = ask(client, stop_sequences=["nowhere", "width *"])
-    assert (made.stop_reason, made.stop_sequence) == ("stop_sequence", "width *")
-    assert text_of(made).endswith("return ")
+    message = ask(client, max_tokens=3)
+    assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 3)
+    message = ask(client, stop_sequences=["nowhere", "width *"])
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "width *")
+    assert text_of(message).endswith("return ")
     with client_of(start(slots=1, context_size=256)) as small:
-        made = ask(small, max_tokens=4096, extra={"ignore_eos": True})
-    assert made.stop_reason == "model_context_window_exceeded"
+        message = ask(small, max_tokens=4096, extra={"ignore_eos": True})
+    assert message.stop_reason == "model_context_window_exceeded"
 
 
 def test_a_stop_text_of_the_server_is_no_stop_sequence(start: Start) -> None:
     server = start(slots=1, served={"stop": ("width *",)})
     with client_of(server) as client:
-        made = ask(client)
-    assert text_of(made).endswith("return ")
-    assert (made.stop_reason, made.stop_sequence) == ("end_turn", None)
+        message = ask(client)
+    assert text_of(message).endswith("return ")
+    assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
 
 
 class Answer(pydantic.BaseModel):
@@ -224,11 +224,11 @@ class Answer(pydantic.BaseModel):
 
 
 def test_a_schema_is_followed_and_parsed(client: anthropic.Anthropic) -> None:
-    made = client.messages.parse(
+    message = client.messages.parse(
         model="tiny", messages=CHAT, max_tokens=300, output_format=Answer,
         extra_body={"logit_bias": {"}": 10}, "temperature": 0},
     )  # fmt: skip
-    assert isinstance(made.parsed_output, Answer)
+    assert isinstance(message.parsed_output, Answer)
     older = {"type": "json_schema", "schema": {"type": "boolean"}}
     assert text_of(ask(client, extra={"output_format": older})) in ("true", "false")
 
@@ -275,15 +275,15 @@ def test_a_stream_tells_of_every_step(server: Serving) -> None:
 def test_a_stream_is_the_whole_answer_in_pieces(
     client: anthropic.Anthropic, body: dict[str, Any]
 ) -> None:
-    given: dict[str, Any] = {"model": "tiny", "messages": CHAT, "max_tokens": 64, **body}
+    fields: dict[str, Any] = {"model": "tiny", "messages": CHAT, "max_tokens": 64, **body}
     whole = ask(client, **body)
-    with client.messages.stream(**given, extra_body={"temperature": 0}) as events:
-        made = events.get_final_message()
+    with client.messages.stream(**fields, extra_body={"temperature": 0}) as events:
+        message = events.get_final_message()
     fresh = {"id", "parsed_output", "usage"}
-    content = [(b.type, b.model_dump(exclude=fresh)) for b in made.content]
+    content = [(b.type, b.model_dump(exclude=fresh)) for b in message.content]
     assert content == [(b.type, b.model_dump(exclude=fresh)) for b in whole.content]
-    assert made.usage.output_tokens == whole.usage.output_tokens
-    assert (made.stop_reason, made.stop_sequence) == (whole.stop_reason, whole.stop_sequence)
+    assert message.usage.output_tokens == whole.usage.output_tokens
+    assert (message.stop_reason, message.stop_sequence) == (whole.stop_reason, whole.stop_sequence)
 
 
 def test_plain_decoding_gives_one_event_per_token(server: Serving) -> None:
@@ -329,14 +329,14 @@ ONE_OF_ANY = {"type": "any", "disable_parallel_tool_use": True}
 @pytest.mark.parametrize("choice", [ONE_OF_ANY, {"type": "tool", "name": "get_weather"}])
 def test_a_call_can_be_forced(client: anthropic.Anthropic, choice: Any) -> None:
     tools = [WEATHER] if choice["type"] == "any" else [TIME, WEATHER]
-    made = ask(client, tools=tools, tool_choice=choice, max_tokens=200)
-    (call,) = made.content
-    assert (call.type, call.name, made.stop_reason) == ("tool_use", "get_weather", "tool_use")
+    message = ask(client, tools=tools, tool_choice=choice, max_tokens=200)
+    (call,) = message.content
+    assert (call.type, call.name, message.stop_reason) == ("tool_use", "get_weather", "tool_use")
     assert call.input["city"] in ("Oslo", "Rome")
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
-    told: list[Any] = [*CHAT, {"role": "assistant", "content": made.content},
-                       {"role": "user", "content": [result]}]  # fmt: skip
-    assert ask(client, messages=told, tools=tools, max_tokens=2).usage.output_tokens == 2
+    conversation: list[Any] = [*CHAT, {"role": "assistant", "content": message.content},
+                               {"role": "user", "content": [result]}]  # fmt: skip
+    assert ask(client, messages=conversation, tools=tools, max_tokens=2).usage.output_tokens == 2
 
 
 def test_one_call_only_where_no_more_are_allowed() -> None:
@@ -359,9 +359,9 @@ def test_a_strict_tool_whose_schema_cannot_be_enforced_is_refused(server: Servin
     tool = {"name": "f", "input_schema": schema}
     body = {"messages": CHAT, "max_tokens": 2}
     assert server.post("/v1/messages", **body, tools=[tool]).status_code == 200
-    made = server.post("/v1/messages", **body, tools=[{**tool, "strict": True}])
-    assert made.status_code == 400
-    assert "tools.f" in made.json()["error"]["message"]
+    reply = server.post("/v1/messages", **body, tools=[{**tool, "strict": True}])
+    assert reply.status_code == 400
+    assert "tools.f" in reply.json()["error"]["message"]
 
 
 def test_texts_and_calls_are_blocks_in_their_order() -> None:
@@ -379,12 +379,12 @@ def test_texts_and_calls_are_blocks_in_their_order() -> None:
 def test_a_call_that_is_cut_is_a_text_that_nobody_runs() -> None:
     with serving_script(CALL.format("get_weather", '{"city": "Oslo"}')) as client:
         body = {"messages": CHAT, "tools": [WEATHER], "max_tokens": 62}
-        made = client.post("/v1/messages", json=body).json()
+        cut = client.post("/v1/messages", json=body).json()
         more = {"max_tokens": 200, "stop_sequences": ["slo"]}
         stopped = client.post("/v1/messages", json={**body, **more}).json()
-    assert made["stop_reason"] == "max_tokens"
-    assert [block["type"] for block in made["content"]] == ["text"]
-    text = made["content"][0]["text"]
+    assert cut["stop_reason"] == "max_tokens"
+    assert [block["type"] for block in cut["content"]] == ["text"]
+    text = cut["content"][0]["text"]
     assert text.startswith('{"name": "get_weather", "arguments": {')
     assert stopped["content"] == [
         {"type": "text", "text": '{"name": "get_weather", "arguments": {"city": "O'}
@@ -397,10 +397,10 @@ def test_tools_that_only_anthropic_has_are_left_out(
 ) -> None:
     search: Any = {"type": "web_search_20250305", "name": "web_search"}
     with caplog.at_level("WARNING"):
-        made = client.messages.count_tokens(model="tiny", messages=CHAT, tools=[search, TIME])
+        both = client.messages.count_tokens(model="tiny", messages=CHAT, tools=[search, TIME])
     assert "web_search_20250305" in caplog.text
     only = client.messages.count_tokens(model="tiny", messages=CHAT, tools=[TIME])
-    assert made.input_tokens == only.input_tokens
+    assert both.input_tokens == only.input_tokens
 
 
 # -- thinking ----------------------------------------------------------------------------------
@@ -410,11 +410,11 @@ def test_thinking_is_a_block_before_the_answer(
     server: Serving, client: anthropic.Anthropic
 ) -> None:
     chat = server.chat(messages=THINK, max_tokens=150).choices[0].message
-    made = ask(client, messages=THINK, max_tokens=150)
-    assert [block.type for block in made.content] == ["thinking", "text"]
-    assert made.content[0].thinking == chat.model_extra["reasoning_content"]
-    assert made.content[0].signature == ""
-    assert text_of(made) == chat.content
+    message = ask(client, messages=THINK, max_tokens=150)
+    assert [block.type for block in message.content] == ["thinking", "text"]
+    assert message.content[0].thinking == chat.model_extra["reasoning_content"]
+    assert message.content[0].signature == ""
+    assert text_of(message) == chat.content
     events = events_of(server.client, messages=THINK, max_tokens=150)
     assert kinds(events)[:6] == [
         "message_start", "content_block_start", "thinking_delta", "signature_delta",
@@ -430,39 +430,39 @@ def test_thinking_can_be_disabled(start: Start) -> None:
             ({"type": "adaptive"}, "thinking"),
             ({"type": "disabled"}, "text"),
         ):
-            made = ask(client, messages=THINK, thinking=thinking, max_tokens=60)
-            assert made.content[0].type == expected, thinking
+            message = ask(client, messages=THINK, thinking=thinking, max_tokens=60)
+            assert message.content[0].type == expected, thinking
 
 
 def test_thinking_has_a_budget(client: anthropic.Anthropic) -> None:
     free = ask(client, messages=THINK, max_tokens=150).content[0].thinking
     thinking: Any = {"type": "enabled", "budget_tokens": 5}
-    made = ask(client, messages=THINK, thinking=thinking, max_tokens=150)
-    assert [block.type for block in made.content] == ["thinking", "text"]
-    assert len(made.content[0].thinking) < len(free)
-    assert free.startswith(made.content[0].thinking.rstrip())
+    message = ask(client, messages=THINK, thinking=thinking, max_tokens=150)
+    assert [block.type for block in message.content] == ["thinking", "text"]
+    assert len(message.content[0].thinking) < len(free)
+    assert free.startswith(message.content[0].thinking.rstrip())
 
 
 def test_the_progress_of_a_prompt_is_told_when_asked_for(server: Serving) -> None:
     body = {"messages": [{"role": "user", "content": "x = 1\n" * 100}], "return_progress": True}
     events = events_of(server.client, **body, cache_prompt=False, max_tokens=2)
-    told = [event for event in events if "prompt_progress" in event]
-    assert {event["type"] for event in told} == {"ping"}
-    assert told[-1]["prompt_progress"]["total"] > 200
+    progress = [event for event in events if "prompt_progress" in event]
+    assert {event["type"] for event in progress} == {"ping"}
+    assert progress[-1]["prompt_progress"]["total"] > 200
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"), [("low", "low"), ("high", "high"), ("max", "high"), ("xhigh", "high")]
+    ("level", "shown"), [("low", "low"), ("high", "high"), ("max", "high"), ("xhigh", "high")]
 )
-def test_the_effort_is_told_in_words_that_models_know(start: Start, given: str, shown: str) -> None:
+def test_the_effort_is_told_in_words_that_models_know(start: Start, level: str, shown: str) -> None:
     template = "{{ reasoning_effort }}|{{ enable_thinking }}|{{ messages[0].content }}"
     server = start(slots=1, served={"template": template})
     with client_of(server) as client:
-        made = client.messages.count_tokens(
+        count = client.messages.count_tokens(
             model="x", messages=[{"role": "user", "content": "a"}],
-            output_config={"effort": given}, thinking={"type": "adaptive"},
+            output_config={"effort": level}, thinking={"type": "adaptive"},
         )  # fmt: skip
-    assert made.input_tokens == server.served.model.tokenize_prompt(f"{shown}|True|a").size
+    assert count.input_tokens == server.served.model.tokenize_prompt(f"{shown}|True|a").size
 
 
 # -- what is refused ---------------------------------------------------------------------------
@@ -509,16 +509,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_wrong_is_refused_in_anthropics_shape(server: Serving, name: str) -> None:
     body, words = REFUSED[name]
     for stream in (False, True):
-        made = server.post("/v1/messages", messages=[USER], max_tokens=1, stream=stream, **{})
-        assert made.status_code == 200
-        made = server.post(
+        reply = server.post("/v1/messages", messages=[USER], max_tokens=1, stream=stream, **{})
+        assert reply.status_code == 200
+        reply = server.post(
             "/v1/messages", **{"messages": [USER], "max_tokens": 1, "stream": stream, **body}
         )
-        assert made.status_code == 400, made.text
-        told = made.json()
-        assert (told["type"], set(told["error"])) == ("error", {"type", "message"})
-        assert told["error"]["type"] == "invalid_request_error"
-        assert words in told["error"]["message"]
+        assert reply.status_code == 400, reply.text
+        answer = reply.json()
+        assert (answer["type"], set(answer["error"])) == ("error", {"type", "message"})
+        assert answer["error"]["type"] == "invalid_request_error"
+        assert words in answer["error"]["message"]
 
 
 def test_a_prompt_that_is_too_long_is_told_in_words_that_clients_know(
@@ -533,8 +533,8 @@ def test_a_prompt_that_is_too_long_is_told_in_words_that_clients_know(
 
 def test_keys_are_taken_as_anthropics_clients_send_them(start: Start) -> None:
     server = start(slots=1, api_keys=("secret",))
-    for given in ({"api_key": "secret"}, {"api_key": None, "auth_token": "secret"}):
-        with client_of(server, **given) as client:
+    for keys in ({"api_key": "secret"}, {"api_key": None, "auth_token": "secret"}):
+        with client_of(server, **keys) as client:
             assert ask(client, max_tokens=1).usage.output_tokens == 1
     with client_of(server) as client, pytest.raises(anthropic.AuthenticationError) as caught:
         ask(client)
@@ -554,8 +554,8 @@ def test_keys_are_taken_as_anthropics_clients_send_them(start: Start) -> None:
 def test_paths_that_are_not_there(
     server: Serving, method: str, path: str, status: int, type: str
 ) -> None:
-    made = server.client.request(method, path)
-    assert (made.status_code, made.json()["error"]["type"]) == (status, type)
+    reply = server.client.request(method, path)
+    assert (reply.status_code, reply.json()["error"]["type"]) == (status, type)
 
 
 def test_a_server_that_takes_no_more_is_overloaded(start: Start) -> None:
@@ -583,10 +583,10 @@ def test_a_failure_in_a_stream_is_an_error_event(
 
 def test_the_model_is_listed_in_anthropics_shape(client: anthropic.Anthropic) -> None:
     page = client.models.list()
-    (made,) = page.data
-    assert (made.id, made.type, made.display_name) == ("tiny", "model", "tiny")
+    (model,) = page.data
+    assert (model.id, model.type, model.display_name) == ("tiny", "model", "tiny")
     assert page.has_more is False
-    assert made.created_at.year > 2000
+    assert model.created_at.year > 2000
     assert client.models.retrieve("tiny").max_input_tokens == 2048
 
 
@@ -652,19 +652,19 @@ def test_claude_codes_requests_are_answered(server: Serving) -> None:
         "sec-fetch-mode": "cors",
         "user-agent": "claude-cli/2.1.69 (external, cli)",
     }
-    made = server.client.post("/v1/messages?beta=true", json=body, headers=headers)
-    assert made.status_code == 200, made.text
-    assert "event: message_stop" in made.text
+    reply = server.client.post("/v1/messages?beta=true", json=body, headers=headers)
+    assert reply.status_code == 200, reply.text
+    assert "event: message_stop" in reply.text
     del body["stream"], body["max_tokens"]
-    made = server.client.post("/v1/messages/count_tokens?beta=true", json=body, headers=headers)
-    assert set(made.json()) == {"input_tokens"}
+    reply = server.client.post("/v1/messages/count_tokens?beta=true", json=body, headers=headers)
+    assert set(reply.json()) == {"input_tokens"}
     assert server.client.head("/").status_code == 200
 
 
 def test_a_chat_without_text_is_no_error(server: Serving) -> None:
-    made = server.post("/v1/messages", messages=[{**USER, "content": []}], max_tokens=1)
-    assert made.status_code == 200
-    assert REPEAT not in made.text
+    reply = server.post("/v1/messages", messages=[{**USER, "content": []}], max_tokens=1)
+    assert reply.status_code == 200
+    assert REPEAT not in reply.text
 
 
 @pytest.mark.parametrize("wrong", ['{"a": ' + "[" * 100_000, '{"a": 1e999}', '{"a": NaN}'])

@@ -21,7 +21,7 @@ from ngramspec.server.incoming import Incoming, Plan
 
 
 def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop() -> None:
-    made = Generation(Request(prompt_ids=int32([1])), 0)
+    generation = Generation(Request(prompt_ids=int32([1])), 0)
 
     class Arriving(deque[Any]):
         """The queue; when it is looked at and empty, the engine's thread puts one more in."""
@@ -31,13 +31,13 @@ def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop()
         def _come(self) -> None:
             if not len(self) and self.late:
                 self.late -= 1
-                receive(Chunk(made, (self.late,), 0, "", (), (), None))
+                receive(Chunk(generation, (self.late,), 0, "", (), (), None))
 
         def __bool__(self) -> bool:
-            found = len(self) > 0
-            if not found:
+            filled = len(self) > 0
+            if not filled:
                 self._come()
-            return found
+            return filled
 
         def popleft(self) -> Any:
             if not len(self):
@@ -48,7 +48,7 @@ def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop()
     async def run() -> list[int]:
         bridge._loop = asyncio.get_running_loop()
         bridge._arrived = Arriving()
-        receive(Chunk(made, (9,), 0, "", (), (), None))
+        receive(Chunk(generation, (9,), 0, "", (), (), None))
         taken: list[int] = []
         while len(taken) < 4:
             items = await asyncio.wait_for(answer.take(), 20)
@@ -58,7 +58,7 @@ def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop()
     bridge = Bridge(Engine(FakeTarget(), None), ServerSettings())
     answer = Answer(streamed=True, max_items=100)
     receive = bridge.receiver(answer, 0)
-    answer.generations = [made]
+    answer.generations = [generation]
     assert asyncio.run(run()) == [9, 2, 1, 0]
 
 
@@ -92,8 +92,8 @@ def test_a_client_that_leaves_as_its_request_is_submitted_leaves_nothing_running
         engine = Engine(FakeTarget(), None)
         submit = engine.submit
 
-        def noted(*given: Any, submit: Any = submit, to: Any = submitted) -> Generation:
-            to.append(submit(*given))
+        def noted(*arguments: Any, submit: Any = submit, to: Any = submitted) -> Generation:
+            to.append(submit(*arguments))
             return to[-1]
 
         monkeypatch.setattr(engine, "submit", noted)

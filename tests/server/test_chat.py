@@ -17,37 +17,37 @@ ANSWER = f"```python\n{CODE}```"
 
 
 def test_a_chat_is_answered_in_openais_shape(server: Serving) -> None:
-    made = server.chat(max_tokens=64)
-    choice = made.choices[0]
+    answer = server.chat(max_tokens=64)
+    choice = answer.choices[0]
     assert choice.message.content == ANSWER
     assert choice.message.role == "assistant"
     assert choice.finish_reason == "stop"
     assert choice.index == 0
     assert choice.logprobs is None
-    assert made.object == "chat.completion"
-    assert made.id.startswith("chatcmpl-")
-    assert made.system_fingerprint.startswith("b")
-    assert made.model == "tiny"
+    assert answer.object == "chat.completion"
+    assert answer.id.startswith("chatcmpl-")
+    assert answer.system_fingerprint.startswith("b")
+    assert answer.model == "tiny"
 
 
 def test_usage_and_timings_add_up(server: Serving) -> None:
-    made = server.chat(max_tokens=64)
-    timings = made.model_extra["timings"]
-    assert made.usage.total_tokens == made.usage.prompt_tokens + made.usage.completion_tokens
-    assert timings["cache_n"] == made.usage.prompt_tokens_details.cached_tokens
-    assert timings["cache_n"] + timings["prompt_n"] == made.usage.prompt_tokens
-    assert timings["predicted_n"] == made.usage.completion_tokens
+    answer = server.chat(max_tokens=64)
+    timings = answer.model_extra["timings"]
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert timings["cache_n"] == answer.usage.prompt_tokens_details.cached_tokens
+    assert timings["cache_n"] + timings["prompt_n"] == answer.usage.prompt_tokens
+    assert timings["predicted_n"] == answer.usage.completion_tokens
     assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
     assert timings["predicted_per_second"] > 0
 
 
 def test_a_verbose_answer_has_llama_servers_object_too(server: Serving) -> None:
-    made = server.chat(max_tokens=4, extra={"verbose": True})
-    told = made.model_extra["__verbose"]
-    assert told["content"] == made.choices[0].message.content
-    assert told["prompt"].endswith("<|im_start|>assistant\n")
-    assert told["generation_settings"]["max_tokens"] == 4
-    assert len(told["tokens"]) == 4
+    answer = server.chat(max_tokens=4, extra={"verbose": True})
+    verbose = answer.model_extra["__verbose"]
+    assert verbose["content"] == answer.choices[0].message.content
+    assert verbose["prompt"].endswith("<|im_start|>assistant\n")
+    assert verbose["generation_settings"]["max_tokens"] == 4
+    assert len(verbose["tokens"]) == 4
     text = server.openai.completions.create(
         model="tiny", prompt="x", max_tokens=2, extra_body={"verbose": True}
     )
@@ -65,13 +65,13 @@ def test_the_rate_leaves_out_the_first_token(server: Serving) -> None:
     first = server.chat(max_tokens=1).model_extra["timings"]
     assert first["predicted_n"] == 1
     assert first["predicted_per_second"] == first["predicted_per_token_ms"] == 0
-    made = server.chat(max_tokens=9).model_extra["timings"]
-    assert made["predicted_per_token_ms"] == pytest.approx(made["predicted_ms"] / 8, abs=1e-3)
+    timings = server.chat(max_tokens=9).model_extra["timings"]
+    assert timings["predicted_per_token_ms"] == pytest.approx(timings["predicted_ms"] / 8, abs=1e-3)
 
 
 def test_draft_figures_are_there_only_when_something_was_drafted(server: Serving) -> None:
-    made = server.chat(max_tokens=8, extra={"speculative.enabled": False})
-    assert "draft_n" not in made.model_extra["timings"]
+    answer = server.chat(max_tokens=8, extra={"speculative.enabled": False})
+    assert "draft_n" not in answer.model_extra["timings"]
 
 
 def test_a_second_request_finds_the_prompt_in_the_cache(server: Serving) -> None:
@@ -84,15 +84,15 @@ def test_a_second_request_finds_the_prompt_in_the_cache(server: Serving) -> None
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 def test_the_answer_ends_at_its_limit(server: Serving, field: str) -> None:
-    made = server.chat(**{field: 5})
-    assert made.usage.completion_tokens == 5
-    assert made.choices[0].finish_reason == "length"
+    answer = server.chat(**{field: 5})
+    assert answer.usage.completion_tokens == 5
+    assert answer.choices[0].finish_reason == "length"
 
 
 def test_contents_may_be_lists_of_text_parts(server: Serving) -> None:
     parts = [{"type": "text", "text": CHAT[0]["content"]}]
-    made = server.chat(messages=[{"role": "user", "content": parts}], max_tokens=64)
-    assert made.choices[0].message.content == ANSWER
+    answer = server.chat(messages=[{"role": "user", "content": parts}], max_tokens=64)
+    assert answer.choices[0].message.content == ANSWER
 
 
 def test_all_roles_reach_the_template(server: Serving) -> None:
@@ -113,34 +113,34 @@ def test_all_roles_reach_the_template(server: Serving) -> None:
 
 def test_a_begun_answer_is_continued(server: Serving) -> None:
     messages = [*CHAT, {"role": "assistant", "content": "```python\ndef area("}]
-    made = server.chat(messages=messages, max_tokens=64)
-    assert made.choices[0].message.content == ANSWER.removeprefix("```python\ndef area(")
+    answer = server.chat(messages=messages, max_tokens=64)
+    assert answer.choices[0].message.content == ANSWER.removeprefix("```python\ndef area(")
 
 
 def test_stop_texts_end_the_answer_and_are_cut_off(server: Serving) -> None:
-    made = server.chat(stop=["return", "nothing"], max_tokens=64)
-    assert made.choices[0].message.content == ANSWER[: ANSWER.index("return")]
-    assert made.choices[0].finish_reason == "stop"
+    answer = server.chat(stop=["return", "nothing"], max_tokens=64)
+    assert answer.choices[0].message.content == ANSWER[: ANSWER.index("return")]
+    assert answer.choices[0].finish_reason == "stop"
     assert server.chat(stop=":", max_tokens=64).choices[0].message.content.endswith("height)")
 
 
 def test_n_gives_choices_from_seeds_that_count_up(server: Serving) -> None:
     settings = {"messages": OPEN, "temperature": 4.0, "max_tokens": 24}
-    made = server.chat(n=2, seed=7, **settings)
-    first, second = (choice.message.content for choice in made.choices)
-    assert [choice.index for choice in made.choices] == [0, 1]
+    answer = server.chat(n=2, seed=7, **settings)
+    first, second = (choice.message.content for choice in answer.choices)
+    assert [choice.index for choice in answer.choices] == [0, 1]
     assert first == server.chat(seed=7, **settings).choices[0].message.content
     assert second == server.chat(seed=8, **settings).choices[0].message.content
     assert first != second
-    assert made.usage.completion_tokens <= 48
+    assert answer.usage.completion_tokens <= 48
     one = server.chat(messages=OPEN, max_tokens=1)
-    assert made.usage.prompt_tokens == one.usage.prompt_tokens
+    assert answer.usage.prompt_tokens == one.usage.prompt_tokens
 
 
 def test_a_seed_makes_an_answer_reproducible(server: Serving) -> None:
     def answer(seed: int | None) -> str:
-        made = server.chat(messages=OPEN, seed=seed, temperature=1.5, max_tokens=24)
-        return str(made.choices[0].message.content)
+        chat = server.chat(messages=OPEN, seed=seed, temperature=1.5, max_tokens=24)
+        return str(chat.choices[0].message.content)
 
     assert answer(11) == answer(11)
     assert answer(-5) == answer(-5)
@@ -148,10 +148,10 @@ def test_a_seed_makes_an_answer_reproducible(server: Serving) -> None:
 
 
 def test_logprobs_are_there_for_every_token(server: Serving) -> None:
-    made = server.chat(max_tokens=6, logprobs=True, top_logprobs=3)
-    entries = made.choices[0].logprobs.content
+    answer = server.chat(max_tokens=6, logprobs=True, top_logprobs=3)
+    entries = answer.choices[0].logprobs.content
     assert len(entries) == 6
-    assert b"".join(bytes(e.bytes) for e in entries).decode() == made.choices[0].message.content
+    assert b"".join(bytes(e.bytes) for e in entries).decode() == answer.choices[0].message.content
     for entry in entries:
         assert len(entry.top_logprobs) == 3
         assert entry.top_logprobs[0].token == entry.token  # greedy
@@ -160,16 +160,16 @@ def test_logprobs_are_there_for_every_token(server: Serving) -> None:
 
 
 def test_logprobs_alone_bring_no_other_tokens(server: Serving) -> None:
-    made = server.chat(max_tokens=2, logprobs=True)
-    assert [entry.top_logprobs for entry in made.choices[0].logprobs.content] == [[], []]
+    answer = server.chat(max_tokens=2, logprobs=True)
+    assert [entry.top_logprobs for entry in answer.choices[0].logprobs.content] == [[], []]
 
 
 @pytest.mark.parametrize("asked", [{}, {"logprobs": False}, {"logprobs": None}])
 def test_no_likeliest_tokens_ask_for_no_log_probabilities(
     server: Serving, asked: dict[str, Any]
 ) -> None:
-    made = server.chat(max_tokens=2, top_logprobs=0, **asked)
-    assert made.choices[0].logprobs is None
+    answer = server.chat(max_tokens=2, top_logprobs=0, **asked)
+    assert answer.choices[0].logprobs is None
 
 
 def test_logit_bias_takes_ids_texts_and_pairs(server: Serving) -> None:
@@ -177,8 +177,8 @@ def test_logit_bias_takes_ids_texts_and_pairs(server: Serving) -> None:
     ways = [{"logit_bias": {str(token): 100}}, {"logit_bias": {"X": 100}}]
     ways += [{"logit_bias": [[token, 100]]}, {"logit_bias": [["X", 100]]}]
     for extra in ways:
-        made = server.chat(max_tokens=3, extra=extra)
-        assert made.choices[0].message.content == "XXX"
+        answer = server.chat(max_tokens=3, extra=extra)
+        assert answer.choices[0].message.content == "XXX"
 
 
 def test_a_bias_of_false_bans_a_token(server: Serving) -> None:
@@ -250,8 +250,8 @@ def test_a_part_that_is_no_text_is_told_apart_from_a_wrong_one(server: Serving) 
 
 def test_values_beyond_their_bounds_are_the_nearest(server: Serving) -> None:
     def text(**fields: Any) -> str | None:
-        made = server.chat(messages=OPEN, max_tokens=16, seed=3, **fields)
-        return made.choices[0].message.content
+        answer = server.chat(messages=OPEN, max_tokens=16, seed=3, **fields)
+        return answer.choices[0].message.content
 
     assert text(temperature=-1) == text(temperature=0)
     assert text(temperature=1.5, top_p=2) == text(temperature=1.5, top_p=1)
@@ -262,7 +262,7 @@ def test_values_beyond_their_bounds_are_the_nearest(server: Serving) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "used"),
+    ("names", "used"),
     [
         (["temperature", "top_k"], ["temperature", "top_k"]),
         (["top_k", "top_p", "infill"], ["top_k", "top_p", "infill"]),
@@ -272,10 +272,10 @@ def test_values_beyond_their_bounds_are_the_nearest(server: Serving) -> None:
     ],
 )
 def test_samplers_run_in_the_order_of_the_request(
-    server: Serving, given: Any, used: list[str] | None
+    server: Serving, names: Any, used: list[str] | None
 ) -> None:
-    made = server.post("/completion", prompt="x", n_predict=3, samplers=given).json()
-    assert made["generation_settings"]["samplers"] == list(used or SAMPLERS)
+    answer = server.post("/completion", prompt="x", n_predict=3, samplers=names).json()
+    assert answer["generation_settings"]["samplers"] == list(used or SAMPLERS)
 
 
 REFUSES_SYSTEM = (
@@ -295,25 +295,25 @@ def test_a_system_message_joins_the_next_where_the_template_takes_none(
     server = start(slots=1, served={"template": template})
 
     def prompt(*messages: tuple[str, str]) -> Any:
-        given = [{"role": role, "content": text} for role, text in messages]
-        return server.post("/apply-template", messages=given).json()
+        chat = [{"role": role, "content": text} for role, text in messages]
+        return server.post("/apply-template", messages=chat).json()
 
     assert prompt(("system", "be brief"), ("user", "hi")) == {"prompt": "[user] be brief\nhi"}
     assert prompt(("user", "hi")) == {"prompt": "[user] hi"}
     assert prompt(("system", ""), ("user", "hi")) == {"prompt": "[user] \nhi"}
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-    made = server.chat(messages=OPEN, tools=tools, max_tokens=2)
-    assert made.choices[0].finish_reason in ("length", "stop")
+    answer = server.chat(messages=OPEN, tools=tools, max_tokens=2)
+    assert answer.choices[0].finish_reason in ("length", "stop")
 
 
 def test_a_line_with_too_little_indent_ends_an_answer(server: Serving) -> None:
     begun = f"<|im_start|>user\n{REPEAT}<|im_end|>\n<|im_start|>assistant\n```python\ndef area("
-    given = {"prompt": begun, "n_predict": 60, "temperature": 0}
-    made = server.post("/completion", **given, n_indent=3).json()
-    whole = server.post("/completion", **given).json()["content"]
-    assert made["stop_type"] == "limit"
-    assert whole.startswith(made["content"])
-    assert len(made["content"]) < len(whole)
+    body = {"prompt": begun, "n_predict": 60, "temperature": 0}
+    answer = server.post("/completion", **body, n_indent=3).json()
+    whole = server.post("/completion", **body).json()["content"]
+    assert answer["stop_type"] == "limit"
+    assert whole.startswith(answer["content"])
+    assert len(answer["content"]) < len(whole)
 
 
 def test_names_that_clients_send_cannot_write_lines_of_the_log(
@@ -324,9 +324,9 @@ def test_names_that_clients_send_cannot_write_lines_of_the_log(
         server.client.post("/completion", content=json.dumps(native))
         chat = {"model": "tiny", "options": {name: 1, "num_predict": 1}}
         server.client.post("/api/chat", content=json.dumps(chat))
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 4
-    assert all(line.isascii() and line.isprintable() for line in told)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 4
+    assert all(line.isascii() and line.isprintable() for line in lines)
 
 
 def test_samplers_that_are_left_out_are_off(server: Serving) -> None:
@@ -335,7 +335,7 @@ def test_samplers_that_are_left_out_are_off(server: Serving) -> None:
     named = server.chat(**settings, extra={"samplers": ["temperature"]})
     spelled = server.chat(**settings, extra={"samplers": "t"})
     by_hand = server.chat(**settings, extra=neutral)
-    texts = {made.choices[0].message.content for made in (named, spelled, by_hand)}
+    texts = {answer.choices[0].message.content for answer in (named, spelled, by_hand)}
     assert len(texts) == 1
 
 
@@ -348,7 +348,7 @@ def test_a_model_without_a_template_says_so(start, monkeypatch: pytest.MonkeyPat
 
 def test_the_servers_own_defaults_apply(start) -> None:
     server = start(slots=1, served={"max_tokens": 3, "system": "be brief", "stop": ("never",)})
-    made = server.openai.chat.completions.create(model="tiny", messages=CHAT)
-    assert made.usage.completion_tokens == 3
+    answer = server.openai.chat.completions.create(model="tiny", messages=CHAT)
+    assert answer.usage.completion_tokens == 3
     prompt = server.post("/apply-template", messages=CHAT).json()["prompt"]
     assert prompt.startswith("<|im_start|>system\nbe brief<|im_end|>")

@@ -37,8 +37,8 @@ def test_the_events_are_the_answer_in_pieces(server: Serving) -> None:
 
 def test_plain_decoding_gives_one_event_per_token(server: Serving) -> None:
     events = events_of(server, max_tokens=12, extra={"speculative.enabled": False})
-    told = [event for event in events if event.choices[0].delta.content]
-    assert len(told) == 12
+    pieces = [event for event in events if event.choices[0].delta.content]
+    assert len(pieces) == 12
 
 
 def test_usage_comes_in_an_event_of_its_own_when_asked_for(server: Serving) -> None:
@@ -51,10 +51,10 @@ def test_usage_comes_in_an_event_of_its_own_when_asked_for(server: Serving) -> N
 
 
 def test_the_wire_format_is_sse_with_an_end_mark(server: Serving) -> None:
-    made = server.post("/v1/chat/completions", messages=CHAT, stream=True, max_tokens=3)
-    assert made.headers["content-type"].startswith("text/event-stream")
-    assert made.headers["cache-control"] == "no-cache"
-    lines = made.text.split("\n\n")
+    reply = server.post("/v1/chat/completions", messages=CHAT, stream=True, max_tokens=3)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert reply.headers["cache-control"] == "no-cache"
+    lines = reply.text.split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     assert all(json.loads(line.removeprefix("data: ")) for line in lines[:-2])
 
@@ -87,9 +87,9 @@ def test_no_stream_has_what_ends_a_line_within_a_line(path: str) -> None:
     script = f"<think>{BREAKS}</think>{BREAKS}<tool_call>\n{call}\n</tool_call>"
     with serving_script(script) as client:
         body = {**STREAMS[path], "stream": True, "speculative.spans": True}
-        made = client.post(path, json=body)
+        spanned = client.post(path, json=body)
         quick = client.post(path, json={**body, "speculative.spans": False})
-    for answer in (made, quick):
+    for answer in (spanned, quick):
         assert answer.status_code == 200, answer.text
         assert answer.text.splitlines() == answer.text.split("\n")[:-1]
         assert all(f"\\u{ord(char):04x}" in answer.text for char in BREAKS if not char.isascii())
@@ -122,8 +122,8 @@ def test_logprobs_stream_with_their_text(server: Serving) -> None:
     settings = {"max_tokens": 10, "logprobs": True, "top_logprobs": 1}
     whole = server.chat(**settings).choices[0].logprobs.content
     events = events_of(server, **settings)
-    told = [e for event in events for e in (event.choices[0].logprobs or _Empty).content]
-    assert [entry.token for entry in told] == [entry.token for entry in whole]
+    entries = [e for event in events for e in (event.choices[0].logprobs or _Empty).content]
+    assert [entry.token for entry in entries] == [entry.token for entry in whole]
 
 
 class _Empty:
@@ -132,12 +132,12 @@ class _Empty:
 
 def test_spans_tell_which_text_accepted_drafts_made(server: Serving) -> None:
     events = events_of(server, max_tokens=64, extra={"speculative": {"spans": True}})
-    told = [event.model_extra["speculative"] for event in events if "speculative" in _extra(event)]
-    spans = [tuple(span) for one in told for span in one["spans"]]
+    parts = [event.model_extra["speculative"] for event in events if "speculative" in _extra(event)]
+    spans = [tuple(span) for one in parts for span in one["spans"]]
     assert "".join(text for text, _ in spans) == text_of(events)
     assert any(accepted for _, accepted in spans)
     timings = events[-1].model_extra["timings"]
-    assert sum(one["accepted"] for one in told) == timings["draft_n_accepted"]
+    assert sum(one["accepted"] for one in parts) == timings["draft_n_accepted"]
 
 
 def test_timings_come_with_every_token_when_asked_for(server: Serving) -> None:
@@ -164,24 +164,24 @@ def test_stop_texts_never_show_in_a_stream(server: Serving) -> None:
 def test_eight_clients_at_once_get_what_each_gets_alone(server: Serving) -> None:
     prompts = [[{"role": "user", "content": text}] for text in (REPEAT, TEXT, "one", "two")] * 2
     alone = [server.chat(messages=m, max_tokens=40).choices[0].message.content for m in prompts]
-    made: dict[int, str] = {}
+    texts: dict[int, str] = {}
 
     def ask(index: int) -> None:
-        made[index] = text_of(events_of(server, messages=prompts[index], max_tokens=40))
+        texts[index] = text_of(events_of(server, messages=prompts[index], max_tokens=40))
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert [made[i] for i in range(len(prompts))] == alone
+    assert [texts[i] for i in range(len(prompts))] == alone
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions"])
 def test_an_error_before_the_first_token_has_its_status(server: Serving, path: str) -> None:
-    made = server.post(path, messages=CHAT, stream=True, temperature="x")
-    assert made.status_code == 400
-    assert made.json()["error"]["param"] == "temperature"
+    reply = server.post(path, messages=CHAT, stream=True, temperature="x")
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "temperature"
 
 
 def _extra(event: Any) -> dict[str, Any]:

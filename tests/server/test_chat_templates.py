@@ -56,7 +56,9 @@ def test_recorded_prompts_are_of_these_templates_and_chats() -> None:
     assert set(RECORDED) == set(TEMPLATES)
     for recorded in RECORDED.values():
         assert set(recorded["answers"]) == set(CONVERSATIONS)
-    refused = [text for made in RECORDED.values() for text in made["answers"].values() if not text]
+    refused = [
+        text for record in RECORDED.values() for text in record["answers"].values() if not text
+    ]
     assert refused
 
 
@@ -75,10 +77,10 @@ def test_templates_know_the_day_and_whether_to_think(model: LlamaModel) -> None:
 
 
 def test_props_tell_what_the_template_can_do(server: Serving) -> None:
-    told = server.client.get("/props").json()["chat_template_caps"]
-    assert told["supports_string_content"]
-    assert not told["supports_tools"]
-    assert set(told) == set(RECORDED["plain"]["caps"])
+    caps = server.client.get("/props").json()["chat_template_caps"]
+    assert caps["supports_string_content"]
+    assert not caps["supports_tools"]
+    assert set(caps) == set(RECORDED["plain"]["caps"])
 
 
 @pytest.mark.parametrize("name", ["llama3", "mistral-v7", "gemma", "phi3"])
@@ -108,9 +110,9 @@ def test_a_begun_answer_is_continued_from_its_reasoning(
     server = start(slots=1, served={"template": TEMPLATES["opened reasoning"]})
     begun = {"role": "assistant", "content": "", "reasoning_content": "They greet"}
     body = {"messages": [HELLO, begun], "max_tokens": 2, "logit_bias": [["them", 100]]}
-    said = server.post("/v1/chat/completions", **body).json()["choices"][0]["message"]
-    assert said["reasoning_content"]
-    assert not said["content"]
+    message = server.post("/v1/chat/completions", **body).json()["choices"][0]["message"]
+    assert message["reasoning_content"]
+    assert not message["content"]
     prompt = server.post("/apply-template", **body).json()["prompt"]
     assert prompt.endswith("<|im_start|>assistant\n<think>\nThey greet")
 

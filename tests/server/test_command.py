@@ -46,8 +46,8 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
     assert props["default_generation_settings"]["params"]["temperature"] == 0
     assert props["model_alias"] == "mine"
     body = {"messages": [{"role": "user", "content": REPEAT}], "max_tokens": 40}
-    made = httpx.post(f"{url}/v1/chat/completions", json=body, headers=head, timeout=60).json()
-    assert made["usage"]["completion_tokens"] > 10
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=head, timeout=60).json()
+    assert answer["usage"]["completion_tokens"] > 10
     server.process.send_signal(signal.SIGUSR1)
     wait_until(lambda: "draft acceptance" in server.text)
     assert server.end() == 0
@@ -105,8 +105,8 @@ def test_the_start_tells_what_drafts_can_give_and_where_it_is_reached(
 def test_a_server_that_anybody_reaches_says_so(spawn: Any) -> None:
     server = spawn("--host", "0.0.0.0", "-np", "1", "-c", "512", "--spec-type", "none")
     assert server.url().startswith("http://0.0.0.0:")
-    told = [line for line in server.lines if "0.0.0.0 can send requests" in line]
-    assert told == [
+    lines = [line for line in server.lines if "0.0.0.0 can send requests" in line]
+    assert lines == [
         "every machine that reaches 0.0.0.0 can send requests, as there are no API keys: "
         "--api-key-file FILE asks for keys"
     ]
@@ -121,8 +121,8 @@ def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
 
     def ask() -> None:
         body = {"prompt": "x", "n_predict": 400, "ignore_eos": True}
-        made = httpx.post(f"{url}/completion", json=body, timeout=60)
-        answers.append(made.json()["tokens_predicted"])
+        reply = httpx.post(f"{url}/completion", json=body, timeout=60)
+        answers.append(reply.json()["tokens_predicted"])
 
     wait_until(lambda: httpx.get(f"{url}/health").status_code == 200)
     thread = threading.Thread(target=ask)
@@ -156,12 +156,12 @@ def test_the_start_tells_what_drafts_of_a_recurrent_model_cost(
 
     settings = ("-np", "2", "-c", "512", "-t", "1", "--no-kv-unified")
     server = spawn("-m", build(name, tmp_path), *settings)
-    told = httpx.get(f"{server.url()}/props").json()["speculative"]
+    speculation = httpx.get(f"{server.url()}/props").json()["speculative"]
     assert f"drafters suffix (31.4 MiB), up to 64 tokens {drafts}" in server.text
-    assert (told["state_bytes"] > 0) == (name != "llama")
+    assert (speculation["state_bytes"] > 0) == (name != "llama")
     body = {"prompt": [3, 4, 5] * 9, "n_predict": 20, "temperature": 0}
-    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
-    assert made["tokens_predicted"] > 0
+    answer = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert answer["tokens_predicted"] > 0
     assert server.end() == 0
 
 
@@ -179,10 +179,10 @@ def test_a_draft_model_a_unix_socket_and_several_keys_can_be_used(
     transport = httpx.HTTPTransport(uds=str(path))
     with httpx.Client(transport=transport, base_url="http://x", headers=head) as client:
         body = {"prompt": "def area(", "n_predict": 30, "temperature": 0}
-        made = client.post("/completion", json=body, timeout=60).json()
+        answer = client.post("/completion", json=body, timeout=60).json()
         assert client.get("/metrics").status_code == 501
     assert "each key learns for itself" in server.text
-    assert made["timings"]["draft_n_accepted"] > 10
+    assert answer["timings"]["draft_n_accepted"] > 10
     assert server.end() == 0
     size = re.search(
         r"drafters draft model tiny-code-q8_0.gguf of up to 16 \((.+) MiB\), "
@@ -203,11 +203,11 @@ def test_mtp_heads_draft_after_n_grams(spawn: Any, tmp_path: Path) -> None:
     assert re.search(
         r"drafters suffix \(\S+ MiB\), then MTP heads of up to 4 \(\S+ MiB\), ", server.text
     )
-    told = httpx.get(f"{url}/props").json()["speculative"]["draft_model"]
-    assert (told["name"], told["type"], told["n_max"]) == ("MTP heads", "draft-mtp", 4)
+    drafter = httpx.get(f"{url}/props").json()["speculative"]["draft_model"]
+    assert (drafter["name"], drafter["type"], drafter["n_max"]) == ("MTP heads", "draft-mtp", 4)
     body = {"prompt": "abcdefgh", "n_predict": 60, "temperature": 0}
-    made = httpx.post(f"{url}/completion", json=body, timeout=60).json()
-    assert made["content"].startswith("ijklmnopqrstuvwxyzabc")
+    answer = httpx.post(f"{url}/completion", json=body, timeout=60).json()
+    assert answer["content"].startswith("ijklmnopqrstuvwxyzabc")
     assert 'source="draft-mtp"' in httpx.get(f"{url}/metrics").text
     assert server.end() == 0
 
@@ -221,12 +221,12 @@ def test_an_assistant_drafts_for_all_slots(spawn: Any, tmp_path: Path) -> None:
     server = spawn("-m", str(model), *settings)
     url = server.url()
     assert re.search(r"drafters MTP assistant heads.gguf of up to 3 \(\S+ MiB\), ", server.text)
-    told = httpx.get(f"{url}/props").json()["speculative"]["draft_model"]
-    assert (told["type"], told["path"]) == ("draft-mtp", str(heads))
+    drafter = httpx.get(f"{url}/props").json()["speculative"]["draft_model"]
+    assert (drafter["type"], drafter["path"]) == ("draft-mtp", str(heads))
     body = {"prompt": "abcdefgh", "n_predict": 60, "temperature": 0}
     for slot in (0, 1):
-        made = httpx.post(f"{url}/completion", json={**body, "id_slot": slot}, timeout=60).json()
-        assert made["content"].startswith("ijklmnopqrstuvwxyzabc")
+        answer = httpx.post(f"{url}/completion", json={**body, "id_slot": slot}, timeout=60).json()
+        assert answer["content"].startswith("ijklmnopqrstuvwxyzabc")
     assert server.end() == 0
 
 
@@ -294,8 +294,8 @@ def test_wrong_command_lines_are_told_in_one_line(arguments: Any, message: str) 
     ],
 )
 def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
-    made = invoke("--port", "0", "--model", "no-such.gguf", *arguments)
-    assert_one_error(made, "no-such.gguf: No such file", 2)  # which comes after the keys
+    run = invoke("--port", "0", "--model", "no-such.gguf", *arguments)
+    assert_one_error(run, "no-such.gguf: No such file", 2)  # which comes after the keys
 
 
 @pytest.mark.parametrize(
@@ -348,13 +348,13 @@ def test_the_start_tells_how_many_branches_a_draft_has(
     spawn: Any, options: tuple[str, ...], drafts: str, branches: int
 ) -> None:
     server = spawn(*options)
-    told = httpx.get(f"{server.url()}/props").json()["speculative"]
+    speculation = httpx.get(f"{server.url()}/props").json()["speculative"]
     assert re.search(drafts, server.text)
-    assert told["branches"] == branches
-    assert (told["branch_bytes"] > 0) == (branches > 1)
+    assert speculation["branches"] == branches
+    assert (speculation["branch_bytes"] > 0) == (branches > 1)
     body = {"prompt": "a b c d a b c e a b c d a b", "n_predict": 20, "temperature": 0}
-    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
-    assert made["tokens_predicted"] > 0
+    answer = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert answer["tokens_predicted"] > 0
     assert server.end() == 0
 
 
@@ -393,8 +393,8 @@ def test_what_passes_cost_is_measured_at_the_first_start_only(
 
     def start() -> str:
         server = spawn("--calibrate", "30", *options, program=("-c", IDLE))
-        made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
-        assert made["tokens_predicted"] == 6
+        answer = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+        assert answer["tokens_predicted"] == 6
         assert server.end() == 0
         return str(server.text)
 
@@ -403,7 +403,7 @@ def test_what_passes_cost_is_measured_at_the_first_start_only(
         if "what passes cost is not known: in" in first:  # the machine is busy: it tries again
             first = start()
     assert first.count("measured the costs of passes in") == 1
-    (found,) = (tmp_path / "ngramspec" / "costs").glob("*.json")
-    written = found.stat().st_mtime_ns
+    (path,) = (tmp_path / "ngramspec" / "costs").glob("*.json")
+    written = path.stat().st_mtime_ns
     assert "measured the costs of passes in" not in start()
-    assert found.stat().st_mtime_ns == written
+    assert path.stat().st_mtime_ns == written

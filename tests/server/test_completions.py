@@ -13,18 +13,18 @@ PROMPT = "def area("
 
 
 def tokens_of(server: Serving, text: str) -> list[int]:
-    made: list[int] = server.post("/tokenize", content=text).json()["tokens"]
-    return made
+    ids: list[int] = server.post("/tokenize", content=text).json()["tokens"]
+    return ids
 
 
 def test_a_text_is_continued_in_openais_shape(server: Serving) -> None:
-    made = server.complete(max_tokens=8)
-    assert made.object == "text_completion"
-    assert made.id.startswith("cmpl-")
-    assert made.choices[0].text
-    assert made.choices[0].finish_reason == "length"
-    assert made.usage.completion_tokens == 8
-    assert made.model_extra["timings"]["predicted_n"] == 8
+    answer = server.complete(max_tokens=8)
+    assert answer.object == "text_completion"
+    assert answer.id.startswith("cmpl-")
+    assert answer.choices[0].text
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.completion_tokens == 8
+    assert answer.model_extra["timings"]["predicted_n"] == 8
 
 
 def test_prompts_may_be_texts_ids_or_lists_of_them(server: Serving) -> None:
@@ -40,34 +40,36 @@ def test_prompts_may_be_texts_ids_or_lists_of_them(server: Serving) -> None:
 
 
 def test_n_counts_for_every_prompt(server: Serving) -> None:
-    made = server.complete(prompt=[PROMPT, "class "], n=2, max_tokens=4, temperature=1.0, seed=1)
-    assert [choice.index for choice in made.choices] == [0, 1, 2, 3]
-    assert made.usage.completion_tokens <= 16
+    answer = server.complete(prompt=[PROMPT, "class "], n=2, max_tokens=4, temperature=1.0, seed=1)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert answer.usage.completion_tokens <= 16
     one = server.complete(prompt=[PROMPT, "class "], max_tokens=1)
-    assert made.usage.prompt_tokens == one.usage.prompt_tokens
+    assert answer.usage.prompt_tokens == one.usage.prompt_tokens
 
 
 def test_echo_puts_the_prompt_before_the_text(server: Serving) -> None:
     plain = server.complete(max_tokens=4).choices[0].text
     assert server.complete(max_tokens=4, echo=True).choices[0].text == PROMPT + plain
     ids = tokens_of(server, PROMPT)
-    made = server.complete(prompt=ids, max_tokens=4, echo=True, stream=True)
-    assert "".join(event.choices[0].text for event in made) == PROMPT + plain
+    events = server.complete(prompt=ids, max_tokens=4, echo=True, stream=True)
+    assert "".join(event.choices[0].text for event in events) == PROMPT + plain
 
 
 def test_echo_repeats_texts_of_a_list_as_they_were_written(server: Serving) -> None:
     texts = ["<|im_start|>user\n", PROMPT, "<|im_end|>"]
     ids = tokens_of(server, PROMPT)
-    given = [*texts[:2], {"prompt_string": texts[2]}, ids]
-    made = server.complete(prompt=[PROMPT], max_tokens=0, n=2, echo=True, extra={"prompt": given})
+    prompts = [*texts[:2], {"prompt_string": texts[2]}, ids]
+    answer = server.complete(
+        prompt=[PROMPT], max_tokens=0, n=2, echo=True, extra={"prompt": prompts}
+    )
     expected = [text for text in (*texts, PROMPT) for _ in range(2)]
-    assert [choice.text for choice in made.choices] == expected
+    assert [choice.text for choice in answer.choices] == expected
 
 
 def test_no_tokens_are_made_when_none_are_wanted(server: Serving) -> None:
-    made = server.complete(max_tokens=0, echo=True)
-    assert made.choices[0].text == PROMPT
-    assert made.usage.completion_tokens == 0
+    answer = server.complete(max_tokens=0, echo=True)
+    assert answer.choices[0].text == PROMPT
+    assert answer.usage.completion_tokens == 0
 
 
 def test_a_stream_is_the_text_in_pieces(server: Serving) -> None:
@@ -82,14 +84,14 @@ def test_a_stream_is_the_text_in_pieces(server: Serving) -> None:
 
 
 def test_logprobs_have_openais_older_shape(server: Serving) -> None:
-    made = server.complete(max_tokens=5, logprobs=2).choices[0]
-    told = made.logprobs
-    assert "".join(told.tokens) == made.text
-    assert len(told.token_logprobs) == len(told.top_logprobs) == len(told.text_offset) == 5
-    assert told.text_offset == [len("".join(told.tokens[:i])) for i in range(5)]
-    assert [next(iter(top)) for top in told.top_logprobs] == told.tokens  # greedy
-    best = [top[token] for token, top in zip(told.tokens, told.top_logprobs, strict=True)]
-    assert told.token_logprobs == pytest.approx(best, abs=1e-4)
+    choice = server.complete(max_tokens=5, logprobs=2).choices[0]
+    probs = choice.logprobs
+    assert "".join(probs.tokens) == choice.text
+    assert len(probs.token_logprobs) == len(probs.top_logprobs) == len(probs.text_offset) == 5
+    assert probs.text_offset == [len("".join(probs.tokens[:i])) for i in range(5)]
+    assert [next(iter(top)) for top in probs.top_logprobs] == probs.tokens  # greedy
+    best = [top[token] for token, top in zip(probs.tokens, probs.top_logprobs, strict=True)]
+    assert probs.token_logprobs == pytest.approx(best, abs=1e-4)
 
 
 def test_streamed_logprobs_are_those_of_the_whole(server: Serving) -> None:
@@ -132,22 +134,22 @@ def test_bad_fields_are_named(
 
 
 def test_a_missing_prompt_is_told(server: Serving) -> None:
-    made = server.post("/v1/completions", max_tokens=2)
-    assert made.status_code == 400
-    assert made.json()["error"]["message"] == "prompt is required"
+    reply = server.post("/v1/completions", max_tokens=2)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"] == "prompt is required"
 
 
 def test_a_grammar_shapes_the_text(server: Serving) -> None:
     grammar = 'root ::= ("yes" | "no") " and " ("yes" | "no")'
-    made = server.complete(max_tokens=20, extra={"grammar": grammar})
-    first, word, second = made.choices[0].text.split()
+    answer = server.complete(max_tokens=20, extra={"grammar": grammar})
+    first, word, second = answer.choices[0].text.split()
     assert {first, second} <= {"yes", "no"}
     assert word == "and"
-    assert made.choices[0].finish_reason == "stop"
+    assert answer.choices[0].finish_reason == "stop"
 
 
 def test_the_answer_ends_when_the_context_is_full(start) -> None:
     server = start(slots=1, context_size=64)
-    made = server.complete(extra={"ignore_eos": True})
-    assert made.usage.total_tokens == 64
-    assert made.choices[0].finish_reason == "length"
+    answer = server.complete(extra={"ignore_eos": True})
+    assert answer.usage.total_tokens == 64
+    assert answer.choices[0].finish_reason == "length"

@@ -29,9 +29,9 @@ SMALL = 4096  # bytes of a buffer
 @pytest.fixture
 def opened() -> Iterator[list[socket.socket]]:
     """Return a list whose sockets are closed at the end."""
-    made: list[socket.socket] = []
-    yield made
-    for sock in made:
+    sockets: list[socket.socket] = []
+    yield sockets
+    for sock in sockets:
         sock.close()
 
 
@@ -50,11 +50,11 @@ def is_closed(sock: socket.socket) -> bool:
 
 def answer_of(sock: socket.socket) -> bytes:
     """Return all that comes until the server closes the connection."""
-    made = b""
+    answer = b""
     with contextlib.suppress(ConnectionError):
         while data := sock.recv(65536):
-            made += data
-    return made
+            answer += data
+    return answer
 
 
 def is_well(sock: socket.socket) -> bool:
@@ -214,8 +214,8 @@ def test_other_clients_of_a_unix_socket_keep_theirs(
     opened[-1].sendall(request("/completion", body))
     wait_until(lambda: server.busy_slots() == 1)
     body = {**LONG, "stream": True, "n_predict": 600}
-    with server.client.stream("POST", "/completion", json=body) as made:
-        text = "".join(made.iter_text())
+    with server.client.stream("POST", "/completion", json=body) as reply:
+        text = "".join(reply.iter_text())
     assert '"stop": true' in text
     wait_until(lambda: len(server.http.connections.open) == 1)
 

@@ -23,17 +23,17 @@ LONG: dict[str, Any] = {"prompt": CODE, "ignore_eos": True, "n_predict": 5 * CON
 
 @pytest.fixture(scope="module")
 def shifting(model: LlamaModel) -> Iterator[Serving]:
-    with serving(model, slots=2, context_size=CONTEXT, context_shift=True, metrics=True) as made:
-        yield made
+    with serving(model, slots=2, context_size=CONTEXT, context_shift=True, metrics=True) as server:
+        yield server
 
 
 def test_an_answer_goes_on_past_the_context(shifting: Serving) -> None:
-    made = shifting.post("/completion", **LONG).json()
-    prompt = made["tokens_evaluated"]
-    assert (made["tokens_predicted"], made["stop_type"]) == (5 * CONTEXT, "limit")
-    assert made["truncated"] is True
-    assert made["timings"]["predicted_n"] == 5 * CONTEXT
-    assert made["tokens_cached"] < CONTEXT < made["tokens_predicted"] + prompt
+    answer = shifting.post("/completion", **LONG).json()
+    prompt = answer["tokens_evaluated"]
+    assert (answer["tokens_predicted"], answer["stop_type"]) == (5 * CONTEXT, "limit")
+    assert answer["truncated"] is True
+    assert answer["timings"]["predicted_n"] == 5 * CONTEXT
+    assert answer["tokens_cached"] < CONTEXT < answer["tokens_predicted"] + prompt
     shifts = shifting.engine.stats().num_context_shifts
     assert shifts > 0
     assert f"ngramspec:context_shifts_total {shifts}" in shifting.client.get("/metrics").text
@@ -41,17 +41,17 @@ def test_an_answer_goes_on_past_the_context(shifting: Serving) -> None:
 
 def test_a_message_past_the_context_ended_for_its_number_of_tokens(shifting: Serving) -> None:
     body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2 * CONTEXT}
-    made = shifting.post("/v1/messages", **body, ignore_eos=True).json()
-    assert made["usage"]["output_tokens"] == 2 * CONTEXT
-    assert made["stop_reason"] == "max_tokens"
+    message = shifting.post("/v1/messages", **body, ignore_eos=True).json()
+    assert message["usage"]["output_tokens"] == 2 * CONTEXT
+    assert message["stop_reason"] == "max_tokens"
 
 
 def test_the_context_is_filled_once_where_that_is_asked_for(shifting: Serving) -> None:
     full = {**LONG, "n_predict": -2}
     for more in ({}, {"n_probs": 1}, {"n_keep": 5}):
-        made = shifting.post("/completion", **full, **more, t_max_predict_ms=9000).json()
-        assert made["tokens_predicted"] + made["tokens_evaluated"] == CONTEXT
-        assert made["stop_type"] == "limit"
+        answer = shifting.post("/completion", **full, **more, t_max_predict_ms=9000).json()
+        assert answer["tokens_predicted"] + answer["tokens_evaluated"] == CONTEXT
+        assert answer["stop_type"] == "limit"
     options = {"num_predict": -2, "temperature": 1.5}
     body = {"model": "tiny", "raw": True, "prompt": CODE, "stream": False, "options": options}
     plan = plan_generate(Incoming(json.dumps(body).encode(), shifting.served, ServerSettings()))
@@ -75,7 +75,7 @@ def test_drafts_change_nothing(shifting: Serving) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("fields", "bounded"),
     [
         ({}, (0, 0)),
         ({"n_keep": 5, "n_discard": 3}, (5, 3)),
@@ -86,12 +86,12 @@ def test_drafts_change_nothing(shifting: Serving) -> None:
     ],
 )
 def test_fields_are_brought_into_their_bounds(
-    shifting: Serving, given: dict[str, Any], told: tuple[int, int]
+    shifting: Serving, fields: dict[str, Any], bounded: tuple[int, int]
 ) -> None:
-    made = shifting.post("/completion", **{**LONG, "n_predict": 2 * CONTEXT}, **given).json()
-    assert made["tokens_predicted"] == 2 * CONTEXT
-    settings = made["generation_settings"]
-    assert (settings["n_keep"], settings["n_discard"]) == told
+    answer = shifting.post("/completion", **{**LONG, "n_predict": 2 * CONTEXT}, **fields).json()
+    assert answer["tokens_predicted"] == 2 * CONTEXT
+    settings = answer["generation_settings"]
+    assert (settings["n_keep"], settings["n_discard"]) == bounded
 
 
 @pytest.mark.parametrize("field", ["n_keep", "n_discard"])
@@ -108,9 +108,9 @@ def test_a_prompt_that_does_not_fit_is_refused_anyway(shifting: Serving) -> None
 
 
 def test_openai_clients_get_long_answers_too(shifting: Serving) -> None:
-    made = shifting.complete(prompt=CODE, max_tokens=3 * CONTEXT, extra={"ignore_eos": True})
-    assert made.usage.completion_tokens == 3 * CONTEXT
-    assert made.choices[0].finish_reason == "length"
+    answer = shifting.complete(prompt=CODE, max_tokens=3 * CONTEXT, extra={"ignore_eos": True})
+    assert answer.usage.completion_tokens == 3 * CONTEXT
+    assert answer.choices[0].finish_reason == "length"
 
 
 def test_log_probabilities_stay_bounded(shifting: Serving) -> None:
@@ -121,9 +121,9 @@ def test_log_probabilities_stay_bounded(shifting: Serving) -> None:
 
 def test_without_the_option_a_full_context_ends_the_answer(start: Callable[..., Serving]) -> None:
     server = start(context_size=CONTEXT)
-    made = server.post("/completion", **LONG).json()
-    assert made["tokens_predicted"] + made["tokens_evaluated"] == CONTEXT
-    assert (made["truncated"], made["stop_type"]) == (True, "limit")
+    answer = server.post("/completion", **LONG).json()
+    assert answer["tokens_predicted"] + answer["tokens_evaluated"] == CONTEXT
+    assert (answer["truncated"], answer["stop_type"]) == (True, "limit")
 
 
 def test_the_command_takes_llama_servers_options(spawn: Callable[..., Process]) -> None:
@@ -132,12 +132,12 @@ def test_the_command_takes_llama_servers_options(spawn: Callable[..., Process]) 
         *("-n", "-2"),
     )
     body = {**LONG, "n_predict": 2 * CONTEXT}
-    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
-    assert (made["tokens_predicted"], made["truncated"]) == (2 * CONTEXT, True)
-    assert made["generation_settings"]["n_keep"] == 7
+    answer = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert (answer["tokens_predicted"], answer["truncated"]) == (2 * CONTEXT, True)
+    assert answer["generation_settings"]["n_keep"] == 7
     del body["n_predict"]
-    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
-    assert made["tokens_predicted"] + made["tokens_evaluated"] == CONTEXT
+    answer = httpx.post(f"{server.url()}/completion", json=body, timeout=60).json()
+    assert answer["tokens_predicted"] + answer["tokens_evaluated"] == CONTEXT
 
 
 def test_a_recurrent_model_ends_the_start_with_the_reason(

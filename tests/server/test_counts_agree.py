@@ -49,8 +49,8 @@ def even(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def metric(text: str, name: str) -> float:
     """Return a counter's sum over all labels."""
-    found = {family.name: family for family in families(text)}[name]
-    return sum(sample.value for sample in found.samples if sample.name.endswith("_total"))
+    counter = {family.name: family for family in families(text)}[name]
+    return sum(sample.value for sample in counter.samples if sample.name.endswith("_total"))
 
 
 def assert_agree(server: Serving, drafted: int, accepted: int) -> None:

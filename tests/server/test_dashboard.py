@@ -51,11 +51,11 @@ def scraped() -> dict[str, set[str]]:
     registry.register(EngineCollector(engine, "tiny"))
     registry.register(TrafficCollector(Traffic()))
     ProcessCollector(registry=registry)
-    found: dict[str, set[str]] = {}
+    labels: dict[str, set[str]] = {}
     for family in registry.collect():
         for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+            labels.setdefault(sample.name, set()).update(sample.labels)
+    return labels
 
 
 def expressions(panels: list[dict[str, Any]]) -> list[str]:
@@ -101,15 +101,15 @@ def test_every_panel_asks_the_chosen_data_source(panels: list[dict[str, Any]]) -
 def test_every_metric_and_label_exists(
     panels: list[dict[str, Any]], scraped: dict[str, set[str]]
 ) -> None:
-    known = set().union(*scraped.values()) | {"instance"}  # Prometheus adds it
+    labels = set().union(*scraped.values()) | {"instance"}  # Prometheus adds it
     for expression in expressions(panels):
         names = METRIC.findall(expression)
         assert names, expression
         for name in names:
             assert name in scraped, expression
         for group in re.findall(r"by \((\w+)\)", expression):
-            assert group in known, expression
-        assert set(LABEL.findall(expression)) <= known, expression
+            assert group in labels, expression
+        assert set(LABEL.findall(expression)) <= labels, expression
 
 
 def test_counters_are_rates_and_quantiles_are_of_buckets(panels: list[dict[str, Any]]) -> None:
@@ -127,8 +127,8 @@ def test_legends_name_labels_that_the_query_keeps(panels: list[dict[str, Any]]) 
     for panel in panels:
         for target in panel["targets"]:
             for label in re.findall(r"{{(\w+)}}", target["legendFormat"]):
-                kept = f"by ({label})" in target["expr"] or label == "instance"
-                assert kept, (panel["title"], target["legendFormat"])
+                stays = f"by ({label})" in target["expr"] or label == "instance"
+                assert stays, (panel["title"], target["legendFormat"])
 
 
 def test_all_drafter_metrics_are_shown(

@@ -30,44 +30,46 @@ ROUTES = ("/v1/embeddings", "/embeddings", "/embedding", "/api/embed", "/api/emb
 
 @pytest.fixture(scope="module")
 def embedder(model: LlamaModel) -> Iterator[Embedder]:
-    with Embedder(model, SETTINGS, "last") as made:
-        yield made
+    with Embedder(model, SETTINGS, "last") as embedder:
+        yield embedder
 
 
 @pytest.fixture(scope="module")
 def embedding(model: LlamaModel, embedder: Embedder) -> Iterator[Serving]:
-    with serving(model, slots=1, served={"embedder": embedder}) as made:
-        yield made
+    with serving(model, slots=1, served={"embedder": embedder}) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def wanted(model: LlamaModel, embedder: Embedder) -> Callable[[str], Vectors]:
+def unit_vector(model: LlamaModel, embedder: Embedder) -> Callable[[str], Vectors]:
     """Return a function that returns a text's vector of length 1."""
 
-    def made(text: str) -> Vectors:
+    def unit_vector(text: str) -> Vectors:
         vector = embedder.embed([model.tokenize(text)])[0][0]
         return vector / np.linalg.norm(vector)
 
-    return made
+    return unit_vector
 
 
 def close(one: Sequence[float], other: Any) -> bool:
     return bool(np.allclose(one, other, atol=1e-4))
 
 
-def test_openais_client_gets_vectors(embedding: Serving, wanted: Any, model: LlamaModel) -> None:
+def test_openais_client_gets_vectors(
+    embedding: Serving, unit_vector: Any, model: LlamaModel
+) -> None:
     texts = [TEXT, "Write a joke", "x"]
-    made = embedding.openai.embeddings.create(model="any", input=texts)  # asks for base64
+    packed = embedding.openai.embeddings.create(model="any", input=texts)  # asks for base64
     plain = embedding.openai.embeddings.create(model="any", input=texts, encoding_format="float")
-    for found in (made, plain):
-        assert [one.index for one in found.data] == [0, 1, 2]
-        for one, text in zip(found.data, texts, strict=True):
-            assert close(one.embedding, wanted(text))
+    for answer in (packed, plain):
+        assert [one.index for one in answer.data] == [0, 1, 2]
+        for one, text in zip(answer.data, texts, strict=True):
+            assert close(one.embedding, unit_vector(text))
     tokens = sum(model.tokenize(text).size for text in texts)
-    assert made.usage.prompt_tokens == made.usage.total_tokens == tokens
-    assert made.model == "any"
-    assert made.object == "list"
-    assert made.data[0].object == "embedding"
+    assert packed.usage.prompt_tokens == packed.usage.total_tokens == tokens
+    assert packed.model == "any"
+    assert packed.object == "list"
+    assert packed.data[0].object == "embedding"
 
 
 def test_base64_holds_the_same_floats(embedding: Serving) -> None:
@@ -80,7 +82,7 @@ def test_base64_holds_the_same_floats(embedding: Serving) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "count"),
+    ("inputs", "count"),
     [
         ("string", 1),
         ([12, 34, 56], 1),
@@ -93,11 +95,11 @@ def test_base64_holds_the_same_floats(embedding: Serving) -> None:
         (["a", {"prompt_string": "b"}, {"content": [{"type": "text", "text": "c"}]}], 3),
     ],
 )
-def test_llama_servers_shapes_of_input(embedding: Serving, given: Any, count: int) -> None:
+def test_llama_servers_shapes_of_input(embedding: Serving, inputs: Any, count: int) -> None:
     for path in ROUTES[:3]:
-        made = embedding.post(path, input=given)
-        assert made.status_code == 200, made.text
-        data = made.json()["data"] if path.startswith("/v1") else made.json()
+        reply = embedding.post(path, input=inputs)
+        assert reply.status_code == 200, reply.text
+        data = reply.json()["data"] if path.startswith("/v1") else reply.json()
         assert [one["index"] for one in data] == list(range(count))
 
 
@@ -107,12 +109,12 @@ def test_parts_are_one_text(embedding: Serving) -> None:
     assert close(data[0]["embedding"], data[1]["embedding"])
 
 
-def test_llama_servers_own_route_has_a_list(embedding: Serving, wanted: Any) -> None:
+def test_llama_servers_own_route_has_a_list(embedding: Serving, unit_vector: Any) -> None:
     for path in ("/embedding", "/embeddings"):
         for body in ({"content": TEXT}, {"input": TEXT}):
             (one,) = embedding.post(path, **body).json()
             assert one["index"] == 0
-            assert close(one["embedding"][0], wanted(TEXT))
+            assert close(one["embedding"][0], unit_vector(TEXT))
     assert isinstance(embedding.post("/v1/embeddings", content=TEXT).json(), list)
 
 
@@ -125,10 +127,10 @@ def test_the_length_of_vectors(embedding: Serving, embedder: Embedder, norm: int
     np.testing.assert_allclose(one["embedding"][0], raw / length, rtol=1e-3, atol=1e-4 / length)
 
 
-def test_dimensions_keep_the_first_numbers(embedding: Serving, wanted: Any) -> None:
-    made = embedding.openai.embeddings.create(model="any", input=TEXT, dimensions=16)
-    first = wanted(TEXT)[:16]
-    assert close(made.data[0].embedding, first / np.linalg.norm(first))
+def test_dimensions_keep_the_first_numbers(embedding: Serving, unit_vector: Any) -> None:
+    answer = embedding.openai.embeddings.create(model="any", input=TEXT, dimensions=16)
+    first = unit_vector(TEXT)[:16]
+    assert close(answer.data[0].embedding, first / np.linalg.norm(first))
 
 
 def test_the_pooling_none_gives_a_vector_per_token(model: LlamaModel) -> None:
@@ -159,19 +161,19 @@ def embedding_limit(embedder: Embedder) -> int:
 
 @pytest.fixture(scope="module")
 def client(embedding: Serving) -> Iterator[ollama.Client]:
-    with ollama.Client(embedding.url) as made:
-        yield made
+    with ollama.Client(embedding.url) as client:
+        yield client
 
 
 def test_ollamas_client_gets_vectors(
-    client: ollama.Client, wanted: Any, embedder: Embedder, model: LlamaModel
+    client: ollama.Client, unit_vector: Any, embedder: Embedder, model: LlamaModel
 ) -> None:
-    made = client.embed("tiny", [TEXT, "x"])
-    assert close(made.embeddings[0], wanted(TEXT))
-    assert close(made.embeddings[1], wanted("x"))
-    assert made.model == "tiny"
-    assert made.prompt_eval_count == model.tokenize(TEXT).size + model.tokenize("x").size
-    assert made.total_duration > 0
+    answer = client.embed("tiny", [TEXT, "x"])
+    assert close(answer.embeddings[0], unit_vector(TEXT))
+    assert close(answer.embeddings[1], unit_vector("x"))
+    assert answer.model == "tiny"
+    assert answer.prompt_eval_count == model.tokenize(TEXT).size + model.tokenize("x").size
+    assert answer.total_duration > 0
     assert len(client.embed("tiny", TEXT).embeddings) == 1
     assert client.embed("tiny", "").embeddings == []
     assert len(client.embed("tiny", "x", dimensions=8).embeddings[0]) == 8
@@ -186,9 +188,9 @@ def test_ollama_cuts_long_texts_unless_asked_not_to(
     long = "word " * 500
     ids = model.tokenize(long)[: embedder.most_tokens]
     vector = embedder.embed([ids])[0][0]
-    made = client.embed("tiny", long)
-    assert close(made.embeddings[0], vector / np.linalg.norm(vector))
-    assert made.prompt_eval_count == embedder.most_tokens
+    answer = client.embed("tiny", long)
+    assert close(answer.embeddings[0], vector / np.linalg.norm(vector))
+    assert answer.prompt_eval_count == embedder.most_tokens
     with pytest.raises(ollama.ResponseError, match="exceeds the context length") as caught:
         client.embed("tiny", long, truncate=False)
     assert caught.value.status_code == 400
@@ -219,9 +221,9 @@ def test_ollama_cuts_long_texts_unless_asked_not_to(
     ],
 )
 def test_bad_bodies_are_refused(embedding: Serving, body: Any, param: str) -> None:
-    made = embedding.post("/v1/embeddings", **body)
-    assert made.status_code == 400, made.text
-    assert made.json()["error"]["param"] == param
+    reply = embedding.post("/v1/embeddings", **body)
+    assert reply.status_code == 400, reply.text
+    assert reply.json()["error"]["param"] == param
 
 
 def test_a_text_that_is_too_long_is_refused(embedding: Serving) -> None:
@@ -229,42 +231,42 @@ def test_a_text_that_is_too_long_is_refused(embedding: Serving) -> None:
         embedding.openai.embeddings.create(model="any", input="This is a test " * 512)
     assert caught.value.code == "context_length_exceeded"
     assert "--ubatch-size" in caught.value.message
-    made = embedding.post("/v1/embeddings", input="word, " * 500_000).json()["error"]
-    assert "at least" in made["message"]  # which is known without tokenizing it
-    assert made["code"] == "context_length_exceeded"
+    error = embedding.post("/v1/embeddings", input="word, " * 500_000).json()["error"]
+    assert "at least" in error["message"]  # which is known without tokenizing it
+    assert error["code"] == "context_length_exceeded"
 
 
 @pytest.mark.parametrize(
-    "given", [[1, *["x"] * 2049], [{"prompt_string": [1, *["x"] * 1025]}] * 2], ids=["list", "two"]
+    "inputs", [[1, *["x"] * 2049], [{"prompt_string": [1, *["x"] * 1025]}] * 2], ids=["list", "two"]
 )
 def test_texts_among_ids_are_counted_before_they_are_tokenized(
-    embedding: Serving, given: Any
+    embedding: Serving, inputs: Any
 ) -> None:
-    made = embedding.post("/v1/embeddings", input=given)
-    assert (made.status_code, made.json()["error"]["param"]) == (400, "input")
-    assert "at most 2048 texts" in made.json()["error"]["message"]
+    reply = embedding.post("/v1/embeddings", input=inputs)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "input")
+    assert "at most 2048 texts" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ROUTES)
 def test_without_the_option_the_routes_say_how_to_turn_it_on(server: Serving, path: str) -> None:
-    made = server.post(path, input="x", prompt="x", model="tiny")
-    assert made.status_code == 400
-    error = made.json()["error"]
+    reply = server.post(path, input="x", prompt="x", model="tiny")
+    assert reply.status_code == 400
+    error = reply.json()["error"]
     text = error if path.startswith("/api/") else error["message"]
     assert "start it with --embeddings" in text
 
 
 def test_generating_goes_on_beside_embeddings(embedding: Serving) -> None:
-    wanted = embedding.complete(max_tokens=40).choices[0].text
+    text = embedding.complete(max_tokens=40).choices[0].text
     texts = [f"{TEXT} {i}" for i in range(40)]
-    found: list[Any] = []
+    answers: list[Any] = []
     asking = threading.Thread(
-        target=lambda: found.append(embedding.openai.embeddings.create(model="a", input=texts))
+        target=lambda: answers.append(embedding.openai.embeddings.create(model="a", input=texts))
     )
     asking.start()
-    assert embedding.complete(max_tokens=40).choices[0].text == wanted
+    assert embedding.complete(max_tokens=40).choices[0].text == text
     asking.join(PATIENCE)
-    assert len(found[0].data) == 40
+    assert len(answers[0].data) == 40
 
 
 class SlowEmbedder:
@@ -306,14 +308,16 @@ def test_requests_take_turns_and_a_failure_ends_only_its_own() -> None:
     async def ask() -> None:
         slow = SlowEmbedder()
         queue = EmbeddingQueue(slow)
-        calls = [queue.run(texts(*given), stays) for given in ([1, 2, 3, 4, 5], [6], [13], [7, 8])]
+        calls = [
+            queue.run(texts(*numbers), stays) for numbers in ([1, 2, 3, 4, 5], [6], [13], [7, 8])
+        ]
         asked = [asyncio.ensure_future(call) for call in calls]
         await waiting(queue, 4)
         slow.go_on.set()
         first, second, third, last = await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(third, BackendError)
-        for made, given in ((first, [1, 2, 3, 4, 5]), (second, [6]), (last, [7, 8])):
-            assert [one[0, 0] for one in made] == given
+        for vectors, numbers in ((first, [1, 2, 3, 4, 5]), (second, [6]), (last, [7, 8])):
+            assert [one[0, 0] for one in vectors] == numbers
         assert slow.seen == [[1, 2], [6], [7, 8], [3, 4], [5]]
         assert queue.num_waiting == 0
         queue.close()
@@ -348,8 +352,8 @@ def test_a_failure_that_nobody_thought_of_is_logged(
 
     monkeypatch.setattr(embedder, "embed", failing)
     with caplog.at_level("ERROR"):
-        made = embedding.post("/v1/embeddings", input="x")
-    assert (made.status_code, "nobody" in made.text) == (500, False)
+        reply = embedding.post("/v1/embeddings", input="x")
+    assert (reply.status_code, "nobody" in reply.text) == (500, False)
     assert "RuntimeError: nobody thought of it" in caplog.text
 
 
@@ -405,9 +409,9 @@ def test_a_full_queue_gets_503(model: LlamaModel, monkeypatch: pytest.MonkeyPatc
         asking = threading.Thread(target=lambda: server.post("/v1/embeddings", input="x"))
         asking.start()
         wait_until(lambda: queue.num_waiting == 1)
-        made = server.post("/v1/embeddings", input="x")
-        assert made.status_code == 503
-        assert int(made.headers["retry-after"]) > 0
+        reply = server.post("/v1/embeddings", input="x")
+        assert reply.status_code == 503
+        assert int(reply.headers["retry-after"]) > 0
         slow.go_on.set()
         asking.join(PATIENCE)
 
@@ -431,8 +435,8 @@ def test_a_client_that_leaves_is_forgotten(model: LlamaModel) -> None:
 def test_the_command_makes_vectors(spawn: Callable[..., Any]) -> None:
     process = spawn("--embeddings", "--pooling", "mean", "-ub", "64", "--embd-normalize", "-1")
     with openai.OpenAI(base_url=f"{process.url()}/v1", api_key="none", max_retries=0) as client:
-        made = client.embeddings.create(model="any", input=TEXT, encoding_format="float")
-        assert abs(np.linalg.norm(made.data[0].embedding) - 1) > 1e-3
+        answer = client.embeddings.create(model="any", input=TEXT, encoding_format="float")
+        assert abs(np.linalg.norm(answer.data[0].embedding) - 1) > 1e-3
         with pytest.raises(openai.BadRequestError, match="the most is 64"):
             client.embeddings.create(model="any", input="word " * 200)
         assert client.completions.create(model="any", prompt="x", max_tokens=2).choices[0].text

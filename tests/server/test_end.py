@@ -34,10 +34,10 @@ class Faulty:
         self.folder = folder / "faults"
         self.folder.mkdir()
         self.learned = folder / "learned.ngc"
-        given = ("-np", "1", "--slots", "--drain-timeout", "1", "-lcd", str(self.learned))
+        options = ("-np", "1", "--slots", "--drain-timeout", "1", "-lcd", str(self.learned))
         drafts = ("--spec-type", "ngram-cache", "--policy", "fixed")
         self.server = spawn(
-            *given, *drafts, *arguments, program=FAULTY, NGRAMSPEC_FAULTS=str(self.folder)
+            *options, *drafts, *arguments, program=FAULTY, NGRAMSPEC_FAULTS=str(self.folder)
         )
         self.url = self.server.url()
         # One for all threads, without certificates, which take longer than most answers.
@@ -71,8 +71,8 @@ class Faulty:
         """Return what the requests in the background were told, all of them with 503."""
         for thread in self._threads:
             thread.join(30)
-        assert [made.status_code for made in self.answers] == [503] * len(self._threads)
-        return [made.json()["error"]["message"] for made in self.answers]
+        assert [answer.status_code for answer in self.answers] == [503] * len(self._threads)
+        return [answer.json()["error"]["message"] for answer in self.answers]
 
 
 @pytest.fixture
@@ -80,50 +80,50 @@ def faulty(spawn: Spawn, tmp_path: Path) -> Iterator[Callable[..., Faulty]]:
     with contextlib.ExitStack() as stack:
 
         def faulty(*arguments: str) -> Faulty:
-            made = Faulty(spawn, tmp_path, *arguments)
-            stack.callback(made.client.close)
-            return made
+            rig = Faulty(spawn, tmp_path, *arguments)
+            stack.callback(rig.client.close)
+            return rig
 
         yield faulty
 
 
 def test_a_decode_that_hangs_is_told_and_ends_the_process(faulty: Any) -> None:
-    made = faulty("--stall-timeout", "2.5")
-    made.learn()
-    assert made.client.get("/health").json() == {"status": "ok"}
-    made.begin()
-    made.begin()  # it waits for the slot
-    wait_until(made.busy)
-    made.switch_on("decode")
+    rig = faulty("--stall-timeout", "2.5")
+    rig.learn()
+    assert rig.client.get("/health").json() == {"status": "ok"}
+    rig.begin()
+    rig.begin()  # it waits for the slot
+    wait_until(rig.busy)
+    rig.switch_on("decode")
     seen: list[httpx.Response] = []
 
     def unwell() -> bool:
-        seen.append(made.client.get("/health"))
+        seen.append(rig.client.get("/health"))
         return seen[-1].status_code == 503
 
     wait_until(unwell)
     assert "a step of the engine hangs" in seen[-1].json()["error"]["message"]
-    assert "hangs" in made.post(**LONG).json()["error"]["message"]  # nobody waits for it
-    assert all("hangs" in message for message in made.messages())
-    assert made.server.wait() == 1
-    assert "the server ends: a step of the engine hangs" in made.server.text
-    assert "shutdown was complete: a step of the engine does not end" in made.server.text
-    assert 'faulty_server.py", line' in made.server.text  # where it hangs
-    assert made.learned.stat().st_size > 1000
+    assert "hangs" in rig.post(**LONG).json()["error"]["message"]  # nobody waits for it
+    assert all("hangs" in message for message in rig.messages())
+    assert rig.server.wait() == 1
+    assert "the server ends: a step of the engine hangs" in rig.server.text
+    assert "shutdown was complete: a step of the engine does not end" in rig.server.text
+    assert 'faulty_server.py", line' in rig.server.text  # where it hangs
+    assert rig.learned.stat().st_size > 1000
 
 
 def test_an_engine_that_dies_is_told_and_ends_the_process(faulty: Any) -> None:
-    made = faulty("--metrics")
-    made.learn()
-    made.begin()
-    wait_until(made.busy)
-    made.begin()
-    wait_until(lambda: "requests_deferred 1.0\n" in made.client.get("/metrics").text)
-    made.switch_on("fail")
-    assert all("has ended: ZeroDivisionError" in message for message in made.messages())
-    assert made.server.wait() == 1
-    assert "Error: the engine's thread has ended: ZeroDivisionError" in made.server.text
-    assert made.learned.stat().st_size > 1000
+    rig = faulty("--metrics")
+    rig.learn()
+    rig.begin()
+    wait_until(rig.busy)
+    rig.begin()
+    wait_until(lambda: "requests_deferred 1.0\n" in rig.client.get("/metrics").text)
+    rig.switch_on("fail")
+    assert all("has ended: ZeroDivisionError" in message for message in rig.messages())
+    assert rig.server.wait() == 1
+    assert "Error: the engine's thread has ended: ZeroDivisionError" in rig.server.text
+    assert rig.learned.stat().st_size > 1000
 
 
 @pytest.mark.parametrize("fault", ["decode", "prepare"])
@@ -131,25 +131,25 @@ def test_the_end_comes_and_saves_although_something_hangs(
     faulty: Any, tmp_path: Path, fault: str
 ) -> None:
     log = tmp_path / "server.log"
-    made = faulty("--log-file", str(log))
-    made.learn()
-    made.switch_on(fault)
-    made.begin()
-    wait_until((made.folder / "hangs").exists)
-    assert made.server.end() == 1
+    rig = faulty("--log-file", str(log))
+    rig.learn()
+    rig.switch_on(fault)
+    rig.begin()
+    wait_until((rig.folder / "hangs").exists)
+    assert rig.server.end() == 1
     why = "Error: exited before the shutdown was complete: "
-    assert why in made.server.text
+    assert why in rig.server.text
     assert f"ERROR ngramspec.told: {why}" in log.read_text()
-    assert made.learned.stat().st_size > 1000
+    assert rig.learned.stat().st_size > 1000
 
 
 def test_a_save_that_hangs_does_not_hold_up_the_end(faulty: Any) -> None:
-    made = faulty()
-    made.learn()
-    made.switch_on("save")
-    assert made.server.end() == 1
-    assert "shutdown was complete: saving what was learned took too long" in made.server.text
-    assert "in new_file" in made.server.text
+    rig = faulty()
+    rig.learn()
+    rig.switch_on("save")
+    assert rig.server.end() == 1
+    assert "shutdown was complete: saving what was learned took too long" in rig.server.text
+    assert "in new_file" in rig.server.text
 
 
 def test_what_was_learned_is_saved_before_requests_are_waited_for(

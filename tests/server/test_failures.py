@@ -25,10 +25,10 @@ def test_a_failure_before_the_first_token_has_its_status(
 ) -> None:
     with monkeypatch.context() as patch:
         fail_after(patch, 0, BackendError("the device is gone"))
-        made = server.post(path, messages=CHAT, prompt="x", stream=stream, max_tokens=4)
-    assert made.status_code == 500
-    assert made.json()["error"]["message"] == "the device is gone"
-    assert made.json()["error"]["type"] == "server_error"
+        reply = server.post(path, messages=CHAT, prompt="x", stream=stream, max_tokens=4)
+    assert reply.status_code == 500
+    assert reply.json()["error"]["message"] == "the device is gone"
+    assert reply.json()["error"]["type"] == "server_error"
     assert server.chat(max_tokens=4).usage.completion_tokens == 4
 
 
@@ -55,9 +55,9 @@ def test_a_failure_in_a_stream_is_its_last_event(
 def test_a_full_cache_is_told_as_such(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         fail_after(patch, 3, CapacityError("the cache has no room"))
-        made = server.post("/completion", prompt="x", n_predict=100, speculative=False)
-    assert made.status_code == 503
-    assert made.headers["retry-after"]
+        reply = server.post("/completion", prompt="x", n_predict=100, speculative=False)
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"]
     assert server.chat(max_tokens=4).usage.completion_tokens == 4
 
 
@@ -66,9 +66,9 @@ def test_a_step_that_raises_what_it_should_not_is_told_as_a_bug(
 ) -> None:
     with monkeypatch.context() as patch:
         fail_after(patch, 0, ZeroDivisionError("a secret"))
-        made = server.post("/completion", prompt="x", n_predict=4)
-    assert made.status_code == 500
-    assert "secret" not in made.text
+        reply = server.post("/completion", prompt="x", n_predict=4)
+    assert reply.status_code == 500
+    assert "secret" not in reply.text
     assert server.chat(max_tokens=4).usage.completion_tokens == 4
 
 

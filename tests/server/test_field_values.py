@@ -37,8 +37,8 @@ SCHEMA_WORDS = (
 @pytest.fixture(scope="module")
 def small(model: LlamaModel) -> Iterator[Serving]:
     """A server whose answers are short, whatever was asked for."""
-    with serving(model, context_size=48) as made:
-        yield made
+    with serving(model, context_size=48) as server:
+        yield server
 
 
 def bugs(server: Serving, path: str, bodies: list[dict[str, Any]]) -> list[Any]:
@@ -48,18 +48,18 @@ def bugs(server: Serving, path: str, bodies: list[dict[str, Any]]) -> list[Any]:
     if path.startswith("/api/"):
         base = {"model": "tiny", "prompt" if path.endswith("e") else "messages": "x"}
         base |= {"messages": [HELLO]} if "messages" in base else {}
-    made = []
+    failures = []
     for body in bodies:
         answer = server.client.post(path, content=json.dumps({**base, **body}))
         if answer.status_code not in (200, 400, 404, 501):
-            made.append((body, answer.status_code, answer.text))
-    return made
+            failures.append((body, answer.status_code, answer.text))
+    return failures
 
 
 @pytest.mark.parametrize("path", BODIES)
 def test_fields_of_bodies(small: Serving, path: str) -> None:
-    given = [{name: value} for name in BODIES[path].model_fields for value in VALUES]
-    assert ascii(bugs(small, path, given)) == "[]"
+    bodies = [{name: value} for name in BODIES[path].model_fields for value in VALUES]
+    assert ascii(bugs(small, path, bodies)) == "[]"
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -69,29 +69,29 @@ def test_names_of_fields(small: Serving, path: str) -> None:
 
 
 def test_fields_of_drafters(small: Serving) -> None:
-    given = [
+    bodies = [
         {f"speculative.{name.replace('-', '_')}.{field.name}": value, "speculative.types": name}
         for name, config in CONFIGS.items()
         for field in fields(config)
         for value in VALUES
     ]
-    assert bugs(small, "/completion", given) == []
+    assert bugs(small, "/completion", bodies) == []
 
 
 def test_fields_of_ollama(small: Serving) -> None:
-    given = [{"options": {name: value}} for name in KINDS for value in VALUES]
-    assert bugs(small, "/api/generate", given) == []
+    bodies = [{"options": {name: value}} for name in KINDS for value in VALUES]
+    assert bugs(small, "/api/generate", bodies) == []
 
 
 def test_fields_of_messages_and_tools(small: Serving) -> None:
     names = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
-    said = [{**HELLO, name: value} for name in names for value in VALUES]
-    given: list[dict[str, Any]] = [{"messages": [one, HELLO]} for one in said]
+    messages = [{**HELLO, name: value} for name in names for value in VALUES]
+    bodies: list[dict[str, Any]] = [{"messages": [one, HELLO]} for one in messages]
     for name in ("name", "parameters", "description"):
         tools = [{"type": "function", "function": {"name": "f", name: value}} for value in VALUES]
-        given += [{"tools": [tool], "tool_choice": "required"} for tool in tools]
-    assert bugs(small, "/v1/chat/completions", given) == []
-    assert bugs(small, "/api/chat", given) == []
+        bodies += [{"tools": [tool], "tool_choice": "required"} for tool in tools]
+    assert bugs(small, "/v1/chat/completions", bodies) == []
+    assert bugs(small, "/api/chat", bodies) == []
 
 
 def test_words_of_schemas(small: Serving) -> None:

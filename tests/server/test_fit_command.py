@@ -52,14 +52,14 @@ def failure_of(server: Any, code: int = 2) -> str:
 def test_the_context_is_cut_and_told(limited: Any, model: str) -> None:
     server = limited(700 << 20, "-m", model, *LONG)
     url = server.url()
-    found = re.search(
+    match = re.search(
         r"^Context ([\d,]+) of 400,128 tokens fit in [\d.]+ MiB \(limit: ulimit -v\) "
         r"of free memory; -c changes it$",
         server.text,
         re.M,
     )
-    assert found is not None, server.text
-    tokens = int(found[1].replace(",", ""))
+    assert match is not None, server.text
+    tokens = int(match[1].replace(",", ""))
     assert 4096 < tokens < 400_000
     props = httpx.get(f"{url}/props").json()
     assert props["default_generation_settings"]["n_ctx"] == tokens
@@ -75,19 +75,19 @@ def test_the_context_is_cut_and_told(limited: Any, model: str) -> None:
         server.text,
         re.M,
     )
-    made = httpx.post(f"{url}/completion", json={"prompt": "abc", "n_predict": 4}, timeout=60)
-    assert made.json()["tokens_predicted"] == 4
+    reply = httpx.post(f"{url}/completion", json={"prompt": "abc", "n_predict": 4}, timeout=60)
+    assert reply.json()["tokens_predicted"] == 4
 
 
 def test_what_cannot_fit_is_refused_before_it_is_tried(limited: Any, model: str) -> None:
     text = failure_of(limited(700 << 20, "-m", model, *LONG, "-c", "2000000", "-np", "2"))
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"Error: -c 2000000 with -np 2 needs \d\.\d GiB, and [\d.]+ MiB \(limit: ulimit -v\) "
         r"are free: -c (\d+) fits; --fit off tries it anyway",
         text,
     )
-    assert found is not None, text
-    server = limited(700 << 20, "-m", model, *LONG, "-c", found[1], "-np", "2")
+    assert match is not None, text
+    server = limited(700 << 20, "-m", model, *LONG, "-c", match[1], "-np", "2")
     assert server.url()
     assert "0.2 MiB per slot" not in server.text
     assert server.end() == 0

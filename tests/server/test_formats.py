@@ -150,15 +150,15 @@ def test_a_tool_whose_arguments_take_too_large_a_grammar_may_be_called_freely() 
         streamed(client, tools=tools)
         assert target.samplings[0].grammar == ""  # all share its room
         chat = {"messages": [{"role": "user", "content": "?"}], "tools": tools}
-        made = client.post("/v1/chat/completions", json={**chat, "tool_choice": "required"})
-    assert (made.status_code, made.json()["error"]["param"]) == (400, "tools.large")
+        reply = client.post("/v1/chat/completions", json={**chat, "tool_choice": "required"})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools.large")
 
 
 def whole(client: TestClient, **fields: Any) -> tuple[dict[str, Any], str]:
     """Return the message and the finish reason of a chat that is not streamed."""
     body = {"messages": [{"role": "user", "content": "?"}], **fields}
-    made = client.post("/v1/chat/completions", json=body).json()["choices"][0]
-    return made["message"], made["finish_reason"]
+    choice = client.post("/v1/chat/completions", json=body).json()["choices"][0]
+    return choice["message"], choice["finish_reason"]
 
 
 def test_a_template_of_its_own_tells_the_format_of_chats_with_tools() -> None:
@@ -168,8 +168,8 @@ def test_a_template_of_its_own_tells_the_format_of_chats_with_tools() -> None:
         assert streamed(client, tools=[TOOL])[1:] == ([["get_time", "{}"]], "tool_calls")
         assert streamed(client)[0]["content"] == script
         chat = {"messages": [{"role": "user", "content": "?"}], "tools": [TOOL]}
-        made = client.post("/api/chat", json={**chat, "model": "script", "stream": False}).json()
-        (call,) = made["message"]["tool_calls"]
+        answer = client.post("/api/chat", json={**chat, "model": "script", "stream": False}).json()
+        (call,) = answer["message"]["tool_calls"]
         assert call["function"]["name"] == "get_time"
 
 
@@ -204,12 +204,12 @@ def test_an_answer_of_channels_is_told_apart_without_tools() -> None:
 )
 def test_streams_end_for_the_reason_of_whole_answers(script: str, calls: list[Any]) -> None:
     with serving(script, "{{ tools }} <tool_call>") as (client, _):
-        texts, told, reason = streamed(client, tools=[TOOL])
+        texts, streamed_calls, reason = streamed(client, tools=[TOOL])
         ends_whole = bool(calls) and calls[-1][1].endswith("}")
-        assert (told, reason) == (calls, "tool_calls" if ends_whole else "stop")
+        assert (streamed_calls, reason) == (calls, "tool_calls" if ends_whole else "stop")
         message, whole_reason = whole(client, tools=[TOOL])
         functions = [call["function"] for call in message.get("tool_calls", ())]
-        assert [[made["name"], made["arguments"]] for made in functions] == calls
+        assert [[function["name"], function["arguments"]] for function in functions] == calls
         assert whole_reason == reason
         assert (message["content"] or "") == texts["content"]
         half = {"tools": [TOOL], "max_tokens": len(script) - 1}
@@ -246,11 +246,11 @@ def test_a_response_tells_that_a_call_was_cut(name: str) -> None:
     with serving(script, family.template) as (client, _):
         for most in range(1, len(script) + 1):
             cut = {**body, "max_output_tokens": most}
-            made = client.post("/v1/responses", json=cut).json()
+            answer = client.post("/v1/responses", json=cut).json()
             text = client.post("/v1/responses", json={**cut, "stream": True}).text
             events = [json.loads(line[6:]) for line in text.split("\n") if line[:5] == "data:"]
             done = [event["item"] for event in events if event["type"].endswith("item.done")]
-            for items in (made["output"], done):
+            for items in (answer["output"], done):
                 calls = [item for item in items if item["type"] == "function_call"]
                 for item in calls:
                     if item["status"] == "completed":
@@ -280,12 +280,12 @@ def test_an_answer_that_follows_a_schema_is_no_call_of_another_family() -> None:
 def test_every_protocol_answers_for_any_model() -> None:
     with serving("one two") as (client, _):
         chat = {"messages": [{"role": "user", "content": "?"}]}
-        made = client.post("/v1/chat/completions", json=chat).json()
-        assert made["choices"][0]["message"]["content"] == "one two"
-        made = client.post("/completion", json={"prompt": "x\nassistant:"}).json()
-        assert made["content"] == "one two"
-        made = client.post("/api/chat", json={**chat, "model": "script", "stream": False}).json()
-        assert made["message"]["content"] == "one two"
+        answer = client.post("/v1/chat/completions", json=chat).json()
+        assert answer["choices"][0]["message"]["content"] == "one two"
+        answer = client.post("/completion", json={"prompt": "x\nassistant:"}).json()
+        assert answer["content"] == "one two"
+        answer = client.post("/api/chat", json={**chat, "model": "script", "stream": False}).json()
+        assert answer["message"]["content"] == "one two"
         assert client.get("/v1/models").json()["data"][0]["meta"]["n_vocab"] == 257
         assert client.get("/props").json()["model_path"] == "scripted.bin"
 

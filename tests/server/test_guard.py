@@ -111,7 +111,7 @@ def test_a_path_cannot_write_lines_of_its_own_into_the_log(
     guard = guarded(ServerSettings(), broken)
     with caplog.at_level(logging.INFO):
         assert asyncio.run(ask(guard, [b""], "/x\n\x1b[31m2026 ERROR all is lost\r")) == 500
-    told = [record.getMessage() for record in caplog.records if record.name.endswith("guard")]
-    assert len(told) == 1
-    assert told[0].isprintable()
-    assert "all is lost" in told[0]
+    lines = [record.getMessage() for record in caplog.records if record.name.endswith("guard")]
+    assert len(lines) == 1
+    assert lines[0].isprintable()
+    assert "all is lost" in lines[0]

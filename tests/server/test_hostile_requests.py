@@ -29,8 +29,8 @@ SECONDS = 20  # nothing here may take long; the slowest case takes a second alon
 
 def levels(count: int, body: Callable[[int], Any]) -> dict[str, Any]:
     """Return a schema in which each of so many definitions is made of the next one."""
-    made = {f"d{i}": body(i + 1) for i in range(count)}
-    return {"$ref": "#/$defs/d0", "$defs": {**made, f"d{count}": {"type": "object"}}}
+    definitions = {f"d{i}": body(i + 1) for i in range(count)}
+    return {"$ref": "#/$defs/d0", "$defs": {**definitions, f"d{count}": {"type": "object"}}}
 
 
 def ref(number: int) -> dict[str, str]:
@@ -38,10 +38,10 @@ def ref(number: int) -> dict[str, str]:
 
 
 def nested(depth: int) -> Any:
-    made: Any = {}
+    nest: Any = {}
     for _ in range(depth):
-        made = {"a": made}
-    return made
+        nest = {"a": nest}
+    return nest
 
 
 def deep_chat(depth: int) -> list[Any]:
@@ -59,10 +59,10 @@ def results(count: int) -> list[Any]:
 
 def found(depth: int) -> list[Any]:
     """Return a message with results of searches in one another."""
-    made: Any = {"type": "text", "text": "x"}
+    block: Any = {"type": "text", "text": "x"}
     for _ in range(depth):
-        made = {"type": "search_result", "content": [made]}
-    return [{"role": "user", "content": [made]}]
+        block = {"type": "search_result", "content": [block]}
+    return [{"role": "user", "content": [block]}]
 
 
 LARGE = (1 << 63) - 1
@@ -206,10 +206,10 @@ def well_behaved(server: Serving) -> Iterator[list[float]]:
         with httpx.Client(base_url=server.url, timeout=120, verify=False) as client:
             while not (stop.is_set() and taken):
                 started = time.monotonic()
-                made = client.post(CHATS, json=body)
+                reply = client.post(CHATS, json=body)
                 taken.append(time.monotonic() - started)
-                if made.status_code != 200 or made.json()["choices"][0] != expected:
-                    wrong.append(made.text)
+                if reply.status_code != 200 or reply.json()["choices"][0] != expected:
+                    wrong.append(reply.text)
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -225,12 +225,12 @@ def well_behaved(server: Serving) -> Iterator[list[float]]:
 
 def sent(server: Serving, path: str, body: dict[str, Any]) -> httpx.Response:
     """Send a body whose texts may be no valid Unicode."""
-    given: dict[str, Any] = {"model": "tiny", "prompt": "x", "messages": CHAT, "max_tokens": 2}
+    defaults: dict[str, Any] = {"model": "tiny", "prompt": "x", "messages": CHAT, "max_tokens": 2}
     if path == RESPONSES:
-        given = {"input": "x", "max_output_tokens": 2}
+        defaults = {"input": "x", "max_output_tokens": 2}
     if path.startswith("/api/"):
-        given = {"model": "tiny", "prompt": "x"}
-    data = json.dumps({**given, **body})  # all of it is ASCII
+        defaults = {"model": "tiny", "prompt": "x"}
+    data = json.dumps({**defaults, **body})  # all of it is ASCII
     return server.client.post(path, content=data)
 
 
@@ -240,15 +240,15 @@ def test_what_asks_for_too_much_is_refused_by_its_field(server: Serving, name: s
     errors = dict(server.engine.stats().finished)
     with well_behaved(server):
         started = time.monotonic()
-        made = sent(server, path, body)
+        reply = sent(server, path, body)
         seconds = time.monotonic() - started
-    assert made.status_code == status, made.text[:300]
-    told = made.json()["error"]
+    assert reply.status_code == status, reply.text[:300]
+    error = reply.json()["error"]
     if field:
-        message = told["message"] if isinstance(told, dict) else told
-        assert field in message or told.get("param") == field, told
+        message = error["message"] if isinstance(error, dict) else error
+        assert field in message or error.get("param") == field, error
         if path.startswith("/v1/") and path != MESSAGES:
-            assert told["param"] == field
+            assert error["param"] == field
     assert seconds < SECONDS
     assert server.engine.stats().finished.get("error") == errors.get("error")
 
@@ -274,12 +274,12 @@ def test_many_ways_to_read_a_text_take_no_more_time(server: Serving, name: str) 
     """llama.cpp's own grammar sampler needs minutes for one token of the first two."""
     with well_behaved(server):
         started = time.monotonic()
-        made = sent(server, "/completion", {"n_predict": 30, "temperature": 2, **AMBIGUOUS[name]})
+        reply = sent(server, "/completion", {"n_predict": 30, "temperature": 2, **AMBIGUOUS[name]})
         seconds = time.monotonic() - started
     if name == "doubles":  # more stacks with every character: given up, and only this request ends
-        assert "too ambiguous" in made.text
+        assert "too ambiguous" in reply.text
     else:
-        assert made.status_code == 200, made.text[:300]
+        assert reply.status_code == 200, reply.text[:300]
     assert seconds < SECONDS
 
 
@@ -304,9 +304,9 @@ def test_the_worst_requests_at_once_leave_others_their_answers(start: Start) -> 
 def test_what_is_large_but_allowed_is_answered(server: Serving) -> None:
     values = [f"value number {i * 7919 % 10007}" for i in range(3000)]
     with well_behaved(server):
-        made = sent(server, COMPLETION, {"json_schema": {"enum": values}, "max_tokens": 60})
-        assert made.status_code == 200, made.text
-        assert json.loads(made.json()["choices"][0]["text"]) in values
+        reply = sent(server, COMPLETION, {"json_schema": {"enum": values}, "max_tokens": 60})
+        assert reply.status_code == 200, reply.text
+        assert json.loads(reply.json()["choices"][0]["text"]) in values
         for body in (
             {"stop": [f"stop text number {i}" for i in range(128)]},
             {"logit_bias": [[i % 300, -1.0] for i in range(16_000)]},
@@ -315,24 +315,24 @@ def test_what_is_large_but_allowed_is_answered(server: Serving) -> None:
             {"logprobs": 50, "n": 4, "max_tokens": 8},
             {"prompt": ["x"] * 32},
         ):
-            made = sent(server, COMPLETION, body)
-            assert made.status_code == 200, made.text
+            reply = sent(server, COMPLETION, body)
+            assert reply.status_code == 200, reply.text
         thought = {"type": "reasoning", "summary": [{"text": "x" * 300}]}
         started = time.monotonic()
-        made = sent(server, RESPONSES, {"input": [thought] * 60_000})  # the template drops it
-        assert made.status_code == 200, made.text
+        reply = sent(server, RESPONSES, {"input": [thought] * 60_000})  # the template drops it
+        assert reply.status_code == 200, reply.text
         assert time.monotonic() - started < SECONDS
 
 
 @pytest.mark.parametrize("path", [COMPLETION, CHATS])
 @pytest.mark.parametrize("stream", [False, True])
 def test_many_dry_values_at_once_are_all_answered(server: Serving, path: str, stream: bool) -> None:
-    made: list[int] = []
+    statuses: list[int] = []
 
     def ask(number: int) -> None:
         for i in range(6):
             body = {"dry_multiplier": 1.0 + (number // 2 * 6 + i) % 11, "stream": stream}
-            made.append(sent(server, path, body).status_code)
+            statuses.append(sent(server, path, body).status_code)
 
     with well_behaved(server):
         threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
@@ -340,7 +340,7 @@ def test_many_dry_values_at_once_are_all_answered(server: Serving, path: str, st
             thread.start()
         for thread in threads:
             thread.join(60)
-    assert made == [200] * 36
+    assert statuses == [200] * 36
 
 
 def test_a_request_that_cannot_be_started_ends_alone(
@@ -360,11 +360,11 @@ def test_a_request_that_cannot_be_started_ends_alone(
         sent(server, COMPLETION, {"id_slot": 3, "max_tokens": 4, "cache_prompt": False})
     with well_behaved(server):
         failing.set()
-        made = sent(server, COMPLETION, {"id_slot": 3, "prompt": "y", "cache_prompt": False})
+        reply = sent(server, COMPLETION, {"id_slot": 3, "prompt": "y", "cache_prompt": False})
         failing.clear()
         again = sent(server, COMPLETION, {"id_slot": 3, "prompt": "y", "cache_prompt": False})
-    assert (made.status_code, again.status_code) == (500, 200)
-    assert "nobody" not in made.text
+    assert (reply.status_code, again.status_code) == (500, 200)
+    assert "nobody" not in reply.text
 
 
 # -- preparing ---------------------------------------------------------------------------------
@@ -421,10 +421,10 @@ def test_too_many_that_are_prepared_are_sent_away(
 ) -> None:
     monkeypatch.setattr(bridges, "Intake", lambda **_: Intake(most=5))
     server = start(retry_after=7)
-    made: list[httpx.Response] = []
+    replies: list[httpx.Response] = []
     with slow_plans(monkeypatch) as (go, begun):
         threads = [
-            threading.Thread(target=lambda: made.append(server.post("/tokenize", content="a")))
+            threading.Thread(target=lambda: replies.append(server.post("/tokenize", content="a")))
             for _ in range(5)
         ]
         for thread in threads:
@@ -437,7 +437,7 @@ def test_too_many_that_are_prepared_are_sent_away(
             thread.join(30)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "7")
     assert "prepared" in refused.json()["error"]["message"]
-    assert [one.status_code for one in made] == [200] * 5
+    assert [one.status_code for one in replies] == [200] * 5
     assert server.post("/completion", prompt="x", n_predict=1).status_code == 200
 
 
@@ -530,11 +530,11 @@ def test_shutting_down_does_not_wait_for_what_has_not_begun(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start(slots=1)
-    made: list[int] = []
+    statuses: list[int] = []
     with slow_plans(monkeypatch) as (go, begun):
         threads = [
             threading.Thread(
-                target=lambda: made.append(server.post("/tokenize", content="a").status_code)
+                target=lambda: statuses.append(server.post("/tokenize", content="a").status_code)
             )
             for _ in range(9)
         ]
@@ -543,11 +543,11 @@ def test_shutting_down_does_not_wait_for_what_has_not_begun(
         wait_until(lambda: len(begun) == 4)
         wait_until(lambda: len(server.bridge.intake._jobs) == 9)
         server.bridge.intake.close()
-        wait_until(lambda: made.count(503) == 5)
+        wait_until(lambda: statuses.count(503) == 5)
         go.set()
         for thread in threads:
             thread.join(30)
-    assert sorted(made) == [200] * 4 + [503] * 5
+    assert sorted(statuses) == [200] * 4 + [503] * 5
     assert server.post("/completion", prompt="x").status_code == 503
     assert len(begun) == 4
 
@@ -555,13 +555,13 @@ def test_shutting_down_does_not_wait_for_what_has_not_begun(
 def test_names_of_half_characters_are_told_and_written(server: Serving) -> None:
     """Lone surrogates, which JSON can say and UTF-8 cannot."""
     tool = {"type": "function", "function": {"name": "\ud800", "parameters": {"type": "x"}}}
-    made = sent(server, CHATS, {"tools": [tool], "tool_choice": "required"})
-    assert made.status_code == 400
-    made = sent(server, "/apply-template", {"messages": [{"role": "user", "content": "a\ud800"}]})
-    assert (made.status_code, "a?" in made.json()["prompt"]) == (200, True)
-    made = sent(server, COMPLETION, {"prompt": "a\ud800", "echo": True, "stream": True})
-    assert made.status_code == 200
-    assert "a?" in made.text
+    reply = sent(server, CHATS, {"tools": [tool], "tool_choice": "required"})
+    assert reply.status_code == 400
+    reply = sent(server, "/apply-template", {"messages": [{"role": "user", "content": "a\ud800"}]})
+    assert (reply.status_code, "a?" in reply.json()["prompt"]) == (200, True)
+    reply = sent(server, COMPLETION, {"prompt": "a\ud800", "echo": True, "stream": True})
+    assert reply.status_code == 200
+    assert "a?" in reply.text
 
 
 def test_a_path_with_a_newline_stays_on_its_line_of_the_log(

@@ -18,8 +18,8 @@ PRE, SUF, MID, REP, SEP = FIM_TOKENS.values()
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     path = with_fim_tokens(tmp_path_factory.mktemp("fim") / "fim.gguf")
-    with serving(path, slots=1, served={"batch_size": 64}) as made:
-        yield made
+    with serving(path, slots=1, served={"batch_size": 64}) as server:
+        yield server
 
 
 def tokens_of(server: Serving, text: str) -> list[int]:
@@ -31,7 +31,7 @@ def text_of(server: Serving, ids: list[int]) -> str:
 
 
 def test_the_layout_is_llama_servers(server: Serving) -> None:
-    made = server.post(
+    answer = server.post(
         "/infill",
         input_prefix="def f():\n    ",
         input_suffix="\n\nf()",
@@ -43,21 +43,21 @@ def test_the_layout_is_llama_servers(server: Serving) -> None:
     extra += [*tokens_of(server, "import os\n"), SEP, *tokens_of(server, "filename\n")]
     prefix = [PRE, *tokens_of(server, "def f():\n    "), *tokens_of(server, "return")]
     suffix = [SUF, *tokens_of(server, "\n\nf()")]
-    assert made["prompt"] == text_of(server, [*extra, *prefix, *suffix, MID])
+    assert answer["prompt"] == text_of(server, [*extra, *prefix, *suffix, MID])
 
 
 def test_long_texts_are_cut_to_one_batch(server: Serving) -> None:
     prefix, suffix = "a b c d " * 100, "x y z w " * 100
-    made = server.post("/infill", input_prefix=prefix, input_suffix=suffix, n_predict=1).json()
-    assert made["tokens_evaluated"] < 64 + 20
-    kept = tokens_of(server, prefix)[-48:]
-    assert text_of(server, [PRE, *kept, SUF]) in made["prompt"]
-    assert text_of(server, [SUF, *tokens_of(server, suffix)[:14], MID]) in made["prompt"]
+    answer = server.post("/infill", input_prefix=prefix, input_suffix=suffix, n_predict=1).json()
+    assert answer["tokens_evaluated"] < 64 + 20
+    tail = tokens_of(server, prefix)[-48:]
+    assert text_of(server, [PRE, *tail, SUF]) in answer["prompt"]
+    assert text_of(server, [SUF, *tokens_of(server, suffix)[:14], MID]) in answer["prompt"]
 
 
 def test_a_suffix_makes_a_completion_fill_in(server: Serving) -> None:
-    made = server.complete(prompt="def f():", suffix="f()", max_tokens=4)
-    assert made.usage.prompt_tokens == 3 + len(tokens_of(server, "def f():")) + len(
+    answer = server.complete(prompt="def f():", suffix="f()", max_tokens=4)
+    assert answer.usage.prompt_tokens == 3 + len(tokens_of(server, "def f():")) + len(
         tokens_of(server, "f()")
     )
     with pytest.raises(openai.BadRequestError, match="must be a text"):
@@ -69,11 +69,11 @@ def test_the_layout_keeps_its_begin_token(server: Serving) -> None:
         ("/infill", {"input_prefix": "def f():", "input_suffix": "f()"}),
         ("/v1/completions", {"prompt": "def f():", "suffix": "f()"}),
     ):
-        made = server.post(path, **body, max_tokens=1, add_special_tokens=False)
-        assert made.status_code == 400
-        assert "add_special_tokens must not be false" in made.json()["error"]["message"]
-        made = server.post(path, **body, max_tokens=1, add_special_tokens=True)
-        assert made.status_code == 200
+        reply = server.post(path, **body, max_tokens=1, add_special_tokens=False)
+        assert reply.status_code == 400
+        assert "add_special_tokens must not be false" in reply.json()["error"]["message"]
+        reply = server.post(path, **body, max_tokens=1, add_special_tokens=True)
+        assert reply.status_code == 200
 
 
 @pytest.mark.parametrize(

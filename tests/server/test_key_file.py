@@ -38,8 +38,8 @@ class Locked:
     def __init__(self, spawn: Spawn, folder: Path, *arguments: str) -> None:
         self.path = folder / "keys"
         self.path.write_text("# of the first user\none\n")
-        given = ("-np", "1", "-c", "512", "--api-key-file", str(self.path), *arguments)
-        self.server = spawn(*given, program=("-c", LOOKING))
+        options = ("-np", "1", "-c", "512", "--api-key-file", str(self.path), *arguments)
+        self.server = spawn(*options, program=("-c", LOOKING))
         self.client = httpx.Client(base_url=self.server.url(), timeout=60, verify=False)
 
     def status(self, key: str | None, path: str = "/v1/models") -> int:
@@ -61,9 +61,9 @@ def lock(spawn: Spawn, tmp_path: Path) -> Iterator[Callable[..., Locked]]:
     clients: list[httpx.Client] = []
 
     def lock(*arguments: str) -> Locked:
-        made = Locked(spawn, tmp_path, *arguments)
-        clients.append(made.client)
-        return made
+        locked = Locked(spawn, tmp_path, *arguments)
+        clients.append(locked.client)
+        return locked
 
     yield lock
     for client in clients:
@@ -71,56 +71,56 @@ def lock(spawn: Spawn, tmp_path: Path) -> Iterator[Callable[..., Locked]]:
 
 
 def test_keys_change_with_their_file(lock: Callable[..., Locked]) -> None:
-    made = lock("--api-key", "always")
-    assert made.lets_in("one", "always")
-    made.path.write_text("two\nthree\n")
-    wait_until(lambda: made.lets_in("two", "three", "always"))
-    assert made.status("one") == 401
-    other = made.path.with_suffix(".new")
+    locked = lock("--api-key", "always")
+    assert locked.lets_in("one", "always")
+    locked.path.write_text("two\nthree\n")
+    wait_until(lambda: locked.lets_in("two", "three", "always"))
+    assert locked.status("one") == 401
+    other = locked.path.with_suffix(".new")
     other.write_text("four\n")
-    os.replace(other, made.path)
-    wait_until(lambda: made.lets_in("four"))
-    assert [made.status(key) for key in ("two", "three")] == [401, 401]
-    assert made.lets_in("always")
-    assert made.server.end() == 0
-    assert KEPT not in made.server.text
+    os.replace(other, locked.path)
+    wait_until(lambda: locked.lets_in("four"))
+    assert [locked.status(key) for key in ("two", "three")] == [401, 401]
+    assert locked.lets_in("always")
+    assert locked.server.end() == 0
+    assert KEPT not in locked.server.text
 
 
 def test_a_file_that_cannot_be_used_changes_nothing_and_is_told_once(
     lock: Callable[..., Locked],
 ) -> None:
-    made = lock()
-    name = str(made.path)
-    made.path.write_text("# nobody\n\n")
-    made.told(f"{name} holds no key")
-    assert made.lets_in("one")
-    made.path.write_bytes(b"two\n\xff\n")
-    made.told(f"{name}: expected UTF-8")
-    assert made.lets_in("one")
-    made.path.unlink()
-    made.told(f"{name}: No such file or directory")
-    assert made.lets_in("one")
-    assert made.status("two") == 401
-    made.path.mkdir()
-    made.told(f"{name}: Is a directory")
-    made.path.rmdir()
-    made.path.write_text("two\n")
-    wait_until(lambda: made.lets_in("two"))
-    assert made.status("one") == 401
-    assert made.server.end() == 0
-    told = [line.partition(KEPT)[2] for line in made.server.lines if KEPT in line]
-    assert all(told.count(line) == 1 for line in told if "No such file" not in line)
+    locked = lock()
+    name = str(locked.path)
+    locked.path.write_text("# nobody\n\n")
+    locked.told(f"{name} holds no key")
+    assert locked.lets_in("one")
+    locked.path.write_bytes(b"two\n\xff\n")
+    locked.told(f"{name}: expected UTF-8")
+    assert locked.lets_in("one")
+    locked.path.unlink()
+    locked.told(f"{name}: No such file or directory")
+    assert locked.lets_in("one")
+    assert locked.status("two") == 401
+    locked.path.mkdir()
+    locked.told(f"{name}: Is a directory")
+    locked.path.rmdir()
+    locked.path.write_text("two\n")
+    wait_until(lambda: locked.lets_in("two"))
+    assert locked.status("one") == 401
+    assert locked.server.end() == 0
+    messages = [line.partition(KEPT)[2] for line in locked.server.lines if KEPT in line]
+    assert all(messages.count(line) == 1 for line in messages if "No such file" not in line)
 
 
 def test_keys_that_become_several_are_told_apart_and_stay_so(lock: Callable[..., Locked]) -> None:
-    made = lock()
-    assert made.status("one", "/metrics") == 200
-    made.path.write_text("one\ntwo\n")
-    wait_until(lambda: made.lets_in("one", "two"))
-    assert made.status("one", "/metrics") == 501  # it would show one key what the other did
-    made.path.write_text("two\n")
-    wait_until(lambda: made.status("one") == 401)
-    assert made.status("two", "/metrics") == 501
+    locked = lock()
+    assert locked.status("one", "/metrics") == 200
+    locked.path.write_text("one\ntwo\n")
+    wait_until(lambda: locked.lets_in("one", "two"))
+    assert locked.status("one", "/metrics") == 501  # it would show one key what the other did
+    locked.path.write_text("two\n")
+    wait_until(lambda: locked.status("one") == 401)
+    assert locked.status("two", "/metrics") == 501
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def test_keys_that_become_several_are_told_apart_and_stay_so(lock: Callable[...,
 def test_several_keys_do_not_get_into_one_file(
     lock: Callable[..., Locked], tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    made = lock(*options, str(tmp_path / "shared"))
-    made.path.write_text("one\ntwo\n")
-    wait_until(lambda: KEPT in made.server.text)
-    assert words in made.server.text
-    assert made.lets_in("one")
-    assert made.status("two") == 401
-    made.path.write_text("two\n")
-    wait_until(lambda: made.lets_in("two"))
-    assert made.status("one") == 401
+    locked = lock(*options, str(tmp_path / "shared"))
+    locked.path.write_text("one\ntwo\n")
+    wait_until(lambda: KEPT in locked.server.text)
+    assert words in locked.server.text
+    assert locked.lets_in("one")
+    assert locked.status("two") == 401
+    locked.path.write_text("two\n")
+    wait_until(lambda: locked.lets_in("two"))
+    assert locked.status("one") == 401
 
 
 def test_a_file_is_read_when_it_has_changed_and_changes_no_more(tmp_path: Path) -> None:

@@ -17,18 +17,18 @@ KEYS = ("first-key", "second-key-é")
 
 @pytest.fixture(scope="module")
 def locked(model: LlamaModel) -> Iterator[Serving]:
-    with serving(model, slots=2, api_keys=KEYS, pool_per_key=True) as made:
-        yield made
+    with serving(model, slots=2, api_keys=KEYS, pool_per_key=True) as server:
+        yield server
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/completion", "/tokenize", "/nowhere"])
 def test_without_a_key_nothing_is_answered(locked: Serving, path: str) -> None:
     for headers in ({}, {"authorization": "Bearer wrong"}, {"x-api-key": "first-ke"}):
-        made = httpx.post(locked.url + path, json={"messages": CHAT}, headers=headers)
-        assert made.status_code == 401
-        assert made.json()["error"]["type"] == "authentication_error"
-        assert made.headers["www-authenticate"] == "Bearer"
-        assert made.headers["content-type"] == "application/json"
+        reply = httpx.post(locked.url + path, json={"messages": CHAT}, headers=headers)
+        assert reply.status_code == 401
+        assert reply.json()["error"]["type"] == "authentication_error"
+        assert reply.headers["www-authenticate"] == "Bearer"
+        assert reply.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health", "/"])
@@ -47,8 +47,8 @@ def test_others_need_a_key(locked: Serving, path: str) -> None:
 def test_every_key_is_taken_in_both_headers(locked: Serving, key: str, header: str) -> None:
     value = f"Bearer {key}" if header == "authorization" else key
     headers = {header: value.encode()}
-    made = httpx.post(f"{locked.url}/tokenize", json={"content": "x"}, headers=headers)
-    assert made.status_code == 200
+    reply = httpx.post(f"{locked.url}/tokenize", json={"content": "x"}, headers=headers)
+    assert reply.status_code == 200
 
 
 def test_openais_client_sees_its_own_error(locked: Serving) -> None:

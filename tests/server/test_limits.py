@@ -41,11 +41,11 @@ def release(server: Serving, threads: list[threading.Thread]) -> None:
 def test_a_body_that_is_too_large_is_refused(start: Start) -> None:
     server = start(slots=1, max_body_bytes=2000)
     body = json.dumps({"content": "x" * 3000}).encode()
-    told = httpx.post(f"{server.url}/tokenize", content=body)
-    untold = httpx.post(f"{server.url}/tokenize", content=iter([body[:1500], body[1500:]]))
-    for made in (told, untold):
-        assert made.status_code == 413
-        assert "2000 bytes" in made.json()["error"]["message"]
+    declared = httpx.post(f"{server.url}/tokenize", content=body)
+    undeclared = httpx.post(f"{server.url}/tokenize", content=iter([body[:1500], body[1500:]]))
+    for reply in (declared, undeclared):
+        assert reply.status_code == 413
+        assert "2000 bytes" in reply.json()["error"]["message"]
     assert server.post("/tokenize", content="x" * 1500).status_code == 200
 
 
@@ -62,9 +62,9 @@ def test_a_body_that_is_too_large_is_refused(start: Start) -> None:
 )
 def test_a_body_that_is_no_json_object_is_refused(server: Serving, body: bytes) -> None:
     for path in ("/completion", "/v1/chat/completions", "/v1/responses"):
-        made = server.client.post(path, content=body)
-        assert made.status_code == 400
-        assert made.json()["error"]["type"] == "invalid_request_error"
+        reply = server.client.post(path, content=body)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(start: Start) -> None:
@@ -75,9 +75,9 @@ def test_a_body_that_does_not_come_is_not_waited_for(start: Start) -> None:
         time.sleep(0.6)
         yield b"}"
 
-    made = httpx.post(f"{server.url}/v1/completions", content=slowly())
-    assert made.status_code == 408
-    assert "0.2 seconds" in made.json()["error"]["message"]
+    reply = httpx.post(f"{server.url}/v1/completions", content=slowly())
+    assert reply.status_code == 408
+    assert "0.2 seconds" in reply.json()["error"]["message"]
 
 
 def test_the_content_type_does_not_matter(server: Serving) -> None:
@@ -95,9 +95,9 @@ def test_a_prompt_beyond_the_context_has_openais_code(server: Serving) -> None:
     assert caught.value.body["type"] == "exceed_context_size_error"  # as llama-server has it
     assert caught.value.body["n_ctx"] == 2048
     assert caught.value.body["n_prompt_tokens"] > 2048
-    made = server.post("/completion", prompt=text)
-    assert made.status_code == 400
-    error = made.json()["error"]
+    reply = server.post("/completion", prompt=text)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
     assert error["type"] == "exceed_context_size_error"
     assert error["n_ctx"] == 2048
     assert error["n_prompt_tokens"] > 2048
@@ -106,15 +106,15 @@ def test_a_prompt_beyond_the_context_has_openais_code(server: Serving) -> None:
 @pytest.fixture
 def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the lengths of the texts that were tokenized so far."""
-    made: list[int] = []
+    lengths: list[int] = []
     plain = LlamaModel.tokenize
 
     def tokenize(model: LlamaModel, text: str, **settings: Any) -> Any:
-        made.append(len(text))
+        lengths.append(len(text))
         return plain(model, text, **settings)
 
     monkeypatch.setattr(LlamaModel, "tokenize", tokenize)
-    return made
+    return lengths
 
 
 FAR_TOO_LONG = "word, " * 500_000
@@ -145,9 +145,9 @@ def test_what_is_far_too_long_is_refused_before_it_is_tokenized(
     server: Serving, name: str, tokenized: list[int]
 ) -> None:
     path, body = LONG_BODIES[name]
-    made = server.post(path, **body)
-    assert made.status_code == 400
-    error = made.json()["error"]
+    reply = server.post(path, **body)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
     message = error if isinstance(error, str) else error["message"]
     assert ("at least" in message) == (path != "/v1/messages")  # it has its own words
     assert max(tokenized, default=0) < 10**6
@@ -164,8 +164,8 @@ def test_a_prediction_longer_than_the_context_is_not_tokenized(
         ("/v1/completions", {"prompt": "x"}),
         ("/v1/chat/completions", {"messages": CHAT}),
     ):
-        made = server.post(path, **body, prediction=prediction, max_tokens=1)
-        assert (made.status_code, made.json()["error"]["param"]) == (400, "prediction")
+        reply = server.post(path, **body, prediction=prediction, max_tokens=1)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "prediction")
     assert max(tokenized) < 10**6
 
 
@@ -173,9 +173,9 @@ def test_texts_among_ids_are_counted_before_they_are_tokenized(
     server: Serving, tokenized: list[int]
 ) -> None:
     for path, name in (("/completion", "prompt"), ("/tokenize", "content")):
-        made = server.post(path, **{name: [1, *["a"] * 2049]})
-        assert made.status_code == 400
-        assert f"{name} must hold at most 2048 texts among" in made.json()["error"]["message"]
+        reply = server.post(path, **{name: [1, *["a"] * 2049]})
+        assert reply.status_code == 400
+        assert f"{name} must hold at most 2048 texts among" in reply.json()["error"]["message"]
     assert tokenized == []
     assert server.post("/tokenize", content=[1, *["a"] * 2048]).status_code == 200
     assert len(tokenized) == 2048
@@ -184,9 +184,9 @@ def test_texts_among_ids_are_counted_before_they_are_tokenized(
 def test_the_longest_prompt_can_be_bounded(start: Start) -> None:
     server = start(slots=1, max_prompt_tokens=10)
     assert server.post("/completion", prompt="a b c", n_predict=1).status_code == 200
-    made = server.post("/completion", prompt="a b c " * 20, n_predict=1)
-    assert made.status_code == 400
-    assert made.json()["error"]["n_ctx"] == 10
+    reply = server.post("/completion", prompt="a b c " * 20, n_predict=1)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["n_ctx"] == 10
 
 
 def test_a_full_queue_says_when_to_try_again(start: Start) -> None:
@@ -198,9 +198,9 @@ def test_a_full_queue_says_when_to_try_again(start: Start) -> None:
         assert caught.value.status_code == 503
         assert caught.value.response.headers["retry-after"] == "7"
         assert caught.value.code == "server_overloaded"
-        made = server.post("/completion", prompt="x", stream=True)
-        assert made.status_code == 503
-        assert made.json()["error"]["type"] == "unavailable_error"
+        reply = server.post("/completion", prompt="x", stream=True)
+        assert reply.status_code == 503
+        assert reply.json()["error"]["type"] == "unavailable_error"
     finally:
         release(server, threads)
     server.wait_idle()
@@ -219,10 +219,10 @@ def test_who_waits_too_long_is_told_so(start: Start) -> None:
     server = start(slots=1, queue_timeout=0.2)
     threads = occupy(server, 1)
     try:
-        made = server.post("/completion", prompt="x", n_predict=1)
-        assert made.status_code == 503
-        assert "no slot was free" in made.json()["error"]["message"]
-        assert made.headers["retry-after"]
+        reply = server.post("/completion", prompt="x", n_predict=1)
+        assert reply.status_code == 503
+        assert "no slot was free" in reply.json()["error"]["message"]
+        assert reply.headers["retry-after"]
     finally:
         release(server, threads)
 
@@ -230,9 +230,9 @@ def test_who_waits_too_long_is_told_so(start: Start) -> None:
 def test_a_request_that_runs_too_long_is_ended(start: Start) -> None:
     server = start(slots=1, request_timeout=0.2)
     began = time.monotonic()
-    made = server.post("/completion", **LONG).json()
-    assert made["stop_type"] == "limit"
-    assert 0 < made["tokens_predicted"] < 2000
+    answer = server.post("/completion", **LONG).json()
+    assert answer["stop_type"] == "limit"
+    assert 0 < answer["tokens_predicted"] < 2000
     assert time.monotonic() - began < 10
 
 
@@ -242,9 +242,9 @@ def test_silent_streams_get_pings(start: Start) -> None:
     try:
         body = {"messages": CHAT, "max_tokens": 1, "stream": True}
         seen = []
-        with server.client.stream("POST", "/v1/chat/completions", json=body) as made:
-            assert made.status_code == 200  # the header is sent although nothing was made yet
-            for line in made.iter_lines():
+        with server.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+            assert reply.status_code == 200  # the header is sent although nothing was made yet
+            for line in reply.iter_lines():
                 seen.append(line)
                 if line == ": ping":
                     release(server, [])

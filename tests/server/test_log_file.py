@@ -24,8 +24,8 @@ TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 
 def told(path: Path, level: str = "INFO") -> list[str]:
     """Return what a file has of the lines that go to stderr as they are."""
-    found = re.findall(rf"^{TIME} {level} ngramspec\.told: (.*)$", path.read_text(), re.M)
-    return [str(line) for line in found]
+    lines = re.findall(rf"^{TIME} {level} ngramspec\.told: (.*)$", path.read_text(), re.M)
+    return [str(line) for line in lines]
 
 
 def test_the_file_has_what_the_terminal_shows(
@@ -58,8 +58,8 @@ def test_lines_about_requests_are_in_it(spawn: Spawn, tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     server = spawn("-np", "1", "-c", "512", LLAMA_ARG_LOG_FILE=str(path))
     body = {"prompt": "x", "n_predict": 3, "ignore_eos": True}
-    made = httpx.post(f"{server.url()}/completion", json=body, timeout=60)
-    line = f"request {made.headers['x-request-id']}: length, "
+    reply = httpx.post(f"{server.url()}/completion", json=body, timeout=60)
+    line = f"request {reply.headers['x-request-id']}: length, "
     assert server.end() == 0
     for text in (server.text, path.read_text()):
         assert re.search(rf"^{TIME} INFO ngramspec\.server\.bridge\.answer: {line}", text, re.M)
@@ -72,8 +72,8 @@ def test_a_file_that_cannot_be_begun_anew_ends_no_request(spawn: Spawn, tmp_path
     url = server.url()
     shutil.rmtree(folder)
     for _ in range(2):
-        made = httpx.post(f"{url}/completion", json={"prompt": "x", "n_predict": 2}, timeout=60)
-        assert made.status_code == 200
+        reply = httpx.post(f"{url}/completion", json={"prompt": "x", "n_predict": 2}, timeout=60)
+        assert reply.status_code == 200
     assert server.end() == 0
     assert "--- Logging error ---" in server.text
 
@@ -112,8 +112,8 @@ class Unread:
     def __init__(self, spawn: Spawn, folder: Path) -> None:
         self.log = folder / "server.log"
         path = folder / "server.sock"
-        given = ("-np", "1", "-c", "512", "--access-log", "--log-file", str(self.log))
-        self.server = spawn("--host", str(path), *given, reading=False)
+        options = ("-np", "1", "-c", "512", "--access-log", "--log-file", str(self.log))
+        self.server = spawn("--host", str(path), *options, reading=False)
         wait_until(lambda: self.log.exists() and "listening on" in self.log.read_text())
         transport = httpx.HTTPTransport(uds=str(path))
         self.client = httpx.Client(transport=transport, base_url="http://x", timeout=60)
@@ -122,24 +122,24 @@ class Unread:
 
     def count(self, text: str) -> int:
         """Return how many of the lines a text has, in order."""
-        found = [
+        numbers = [
             int(one) for one in re.findall(r'"GET /health\?x+(\d+) HTTP/1.1" 200$', text, re.M)
         ]
-        assert found == list(range(len(found)))
-        return len(found)
+        assert numbers == list(range(len(numbers)))
+        return len(numbers)
 
 
 @pytest.fixture
 def unread(spawn: Spawn, tmp_path: Path) -> Iterator[Unread]:
-    made = Unread(spawn, tmp_path)
-    with contextlib.closing(made.client):
-        yield made
+    unread = Unread(spawn, tmp_path)
+    with contextlib.closing(unread.client):
+        yield unread
 
 
 def test_answers_and_the_file_do_not_wait_for_who_reads_stderr(unread: Unread) -> None:
     server, body = unread.server, {"prompt": "x", "n_predict": 2}
-    made = unread.client.post("/completion", json=body)
-    line = f"request {made.headers['x-request-id']}: "
+    reply = unread.client.post("/completion", json=body)
+    line = f"request {reply.headers['x-request-id']}: "
     wait_until(lambda: line in unread.log.read_text())
     server.read()
     wait_until(lambda: line in server.text)

@@ -41,20 +41,20 @@ class Reader:
 
 def logger_to(*handlers: logging.Handler) -> logging.Logger:
     """Return a logger that no other code can get."""
-    made = logging.Logger("test", logging.INFO)
+    logger = logging.Logger("test", logging.INFO)
     for handler in handlers:
-        made.addHandler(handler)
-    return made
+        logger.addHandler(handler)
+    return logger
 
 
 def check(lines: list[str], count: int) -> None:
     """Check that the first lines are there, and then one that tells how many are not."""
-    *kept, told = lines
-    found = NOTE.fullmatch(told)
-    assert found is not None, told
-    assert [int(line.split()[0]) for line in kept] == list(range(len(kept)))
-    assert 30 < len(kept) < 50
-    assert len(kept) + int(found[1]) == count
+    *first, note = lines
+    match = NOTE.fullmatch(note)
+    assert match is not None, note
+    assert [int(line.split()[0]) for line in first] == list(range(len(first)))
+    assert 30 < len(first) < 50
+    assert len(first) + int(match[1]) == count
 
 
 def test_lines_that_find_no_room_are_dropped_and_told_before_the_next() -> None:

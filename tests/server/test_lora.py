@@ -37,7 +37,7 @@ class Expected:
     """
 
     prompt: str
-    said: dict[float, str] = field(default_factory=dict)
+    answers: dict[float, str] = field(default_factory=dict)
     lead: float = math.inf
 
 
@@ -50,19 +50,19 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def expected(files: list[Path]) -> Expected:
     """The clearest texts that are different with each scale."""
-    found = []
+    candidates = []
     with LLM(embedded_model(), None, slots=1, threads=1, adapters=files) as llm:
         for prompt in PROMPTS:
-            found.append(Expected(prompt))
+            candidates.append(Expected(prompt))
             for scale in SCALES:
                 adapters = ((0, scale),) if scale else ()
-                made = llm.generate(
+                answer = llm.generate(
                     prompt, max_tokens=TOKENS, temperature=0, adapters=adapters, logprobs=2
                 )
-                leads = [one.top[0][1] - one.top[1][1] for one in made.logprobs or ()]
-                found[-1].said[scale] = made.text
-                found[-1].lead = min(found[-1].lead, *leads)
-    different = (one for one in found if len(set(one.said.values())) == len(SCALES))
+                leads = [one.top[0][1] - one.top[1][1] for one in answer.logprobs or ()]
+                candidates[-1].answers[scale] = answer.text
+                candidates[-1].lead = min(candidates[-1].lead, *leads)
+    different = (one for one in candidates if len(set(one.answers.values())) == len(SCALES))
     best = max(different, key=lambda one: one.lead)
     assert best.lead > 0.2
     return best
@@ -74,16 +74,16 @@ def client(files: list[Path]) -> Iterator[httpx.Client]:
     server = Process(*line, "--lora", str(files[0]), "--lora-scaled", f"{files[1]}:0.25",
                      "--lora-init-without-apply")  # fmt: skip
     try:
-        with httpx.Client(base_url=server.url(), timeout=60) as made:
-            yield made
+        with httpx.Client(base_url=server.url(), timeout=60) as client:
+            yield client
         assert server.end() == 0
     finally:
         server.close()
 
 
 def say(client: httpx.Client, prompt: str, **body: Any) -> str:
-    given = {"prompt": prompt, "n_predict": TOKENS, "temperature": 0, **body}
-    answer = client.post("/completion", json=given)
+    fields = {"prompt": prompt, "n_predict": TOKENS, "temperature": 0, **body}
+    answer = client.post("/completion", json=fields)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["content"])
 
@@ -99,11 +99,11 @@ def test_adapters_are_listed_and_applied_to_all(
         {"id": 0, "path": str(files[0]), "scale": 0.0, "task_name": "rhyme", "prompt_prefix": ""},
         {"id": 1, "path": str(files[1]), "scale": 0.0, "task_name": "", "prompt_prefix": ""},
     ]
-    for scale, said in expected.said.items():
+    for scale, text in expected.answers.items():
         answer = client.post("/lora-adapters", json=[{"id": 0, "scale": scale}])
         assert answer.json() == {"success": True}
         assert scales(client) == [scale, 0.0]
-        assert say(client, expected.prompt) == said
+        assert say(client, expected.prompt) == text
     assert client.post("/lora-adapters", json=[]).json() == {"success": True}
     assert scales(client) == [0.0, 0.0]
 
@@ -111,12 +111,12 @@ def test_adapters_are_listed_and_applied_to_all(
 def test_requests_of_all_kinds_run_side_by_side(client: httpx.Client, expected: Expected) -> None:
     asked = [scale for scale in SCALES for _ in range(4)]
     with ThreadPoolExecutor(len(asked)) as threads:
-        said = list(
+        answers = list(
             threads.map(
                 lambda scale: say(client, expected.prompt, lora=[{"id": 0, "scale": scale}]), asked
             )
         )
-    assert said == [expected.said[scale] for scale in asked]
+    assert answers == [expected.answers[scale] for scale in asked]
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 32, "temperature": 0}
     texts = [
         client.post("/v1/chat/completions", json={**body, "lora": lora}).json()["choices"]
@@ -130,7 +130,7 @@ def test_requests_of_all_kinds_run_side_by_side(client: httpx.Client, expected: 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("choice", "message"),
     [
         ("x", "must be a list of objects with id and scale"),
         ({"id": 0}, "must be a list of objects with id and scale"),
@@ -145,11 +145,11 @@ def test_requests_of_all_kinds_run_side_by_side(client: httpx.Client, expected: 
     ],
 )
 def test_what_is_no_choice_of_adapters_is_refused(
-    client: httpx.Client, wanted: Any, message: str
+    client: httpx.Client, choice: Any, message: str
 ) -> None:
     for path, body in (
-        ("/lora-adapters", wanted),
-        ("/completion", {"prompt": "x", "lora": wanted}),
+        ("/lora-adapters", choice),
+        ("/completion", {"prompt": "x", "lora": choice}),
     ):
         answer = client.post(path, json=body)
         assert answer.status_code == 400
@@ -158,10 +158,10 @@ def test_what_is_no_choice_of_adapters_is_refused(
 
 
 def test_a_key_does_not_change_what_others_get(model: LlamaModel) -> None:
-    with serving(model, slots=1, api_keys=("a", "b")) as made:
-        answer = made.post("/lora-adapters")
+    with serving(model, slots=1, api_keys=("a", "b")) as server:
+        answer = server.post("/lora-adapters")
         assert answer.status_code in (400, 501)
         assert "send `lora` with requests" in answer.json()["error"]["message"]
-    with serving(model, slots=1) as made:
-        assert made.client.get("/lora-adapters").json() == []
-        assert made.client.post("/lora-adapters", content="{").status_code == 400
+    with serving(model, slots=1) as server:
+        assert server.client.get("/lora-adapters").json() == []
+        assert server.client.post("/lora-adapters", content="{").status_code == 400

@@ -48,9 +48,9 @@ def engine(tmp_path: Path) -> Engine:
 
 @pytest.fixture
 def registry(engine: Engine) -> CollectorRegistry:
-    made = CollectorRegistry()
-    made.register(EngineCollector(engine, "tiny"))
-    return made
+    registry = CollectorRegistry()
+    registry.register(EngineCollector(engine, "tiny"))
+    return registry
 
 
 @pytest.fixture
@@ -150,12 +150,12 @@ def test_a_failing_source_is_counted(registry: CollectorRegistry) -> None:
 
     engine = Engine(FakeTarget(), Broken(), slots=1)
     engine.generate([request(max_tokens=5)])
-    made = CollectorRegistry()
-    made.register(EngineCollector(engine, "tiny"))
-    assert made.get_sample_value("ngramspec:source_failures_total", {"source": "broken"}) == 1
+    failing = CollectorRegistry()
+    failing.register(EngineCollector(engine, "tiny"))
+    assert failing.get_sample_value("ngramspec:source_failures_total", {"source": "broken"}) == 1
     assert registry.get_sample_value("ngramspec:source_failures_total", {"source": "ngram"}) == 0
     for name in ("pool_cells", "suffix_pool_tokens", "successor_pool_contexts"):
-        assert made.get_sample_value(f"ngramspec:{name}") is None  # no pool, no figures
+        assert failing.get_sample_value(f"ngramspec:{name}") is None  # no pool, no figures
 
 
 def test_slots_queue_and_pool(engine: Engine, registry: CollectorRegistry) -> None:
@@ -283,8 +283,8 @@ def test_pools_of_namespaces_are_told_together(engine: Engine, registry: Collect
     assert value("ngramspec:pool_used_cells") == pools[""].num_used == 0
     assert value("ngramspec:namespace_pools") == 1
     assert value("ngramspec:namespace_pool_used_cells") == pools["b"].num_used > 0
-    kept = sum(engine.drafters.nbytes().values())
-    assert value("ngramspec:kept_bytes") == kept > pools["b"].nbytes
+    total = sum(engine.drafters.nbytes().values())
+    assert value("ngramspec:kept_bytes") == total > pools["b"].nbytes
 
 
 def test_the_pool_of_recycle_tells_what_it_holds() -> None:

@@ -18,34 +18,34 @@ MEMBERS = {
 
 
 def complete(server: Serving, **body: Any) -> Any:
-    made = server.post("/completion", **{"prompt": "def area(", "n_predict": 8, **body})
-    assert made.status_code == 200, made.text
-    return made.json()
+    reply = server.post("/completion", **{"prompt": "def area(", "n_predict": 8, **body})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
 
 
 def events_of(server: Serving, **body: Any) -> list[dict[str, Any]]:
-    given = {"prompt": "def area(", "n_predict": 8, "stream": True, **body}
-    made = server.post("/completion", **given)
-    assert "[DONE]" not in made.text
-    parts = made.text.removesuffix("\n\n").split("\n\n")
+    fields = {"prompt": "def area(", "n_predict": 8, "stream": True, **body}
+    reply = server.post("/completion", **fields)
+    assert "[DONE]" not in reply.text
+    parts = reply.text.removesuffix("\n\n").split("\n\n")
     return [json.loads(part.removeprefix("data: ")) for part in parts]
 
 
 def test_a_completion_has_llama_servers_members(server: Serving) -> None:
-    made = complete(server)
-    assert set(made) == MEMBERS
-    assert made["stop"] is True
-    assert made["stop_type"] == "limit"
-    assert made["tokens_predicted"] == 8
+    answer = complete(server)
+    assert set(answer) == MEMBERS
+    assert answer["stop"] is True
+    assert answer["stop_type"] == "limit"
+    assert answer["tokens_predicted"] == 8
     ids = server.post("/tokenize", content="def area(").json()["tokens"]
-    assert made["tokens_evaluated"] == len(ids)
-    assert made["tokens"] == []
-    assert made["prompt"] == "def area("
-    assert made["has_new_line"] is ("\n" in made["content"])
-    assert made["truncated"] is False
-    assert made["generation_settings"]["speculative.types"] == "ngram-mod,ngram-cache"
-    assert made["generation_settings"]["n_predict"] == 8
-    assert made["timings"]["predicted_n"] == 8
+    assert answer["tokens_evaluated"] == len(ids)
+    assert answer["tokens"] == []
+    assert answer["prompt"] == "def area("
+    assert answer["has_new_line"] is ("\n" in answer["content"])
+    assert answer["truncated"] is False
+    assert answer["generation_settings"]["speculative.types"] == "ngram-mod,ngram-cache"
+    assert answer["generation_settings"]["n_predict"] == 8
+    assert answer["timings"]["predicted_n"] == 8
 
 
 @pytest.mark.parametrize("path", ["/completion", "/completions"])
@@ -72,14 +72,14 @@ def test_prompts_mix_texts_and_ids(server: Serving) -> None:
     assert complete(server, prompt=[*ids[:-1], "("])["content"] == text
     assert complete(server, prompt={"prompt_string": "def area("})["content"] == text
     several = complete(server, prompt=["def area(", ids, "class "])
-    assert [made["index"] for made in several] == [0, 1, 2]
-    assert [made["content"] for made in several[:2]] == [text, text]
+    assert [one["index"] for one in several] == [0, 1, 2]
+    assert [one["content"] for one in several[:2]] == [text, text]
 
 
 def test_several_answers_come_in_a_list(server: Serving) -> None:
-    made = complete(server, n_cmpl=2, seed=3, temperature=1.0)
-    assert [one["index"] for one in made] == [0, 1]
-    seeds = [one["generation_settings"]["seed"] for one in made]
+    answers = complete(server, n_cmpl=2, seed=3, temperature=1.0)
+    assert [one["index"] for one in answers] == [0, 1]
+    seeds = [one["generation_settings"]["seed"] for one in answers]
     assert seeds == [3, 4]
 
 
@@ -94,27 +94,27 @@ def test_several_answers_come_in_a_list(server: Serving) -> None:
 def test_the_reason_to_stop_is_told(
     server: Serving, fields: dict[str, Any], stop_type: str, word: str
 ) -> None:
-    made = complete(server, **{"n_predict": 60, "logit_bias": [["height", 50]], **fields})
-    assert made["stop_type"] == stop_type
-    assert made["stopping_word"] == word
+    answer = complete(server, **{"n_predict": 60, "logit_bias": [["height", 50]], **fields})
+    assert answer["stop_type"] == stop_type
+    assert answer["stopping_word"] == word
 
 
 def test_probabilities_come_with_n_probs(server: Serving) -> None:
-    made = complete(server, n_probs=2, n_predict=3)
-    told = made["completion_probabilities"]
-    assert len(told) == 3
-    assert all(set(one) == {"id", "token", "logprob", "bytes", "top_logprobs"} for one in told)
-    assert [len(one["top_logprobs"]) for one in told] == [2, 2, 2]
-    assert told[0]["top_logprobs"][0]["id"] == told[0]["id"]
+    answer = complete(server, n_probs=2, n_predict=3)
+    entries = answer["completion_probabilities"]
+    assert len(entries) == 3
+    assert all(set(one) == {"id", "token", "logprob", "bytes", "top_logprobs"} for one in entries)
+    assert [len(one["top_logprobs"]) for one in entries] == [2, 2, 2]
+    assert entries[0]["top_logprobs"][0]["id"] == entries[0]["id"]
     events = events_of(server, n_probs=2, n_predict=3)
     streamed = [p for event in events for p in event.get("completion_probabilities", [])]
-    assert [one["id"] for one in streamed] == [one["id"] for one in told]
+    assert [one["id"] for one in streamed] == [one["id"] for one in entries]
 
 
 def test_response_fields_pick_members(server: Serving) -> None:
-    made = complete(server, response_fields=["content", "generation_settings/n_predict", "none"])
-    assert set(made) == {"content", "generation_settings/n_predict"}
-    assert made["generation_settings/n_predict"] == 8
+    answer = complete(server, response_fields=["content", "generation_settings/n_predict", "none"])
+    assert set(answer) == {"content", "generation_settings/n_predict"}
+    assert answer["generation_settings/n_predict"] == 8
     assert len(complete(server, response_fields=[])) > 10
 
 
@@ -125,8 +125,8 @@ def test_response_fields_leave_the_text_of_a_stream_whole(server: Serving) -> No
     assert "".join(one["content"] for one in events[:-1]) == whole["content"]
     ids = [token for one in events[:-1] for token in one["tokens"]]
     assert len(ids) == whole["tokens_predicted"]
-    told = [prob for one in events for prob in one.get("completion_probabilities", ())]
-    assert [one["id"] for one in told] == ids
+    entries = [prob for one in events for prob in one.get("completion_probabilities", ())]
+    assert [one["id"] for one in entries] == ids
 
 
 def test_a_slot_can_be_chosen(server: Serving) -> None:
@@ -141,23 +141,23 @@ def test_a_seed_that_is_left_open_is_told(server: Serving) -> None:
 
 
 def test_a_time_limit_ends_an_answer(server: Serving) -> None:
-    made = complete(server, n_predict=2000, ignore_eos=True, t_max_predict_ms=30)
-    assert 0 < made["tokens_predicted"] < 2000
-    assert made["stop_type"] == "limit"
+    answer = complete(server, n_predict=2000, ignore_eos=True, t_max_predict_ms=30)
+    assert 0 < answer["tokens_predicted"] < 2000
+    assert answer["stop_type"] == "limit"
 
 
 def test_a_json_schema_shapes_the_answer(server: Serving) -> None:
     schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3}
-    made = json.loads(complete(server, json_schema=schema, n_predict=100)["content"])
-    assert 2 <= len(made) <= 3
-    assert all(isinstance(one, bool) for one in made)
+    flags = json.loads(complete(server, json_schema=schema, n_predict=100)["content"])
+    assert 2 <= len(flags) <= 3
+    assert all(isinstance(one, bool) for one in flags)
 
 
 def test_infinite_biases_do_not_break_the_answers_json(server: Serving) -> None:
-    made = complete(server, logit_bias=[[5, False]], n_predict=1)
-    assert made["generation_settings"]["logit_bias"] == [{"token": 5, "bias": None}]
-    made = complete(server, logit_bias=[[5, -(10**400)]], n_predict=1)
-    assert made["generation_settings"]["logit_bias"] == [{"token": 5, "bias": None}]
+    answer = complete(server, logit_bias=[[5, False]], n_predict=1)
+    assert answer["generation_settings"]["logit_bias"] == [{"token": 5, "bias": None}]
+    answer = complete(server, logit_bias=[[5, -(10**400)]], n_predict=1)
+    assert answer["generation_settings"]["logit_bias"] == [{"token": 5, "bias": None}]
 
 
 def test_tokenize_and_detokenize_are_inverse(server: Serving) -> None:
@@ -177,9 +177,9 @@ def test_the_text_of_tokens_is_bounded(server: Serving, monkeypatch: pytest.Monk
     monkeypatch.setattr(routes, "MAX_BYTES", 90)
     assert server.post("/detokenize", tokens=[token] * 90).json() == {"content": "a" * 90}
     for count, words in ((91, "bytes of text"), (101, "at most 100 members")):
-        made = server.post("/detokenize", tokens=[token] * count)
-        assert made.status_code == 400
-        assert words in made.json()["error"]["message"]
+        reply = server.post("/detokenize", tokens=[token] * count)
+        assert reply.status_code == 400
+        assert words in reply.json()["error"]["message"]
 
 
 def test_special_tokens_are_parsed_unless_told_otherwise(server: Serving) -> None:
@@ -212,15 +212,15 @@ def test_special_tokens_are_parsed_unless_told_otherwise(server: Serving) -> Non
 def test_errors_have_llama_servers_shape(
     server: Serving, path: str, body: dict[str, Any], status: int
 ) -> None:
-    made = server.post(path, **body)
-    assert made.status_code == status
-    error = made.json()["error"]
+    reply = server.post(path, **body)
+    assert reply.status_code == status
+    error = reply.json()["error"]
     assert error["code"] == status
     assert error["type"] == {400: "invalid_request_error", 501: "not_supported_error"}[status]
     assert error["message"]
 
 
 def test_settings_of_an_answer_that_ignores_the_end_tell_its_bias(server: Serving) -> None:
-    made = server.post("/completion", prompt="x", n_predict=1, ignore_eos=True).json()
-    (bias,) = made["generation_settings"]["logit_bias"]
+    answer = server.post("/completion", prompt="x", n_predict=1, ignore_eos=True).json()
+    (bias,) = answer["generation_settings"]["logit_bias"]
     assert bias == {"token": server.served.model.eos, "bias": None}

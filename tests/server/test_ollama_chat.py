@@ -32,19 +32,19 @@ RENAME = f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}`
 
 @pytest.fixture(scope="module")
 def client(server: Serving) -> Iterator[ollama.Client]:
-    with ollama.Client(server.url) as made:
-        yield made
+    with ollama.Client(server.url) as client:
+        yield client
 
 
 def test_a_chat_is_answered(client: ollama.Client) -> None:
-    made = client.chat("tiny", CHAT, options=GREEDY)
-    assert made.message.content == ANSWER
-    assert made.message.role == "assistant"
-    assert made.message.thinking is None
-    assert made.message.tool_calls is None
-    assert made.done is True
-    assert made.done_reason == "stop"
-    assert made.model == "tiny"
+    answer = client.chat("tiny", CHAT, options=GREEDY)
+    assert answer.message.content == ANSWER
+    assert answer.message.role == "assistant"
+    assert answer.message.thinking is None
+    assert answer.message.tool_calls is None
+    assert answer.done is True
+    assert answer.done_reason == "stop"
+    assert answer.model == "tiny"
 
 
 def test_the_answer_is_that_of_the_other_api(server: Serving, client: ollama.Client) -> None:
@@ -66,35 +66,35 @@ def test_a_stream_brings_the_same_text_in_pieces(client: ollama.Client) -> None:
 
 
 def test_streaming_is_the_default_and_lines_have_ollamas_members(server: Serving) -> None:
-    made = lines(server, "/api/chat", messages=CHAT, options=GREEDY)
-    for line in made:
+    parts = lines(server, "/api/chat", messages=CHAT, options=GREEDY)
+    for line in parts:
         assert TIME.fullmatch(line["created_at"])
         assert line["model"] == "tiny"
         assert line["message"]["role"] == "assistant"
         assert set(line["message"]) == {"role", "content"}
-    assert set(made[0]) == {"model", "created_at", "message", "done"}
-    check_figures(made[-1])
-    assert made[-1]["draft_n_accepted"] > 0
+    assert set(parts[0]) == {"model", "created_at", "message", "done"}
+    check_figures(parts[-1])
+    assert parts[-1]["draft_n_accepted"] > 0
 
 
 def test_a_whole_answer_has_figures_too(server: Serving) -> None:
-    made = server.post("/api/chat", model="tiny", messages=CHAT, stream=False, options=GREEDY)
-    assert made.headers["content-type"] == "application/json"
-    check_figures(made.json())
-    assert TIME.fullmatch(made.json()["created_at"])
-    assert "context" not in made.json()
+    reply = server.post("/api/chat", model="tiny", messages=CHAT, stream=False, options=GREEDY)
+    assert reply.headers["content-type"] == "application/json"
+    check_figures(reply.json())
+    assert TIME.fullmatch(reply.json()["created_at"])
+    assert "context" not in reply.json()
 
 
 def test_num_predict_ends_the_answer(client: ollama.Client) -> None:
-    made = client.chat("tiny", CHAT, options={"temperature": 0, "num_predict": 5})
-    assert (made.eval_count, made.done_reason) == (5, "length")
+    answer = client.chat("tiny", CHAT, options={"temperature": 0, "num_predict": 5})
+    assert (answer.eval_count, answer.done_reason) == (5, "length")
 
 
 @pytest.mark.parametrize("stop", ["width", ["nothing", "width"]])
 def test_stop_texts_are_cut_off(client: ollama.Client, stop: Any) -> None:
-    made = client.chat("tiny", CHAT, options={**GREEDY, "stop": stop})
-    assert made.message.content == ANSWER.split("width")[0]
-    assert made.done_reason == "stop"
+    answer = client.chat("tiny", CHAT, options={**GREEDY, "stop": stop})
+    assert answer.message.content == ANSWER.split("width")[0]
+    assert answer.done_reason == "stop"
 
 
 def test_seeds_repeat_an_answer(client: ollama.Client) -> None:
@@ -107,14 +107,14 @@ def test_seeds_repeat_an_answer(client: ollama.Client) -> None:
 
 
 def test_all_options_are_taken(client: ollama.Client) -> None:
-    given = ollama.Options(
+    every_option = ollama.Options(
         num_ctx=2048, num_batch=512, num_gpu=0, num_thread=2, num_keep=4, seed=1, num_predict=4,
         top_k=20, top_p=0.9, typical_p=0.9, repeat_last_n=32, temperature=0.5, repeat_penalty=1.1,
         presence_penalty=0.1, frequency_penalty=0.1, mirostat=0, mirostat_tau=5, mirostat_eta=0.1,
         penalize_newline=True, stop=["\n\n\n"], use_mmap=True, tfs_z=1.0,
     )  # fmt: skip
-    made = client.chat("tiny", CHAT, options=given, keep_alive="5m")
-    assert 0 < made.eval_count <= 4
+    answer = client.chat("tiny", CHAT, options=every_option, keep_alive="5m")
+    assert 0 < answer.eval_count <= 4
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -130,8 +130,8 @@ def test_drafts_can_be_chosen_in_the_options(server: Serving, stream: bool) -> N
 
 def test_spans_tell_which_text_drafts_made(server: Serving) -> None:
     options = {**GREEDY, "speculative.spans": True}
-    made = lines(server, "/api/chat", messages=CHAT, options=options)
-    spans = [span for line in made[:-1] for span in line["speculative"]["spans"]]
+    parts = lines(server, "/api/chat", messages=CHAT, options=options)
+    spans = [span for line in parts[:-1] for span in line["speculative"]["spans"]]
     assert "".join(text for text, _ in spans) == ANSWER
     assert any(accepted for _, accepted in spans)
 
@@ -140,10 +140,10 @@ def test_json_answers_are_json(client: ollama.Client) -> None:
     ask = [{"role": "user", "content": "Write a JSON object"}]
     for seed in range(2):
         options = {"temperature": 1.0, "seed": seed, "num_predict": 100}
-        made = client.chat("tiny", ask, format="json", options=options)
-        assert made.message.content.startswith("{")
-        if made.done_reason == "stop":
-            assert isinstance(json.loads(made.message.content), dict)
+        answer = client.chat("tiny", ask, format="json", options=options)
+        assert answer.message.content.startswith("{")
+        if answer.done_reason == "stop":
+            assert isinstance(json.loads(answer.message.content), dict)
 
 
 def test_a_schema_is_followed(client: ollama.Client) -> None:
@@ -153,9 +153,9 @@ def test_a_schema_is_followed(client: ollama.Client) -> None:
         "required": ["color", "ready"],
     }
     parts = client.chat("tiny", CHAT, format=schema, options=GREEDY, stream=True)
-    made = json.loads("".join(part.message.content or "" for part in parts))
-    assert made["color"] in ("red", "blue")
-    assert isinstance(made["ready"], bool)
+    answer = json.loads("".join(part.message.content or "" for part in parts))
+    assert answer["color"] in ("red", "blue")
+    assert isinstance(answer["ready"], bool)
 
 
 def test_thinking_is_told_apart_when_asked_for(client: ollama.Client) -> None:
@@ -189,22 +189,22 @@ GPT_OSS_SAYS = (
 def test_models_that_know_thinking_think_by_default(template: str, script: str, able: bool) -> None:
     body: Any = {"model": "script", "messages": CHAT, "stream": False}
     with serving_script(script, template) as client:
-        made = client.post("/api/chat", json=body).json()["message"]
+        message = client.post("/api/chat", json=body).json()["message"]
         written = client.post("/api/generate", json={**body, "prompt": "?"}).json()
         parts = client.post("/api/chat", json={**body, "stream": True}).text.splitlines()
     streamed = [json.loads(part)["message"] for part in parts]
     thought = "".join(part.get("thinking", "") for part in streamed)
-    said = "".join(part["content"] for part in streamed)
-    assert (made.get("thinking", ""), made["content"]) == (thought, said)
-    assert (written.get("thinking", ""), written["response"]) == (thought, said)
-    assert (thought, said) == (("Hm.", "Yes.") if able else ("", script))
+    content = "".join(part["content"] for part in streamed)
+    assert (message.get("thinking", ""), message["content"]) == (thought, content)
+    assert (written.get("thinking", ""), written["response"]) == (thought, content)
+    assert (thought, content) == (("Hm.", "Yes.") if able else ("", script))
 
 
 def test_headers_tell_thinking_also_where_it_is_not_asked_for() -> None:
     body: Any = {"model": "script", "messages": CHAT, "stream": False, "think": False}
     with serving_script(GPT_OSS_SAYS, GPT_OSS) as client:
-        made = client.post("/api/chat", json=body).json()["message"]
-    assert (made["thinking"], made["content"]) == ("Hm.", "Yes.")
+        message = client.post("/api/chat", json=body).json()["message"]
+    assert (message["thinking"], message["content"]) == ("Hm.", "Yes.")
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def calling(model: LlamaModel) -> Iterator[ollama.Client]:
     bias = {int(model.tokenize("<", add_special=False)[0]): 50.0, model.eos: 60.0}
     sampling = Sampling(temperature=0, logit_bias=bias)
     settings = {"sampling": sampling}
-    with serving(model, slots=1, served=settings) as made, ollama.Client(made.url) as client:
+    with serving(model, slots=1, served=settings) as server, ollama.Client(server.url) as client:
         yield client
 
 
@@ -256,10 +256,10 @@ def test_a_call_that_is_cut_off_is_text(calling: ollama.Client) -> None:
     settings: Any = {"tools": [WEATHER], "format": {"type": "boolean"}}
     for num_predict in range(8, 24, 5):
         options = {"num_predict": num_predict}
-        made = calling.chat("tiny", CHAT, options=options, **settings)
+        answer = calling.chat("tiny", CHAT, options=options, **settings)
         parts = calling.chat("tiny", CHAT, options=options, stream=True, **settings)
-        assert "".join(part.message.content for part in parts) == made.message.content
-        assert bool(made.message.content) != bool(made.message.tool_calls)
+        assert "".join(part.message.content for part in parts) == answer.message.content
+        assert bool(answer.message.content) != bool(answer.message.tool_calls)
 
 
 @pytest.mark.parametrize("wrong", ['{"a": ' + "[" * 100_000, '{"a": 1e999}', '{"a": NaN}'])
@@ -278,9 +278,9 @@ def test_a_conversation_with_a_call_and_its_result_goes_on(client: ollama.Client
         {"role": "assistant", "content": "", "tool_calls": [{"function": function}]},
         {"role": "tool", "tool_name": "get_weather", "content": "rain"},
     ]
-    made = client.chat("tiny", ask, tools=[WEATHER], options={"num_predict": 4, "temperature": 0})
-    assert made.eval_count > 0
-    assert made.prompt_eval_count > 60
+    answer = client.chat("tiny", ask, tools=[WEATHER], options={"num_predict": 4, "temperature": 0})
+    assert answer.eval_count > 0
+    assert answer.prompt_eval_count > 60
 
 
 def test_the_oldest_messages_of_a_chat_that_is_too_long_are_left_out(
@@ -290,9 +290,9 @@ def test_the_oldest_messages_of_a_chat_that_is_too_long_are_left_out(
     old = [{"role": role, "content": "a b c " * 10} for role in ("user", "assistant") * 8]
     ask = [{"role": "system", "content": "Be brief."}, *old, *CHAT]
     with ollama.Client(server.url) as client:
-        made = client.chat("tiny", ask, options={"num_predict": 4})
-        kept = client.chat("tiny", ask[-3:], options={"num_predict": 4})
-    assert kept.prompt_eval_count < made.prompt_eval_count <= 256 - 4
+        answer = client.chat("tiny", ask, options={"num_predict": 4})
+        shorter = client.chat("tiny", ask[-3:], options={"num_predict": 4})
+    assert shorter.prompt_eval_count < answer.prompt_eval_count <= 256 - 4
     refused = server.post("/api/chat", model="tiny", messages=ask, truncate=False)
     assert refused.status_code == 400
     assert "maximum context length is 256" in refused.json()["error"]
@@ -314,20 +314,20 @@ def test_a_chat_that_can_never_fit_is_refused_before_it_is_tokenized(
         ([{"role": "user", "content": long}], True),
         ([{"role": "user", "content": long}, *CHAT], False),
     ):
-        made = server.post("/api/chat", model="tiny", messages=ask, truncate=truncate)
-        assert made.status_code == 400
-        assert "maximum context length is 256" in made.json()["error"]
+        reply = server.post("/api/chat", model="tiny", messages=ask, truncate=truncate)
+        assert reply.status_code == 400
+        assert "maximum context length is 256" in reply.json()["error"]
     assert not read
-    made = server.post("/api/chat", model="tiny", messages=[{**system, "role": "user"}, *CHAT])
-    assert made.status_code == 200
+    reply = server.post("/api/chat", model="tiny", messages=[{**system, "role": "user"}, *CHAT])
+    assert reply.status_code == 200
     assert max(read) < len(long) / 2
 
 
 def test_log_probabilities_are_told(server: Serving) -> None:
     body = {"messages": CHAT, "options": GREEDY, "logprobs": True, "top_logprobs": 2}
-    made = lines(server, "/api/chat", **body)
-    streamed = [entry for line in made for entry in line.get("logprobs", [])]
-    assert len(streamed) == made[-1]["eval_count"]
+    parts = lines(server, "/api/chat", **body)
+    streamed = [entry for line in parts for entry in line.get("logprobs", [])]
+    assert len(streamed) == parts[-1]["eval_count"]
     whole = server.post("/api/chat", model="tiny", stream=False, **body).json()
     assert [one["token"] for one in whole["logprobs"]] == [one["token"] for one in streamed]
     assert all(len(one["top_logprobs"]) == 2 for one in streamed)
@@ -351,9 +351,9 @@ def test_a_chat_without_messages_loads_or_unloads(server: Serving, keep: Any) ->
     reason = "unload" if keep in (0, "0s") else "load"
     for stream in (True, False):
         answer = server.post("/api/chat", model="tiny", stream=stream, keep_alive=keep)
-        made = json.loads(answer.text)
-        assert (made["done"], made["done_reason"]) == (True, reason)
-        assert made["message"] == {"role": "assistant", "content": ""}
+        body = json.loads(answer.text)
+        assert (body["done"], body["done_reason"]) == (True, reason)
+        assert body["message"] == {"role": "assistant", "content": ""}
 
 
 def test_options_that_ollama_clamps_or_ignores_are_told_in_the_log(
@@ -362,8 +362,8 @@ def test_options_that_ollama_clamps_or_ignores_are_told_in_the_log(
     def content(**options: Any) -> str:
         options = {"temperature": 0, "num_predict": 8, **options}
         body = {"model": "tiny", "messages": CHAT, "options": options, "stream": False}
-        made = server.post("/api/chat", **body).json()
-        return str(made["message"]["content"])
+        answer = server.post("/api/chat", **body).json()
+        return str(answer["message"]["content"])
 
     assert content(num_ctx=100000) == content(temprature=1, other="x") == content()
     assert (
@@ -371,14 +371,14 @@ def test_options_that_ollama_clamps_or_ignores_are_told_in_the_log(
     )
     assert content(temperature=-1, top_k=40.5, num_thread=-1, seed=None) == content()
     assert content(num_ctx=2048, num_keep=-1, tfs_z=0.5, penalize_newline=True) == content()
-    told = (
+    messages = (
         "num_ctx is 100000, but a request has 2048 tokens here: see --ctx-size",
         "left out unknown options: 'other, temprature'",
         "settled at the server's start: 'low_vram, num_gpu, numa, use_mmap, vocab_only'",
         "brought into range: 'num_thread, temperature, top_k'; "
         "settled at the server's start: 'num_thread'",
     )
-    assert tuple(record.getMessage() for record in caplog.records) == told  # a line each
+    assert tuple(record.getMessage() for record in caplog.records) == messages  # a line each
 
 
 def test_bounds_of_drafts_have_modelfiles_names(server: Serving) -> None:

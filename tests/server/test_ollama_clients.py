@@ -148,5 +148,5 @@ def test_what_editors_ask_for_before_they_chat(server: Serving) -> None:
     assert shown["details"] == listed["details"]
     (loaded,) = server.client.get("/api/ps").json()["models"]
     assert loaded["context_length"] == 2048
-    made = server.post("/v1/chat/completions", model=listed["model"], messages=CHAT, max_tokens=1)
-    assert made.json()["usage"]["completion_tokens"] == 1
+    reply = server.post("/v1/chat/completions", model=listed["model"], messages=CHAT, max_tokens=1)
+    assert reply.json()["usage"]["completion_tokens"] == 1

@@ -43,21 +43,21 @@ DRAFT ngram-cache
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """A store with the embedded model as tinycode:latest."""
-    made = Store(tmp_path / "models")
+    store = Store(tmp_path / "models")
     params = {"temperature": 0, "num_predict": 64, "num_ctx": 1024, "top_k": 5}
-    made.model(
+    store.model(
         "registry.ollama.ai/library/tinycode/latest",
         model=embedded_model().read_bytes(),
         template=TEMPLATE,
         params=params,
     )
-    return made
+    return store
 
 
 def test_a_model_of_the_store_is_served_by_its_name(tmp_path: Path, store: Any) -> None:
     arguments = ("--model", "tinycode", "-np", "2", "-t", "1")
     running = command(tmp_path, *arguments, store=store.root)
-    with running as (url, said), ollama.Client(url) as client:
+    with running as (url, log), ollama.Client(url) as client:
         assert client.list().models[0].model == "tinycode:latest"
         assert client.list().models[0].details.parameter_size == "8.0B"  # as the store says
         assert client.chat("tinycode", CHAT).message.content == ANSWER
@@ -68,27 +68,27 @@ def test_a_model_of_the_store_is_served_by_its_name(tmp_path: Path, store: Any) 
         assert client.ps().models[0].context_length == 1024
         with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as other:
             assert other.models.list().data[0].id == "tinycode"
-            made = other.chat.completions.create(model="tinycode", messages=CHAT)
-        assert made.choices[0].message.content == ANSWER
-    assert "model tinycode, 2 slots, 1024 tokens of context each" in said.read_text()
+            answer = other.chat.completions.create(model="tinycode", messages=CHAT)
+        assert answer.choices[0].message.content == ANSWER
+    assert "model tinycode, 2 slots, 1024 tokens of context each" in log.read_text()
 
 
 def test_a_modelfile_is_served(tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").symlink_to(embedded_model())
     path = tmp_path / "Modelfile"
     path.write_text(MODELFILE.replace("BASE", "tiny.gguf"))
-    with command(tmp_path, "--modelfile", str(path), "--alias", "mine") as (url, said):
+    with command(tmp_path, "--modelfile", str(path), "--alias", "mine") as (url, log):
         with ollama.Client(url) as client:
-            made = client.chat("mine", CHAT)
-            assert made.message.content == ANSWER.split("height")[0]
-            assert made.done_reason == "stop"
+            answer = client.chat("mine", CHAT)
+            assert answer.message.content == ANSWER.split("height")[0]
+            assert answer.done_reason == "stop"
             assert "\nSYSTEM Be brief.\n" in client.show("mine").modelfile
             assert client.ps().models[0].context_length == 512
         with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as other:
             theirs = other.chat.completions.create(model="mine", messages=CHAT)
-        assert theirs.choices[0].message.content == made.message.content
-        assert theirs.usage.prompt_tokens == made.prompt_eval_count  # one template, one system
-    assert "drafters ngram-cache" in said.read_text()
+        assert theirs.choices[0].message.content == answer.message.content
+        assert theirs.usage.prompt_tokens == answer.prompt_eval_count  # one template, one system
+    assert "drafters ngram-cache" in log.read_text()
 
 
 def options_of(*arguments: str) -> ServeOptions:
@@ -109,7 +109,7 @@ def test_parameters_become_options(tmp_path: Path) -> None:
     }  # fmt: skip
     lines = [f"PARAMETER {name} {value}\n" for name, value in parameters.items()]
     path.write_text(f"FROM {embedded_model()}\nDRAFT {embedded_model()}\n{''.join(lines)}")
-    made = options_of("--model", str(path), "-np", "3", "--top-p", "0.7")
+    options = options_of("--model", str(path), "-np", "3", "--top-p", "0.7")
     expected = {
         "model": embedded_model(), "ctx_size": 300, "kv_unified_per_slot": 100,
         "batch_size": 64, "n_gpu_layers": "3", "threads": 2,
@@ -118,7 +118,7 @@ def test_parameters_become_options(tmp_path: Path) -> None:
         "draft_max": 9, "draft_min": 2, "draft_p_min": 0.5, "ctx_size_draft": 150,
         "top_p": 0.7,  # the command line is stronger
     }  # fmt: skip
-    assert {name: getattr(made, name) for name in expected} == expected
+    assert {name: getattr(options, name) for name in expected} == expected
 
 
 def test_what_is_given_is_stronger_than_the_modelfile(
@@ -128,14 +128,14 @@ def test_what_is_given_is_stronger_than_the_modelfile(
     path.write_text(MODELFILE.replace("BASE", str(embedded_model())))
     config.write_text("temp: 0.5\nsystem-prompt: other\n")
     monkeypatch.setenv("LLAMA_ARG_SPEC_TYPE", "ngram-mod")
-    made = options_of("--modelfile", str(path), "-c", "64", "-r", "x", "--config", str(config))
-    assert made.ctx_size == 64
-    assert made.kv_unified_per_slot is None
-    assert made.reverse_prompt == ("x",)
-    assert made.temperature == 0.5
-    assert made.system_prompt == "other"
-    assert made.spec_type == ("ngram-mod",)
-    assert made.threads == 1
+    options = options_of("--modelfile", str(path), "-c", "64", "-r", "x", "--config", str(config))
+    assert options.ctx_size == 64
+    assert options.kv_unified_per_slot is None
+    assert options.reverse_prompt == ("x",)
+    assert options.temperature == 0.5
+    assert options.system_prompt == "other"
+    assert options.spec_type == ("ngram-mod",)
+    assert options.threads == 1
 
 
 def drafts_of(folder: Path, lines: str, *arguments: str) -> tuple[str, Any, Any]:
@@ -170,7 +170,7 @@ def test_a_served_pulled_model_tells_of_its_draft_model(tmp_path: Path, store: A
     path = tmp_path / "Modelfile"
     path.write_text("FROM tinycode\nDRAFT tinycode\nDRAFT ngram-mod\nPARAMETER draft_max 5\n")
     arguments = ("--modelfile", str(path), "-np", "1", "-t", "1", "-c", "4096")
-    with command(tmp_path, *arguments, store=store.root) as (url, said):
+    with command(tmp_path, *arguments, store=store.root) as (url, log):
         shown = httpx.post(f"{url}/api/show", json={"model": "tinycode"}).json()
         assert httpx.get(f"{url}/props").json()["speculative"] == shown["speculative"]
         assert shown["speculative"]["draft_model"]["name"] == "tinycode"
@@ -182,11 +182,11 @@ def test_a_served_pulled_model_tells_of_its_draft_model(tmp_path: Path, store: A
         r"drafters ngram-mod \(16.0 MiB\), "
         r"then draft model tinycode of up to \d+ \((\S+) MiB\), up to 5 tokens"
     )
-    size = re.search(drafts, said.read_text())
+    size = re.search(drafts, log.read_text())
     assert size is not None
     assert float(size[1]) > 5.6 + 6  # weights, and a cache of 3 KiB per token
     trained = "a slot has 4096 tokens of context, but the model was trained with 2048"
-    assert said.read_text().count(trained) == 1
+    assert log.read_text().count(trained) == 1
 
 
 def test_a_draft_model_of_the_store_that_cannot_be_used_is_left_out(
@@ -197,11 +197,11 @@ def test_a_draft_model_of_the_store_that_cannot_be_used_is_left_out(
     store.model(stored, model=embedded_model().read_bytes(), draft=b"GGUF of another kind")
     with command(tmp_path, "--model", "odd", "-np", "1", "-t", "1", store=store.root) as (
         url,
-        said,
+        log,
     ):
         note = httpx.get(f"{url}/props").json()["speculative"]["notes"][0]
     assert note.startswith("the draft model that came with odd:latest is not used: ")
-    assert f"policy auto; {note}\n" in said.read_text()
+    assert f"policy auto; {note}\n" in log.read_text()
     path = tmp_path / "Modelfile"
     path.write_text(f"FROM odd\nDRAFT {tmp_path / 'none.gguf'}\n")
     result = invoke("--modelfile", str(path))  # one that was asked for must work
@@ -227,14 +227,14 @@ def test_an_adapter_changes_the_answer(tmp_path: Path) -> None:
 
 def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
-    made = options_of("--model", "tinycode:latest")
-    assert made.model is not None
-    assert made.model.parent == store.root / "blobs"
-    assert made.alias == ["tinycode", "tinycode:latest"]
+    options = options_of("--model", "tinycode:latest")
+    assert options.model is not None
+    assert options.model.parent == store.root / "blobs"
+    assert options.alias == ["tinycode", "tinycode:latest"]
     for path in (str(embedded_model()), "none.gguf", "/none"):
-        made = options_of("--model", path)
-        assert made.model == Path(path)
-        assert made.recipe.gguf is None
+        options = options_of("--model", path)
+        assert options.model == Path(path)
+        assert options.recipe.gguf is None
 
 
 @pytest.mark.parametrize(

@@ -22,40 +22,40 @@ FULL = (
 
 @pytest.fixture(scope="module")
 def client(server: Serving) -> Iterator[ollama.Client]:
-    with ollama.Client(server.url) as made:
-        yield made
+    with ollama.Client(server.url) as client:
+        yield client
 
 
 def prompt_of(server: Serving, **body: Any) -> str:
     """Return the prompt that a request was given, from its context."""
-    given = {"model": "tiny", "stream": False, "options": {"num_predict": 1}, **body}
-    made = server.post("/api/generate", **given).json()
-    ids = made["context"][: made["prompt_eval_count"]]
+    fields = {"model": "tiny", "stream": False, "options": {"num_predict": 1}, **body}
+    answer = server.post("/api/generate", **fields).json()
+    ids = answer["context"][: answer["prompt_eval_count"]]
     return server.served.model.detokenize(ids, special=True)
 
 
 def test_a_prompt_is_answered(client: ollama.Client) -> None:
-    made = client.generate("tiny", REPEAT, options=GREEDY)
-    assert made.response == ANSWER
-    assert made.done_reason == "stop"
-    assert made.thinking is None
-    assert len(made.context) == made.prompt_eval_count + made.eval_count
+    answer = client.generate("tiny", REPEAT, options=GREEDY)
+    assert answer.response == ANSWER
+    assert answer.done_reason == "stop"
+    assert answer.thinking is None
+    assert len(answer.context) == answer.prompt_eval_count + answer.eval_count
 
 
 def test_a_stream_brings_the_same_text_and_the_context_at_its_end(server: Serving) -> None:
-    made = lines(server, "/api/generate", prompt=REPEAT, options=GREEDY)
-    assert "".join(line["response"] for line in made) == ANSWER
-    assert set(made[0]) == {"model", "created_at", "response", "done"}
-    assert made[-1]["response"] == ""
-    check_figures(made[-1])
-    assert len(made[-1]["context"]) > 20
-    assert not any("context" in line for line in made[:-1])
+    parts = lines(server, "/api/generate", prompt=REPEAT, options=GREEDY)
+    assert "".join(line["response"] for line in parts) == ANSWER
+    assert set(parts[0]) == {"model", "created_at", "response", "done"}
+    assert parts[-1]["response"] == ""
+    check_figures(parts[-1])
+    assert len(parts[-1]["context"]) > 20
+    assert not any("context" in line for line in parts[:-1])
 
 
 def test_raw_prompts_are_continued_as_they_are(server: Serving, client: ollama.Client) -> None:
-    made = client.generate("tiny", "def area(", raw=True, options=GREEDY)
-    assert made.response == server.complete(max_tokens=64).choices[0].text
-    assert made.context is None
+    answer = client.generate("tiny", "def area(", raw=True, options=GREEDY)
+    assert answer.response == server.complete(max_tokens=64).choices[0].text
+    assert answer.context is None
 
 
 def test_system_and_template_of_a_request_count(server: Serving) -> None:
@@ -73,15 +73,15 @@ def test_a_context_goes_before_the_next_prompt(server: Serving, client: ollama.C
 
 
 def test_a_stop_text_is_not_part_of_the_context(server: Serving, client: ollama.Client) -> None:
-    made = client.generate("tiny", REPEAT, options={**GREEDY, "stop": ["width"]})
-    text = server.served.model.detokenize(made.context, special=True)
-    assert text.endswith(f"assistant\n{made.response}")
+    answer = client.generate("tiny", REPEAT, options={**GREEDY, "stop": ["width"]})
+    text = server.served.model.detokenize(answer.context, special=True)
+    assert text.endswith(f"assistant\n{answer.response}")
 
 
 def test_a_schema_is_followed(client: ollama.Client) -> None:
     schema = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 2}
-    made = client.generate("tiny", REPEAT, format=schema, options={**GREEDY, "num_predict": 200})
-    assert set(json.loads(made.response)) <= {1, 2}
+    answer = client.generate("tiny", REPEAT, format=schema, options={**GREEDY, "num_predict": 200})
+    assert set(json.loads(answer.response)) <= {1, 2}
 
 
 def test_a_model_without_the_tokens_refuses_a_suffix(client: ollama.Client) -> None:
@@ -157,8 +157,8 @@ def test_wrong_requests_are_told(server: Serving, change: dict[str, Any], messag
 
 def test_an_empty_prompt_loads(client: ollama.Client) -> None:
     assert client.generate("tiny").done_reason == "load"
-    made = list(client.generate("tiny", keep_alive=0, stream=True))
-    assert [(one.done, one.done_reason, one.response) for one in made] == [(True, "unload", "")]
+    parts = list(client.generate("tiny", keep_alive=0, stream=True))
+    assert [(one.done, one.done_reason, one.response) for one in parts] == [(True, "unload", "")]
 
 
 def test_thinking_of_a_model_that_knows_it_is_told_apart(start: Callable[..., Serving]) -> None:
@@ -168,8 +168,8 @@ def test_thinking_of_a_model_that_knows_it_is_told_apart(start: Callable[..., Se
     assert prompt_of(server, prompt="x").endswith("<think>\n")
     assert not prompt_of(server, prompt="x", think=False).endswith("<think>\n")
     schema = {"enum": ["yes"]}
-    made = server.post("/api/generate", **body, format=schema).json()
-    if made["done_reason"] == "stop":
-        assert made["response"] == '"yes"'
+    answer = server.post("/api/generate", **body, format=schema).json()
+    if answer["done_reason"] == "stop":
+        assert answer["response"] == '"yes"'
     assert "thinking" not in server.post("/api/generate", **body, think=False).json()
     assert "thinking" in server.post("/api/show", model="tiny").json()["capabilities"]

@@ -27,8 +27,8 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def client(server: Serving) -> Iterator[ollama.Client]:
-    with ollama.Client(server.url) as made:
-        yield made
+    with ollama.Client(server.url) as client:
+        yield client
 
 
 def test_the_served_model_is_listed(server: Serving, client: ollama.Client) -> None:
@@ -120,8 +120,8 @@ def test_tools_are_told_of_where_the_template_reads_them(start) -> None:
 
 
 def test_what_ollama_was_told_of_a_model_is_shown(start) -> None:
-    told = Recipe(capabilities=("completion", "vision", "thinking", "tools"))
-    server = start(slots=1, served={"recipe": told})
+    recipe = Recipe(capabilities=("completion", "vision", "thinking", "tools"))
+    server = start(slots=1, served={"recipe": recipe})
     expected = ["completion", "tools", "thinking"]  # there are no images here
     assert server.post("/api/show", model="tiny").json()["capabilities"] == expected
     assert server.client.get("/api/tags").json()["models"][0]["capabilities"] == expected
@@ -132,9 +132,9 @@ def test_the_older_field_of_show_is_taken(server: Serving) -> None:
 
 
 def test_the_version_is_one_that_clients_accept(server: Serving) -> None:
-    made = server.client.get("/api/version").json()
-    assert tuple(map(int, made["version"].split("."))) >= (0, 13, 4)  # Codex
-    assert made["ngramspec"] == __version__
+    version = server.client.get("/api/version").json()
+    assert tuple(map(int, version["version"].split("."))) >= (0, 13, 4)  # Codex
+    assert version["ngramspec"] == __version__
 
 
 @pytest.mark.parametrize("path", ["/", "/api/tags", "/api/version"])
@@ -147,8 +147,8 @@ def test_head_requests_find_a_server(server: Serving, path: str) -> None:
 def test_the_model_answers_to_all_of_its_names(start) -> None:
     server = start(slots=1, served={"aliases": ("other:7b", "with space")})
     for name in (*NAMES, "with space"):
-        made = server.post("/api/generate", model=name, stream=False).json()
-        assert (made["model"], made["done_reason"]) == (name, "load")
+        answer = server.post("/api/generate", model=name, stream=False).json()
+        assert (answer["model"], answer["done_reason"]) == (name, "load")
     for name in ("other", "tiny:8b", "else/tiny", "tin", "with  space"):
         assert server.post("/api/show", model=name).status_code == 404
 
@@ -212,8 +212,8 @@ def test_errors_of_all_kinds_have_ollamas_shape(start) -> None:
 
 @pytest.mark.parametrize("path", ["/api/show", "/api/pull"])
 def test_a_body_that_only_names_a_model_is_small(server: Serving, path: str) -> None:
-    made = server.post(path, model="tiny", more="x" * (1 << 16))
-    assert error_of(made, 413) == "the body is larger than 65536 bytes"
+    reply = server.post(path, model="tiny", more="x" * (1 << 16))
+    assert error_of(reply, 413) == "the body is larger than 65536 bytes"
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,10 @@ def verdict(
     method: str = "POST", settings: ServerSettings | None = None, **headers: str | list[str] | None
 ) -> int:
     """Return the status of a request with these headers, 200 if it may pass."""
-    given = {"host": "localhost:8080", "content_type": "application/json", **headers}
+    fields = {"host": "localhost:8080", "content_type": "application/json", **headers}
     raw = [
         (name.replace("_", "-").encode(), value.encode())
-        for name, values in given.items()
+        for name, values in fields.items()
         for value in ([values] if isinstance(values, str) else values or ())
     ]
     try:
@@ -92,12 +92,12 @@ def test_a_request_without_a_host_comes_from_no_browser() -> None:
     ids=str,
 )
 def test_further_names_can_be_allowed(settings: dict[str, Any]) -> None:
-    made = ServerSettings(**settings)
-    assert verdict(host="a.evil.example:80", settings=made) == 200
+    server_settings = ServerSettings(**settings)
+    assert verdict(host="a.evil.example:80", settings=server_settings) == 200
     names = settings.get("allowed_hosts", ("",))
     if names != ("*",) and set(settings) == {"allowed_hosts"}:
         for other in ("evil.example", "aevil.example", "a.evil.example.com", "c.d"):
-            assert verdict(host=other, settings=made) == 403
+            assert verdict(host=other, settings=server_settings) == 403
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_the_own_page_may_ask_by_whatever_name_it_came() -> None:
 def test_origins_can_be_allowed() -> None:
     listed = ServerSettings(cors_origins=("https://a.example",))
     for kind in ("application/json", "text/plain"):
-        given: Any = {"content_type": kind, "settings": listed, "sec_fetch_site": "cross-site"}
-        assert verdict(origin="https://a.example", **given) == 200
-        assert verdict(origin="https://b.example", **given) == 403
+        fields: Any = {"content_type": kind, "settings": listed, "sec_fetch_site": "cross-site"}
+        assert verdict(origin="https://a.example", **fields) == 200
+        assert verdict(origin="https://b.example", **fields) == 403
     here = ServerSettings(cors_origins=("localhost",))  # llama-server's word for this machine
     for place in ("localhost", "app.localhost:3000", "127.0.0.1:5173", "[::1]:80"):
-        given = {"settings": here, "sec_fetch_site": "cross-site", "host": "10.0.0.1:8080"}
-        assert verdict(origin=f"http://{place}", **given) == 200
+        fields = {"settings": here, "sec_fetch_site": "cross-site", "host": "10.0.0.1:8080"}
+        assert verdict(origin=f"http://{place}", **fields) == 200
     assert verdict(origin="http://localhost.example", settings=here) == 403
     every = ServerSettings(cors_origins=("*",))
     assert verdict(origin="https://b.example", settings=every) == 200
@@ -190,30 +190,30 @@ def test_what_a_page_can_do_without_asking_reaches_nothing(server: Serving) -> N
             "sec-fetch-mode": "no-cors",
         }
         for path in ("/v1/chat/completions", "/completion", "/api/generate", "/tokenize"):
-            made = httpx.post(server.url + path, content=BODY, headers=headers)
-            assert made.status_code == 403
-            assert "'https://evil.example' may not ask" in made.text
-            assert "--cors-origins" in made.text
-            assert "access-control-allow-origin" not in made.headers
+            reply = httpx.post(server.url + path, content=BODY, headers=headers)
+            assert reply.status_code == 403
+            assert "'https://evil.example' may not ask" in reply.text
+            assert "--cors-origins" in reply.text
+            assert "access-control-allow-origin" not in reply.headers
 
 
 def test_a_rebound_name_reads_nothing(server: Serving) -> None:
     port = urlsplit(server.url).port
     headers = {"host": f"evil.example:{port}"}
     for path in ("/props", "/slots", "/v1/models", "/health", "/", "/nowhere"):
-        made = httpx.get(server.url + path, headers=headers)
-        assert made.status_code == 403
-        assert "evil.example" in made.text
-        assert "--allow-host" in made.text
-        assert "gguf" not in made.text
+        reply = httpx.get(server.url + path, headers=headers)
+        assert reply.status_code == 403
+        assert "evil.example" in reply.text
+        assert "--allow-host" in reply.text
+        assert "gguf" not in reply.text
 
 
 def test_ordinary_clients_are_answered(server: Serving) -> None:
     for name in ("127.0.0.1", "localhost"):
         url = server.url.replace("127.0.0.1", name)
         with ollama.Client(url) as client:
-            made = client.generate(model="tiny", prompt="x", options={"num_predict": 1})
-        assert made["done"]
+            answer = client.generate(model="tiny", prompt="x", options={"num_predict": 1})
+        assert answer["done"]
         assert httpx.post(f"{url}/tokenize", json={"content": "x"}).status_code == 200
     assert server.chat(max_tokens=1).usage.completion_tokens == 1
     assert httpx.get(f"{server.url}/").headers["content-type"].startswith("text/html")
@@ -236,13 +236,13 @@ def test_a_page_of_an_allowed_origin_asks_and_reads(start: Start) -> None:
     server = start(slots=1, cors_origins=("https://a.example",), allowed_hosts=("llm.example",))
     headers = {"origin": "https://a.example", "host": "llm.example", "sec-fetch-site": "cross-site"}
     body = {"messages": CHAT, "max_tokens": 1}
-    made = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
-    assert made.status_code == 200
-    assert made.headers["access-control-allow-origin"] == "https://a.example"
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+    assert reply.status_code == 200
+    assert reply.headers["access-control-allow-origin"] == "https://a.example"
     headers["origin"] = "https://b.example"
-    made = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers)
-    assert made.status_code == 403
-    assert "access-control-allow-origin" not in made.headers
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers)
+    assert reply.status_code == 403
+    assert "access-control-allow-origin" not in reply.headers
 
 
 def test_hostile_headers_do_no_harm(server: Serving) -> None:

@@ -94,9 +94,9 @@ def given(body: SamplingBody, kind: type[SamplingBody] = ChatBody) -> dict[str, 
 
 def test_each_field_is_tested_and_documented() -> None:
     assert set(VALUES) == set(REFUSED)
-    told = (ROOT / "docs" / "server" / "answers.md").read_text()
+    text = (ROOT / "docs" / "server" / "answers.md").read_text()
     for name in (*REFUSED, *TAKEN):
-        assert f"`{name}" in told, name
+        assert f"`{name}" in text, name
 
 
 @pytest.mark.parametrize("kind", BODIES)
@@ -270,20 +270,20 @@ ROUTES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("path", ROUTES)
 def test_routes_refuse_and_take_them(server: Serving, path: str) -> None:
-    made = server.post(path, **ROUTES[path], stop_token_ids=[5])
-    assert made.status_code == 400
-    assert "stop_token_ids is not supported by this server: use stop" in made.text
-    made = server.post(path, **ROUTES[path], guided_choice=["seven"], stop_token_ids=[])
-    assert made.status_code == 200, made.text
-    assert "seven" in made.text
+    reply = server.post(path, **ROUTES[path], stop_token_ids=[5])
+    assert reply.status_code == 400
+    assert "stop_token_ids is not supported by this server: use stop" in reply.text
+    reply = server.post(path, **ROUTES[path], guided_choice=["seven"], stop_token_ids=[])
+    assert reply.status_code == 200, reply.text
+    assert "seven" in reply.text
 
 
 def test_penalties_and_schemas_reach_the_sampler() -> None:
     with serving_script("7") as client:
         asked = {"prompt": "x", "repetition_penalty": 1.5, "guided_json": SCHEMA}
-        told = client.post("/completion", json=asked).json()["generation_settings"]
-    assert (told["repeat_penalty"], told["repeat_last_n"]) == (1.5, -1)
-    assert "integer" in told["grammar"]
+        settings = client.post("/completion", json=asked).json()["generation_settings"]
+    assert (settings["repeat_penalty"], settings["repeat_last_n"]) == (1.5, -1)
+    assert "integer" in settings["grammar"]
 
 
 class Beginning(ScriptedModel):
@@ -300,8 +300,8 @@ class Beginning(ScriptedModel):
     def tokenize_prompt(self, text: str) -> TokenIds:
         return self.tokenize(text.removeprefix(self.BEGIN))
 
-    def render_chat(self, *given: Any, **settings: Any) -> str:
-        return self.BEGIN + super().render_chat(*given, **settings)
+    def render_chat(self, *arguments: Any, **settings: Any) -> str:
+        return self.BEGIN + super().render_chat(*arguments, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -311,9 +311,9 @@ def beginning() -> Iterator[Serving]:
     template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
     with (
         LlamaModel(embedded_model(), loading=wants) as model,
-        serving(model, exact=False, served={"template": template}) as made,
+        serving(model, exact=False, served={"template": template}) as server,
     ):
-        yield made
+        yield server
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -326,10 +326,10 @@ def test_the_begin_token_of_a_real_template_stays(
     plain = beginning.served.model.tokenize(text, add_special=False, parse_special=True)
     few = {"max_tokens": 2, "max_output_tokens": 2, "cache_prompt": False}
     body = {**ROUTES[path], **few, "add_special_tokens": add}
-    made = beginning.post(path, **body).json()
-    told = {**made, **made.get("usage", {})}
+    answer = beginning.post(path, **body).json()
+    figures = {**answer, **answer.get("usage", {})}
     names = ("prompt_tokens", "input_tokens", "tokens_evaluated")
-    size = next(int(told[name]) for name in names if name in told)
+    size = next(int(figures[name]) for name in names if name in figures)
     assert size == plain.size + (begins if chat else add is not False)
 
 
@@ -339,17 +339,17 @@ def test_a_text_that_begins_with_the_begin_token_gets_no_second_one(beginning: S
     one = {"messages": [{"role": "user", "content": "def"}]}
     assert beginning.post("/apply-template", **one).json()["prompt"] == "def"  # as llama-server
     for text in ("def", f"{begin}def"):
-        made = beginning.post("/completion", prompt=text, n_predict=1).json()
-        assert made["prompt"] == f"{begin}def"
-        made = beginning.post("/completion", prompt=[text, 5], n_predict=1).json()
-        assert made["prompt"].startswith(f"{begin}def")
+        answer = beginning.post("/completion", prompt=text, n_predict=1).json()
+        assert answer["prompt"] == f"{begin}def"
+        answer = beginning.post("/completion", prompt=[text, 5], n_predict=1).json()
+        assert answer["prompt"].startswith(f"{begin}def")
         tokens = beginning.post("/tokenize", content=text, add_special=True).json()["tokens"]
         assert tokens.count(beginning.served.model.bos) == 1
-        made = beginning.complete(prompt=text, max_tokens=1)
-        assert made.usage.prompt_tokens == len(tokens)
+        answer = beginning.complete(prompt=text, max_tokens=1)
+        assert answer.usage.prompt_tokens == len(tokens)
         raw = {"model": "tiny", "raw": True, "stream": False, "options": {"num_predict": 1}}
-        made = beginning.post("/api/generate", prompt=text, **raw).json()
-        assert made["prompt_eval_count"] == len(tokens)
+        answer = beginning.post("/api/generate", prompt=text, **raw).json()
+        assert answer["prompt_eval_count"] == len(tokens)
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -359,10 +359,10 @@ def test_special_tokens_are_added_as_in_vllm(path: str) -> None:
         def size(**more: Any) -> int:
             """Return how many tokens the prompt of a request has."""
             body = {**ROUTES[path], **more, "cache_prompt": False}
-            made = client.post(path, json=body).json()
-            told = {**made, **made.get("usage", {})}
+            answer = client.post(path, json=body).json()
+            figures = {**answer, **answer.get("usage", {})}
             names = ("prompt_tokens", "input_tokens", "tokens_evaluated")
-            return next(int(told[name]) for name in names if name in told)
+            return next(int(figures[name]) for name in names if name in figures)
 
         usual = size()
         assert size(add_special_tokens=None) == usual
@@ -378,8 +378,8 @@ def test_special_tokens_are_added_as_in_vllm(path: str) -> None:
 def test_special_tokens_are_counted_as_they_are_added(add: bool | None, more: int) -> None:
     body = {"messages": [{"role": "user", "content": "x"}], "add_special_tokens": add}
     with serving_script("7", kind=Beginning) as client:
-        made = client.post("/v1/chat/completions/input_tokens", json=body).json()
-    assert made["input_tokens"] == len(f"{Beginning.BEGIN}user: x{ANSWER}") + more
+        answer = client.post("/v1/chat/completions/input_tokens", json=body).json()
+    assert answer["input_tokens"] == len(f"{Beginning.BEGIN}user: x{ANSWER}") + more
 
 
 @pytest.mark.parametrize("settings", [{}, {"reasoning_format": "none"}])
@@ -404,9 +404,9 @@ def test_reasoning_is_left_out_of_a_chat_and_counted(settings: dict[str, Any]) -
 def test_reasoning_that_is_to_stay_cannot_be_left_out() -> None:
     body = {"messages": [{"role": "user", "content": "?"}], "reasoning_format": "none"}
     with serving_script("Yes.") as client:
-        made = client.post("/v1/chat/completions", json={**body, "include_reasoning": False})
-    assert made.status_code == 400
-    assert made.json()["error"]["param"] == "include_reasoning"
+        reply = client.post("/v1/chat/completions", json={**body, "include_reasoning": False})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "include_reasoning"
 
 
 def test_ollamas_routes_ignore_them_as_ollama_does(server: Serving) -> None:

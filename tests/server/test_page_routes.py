@@ -69,8 +69,8 @@ def test_a_browser_that_has_a_file_is_not_sent_it_again(engine: Engine, path: st
         assert ("content-encoding" in first.headers) == ("gzip" in coding)
         assert first.content == ASSETS[path].content
         tag = first.headers["etag"]
-        for known in (tag, f'"x", {tag}', "*"):
-            asked = {"accept-encoding": coding, "if-none-match": known}
+        for condition in (tag, f'"x", {tag}', "*"):
+            asked = {"accept-encoding": coding, "if-none-match": condition}
             again = client.get(path, headers=asked)
             assert (again.status_code, again.content) == (304, b"")
             assert again.headers["etag"] == tag
@@ -102,17 +102,17 @@ def test_without_the_page_there_is_none_of_it(engine: Engine) -> None:
 
 def test_without_the_page_a_server_is_still_found(engine: Engine) -> None:
     client = client_of(engine, page=False, api_keys=("secret",))
-    told = client.get("/")
-    assert (told.status_code, told.text) == (200, "ngramspec is running")
-    assert told.headers["content-type"] == "text/plain; charset=utf-8"
+    reply = client.get("/")
+    assert (reply.status_code, reply.text) == (200, "ngramspec is running")
+    assert reply.headers["content-type"] == "text/plain; charset=utf-8"
     asked = client.head("/")
     assert (asked.status_code, asked.content) == (200, b"")
-    assert asked.headers["content-length"] == told.headers["content-length"]
+    assert asked.headers["content-length"] == reply.headers["content-length"]
 
 
 def test_the_page_refers_to_its_own_files_only(engine: Engine) -> None:
     client = client_of(engine)
-    found: list[str] = []
+    links: list[str] = []
 
     class Parser(HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -120,10 +120,10 @@ def test_the_page_refers_to_its_own_files_only(engine: Engine) -> None:
                 assert not name.startswith("on")
                 assert name != "style"
                 if name in ("src", "href"):
-                    found.append(str(value))
+                    links.append(str(value))
 
     Parser().feed(client.get("/").text)
-    paths = {f"/{link}" for link in found if not link.startswith(("#", "data:"))}
+    paths = {f"/{link}" for link in links if not link.startswith(("#", "data:"))}
     own = [path for path in ASSETS if path.endswith(".js") and "/vendor/" not in path]
     for path in own:
         text = client.get(path).text
@@ -150,21 +150,21 @@ def test_live_figures_are_those_of_the_engine(engine: Engine) -> None:
     client = client_of(engine, slots=True)
     prompt_ids = np.arange(1, 20, dtype=np.int32)
     engine.generate([Request(prompt_ids=prompt_ids, max_tokens=60)] * 3)
-    told, stats = client.get(LIVE).json(), engine.stats()
-    assert told["emitted_tokens"] == stats.num_emitted_tokens == 180
-    assert told["steps"] == stats.num_slot_steps > stats.num_steps
-    assert told["draft_tokens"] == stats.num_draft_tokens
-    assert told["accepted_tokens"] == stats.num_accepted_tokens
-    assert told["context"] == engine.context_size
-    assert [slot["state"] for slot in told["slots"]] == ["idle", "idle"]
-    assert all(slot["tokens"] > 20 for slot in told["slots"])
-    sources = {source["name"]: source for source in told["sources"]}
+    figures, stats = client.get(LIVE).json(), engine.stats()
+    assert figures["emitted_tokens"] == stats.num_emitted_tokens == 180
+    assert figures["steps"] == stats.num_slot_steps > stats.num_steps
+    assert figures["draft_tokens"] == stats.num_draft_tokens
+    assert figures["accepted_tokens"] == stats.num_accepted_tokens
+    assert figures["context"] == engine.context_size
+    assert [slot["state"] for slot in figures["slots"]] == ["idle", "idle"]
+    assert all(slot["tokens"] > 20 for slot in figures["slots"])
+    sources = {source["name"]: source for source in figures["sources"]}
     assert set(sources) <= set(engine.source_stats())
     for name, source in sources.items():
         assert source["accepted_tokens"] == engine.source_stats()[name].num_accepted_tokens
         assert source["saved_seconds"] == engine.seconds_saved().get(name)
-    assert {pool["name"]: pool["capacity"] for pool in told["pools"]} == CAPACITIES
-    assert client.get(LIVE).json()["time"] > told["time"]
+    assert {pool["name"]: pool["capacity"] for pool in figures["pools"]} == CAPACITIES
+    assert client.get(LIVE).json()["time"] > figures["time"]
 
 
 def test_the_live_figures_tell_how_full_the_pool_of_recycle_is() -> None:
@@ -172,17 +172,17 @@ def test_the_live_figures_tell_how_full_the_pool_of_recycle_is() -> None:
     engine.generate([Request(prompt_ids=np.arange(1, 20, dtype=np.int32), max_tokens=60)])
     pool = engine.drafters.successor_pool()
     assert pool is not None
-    (told,) = client_of(engine, slots=True).get(LIVE).json()["pools"]
-    assert (told["name"], told["unit"]) == ("recycle", "contexts")
-    assert (told["used"], told["capacity"]) == (pool.num_entries, pool.capacity)
-    assert told["used"] > 5
+    (figures,) = client_of(engine, slots=True).get(LIVE).json()["pools"]
+    assert (figures["name"], figures["unit"]) == ("recycle", "contexts")
+    assert (figures["used"], figures["capacity"]) == (pool.num_entries, pool.capacity)
+    assert figures["used"] > 5
 
 
 def test_without_a_pool_there_are_no_figures_of_one() -> None:
     client = client_of(Engine(FakeTarget(), None, slots=1), slots=True)
-    told = client.get(LIVE).json()
-    assert told["pools"] == []
-    assert told["sources"] == []
+    figures = client.get(LIVE).json()
+    assert figures["pools"] == []
+    assert figures["sources"] == []
 
 
 def test_live_figures_are_protected_as_slots_are(engine: Engine) -> None:

@@ -26,22 +26,22 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def server(model: LlamaModel) -> Iterator[Serving]:
-    with serving(model, slots=2, params=None) as made:
-        yield made
+    with serving(model, slots=2, params=None) as server:
+        yield server
 
 
 def events(server: Serving, path: str, **body: Any) -> list[dict[str, Any]]:
     """Return the events of a stream."""
-    given = {**BODIES[path], **body, "stream": True}
-    with server.client.stream("POST", path, json=given) as answer:
+    fields = {**BODIES[path], **body, "stream": True}
+    with server.client.stream("POST", path, json=fields) as answer:
         assert answer.status_code == 200
         lines = [line[6:] for line in answer.iter_lines() if line.startswith("data: {")]
     return [json.loads(line) for line in lines]
 
 
-def text_of(told: list[dict[str, Any]]) -> str:
+def text_of(streamed: list[dict[str, Any]]) -> str:
     text = ""
-    for event in told:
+    for event in streamed:
         for choice in event.get("choices", ()):
             text += choice.get("text") or choice.get("delta", {}).get("content") or ""
         text += event.get("content") or ""
@@ -51,8 +51,8 @@ def text_of(told: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("path", BODIES)
 def test_progress_comes_from_the_cache_to_the_whole_prompt(server: Serving, path: str) -> None:
     for seed in range(2):
-        told = events(server, path, return_progress=True, cache_prompt=seed > 0)
-        progress = [event["prompt_progress"] for event in told if "prompt_progress" in event]
+        streamed = events(server, path, return_progress=True, cache_prompt=seed > 0)
+        progress = [event["prompt_progress"] for event in streamed if "prompt_progress" in event]
         assert len(progress) >= 2
         assert progress[0]["processed"] == progress[0]["cache"]
         assert (progress[0]["cache"] > 0) == (seed > 0)
@@ -61,10 +61,10 @@ def test_progress_comes_from_the_cache_to_the_whole_prompt(server: Serving, path
             assert before["processed"] < after["processed"]
             assert before["time_ms"] <= after["time_ms"]
             assert (before["total"], before["cache"]) == (after["total"], after["cache"])
-        assert ["prompt_progress" in event for event in told[: len(progress)]] == [True] * len(
+        assert ["prompt_progress" in event for event in streamed[: len(progress)]] == [True] * len(
             progress
         )
-        assert text_of(told) == text_of(events(server, path))
+        assert text_of(streamed) == text_of(events(server, path))
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -74,8 +74,8 @@ def test_without_the_field_there_is_none(server: Serving, path: str) -> None:
 
 
 def test_an_answer_that_is_not_streamed_has_none(server: Serving) -> None:
-    made = server.post("/completion", **BODIES["/completion"], return_progress=True).json()
-    assert "prompt_progress" not in made
+    answer = server.post("/completion", **BODIES["/completion"], return_progress=True).json()
+    assert "prompt_progress" not in answer
 
 
 def test_every_batch_of_a_prompt_is_told() -> None:
@@ -86,8 +86,8 @@ def test_every_batch_of_a_prompt_is_told() -> None:
     )
     while engine.step():
         pass
-    told = [chunk.progress for chunk in chunks if chunk.progress is not None]
-    assert [(one.total, one.cached, one.processed) for one in told] == [
+    reports = [chunk.progress for chunk in chunks if chunk.progress is not None]
+    assert [(one.total, one.cached, one.processed) for one in reports] == [
         (35, 0, count) for count in (0, 10, 20, 30, 35)
     ]
     assert all(not chunk.text and not chunk.token_ids for chunk in chunks if chunk.progress)
@@ -101,16 +101,16 @@ def test_other_values_are_refused(server: Serving, value: Any) -> None:
 
 
 def test_timings_follow_the_prompt_and_the_answer(server: Serving) -> None:
-    given = {"return_progress": True, "timings_per_token": True, "cache_prompt": False}
-    given["speculative"] = False
-    told = events(server, "/completion", n_predict=20, ignore_eos=True, **given)
-    read = [event["timings"] for event in told if "prompt_progress" in event]
+    fields = {"return_progress": True, "timings_per_token": True, "cache_prompt": False}
+    fields["speculative"] = False
+    streamed = events(server, "/completion", n_predict=20, ignore_eos=True, **fields)
+    read = [event["timings"] for event in streamed if "prompt_progress" in event]
     assert (read[0]["prompt_n"], read[0]["prompt_ms"], read[0]["predicted_n"]) == (0, 0, 0)
     assert [timings["prompt_n"] for timings in read] == [
-        event["prompt_progress"]["processed"] for event in told if "prompt_progress" in event
+        event["prompt_progress"]["processed"] for event in streamed if "prompt_progress" in event
     ]
     assert read[-1]["prompt_ms"] > 0
-    written = [event["timings"] for event in told[len(read) :] if "timings" in event]
+    written = [event["timings"] for event in streamed[len(read) :] if "timings" in event]
     later = [timings for timings in written if timings["predicted_n"] > 1]
     assert len(later) > 1
     assert all(timings["predicted_per_second"] > 0 for timings in later)

@@ -36,13 +36,13 @@ def test_reasoning_is_a_member_of_its_own(server: Serving) -> None:
     whole = server.chat(messages=THINK, max_tokens=150, extra={"reasoning_format": "none"})
     text = whole.choices[0].message.content
     assert text.startswith("<think>")
-    made = server.chat(messages=THINK, max_tokens=150).choices[0].message
-    reasoning = made.model_extra["reasoning_content"]
+    message = server.chat(messages=THINK, max_tokens=150).choices[0].message
+    reasoning = message.model_extra["reasoning_content"]
     assert reasoning
-    assert "think>" not in made.content
+    assert "think>" not in message.content
     assert "think>" not in reasoning
     assert text.replace("<think>", "").split("</think>")[0].strip() == reasoning
-    assert text.split("</think>")[1].strip() == made.content.strip()
+    assert text.split("</think>")[1].strip() == message.content.strip()
 
 
 def test_reasoning_streams_before_the_answer(server: Serving) -> None:
@@ -67,9 +67,9 @@ def test_reasoning_streams_before_the_answer(server: Serving) -> None:
 def test_a_prompt_that_opens_the_reasoning_is_known(start) -> None:
     server = start(slots=1, served={"template": OPENS})
     grammar = 'root ::= "some thought\\n</think>\\n\\nthe answer"'
-    made = server.chat(max_tokens=60, extra={"grammar": grammar}).choices[0].message
-    assert made.model_extra["reasoning_content"] == "some thought"
-    assert made.content == "the answer"
+    message = server.chat(max_tokens=60, extra={"grammar": grammar}).choices[0].message
+    assert message.model_extra["reasoning_content"] == "some thought"
+    assert message.content == "the answer"
     schema = {"type": "boolean"}
     shaped = server.chat(messages=THINK, max_tokens=300, extra={"json_schema": schema}).choices[0]
     if shaped.finish_reason == "stop":
@@ -97,5 +97,5 @@ def test_the_template_is_applied_with_the_budget_of_the_chat(start, budget: int)
 
 
 def test_an_answer_without_reasoning_has_no_such_member(server: Serving) -> None:
-    made = server.chat(max_tokens=20).choices[0].message
-    assert "reasoning_content" not in (made.model_extra or {})
+    message = server.chat(max_tokens=20).choices[0].message
+    assert "reasoning_content" not in (message.model_extra or {})

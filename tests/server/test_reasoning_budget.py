@@ -28,23 +28,25 @@ TAGS = {"reasoning_budget_start_tag": "<think>", "reasoning_budget_end_tag": "</
 
 @pytest.fixture(scope="module")
 def thinking(model: LlamaModel) -> Iterator[Serving]:
-    with serving(model, drafter="suffix") as made:
-        yield made
+    with serving(model, drafter="suffix") as server:
+        yield server
 
 
 def answer(server: Serving, **extra: Any) -> tuple[str, str]:
     """Return reasoning and content of a chat."""
-    made = server.chat(messages=THINK, max_tokens=150, extra=extra).choices[0].message
-    return (made.model_extra or {}).get("reasoning_content") or "", made.content or ""
+    message = server.chat(messages=THINK, max_tokens=150, extra=extra).choices[0].message
+    return (message.model_extra or {}).get("reasoning_content") or "", message.content or ""
 
 
 def text_of(server: Serving, stream: bool, **extra: Any) -> str:
     """Return the whole text of a chat, reasoning and content."""
-    made = server.chat(messages=THINK, max_tokens=60, stream=stream, extra=extra)
+    reply = server.chat(messages=THINK, max_tokens=60, stream=stream, extra=extra)
     if not stream:
-        made = made.choices[0].message
-        return ((made.model_extra or {}).get("reasoning_content") or "") + (made.content or "")
-    parts = [event.choices[0].delta for event in made if event.choices]
+        message = reply.choices[0].message
+        return ((message.model_extra or {}).get("reasoning_content") or "") + (
+            message.content or ""
+        )
+    parts = [event.choices[0].delta for event in reply if event.choices]
     return "".join(
         (part.model_extra or {}).get("reasoning_content") or part.content or "" for part in parts
     )
@@ -77,8 +79,8 @@ def test_a_budget_of_0_ends_reasoning_at_once(thinking: Serving) -> None:
 
 def test_the_message_comes_before_the_end(thinking: Serving) -> None:
     message = "\nI must answer now.\n"
-    given = {"reasoning_budget_tokens": 5, "reasoning_budget_message": message}
-    reasoning, content = answer(thinking, **given)
+    fields = {"reasoning_budget_tokens": 5, "reasoning_budget_message": message}
+    reasoning, content = answer(thinking, **fields)
     assert reasoning.endswith("I must answer now.")
     assert content
 
@@ -86,10 +88,10 @@ def test_the_message_comes_before_the_end(thinking: Serving) -> None:
 def test_drafts_change_nothing(thinking: Serving) -> None:
     for sampling in ({"temperature": 0}, {"temperature": 0.9, "seed": 5}):
         for budget in (3, 8):
-            given = {"reasoning_budget_tokens": budget, **sampling, "n": 2, **TAGS}
+            fields = {"reasoning_budget_tokens": budget, **sampling, "n": 2, **TAGS}
             texts = [
-                [made["content"] for made in thinking.post(
-                    "/completion", prompt=PROMPT, n_predict=80, speculative=drafts, **given
+                [choice["content"] for choice in thinking.post(
+                    "/completion", prompt=PROMPT, n_predict=80, speculative=drafts, **fields
                 ).json()]
                 for drafts in (False, True)
             ]  # fmt: skip
@@ -109,37 +111,37 @@ def test_a_stream_has_the_same_parts(thinking: Serving) -> None:
 
 
 def test_a_prompt_that_opens_the_reasoning_counts_from_its_end(thinking: Serving) -> None:
-    given = {"n_predict": 60, "reasoning_budget_tokens": 4, "return_tokens": True}
-    made = thinking.post("/completion", prompt=PROMPT + "<think>\n", **given).json()
+    fields = {"n_predict": 60, "reasoning_budget_tokens": 4, "return_tokens": True}
+    completion = thinking.post("/completion", prompt=PROMPT + "<think>\n", **fields).json()
     close = thinking.served.model.tokenize("</think>", add_special=False).tolist()
-    assert made["tokens"][4 : 4 + len(close)] == close
+    assert completion["tokens"][4 : 4 + len(close)] == close
 
 
 def test_completions_take_marks_of_their_own(thinking: Serving) -> None:
     marks = {"reasoning_budget_start_tag": "area(", "reasoning_budget_end_tags": ["): #", "!!"]}
-    given = {"prompt": CODE + "def area(", "reasoning_budget_tokens": 3, "n_predict": 30, **marks}
-    made = thinking.post("/completion", **given).json()["content"]
-    free = thinking.post("/completion", **{**given, "reasoning_budget_tokens": -1}).json()[
+    fields = {"prompt": CODE + "def area(", "reasoning_budget_tokens": 3, "n_predict": 30, **marks}
+    content = thinking.post("/completion", **fields).json()["content"]
+    free = thinking.post("/completion", **{**fields, "reasoning_budget_tokens": -1}).json()[
         "content"
     ]
-    head, _, _ = made.partition("): #")
+    head, _, _ = content.partition("): #")
     assert free.startswith(head)
     assert size(thinking, head) == 3
-    text = thinking.complete(prompt=given["prompt"], max_tokens=30, extra=marks | {
+    text = thinking.complete(prompt=fields["prompt"], max_tokens=30, extra=marks | {
         "reasoning_budget_tokens": 3
     }).choices[0].text  # fmt: skip
-    assert text == made
+    assert text == content
 
 
 def test_a_grammar_goes_on_after_the_forced_end(thinking: Serving) -> None:
     schema = {"type": "object", "properties": {"w": {"type": "integer"}}, "required": ["w"]}
-    made = thinking.chat(
+    chat = thinking.chat(
         messages=THINK,
         max_tokens=150,
         response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
         extra={"reasoning_budget_tokens": 4, "reasoning_budget_message": "(enough)"},
     )
-    message = made.choices[0].message
+    message = chat.choices[0].message
     reasoning = (message.model_extra or {}).get("reasoning_content")
     assert message.content.startswith("{")
     assert reasoning is None or reasoning.endswith("(enough)")
@@ -169,9 +171,9 @@ def test_a_close_mark_in_the_message_ends_it(start: Callable[..., Serving]) -> N
     schema = {"type": "boolean"}
     asked: dict[str, Any] = {"messages": THINK, "max_tokens": 60}
     for shape in ({}, {"json_schema": schema}):
-        made = server.chat(**asked, extra=shape).choices[0].message
-        assert (made.model_extra or {}).get("reasoning_content", "!").endswith("!")
-        assert "so" not in (made.content or "")[:2]
+        message = server.chat(**asked, extra=shape).choices[0].message
+        assert (message.model_extra or {}).get("reasoning_content", "!").endswith("!")
+        assert "so" not in (message.content or "")[:2]
     own = {"json_schema": schema, "reasoning_budget_tokens": 0}
     own["reasoning_budget_message"] = "a</think>b</think>"
     assert server.chat(**asked, extra=own).choices[0].message.content in ("true", "false")
@@ -193,17 +195,17 @@ def test_a_close_mark_in_the_message_ends_it(start: Callable[..., Serving]) -> N
 )
 def test_wrong_values_are_refused(thinking: Serving, field: str, value: Any) -> None:
     body = {"messages": THINK, "max_tokens": 2, "reasoning_budget_tokens": 3, field: value}
-    made = thinking.post("/v1/chat/completions", **body)
-    assert made.status_code == 400
-    assert field in made.json()["error"]["message"]
+    reply = thinking.post("/v1/chat/completions", **body)
+    assert reply.status_code == 400
+    assert field in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("field", ["reasoning_budget_start_tag", "reasoning_budget_end_tag"])
 def test_long_marks_are_refused(thinking: Serving, field: str) -> None:
     body = {"prompt": "x", "n_predict": 2, "reasoning_budget_tokens": 3, **TAGS, field: "a" * 2000}
-    made = thinking.post("/completion", **body)
-    assert made.status_code == 400
-    assert "mark of reasoning" in made.json()["error"]["message"]
+    reply = thinking.post("/completion", **body)
+    assert reply.status_code == 400
+    assert "mark of reasoning" in reply.json()["error"]["message"]
 
 
 def test_the_server_has_a_budget_of_its_own(start: Callable[..., Serving]) -> None:
@@ -226,5 +228,5 @@ def test_the_command_takes_llama_servers_options(spawn: Callable[..., Process]) 
     server = spawn("-c", "2048", "-np", "1", "--temp", "0", "--reasoning-budget", "5",
                    "--reasoning-budget-message", " (enough)")  # fmt: skip
     body = {"messages": THINK, "max_tokens": 100}
-    made = httpx.post(f"{server.url()}/v1/chat/completions", json=body, timeout=60).json()
-    assert made["choices"][0]["message"]["reasoning_content"].endswith("(enough)")
+    completion = httpx.post(f"{server.url()}/v1/chat/completions", json=body, timeout=60).json()
+    assert completion["choices"][0]["message"]["reasoning_content"].endswith("(enough)")

@@ -50,11 +50,11 @@ ANSWERS = [
 
 def marked(parser: ChatParser, answer: str) -> str:
     """Return an answer with [[ ]] around what a parser took for reasoning."""
-    made, at = "", 0
+    text, at = "", 0
     for start, end in parser.thoughts:
         assert at <= start <= end
-        made, at = f"{made}{answer[at:start]}[[{answer[start:end]}]]", end
-    return made + answer[at:]
+        text, at = f"{text}{answer[at:start]}[[{answer[start:end]}]]", end
+    return text + answer[at:]
 
 
 @pytest.mark.parametrize(("template", "prompt", "expected"), ANSWERS)
@@ -81,9 +81,11 @@ def test_where_reasoning_is_not_told_apart_there_is_none() -> None:
 def counted(tokens: list[bytes], thoughts: list[tuple[int, int]]) -> int:
     text = b"".join(tokens).decode()
     request = SimpleNamespace(special=True)
-    made: Any = SimpleNamespace(text=text, token_ids=list(range(len(tokens))), request=request)
+    generation: Any = SimpleNamespace(
+        text=text, token_ids=list(range(len(tokens))), request=request
+    )
     model: Any = SimpleNamespace(piece=lambda token, special: tokens[token] if special else b"")
-    return reasoning_tokens(made, thoughts, model)
+    return reasoning_tokens(generation, thoughts, model)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +133,8 @@ def usages(client: TestClient, path: str, **body: Any) -> list[dict[str, Any]]:
     streamed = {**asked, "stream": True, "stream_options": {"include_usage": True}}
     lines = client.post(path, json=streamed).text.splitlines()
     events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    found = [event.get("response", event).get("usage") for event in events]
-    return [whole, [one for one in found if one][-1]]
+    reported = [event.get("response", event).get("usage") for event in events]
+    return [whole, [one for one in reported if one][-1]]
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -172,9 +174,9 @@ def test_no_text_is_tokenized_for_the_usage(
 
     monkeypatch.setattr(type(server.served.model), "tokenize", noted)
     body = {"input": asked, "temperature": 0, "max_output_tokens": 150}
-    made = server.post("/v1/responses", **body).json()
-    thought = made["output"][0]["content"][0]["text"]
+    answer = server.post("/v1/responses", **body).json()
+    thought = answer["output"][0]["content"][0]["text"]
     ids = server.post("/tokenize", content=thought).json()["tokens"]
     # and the marks, with the white space around them
-    assert len(ids) < made["usage"]["output_tokens_details"]["reasoning_tokens"] <= len(ids) + 12
+    assert len(ids) < answer["usage"]["output_tokens_details"]["reasoning_tokens"] <= len(ids) + 12
     assert [text for text in texts if text == thought] == [thought]  # that of /tokenize

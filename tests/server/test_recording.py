@@ -56,11 +56,11 @@ class Held:
     def num_bytes(self) -> int:
         return self._file.num_bytes
 
-    def append(self, *given: Any) -> None:
+    def append(self, *arguments: Any) -> None:
         assert self.open.wait(20)
         if self.error is not None:
             raise self.error
-        self._file.append(*given)
+        self._file.append(*arguments)
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +84,11 @@ def record(model: Path, path: Path) -> Iterator[Record]:
             bounds: dict[str, int] | None = None,
             **settings: Any,
         ) -> Serving:
-            known = fingerprint_of(model)
+            fingerprint = fingerprint_of(model)
             head = Head(
                 model="tiny",
-                tokenizer=str(known),
-                vocab_size=known.vocab_size,
+                tokenizer=str(fingerprint),
+                vocab_size=fingerprint.vocab_size,
                 drafter="suffix",
                 started=0.0,
                 apart="api_keys" in settings,
@@ -96,8 +96,8 @@ def record(model: Path, path: Path) -> Iterator[Record]:
             file: Any = RecordFile(path, head, max_bytes)
             recorder = Recorder(Held(file) if held else file, "suffix", **bounds or {})
             stack.callback(recorder.close)
-            given = {"drafter": "suffix", "exact": False, **settings}
-            return stack.enter_context(serving(model, served={"recorder": recorder}, **given))
+            options = {"drafter": "suffix", "exact": False, **settings}
+            return stack.enter_context(serving(model, served={"recorder": recorder}, **options))
 
         yield start
 
@@ -126,10 +126,10 @@ def test_every_api_is_recorded(record: Record, path: Path) -> None:
         one = written(server, number)[-1]
         assert len(one.prompt) > 3, name
         assert len(one.output) == 8, name
-    found = written(server, len(REQUESTS))
-    assert len(found) == len(REQUESTS)
-    said = server.served.model.tokenize_prompt(server.served.model.render_chat(SAID)).tolist()
-    assert found[0].prompt.tolist() == found[1].prompt.tolist() == said
+    requests = written(server, len(REQUESTS))
+    assert len(requests) == len(REQUESTS)
+    prompt_ids = server.served.model.tokenize_prompt(server.served.model.render_chat(SAID)).tolist()
+    assert requests[0].prompt.tolist() == requests[1].prompt.tolist() == prompt_ids
     tokens = server.post("/completion", prompt="x = 1\n", n_predict=8, temperature=0,
                          return_tokens=True).json()["tokens"]  # fmt: skip
     assert written(server, len(REQUESTS) + 1)[-1].output.tolist() == tokens
@@ -168,22 +168,22 @@ def test_a_chat_is_one_session_and_choices_share_their_prompt(record: Record, pa
         answer = server.chat(messages=messages, max_tokens=40).choices[0].message.content
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": AGAIN}]
     server.complete(prompt="some text that is long enough to be kept " * 3, n=2, max_tokens=4)
-    found = written(server, 5)
-    made = records(path)
-    assert [(one["session"], one["turn"]) for one in made[:3]] == [(0, 0), (0, 1), (0, 2)]
-    assert len(made[1]["prompt_ids"]) < len(found[1].prompt) / 2
-    assert made[4]["prompt_ids"] == []
-    assert found[3].prompt.tolist() == found[4].prompt.tolist()
+    requests = written(server, 5)
+    entries = records(path)
+    assert [(one["session"], one["turn"]) for one in entries[:3]] == [(0, 0), (0, 1), (0, 2)]
+    assert len(entries[1]["prompt_ids"]) < len(requests[1].prompt) / 2
+    assert entries[4]["prompt_ids"] == []
+    assert requests[3].prompt.tolist() == requests[4].prompt.tolist()
 
 
 def test_settings_of_a_request_are_told(record: Record, path: Path) -> None:
     server = record()
     added = {"ngram_simple": {"size_n": 3}}
-    for given in ({}, {"enabled": False}, {"types": "ngram-mod,suffix"}, added):
-        server.complete(max_tokens=4, extra={"speculative": given})
+    for fields in ({}, {"enabled": False}, {"types": "ngram-mod,suffix"}, added):
+        server.complete(max_tokens=4, extra={"speculative": fields})
     written(server, 4)
-    told = [one.get("drafter") for one in records(path)]
-    assert told == [None, "none", "ngram-mod,suffix", "ngram-simple,suffix"]
+    drafters = [one.get("drafter") for one in records(path)]
+    assert drafters == [None, "none", "ngram-mod,suffix", "ngram-simple,suffix"]
 
 
 def test_an_answer_that_nobody_waits_for_is_recorded_as_far_as_it_came(
@@ -206,13 +206,13 @@ def test_keys_are_kept_apart_and_not_written(record: Record, path: Path) -> None
         head = {"authorization": f"Bearer {key}"}
         body = {"prompt": "one two three four five six seven eight nine ten", "n_predict": 8}
         assert server.client.post("/completion", json=body, headers=head).status_code == 200
-    found = written(server, 4)
-    assert found[0].key == found[2].key != found[1].key == found[3].key
-    assert all(one.apart for one in found)
-    made = records(path)
-    assert "kept" not in made[1]  # nothing of the other key's text
-    assert made[2]["kept"][0] == 0
-    assert made[3]["kept"][0] == 1
+    requests = written(server, 4)
+    assert requests[0].key == requests[2].key != requests[1].key == requests[3].key
+    assert all(one.apart for one in requests)
+    entries = records(path)
+    assert "kept" not in entries[1]  # nothing of the other key's text
+    assert entries[2]["kept"][0] == 0
+    assert entries[3]["kept"][0] == 1
     text = path.read_text()
     assert not any(key in text for key in keys)
     assert "authorization" not in text.lower()
@@ -259,8 +259,8 @@ def test_a_disk_that_fails_costs_records_only(
     server.complete(prompt="x = 1\n", max_tokens=4)
     wait_until(lambda: stats(server).written == 1)
     assert not stats(server).failing
-    said = [one.message for one in caplog.records if "recorded to" in one.message]
-    assert [("not recorded" in one, "again" in one) for one in said] == [
+    messages = [one.message for one in caplog.records if "recorded to" in one.message]
+    assert [("not recorded" in one, "again" in one) for one in messages] == [
         (True, False), (False, True)
     ]  # fmt: skip
 
@@ -276,8 +276,8 @@ def test_prompts_that_fit_no_file_and_broken_texts(record: Record, path: Path) -
     server.client.post("/completion", content=body).raise_for_status()
     body = b'{"prompt": "x\xff\xfey", "n_predict": 4}'
     answered = server.client.post("/completion", content=body).status_code == 200
-    found = written(server, 1 + answered)
-    assert len(found) == 1 + answered == len(records(path))
+    requests = written(server, 1 + answered)
+    assert len(requests) == 1 + answered == len(records(path))
     assert path.stat().st_size < 4096
 
 
@@ -297,9 +297,9 @@ def test_a_file_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
     head = Head(model="", tokenizer="", vocab_size=1, drafter="", started=0.0, apart=False)
     file: Any = Held(RecordFile(tmp_path / "r.jsonl", head))
     recorder = Recorder(file, "")
-    made = Generation(Request(prompt_ids=np.array([1], dtype=np.int32)), seed=0)
-    made.transcript.feed([0, 0])
-    recorder.offer(made)
+    generation = Generation(Request(prompt_ids=np.array([1], dtype=np.int32)), seed=0)
+    generation.transcript.feed([0, 0])
+    recorder.offer(generation)
     assert not recorder.close(timeout=0.05)
     file.error = OSError("gone")
     file.open.set()

@@ -49,18 +49,18 @@ class Lines:
 
     def read(self) -> dict[str, tuple[str, dict[str, float], str]]:
         """Return reason, numbers and what is behind them, by id."""
-        made = {}
+        by_id = {}
         for text in self.texts():
-            found = LINE.fullmatch(text)
-            assert found is not None, text
-            request_id, reason, *numbers, rest = found.groups()
-            assert request_id not in made
-            made[request_id] = (
+            match = LINE.fullmatch(text)
+            assert match is not None, text
+            request_id, reason, *numbers, rest = match.groups()
+            assert request_id not in by_id
+            by_id[request_id] = (
                 reason,
                 dict(zip(NUMBERS, map(float, numbers), strict=True)),
                 rest,
             )
-        return made
+        return by_id
 
 
 @pytest.fixture
@@ -79,14 +79,14 @@ def ids_in(value: Any) -> Iterator[str]:
 @pytest.mark.parametrize("path", APIS)
 def test_an_answer_can_be_found_in_the_log(server: Serving, lines: Lines, path: str) -> None:
     body, prefix = APIS[path]
-    made = server.post(path, **body, temperature=0, stream=False)
-    assert made.status_code == 200, made.text
-    request_id = made.headers["x-request-id"]
+    reply = server.post(path, **body, temperature=0, stream=False)
+    assert reply.status_code == 200, reply.text
+    request_id = reply.headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{32}", request_id)
     if prefix is not None:
-        assert made.json()["id"] == prefix + request_id
-    ((told, (reason, numbers, rest)),) = lines.read().items()
-    assert (told, rest) == (request_id, "")
+        assert reply.json()["id"] == prefix + request_id
+    ((logged_id, (reason, numbers, rest)),) = lines.read().items()
+    assert (logged_id, rest) == (request_id, "")
     assert reason in ("stop", "length")
     assert 0 < numbers["emitted"] <= 8 < numbers["prompt"]
     assert 0 <= numbers["cached"] < numbers["prompt"]
@@ -97,16 +97,16 @@ def test_a_stream_can_be_found_in_the_log(server: Serving, lines: Lines, path: s
     body, prefix = APIS[path]
     with server.client.stream("POST", path, json={**body, "stream": True}) as stream:
         request_id = stream.headers["x-request-id"]
-        found = [line.removeprefix("data: ") for line in stream.iter_lines() if '"' in line]
-    ids = {one for line in found for one in ids_in(json.loads(line))}
+        payloads = [line.removeprefix("data: ") for line in stream.iter_lines() if '"' in line]
+    ids = {one for line in payloads for one in ids_in(json.loads(line))}
     assert ids == (set() if prefix is None else {prefix + request_id})
     assert list(lines.read()) == [request_id]
 
 
 def test_the_figures_are_those_of_the_answer(server: Serving, lines: Lines) -> None:
     for _ in range(2):
-        made = server.post("/v1/chat/completions", messages=CHAT, max_tokens=60, temperature=0)
-    timings, (_, numbers, _) = made.json()["timings"], list(lines.read().values())[-1]
+        reply = server.post("/v1/chat/completions", messages=CHAT, max_tokens=60, temperature=0)
+    timings, (_, numbers, _) = reply.json()["timings"], list(lines.read().values())[-1]
     assert numbers["cached"] == timings["cache_n"] > 0
     assert numbers["prompt"] == timings["cache_n"] + timings["prompt_n"]
     assert numbers["prompt_rate"] == pytest.approx(timings["prompt_per_second"], rel=2e-3)
@@ -117,9 +117,9 @@ def test_the_figures_are_those_of_the_answer(server: Serving, lines: Lines) -> N
 
 
 def test_choices_share_the_beginning_of_their_ids(server: Serving, lines: Lines) -> None:
-    made = server.post("/v1/chat/completions", messages=CHAT, max_tokens=4, n=3)
-    first = made.headers["x-request-id"]
-    assert made.json()["id"] == f"chatcmpl-{first}"
+    reply = server.post("/v1/chat/completions", messages=CHAT, max_tokens=4, n=3)
+    first = reply.headers["x-request-id"]
+    assert reply.json()["id"] == f"chatcmpl-{first}"
     assert set(lines.read()) == {first, f"{first}-1", f"{first}-2"}
     again = server.post("/v1/chat/completions", messages=CHAT, max_tokens=4, n=3)
     assert again.headers["x-request-id"] != first
@@ -128,29 +128,29 @@ def test_choices_share_the_beginning_of_their_ids(server: Serving, lines: Lines)
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_id_of_a_proxy_is_repeated(server: Serving, lines: Lines, stream: bool) -> None:
-    given = "trace-7f.3:a_B"
+    trace = "trace-7f.3:a_B"
     body = {"messages": CHAT, "max_tokens": 4, "stream": stream}
     for _ in range(2):
-        made = server.client.post(
-            "/v1/chat/completions", json=body, headers={"x-request-id": given}
+        reply = server.client.post(
+            "/v1/chat/completions", json=body, headers={"x-request-id": trace}
         )
-        assert made.headers["x-request-id"] == given
-        assert f"chatcmpl-{given}" not in made.text  # answers have ids of their own
-    told = lines.read()
-    assert len(told) == 2
-    assert {rest for _, _, rest in told.values()} == {f", x-request-id {given}"}
-    assert all(request_id in made.text for request_id in list(told)[1:])
-    refused = server.client.get("/nowhere", headers={"x-request-id": given})
-    assert refused.headers["x-request-id"] == given
+        assert reply.headers["x-request-id"] == trace
+        assert f"chatcmpl-{trace}" not in reply.text  # answers have ids of their own
+    logged = lines.read()
+    assert len(logged) == 2
+    assert {rest for _, _, rest in logged.values()} == {f", x-request-id {trace}"}
+    assert all(request_id in reply.text for request_id in list(logged)[1:])
+    refused = server.client.get("/nowhere", headers={"x-request-id": trace})
+    assert refused.headers["x-request-id"] == trace
 
 
-@pytest.mark.parametrize("given", ["", "two words", "x" * 65, "a\tb", "ü", '"', "a;b", "%0A"])
-def test_other_ids_are_not_looked_at(server: Serving, lines: Lines, given: str) -> None:
-    head = {"x-request-id": given.encode()}
+@pytest.mark.parametrize("trace", ["", "two words", "x" * 65, "a\tb", "ü", '"', "a;b", "%0A"])
+def test_other_ids_are_not_looked_at(server: Serving, lines: Lines, trace: str) -> None:
+    head = {"x-request-id": trace.encode()}
     body = {"prompt": "x", "n_predict": 2}
-    made = server.client.post("/completion", json=body, headers=head)
+    reply = server.client.post("/completion", json=body, headers=head)
     ((request_id, (_, _, rest)),) = lines.read().items()
-    assert (made.headers["x-request-id"], rest) == (request_id, "")
+    assert (reply.headers["x-request-id"], rest) == (request_id, "")
     refused = server.client.get("/nowhere", headers=head)
     assert refused.status_code == 404
     assert "x-request-id" not in refused.headers  # the log has no line about it
@@ -166,10 +166,10 @@ def test_a_failure_can_be_found_in_the_log(
 ) -> None:
     with monkeypatch.context() as patch:
         fail_after(patch, 0, BackendError("near 'Repeat this code'"))
-        made = server.post("/completion", prompt=REPEAT, n_predict=4, stream=stream)
-    assert made.status_code == 500
+        reply = server.post("/completion", prompt=REPEAT, n_predict=4, stream=stream)
+    assert reply.status_code == 500
     ((request_id, (reason, _, _)),) = lines.read().items()
-    assert made.headers["x-request-id"] == request_id
+    assert reply.headers["x-request-id"] == request_id
     assert reason == "error (BackendError)"
     caplog.clear()
 
@@ -178,11 +178,11 @@ def test_a_failure_can_be_found_in_the_log(
 
     with monkeypatch.context() as patch:
         patch.setattr(chat_events, "head", broken)
-        made = server.post("/v1/chat/completions", messages=CHAT, max_tokens=2)
-    assert made.status_code == 500
+        reply = server.post("/v1/chat/completions", messages=CHAT, max_tokens=2)
+    assert reply.status_code == 500
     (bug,) = [one.getMessage() for one in caplog.records if one.exc_info]
-    assert bug == f"request {made.headers['x-request-id']}: POST '/v1/chat/completions' failed"
-    assert made.headers["x-request-id"] in lines.read()
+    assert bug == f"request {reply.headers['x-request-id']}: POST '/v1/chat/completions' failed"
+    assert reply.headers["x-request-id"] in lines.read()
 
 
 def test_cancelled_requests_say_why(

@@ -15,16 +15,16 @@ from helpers.serving import Serving
 
 def test_a_strict_request_names_what_it_cannot_enforce(server: Serving) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
-    wanted: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    assert server.chat(response_format=wanted, max_tokens=3).choices
-    wanted["json_schema"]["strict"] = True
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    assert server.chat(response_format=shape, max_tokens=3).choices
+    shape["json_schema"]["strict"] = True
     with pytest.raises(openai.BadRequestError, match="uniqueItems cannot be enforced") as caught:
-        server.chat(response_format=wanted, max_tokens=3)
+        server.chat(response_format=shape, max_tokens=3)
     assert caught.value.param == "response_format"
     for route in ("/v1/completions", "/v1/chat/completions"):
         body = {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}
-        made = server.post(route, **body, max_tokens=3, response_format=wanted)
-        assert made.status_code == 400
+        reply = server.post(route, **body, max_tokens=3, response_format=shape)
+        assert reply.status_code == 400
     tool: Any = {"type": "function", "function": {"name": "f", "parameters": schema}}
     tool["function"]["strict"] = True
     with pytest.raises(openai.BadRequestError, match=r"tools\.f: uniqueItems"):
@@ -38,11 +38,11 @@ def test_a_strict_answer_stays_within_its_bounds(server: Serving) -> None:
     words = {"type": "string", "pattern": "^[a-z]+( [a-z]+)*$", "maxLength": 9}
     schema = {"properties": {"n": number, "s": words}, "required": ["n", "s"],
               "type": "object", "additionalProperties": False}  # fmt: skip
-    wanted: Any = {"type": "json_schema",
-                   "json_schema": {"name": "x", "schema": schema, "strict": True}}  # fmt: skip
+    shape: Any = {"type": "json_schema",
+                  "json_schema": {"name": "x", "schema": schema, "strict": True}}  # fmt: skip
     for seed in (1, 2, 3):
-        made = server.chat(response_format=wanted, temperature=2, seed=seed, max_tokens=200)
-        jsonschema.validate(json.loads(made.choices[0].message.content), schema)
+        answer = server.chat(response_format=shape, temperature=2, seed=seed, max_tokens=200)
+        jsonschema.validate(json.loads(answer.choices[0].message.content), schema)
 
 
 def test_endless_and_huge_schemas_are_refused(server: Serving) -> None:
@@ -51,8 +51,8 @@ def test_endless_and_huge_schemas_are_refused(server: Serving) -> None:
         deep = {"type": "array", "items": deep}
     wide = {"properties": {f"p{i}": {"type": "string", "maxLength": i} for i in range(3000)}}
     for schema in (deep, wide, {"$ref": "#"}):
-        made = server.post("/completion", prompt="x", n_predict=1, json_schema=schema)
-        assert made.status_code == 400
+        reply = server.post("/completion", prompt="x", n_predict=1, json_schema=schema)
+        assert reply.status_code == 400
 
 
 A = {"$ref": "#/$defs/A"}
@@ -68,16 +68,16 @@ ENDLESS: dict[str, tuple[str, Any]] = {
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_schema_without_a_value_that_ends_is_refused(server: Serving, name: str) -> None:
     rule, schema = ENDLESS[name]
-    wanted: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     tool: Any = {"type": "function", "function": {"name": "f", "parameters": schema}}
     for strict in (False, True):
-        wanted["json_schema"]["strict"] = tool["function"]["strict"] = strict
-        for given in ({"response_format": wanted}, {"tools": [tool], "tool_choice": "required"}):
+        shape["json_schema"]["strict"] = tool["function"]["strict"] = strict
+        for fields in ({"response_format": shape}, {"tools": [tool], "tool_choice": "required"}):
             with pytest.raises(
                 openai.BadRequestError, match=f"never be completed: .*'{rule}'"
-            ) as told:
-                server.chat(**given, max_tokens=9, stream=True)
-            assert told.value.param == next(iter(given))
+            ) as caught:
+                server.chat(**fields, max_tokens=9, stream=True)
+            assert caught.value.param == next(iter(fields))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_schema_without_a_value_that_ends_is_refused(server: Serving, name: st
 def test_what_never_ends_is_named_as_the_client_sent_it(
     server: Serving, path: str, fields: dict[str, Any], param: str
 ) -> None:
-    made = server.post(path, **fields)
-    assert made.status_code == 400
-    error = made.json()["error"]
+    reply = server.post(path, **fields)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
     assert "never be completed" in error["message"]
     if path != "/completion":  # whose errors have no such member
         assert error["param"] == param
@@ -108,8 +108,8 @@ def test_what_never_ends_is_named_as_the_client_sent_it(
 def test_what_could_never_end_is_left_out_where_it_may_be(server: Serving) -> None:
     schema = {"$defs": {"A": A}, "type": "object", "properties": {"x": A, "n": {"const": 1}}}
     for more, texts in (({}, {"{}", '{"n":1}'}), ({"required": ["n"]}, {'{"n":1}'})):
-        made = server.post("/completion", prompt="x", json_schema={**schema, **more}).json()
-        assert made["content"].replace(" ", "").replace("\n", "") in texts
+        answer = server.post("/completion", prompt="x", json_schema={**schema, **more}).json()
+        assert answer["content"].replace(" ", "").replace("\n", "") in texts
 
 
 ARGUMENTS = {"type": "object", "properties": {"x": {"const": 1}}, "required": ["x"]}
@@ -158,8 +158,8 @@ def test_an_answer_that_breaks_off_within_its_grammar_is_an_error(
 ) -> None:
     path, body = BROKEN_OFF[name]
     body = {"model": "tiny", **body, "logit_bias": ban(server, b"1")}
-    made = server.post(path, **body)
-    assert (made.status_code, "breaks off" in made.text) == (400, True)
+    reply = server.post(path, **body)
+    assert (reply.status_code, "breaks off" in reply.text) == (400, True)
     streamed = server.post(path, **body, stream=True).text
     assert "breaks off" in streamed
     for end in ('"finish_reason": "', '"stop": true', "response.completed", "message_stop"):
@@ -168,24 +168,24 @@ def test_an_answer_that_breaks_off_within_its_grammar_is_an_error(
 
 def test_a_grammar_that_may_end_ends_without_an_end_token(server: Serving) -> None:
     body = {"prompt": "x", "grammar": 'root ::= "a" "b"*', "logit_bias": ban(server, b"b")}
-    made = server.post("/v1/completions", **body, ignore_eos=True).json()["choices"][0]
-    assert (made["text"], made["finish_reason"]) == ("a", "stop")
+    choice = server.post("/v1/completions", **body, ignore_eos=True).json()["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == ("a", "stop")
 
 
 def test_an_answer_follows_its_schema(server: Serving) -> None:
-    wanted: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
     for seed in (1, 2):
-        made = server.chat(response_format=wanted, temperature=1.5, seed=seed, max_tokens=300)
-        person = json.loads(made.choices[0].message.content)
+        answer = server.chat(response_format=shape, temperature=1.5, seed=seed, max_tokens=300)
+        person = json.loads(answer.choices[0].message.content)
         assert len(person["name"]) <= 8
         assert set(person) <= {"name", "age", "tags"}
-        assert made.choices[0].finish_reason == "stop"
+        assert answer.choices[0].finish_reason == "stop"
 
 
 def test_json_mode_gives_an_object(server: Serving) -> None:
     extra = {"logit_bias": {"}": 8}}
-    made = server.chat(response_format={"type": "json_object"}, max_tokens=200, extra=extra)
-    assert isinstance(json.loads(made.choices[0].message.content), dict)
+    answer = server.chat(response_format={"type": "json_object"}, max_tokens=200, extra=extra)
+    assert isinstance(json.loads(answer.choices[0].message.content), dict)
     shaped = server.chat(
         extra={"response_format": {"type": "json_object", "schema": {"const": {"a": 1}}}},
         max_tokens=40,
@@ -196,9 +196,9 @@ def test_json_mode_gives_an_object(server: Serving) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": 5}]
+    "shape", [{"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": 5}]
 )
-def test_bad_response_formats_are_refused(server: Serving, given: Any) -> None:
+def test_bad_response_formats_are_refused(server: Serving, shape: Any) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        server.chat(extra={"response_format": given}, max_tokens=3)
+        server.chat(extra={"response_format": shape}, max_tokens=3)
     assert caught.value.param == "response_format"

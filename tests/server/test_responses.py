@@ -42,22 +42,22 @@ CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
 def ask(server: Serving, **body: Any) -> Any:
     """Return the greedy answer of OpenAI's client; `extra` holds other fields."""
     extra = body.pop("extra", {})
-    given: dict[str, Any] = {"model": "tiny", "input": REPEAT, "temperature": 0, **body}
-    return server.openai.responses.create(**given, extra_body=extra)
+    fields: dict[str, Any] = {"model": "tiny", "input": REPEAT, "temperature": 0, **body}
+    return server.openai.responses.create(**fields, extra_body=extra)
 
 
 def post(client: httpx.Client, **body: Any) -> Any:
-    made = client.post("/v1/responses", json={"input": "?", **body})
-    assert made.status_code == 200, made.text
-    return made.json()
+    reply = client.post("/v1/responses", json={"input": "?", **body})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
 
 
 def events_of(client: httpx.Client, **body: Any) -> list[Any]:
     """Return the events of a stream; each must be named by its type and numbered."""
-    made = client.post("/v1/responses", json={"input": REPEAT, "stream": True, **body})
-    assert made.status_code == 200, made.text
-    assert made.headers["content-type"].startswith("text/event-stream")
-    *blocks, rest = made.text.split("\n\n")
+    reply = client.post("/v1/responses", json={"input": REPEAT, "stream": True, **body})
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *blocks, rest = reply.text.split("\n\n")
     assert rest == ""
     events = []
     for block in blocks:
@@ -78,32 +78,32 @@ def kinds(events: list[Any]) -> list[str]:
 
 
 def test_a_text_is_answered(server: Serving) -> None:
-    made = ask(server)
-    assert made.output_text == ANSWER
-    assert made.id.startswith("resp_")
-    assert made.output[0].id.startswith("msg_")
-    assert (made.object, made.status, made.model) == ("response", "completed", "tiny")
-    assert made.error is made.incomplete_details is None
-    assert made.model_extra["timings"]["predicted_n"] == made.usage.output_tokens
+    answer = ask(server)
+    assert answer.output_text == ANSWER
+    assert answer.id.startswith("resp_")
+    assert answer.output[0].id.startswith("msg_")
+    assert (answer.object, answer.status, answer.model) == ("response", "completed", "tiny")
+    assert answer.error is answer.incomplete_details is None
+    assert answer.model_extra["timings"]["predicted_n"] == answer.usage.output_tokens
 
 
 def test_the_answer_and_its_cost_are_those_of_a_chat(server: Serving) -> None:
     chat = server.chat(extra={"cache_prompt": False})
-    made = ask(server, extra={"cache_prompt": False})
-    assert made.output_text == chat.choices[0].message.content
-    assert made.usage.input_tokens == chat.usage.prompt_tokens
-    assert made.usage.output_tokens == chat.usage.completion_tokens
-    assert made.usage.total_tokens == chat.usage.total_tokens
-    assert made.usage.input_tokens_details.cached_tokens == 0
+    answer = ask(server, extra={"cache_prompt": False})
+    assert answer.output_text == chat.choices[0].message.content
+    assert answer.usage.input_tokens == chat.usage.prompt_tokens
+    assert answer.usage.output_tokens == chat.usage.completion_tokens
+    assert answer.usage.total_tokens == chat.usage.total_tokens
+    assert answer.usage.input_tokens_details.cached_tokens == 0
     again = ask(server)
     assert again.usage.input_tokens_details.cached_tokens > 0
 
 
 def test_instructions_come_first_and_developers_are_the_system(server: Serving) -> None:
     items = [{"role": "developer", "content": "Be brief."}, *CHAT]
-    told = ask(server, instructions="Be exact.", input=items).usage.input_tokens
+    tokens = ask(server, instructions="Be exact.", input=items).usage.input_tokens
     system = {"role": "system", "content": "Be exact.\nBe brief."}
-    assert told == server.chat(messages=[system, *CHAT]).usage.prompt_tokens
+    assert tokens == server.chat(messages=[system, *CHAT]).usage.prompt_tokens
 
 
 def test_a_conversation_of_items_is_that_of_messages(server: Serving) -> None:
@@ -127,8 +127,8 @@ def test_a_conversation_of_items_is_that_of_messages(server: Serving) -> None:
         {"type": "message", "role": "user", "content": "And now?"},
     ]  # fmt: skip
     chat = server.post("/v1/chat/completions", messages=messages, max_tokens=1).json()
-    made = server.post("/v1/responses", input=items, max_output_tokens=1).json()
-    assert made["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    answer = server.post("/v1/responses", input=items, max_output_tokens=1).json()
+    assert answer["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
     counted = server.post("/v1/responses/input_tokens", input=items).json()
     tokens = chat["usage"]["prompt_tokens"]
     assert counted == {"object": "response.input_tokens", "input_tokens": tokens}
@@ -144,26 +144,28 @@ def test_what_was_answered_can_be_sent_back(server: Serving) -> None:
 
 
 def test_an_answer_that_is_cut_is_incomplete(server: Serving) -> None:
-    made = ask(server, max_output_tokens=4)
-    assert (made.status, made.output[0].status) == ("incomplete", "incomplete")
-    assert made.incomplete_details.reason == "max_output_tokens"
-    assert made.usage.output_tokens == made.max_output_tokens == 4
+    answer = ask(server, max_output_tokens=4)
+    assert (answer.status, answer.output[0].status) == ("incomplete", "incomplete")
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert answer.usage.output_tokens == answer.max_output_tokens == 4
 
 
 def test_what_was_asked_is_repeated(server: Serving) -> None:
-    made = ask(server, metadata={"a": "b"}, top_p=0.5, tools=[WEATHER], max_output_tokens=2,
-               parallel_tool_calls=False, store=True, instructions="x",
-               reasoning={"effort": "low"}, text={"verbosity": "low"})  # fmt: skip
-    assert made.metadata == {"a": "b"}
-    assert (made.temperature, made.top_p, made.parallel_tool_calls) == (0, 0.5, False)
-    assert made.tools[0].name == "get_weather"
-    assert (made.tool_choice, made.instructions, made.store) == ("auto", "x", False)
-    assert (made.reasoning.effort, made.text.format.type) == ("low", "text")
+    answer = ask(server, metadata={"a": "b"}, top_p=0.5, tools=[WEATHER], max_output_tokens=2,
+                 parallel_tool_calls=False, store=True, instructions="x",
+                 reasoning={"effort": "low"}, text={"verbosity": "low"})  # fmt: skip
+    assert answer.metadata == {"a": "b"}
+    assert (answer.temperature, answer.top_p, answer.parallel_tool_calls) == (0, 0.5, False)
+    assert answer.tools[0].name == "get_weather"
+    assert (answer.tool_choice, answer.instructions, answer.store) == ("auto", "x", False)
+    assert (answer.reasoning.effort, answer.text.format.type) == ("low", "text")
 
 
 def test_a_long_request_is_not_repeated(server: Serving) -> None:
-    made = server.post("/v1/responses", input="?", metadata={"a": "b" * (1 << 20)}, tools=[WEATHER])
-    assert (made.status_code, made.json()["metadata"], made.json()["tools"]) == (200, {}, [])
+    reply = server.post(
+        "/v1/responses", input="?", metadata={"a": "b" * (1 << 20)}, tools=[WEATHER]
+    )
+    assert (reply.status_code, reply.json()["metadata"], reply.json()["tools"]) == (200, {}, [])
 
 
 class Rectangle(pydantic.BaseModel):
@@ -173,25 +175,25 @@ class Rectangle(pydantic.BaseModel):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_schema_is_followed_and_parsed(server: Serving, stream: bool) -> None:
-    given: dict[str, Any] = {"model": "tiny", "input": "?", "max_output_tokens": 1500}
-    given |= {"text_format": Rectangle, "extra_body": {"logit_bias": {'"': 4}}}
+    fields: dict[str, Any] = {"model": "tiny", "input": "?", "max_output_tokens": 1500}
+    fields |= {"text_format": Rectangle, "extra_body": {"logit_bias": {'"': 4}}}
     if stream:
-        with server.openai.responses.stream(**given) as events:
-            made = events.get_final_response()
+        with server.openai.responses.stream(**fields) as events:
+            answer = events.get_final_response()
     else:
-        made = server.openai.responses.parse(**given)
-    assert isinstance(made.output_parsed, Rectangle)
+        answer = server.openai.responses.parse(**fields)
+    assert isinstance(answer.output_parsed, Rectangle)
 
 
 def test_any_json_object(server: Serving) -> None:
-    made = ask(server, text={"format": {"type": "json_object"}}, max_output_tokens=1500,
-               extra={"logit_bias": {"}": 20}})  # fmt: skip
-    assert isinstance(json.loads(made.output_text), dict)
+    answer = ask(server, text={"format": {"type": "json_object"}}, max_output_tokens=1500,
+                 extra={"logit_bias": {"}": 20}})  # fmt: skip
+    assert isinstance(json.loads(answer.output_text), dict)
 
 
 def test_no_likeliest_tokens_ask_for_no_log_probabilities(server: Serving) -> None:
-    made = ask(server, top_logprobs=0, max_output_tokens=2)
-    assert not made.output[0].content[0].logprobs
+    answer = ask(server, top_logprobs=0, max_output_tokens=2)
+    assert not answer.output[0].content[0].logprobs
 
 
 def test_logprobs_are_told_when_they_are_included(server: Serving) -> None:
@@ -201,8 +203,10 @@ def test_logprobs_are_told_when_they_are_included(server: Serving) -> None:
     assert [one.token for one in whole.logprobs] == [one.token for one in chat]
     assert [len(one.top_logprobs) for one in whole.logprobs] == [2] * 8
     events = list(ask(server, include=include, max_output_tokens=8, stream=True))
-    told = [one for event in events if event.type.endswith("text.delta") for one in event.logprobs]
-    assert [one.token for one in told] == [one.token for one in chat]
+    streamed = [
+        one for event in events if event.type.endswith("text.delta") for one in event.logprobs
+    ]
+    assert [one.token for one in streamed] == [one.token for one in chat]
     assert [one.token for one in events[-1].response.output[0].content[0].logprobs] == [
         one.token for one in chat
     ]
@@ -239,9 +243,9 @@ def test_a_stream_tells_of_every_step(server: Serving) -> None:
 def test_a_stream_ends_with_the_whole_answer(server: Serving) -> None:
     whole = ask(server, max_output_tokens=64)
     with server.openai.responses.stream(model="tiny", input=REPEAT, temperature=0) as events:
-        made = events.until_done().get_final_response()
-    assert made.output_text == whole.output_text
-    assert made.usage.output_tokens == whole.usage.output_tokens
+        answer = events.until_done().get_final_response()
+    assert answer.output_text == whole.output_text
+    assert answer.usage.output_tokens == whole.usage.output_tokens
 
 
 def test_a_stream_that_is_cut_says_so(server: Serving) -> None:
@@ -257,30 +261,30 @@ def test_plain_decoding_gives_one_event_per_token(server: Serving) -> None:
 
 def test_spans_and_timings_come_when_asked_for(server: Serving) -> None:
     events = events_of(server.client, timings_per_token=True, speculative={"spans": True})
-    told = [event["speculative"] for event in events if "speculative" in event]
-    spans = [tuple(span) for one in told for span in one["spans"]]
+    reports = [event["speculative"] for event in events if "speculative" in event]
+    spans = [tuple(span) for one in reports for span in one["spans"]]
     assert "".join(text for text, _ in spans) == ANSWER
     counts = [event["timings"]["predicted_n"] for event in events if "timings" in event]
     assert counts == sorted(counts)
-    assert sum(one["accepted"] for one in told) == events[-1]["timings"]["draft_n_accepted"]
+    assert sum(one["accepted"] for one in reports) == events[-1]["timings"]["draft_n_accepted"]
 
 
 def test_the_progress_of_a_prompt_is_told_when_asked_for(server: Serving) -> None:
     long = "x = 1\n" * 100
     body = {"input": long, "return_progress": True, "cache_prompt": False, "max_output_tokens": 2}
-    told = [event for event in events_of(server.client, **body) if "prompt_progress" in event]
-    assert {event["type"] for event in told} == {"response.in_progress"}
-    counts = [event["prompt_progress"]["processed"] for event in told]
+    progress = [event for event in events_of(server.client, **body) if "prompt_progress" in event]
+    assert {event["type"] for event in progress} == {"response.in_progress"}
+    counts = [event["prompt_progress"]["processed"] for event in progress]
     assert counts == sorted(counts)
-    assert told[-1]["prompt_progress"]["total"] > 200
+    assert progress[-1]["prompt_progress"]["total"] > 200
 
 
 def test_spans_of_text_that_is_held_back_come_with_the_next_event() -> None:
     body = {"tools": [WEATHER], "speculative": {"spans": True}}
     with serving_script("It is " + CALL.format("get_weather", '{"city": "Oslo"}')) as client:
         events = events_of(client, **body)
-    told = [span for event in events for span in event.get("speculative", {}).get("spans", ())]
-    assert "".join(text for text, _ in told) == "It is " + CALL.format(
+    spans = [span for event in events for span in event.get("speculative", {}).get("spans", ())]
+    assert "".join(text for text, _ in spans) == "It is " + CALL.format(
         "get_weather", '{"city": "Oslo"}'
     )
 
@@ -300,8 +304,8 @@ def test_spans_of_text_that_is_held_back_come_with_the_next_event() -> None:
 def test_a_call_can_be_forced(server: Serving, choice: Any) -> None:
     tools = [WEATHER] if choice == "required" else [TIME, WEATHER]
     settings = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": False}
-    made = ask(server, **settings, max_output_tokens=200)
-    (call,) = made.output
+    answer = ask(server, **settings, max_output_tokens=200)
+    (call,) = answer.output
     assert (call.type, call.name, call.status) == ("function_call", "get_weather", "completed")
     assert call.id.startswith("fc_")
     assert json.loads(call.arguments)["city"] in ("Oslo", "Rome")
@@ -380,12 +384,12 @@ def test_the_grammar_of_a_custom_tool_is_enforced(
     shape = {"type": "grammar", "syntax": syntax, "definition": definition}
     tool = {"type": "custom", "name": "query", "format": shape}
     for seed in range(3):
-        made = ask(
+        answer = ask(
             server, tools=[tool], tool_choice={"type": "custom", "name": "query"},
             max_output_tokens=300, temperature=1.2, extra={"seed": seed},
         )  # fmt: skip
-        (call,) = made.output
-        assert (call.type, made.status) == ("custom_tool_call", "completed")
+        (call,) = answer.output
+        assert (call.type, answer.status) == ("custom_tool_call", "completed")
         assert re.fullmatch(expected, call.input)
 
 
@@ -410,10 +414,10 @@ def test_grammars_of_custom_tools_that_cannot_be_enforced_are_refused(
     server: Serving, shape: dict[str, Any], words: str
 ) -> None:
     tool = {"type": "custom", "name": "query", "format": {"type": "grammar", **shape}}
-    made = server.post("/v1/responses", input="?", tools=[tool])
-    assert made.status_code == 400
-    assert words in made.json()["error"]["message"]
-    assert made.json()["error"]["param"] == "tools[0].format"
+    reply = server.post("/v1/responses", input="?", tools=[tool])
+    assert reply.status_code == 400
+    assert words in reply.json()["error"]["message"]
+    assert reply.json()["error"]["param"] == "tools[0].format"
 
 
 # -- reasoning ---------------------------------------------------------------------------------
@@ -421,21 +425,21 @@ def test_grammars_of_custom_tools_that_cannot_be_enforced_are_refused(
 
 def test_reasoning_is_an_item_before_the_answer(server: Serving) -> None:
     chat = server.chat(messages=[{"role": "user", "content": THINK}], max_tokens=150).choices[0]
-    made = ask(server, input=THINK, max_output_tokens=150)
-    assert [item.type for item in made.output] == ["reasoning", "message"]
-    assert made.output[0].content[0].text == chat.message.model_extra["reasoning_content"]
-    assert made.output[0].summary == []
-    assert made.output_text == chat.message.content
-    assert 0 < made.usage.output_tokens_details.reasoning_tokens < made.usage.output_tokens
+    answer = ask(server, input=THINK, max_output_tokens=150)
+    assert [item.type for item in answer.output] == ["reasoning", "message"]
+    assert answer.output[0].content[0].text == chat.message.model_extra["reasoning_content"]
+    assert answer.output[0].summary == []
+    assert answer.output_text == chat.message.content
+    assert 0 < answer.usage.output_tokens_details.reasoning_tokens < answer.usage.output_tokens
     events = events_of(server.client, input=THINK, temperature=0, max_output_tokens=150)
     assert kinds(events)[2:8] == [
         "output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.done",
         "content_part.done", "output_item.done",
     ]  # fmt: skip
     pieces = [event["delta"] for event in events if event["type"].endswith("reasoning_text.delta")]
-    assert "".join(pieces) == made.output[0].content[0].text
+    assert "".join(pieces) == answer.output[0].content[0].text
     details = events[-1]["response"]["usage"]["output_tokens_details"]
-    assert details["reasoning_tokens"] == made.usage.output_tokens_details.reasoning_tokens
+    assert details["reasoning_tokens"] == answer.usage.output_tokens_details.reasoning_tokens
 
 
 def test_reasoning_is_a_summary_when_one_is_asked_for(server: Serving) -> None:
@@ -506,9 +510,9 @@ def test_a_model_without_a_template_is_told_by_the_input(
 @pytest.mark.parametrize("path", ["/v1/responses", "/responses"])
 def test_what_is_wrong_is_refused_by_its_field(server: Serving, name: str, path: str) -> None:
     body, field = REFUSED[name]
-    made = server.post(path, **{"input": "x", "max_output_tokens": 1, **body})
-    assert made.status_code == 400, made.text
-    error = made.json()["error"]
+    reply = server.post(path, **{"input": "x", "max_output_tokens": 1, **body})
+    assert reply.status_code == 400, reply.text
+    error = reply.json()["error"]
     assert (error["param"], error["type"]) == (field, "invalid_request_error")
     assert field in error["message"]
 
@@ -522,9 +526,9 @@ def test_a_prompt_that_is_too_long_has_openais_code(server: Serving) -> None:
 
 
 def test_no_response_is_kept(server: Serving) -> None:
-    made = ask(server, store=True, max_output_tokens=1)
+    answer = ask(server, store=True, max_output_tokens=1)
     with pytest.raises(openai.NotFoundError, match="keeps no responses"):
-        server.openai.responses.retrieve(made.id)
+        server.openai.responses.retrieve(answer.id)
 
 
 def test_a_failure_in_a_stream_is_a_failed_response(
@@ -554,16 +558,16 @@ def test_a_long_wait_shows_signs_of_life(start: Start) -> None:
         while "output_text.delta" not in next(lines):
             pass
         with server.client.stream("POST", "/v1/responses", json=body) as second:
-            told = []
+            types = []
             for line in second.iter_lines():
                 if line.startswith("event: "):
-                    told.append(line.removeprefix("event: response."))
-                    if told.count("in_progress") == 2:  # the second one is a sign of life
+                    types.append(line.removeprefix("event: response."))
+                    if types.count("in_progress") == 2:  # the second one is a sign of life
                         first.close()
-    assert told[:2] == ["created", "in_progress"]
-    assert told.count("created") == 1
-    assert told.count("in_progress") >= 2
-    assert told[-1] == "incomplete"
+    assert types[:2] == ["created", "in_progress"]
+    assert types.count("created") == 1
+    assert types.count("in_progress") >= 2
+    assert types[-1] == "incomplete"
 
 
 # -- requests as Codex sends them --------------------------------------------------------------

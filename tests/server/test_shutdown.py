@@ -26,11 +26,11 @@ def test_running_streams_are_finished_first(start: Start) -> None:
 
 def test_waiting_requests_are_finished_too(start: Start) -> None:
     server = start(slots=1)
-    made: list[int] = []
+    counts: list[int] = []
 
     def ask() -> None:
         answer = server.post("/completion", prompt="x", n_predict=200, **LONG)
-        made.append(answer.json()["tokens_predicted"])
+        counts.append(answer.json()["tokens_predicted"])
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -39,23 +39,23 @@ def test_waiting_requests_are_finished_too(start: Start) -> None:
     server.http.should_exit = True
     for thread in threads:
         thread.join(30)
-    assert made == [200, 200, 200]
+    assert counts == [200, 200, 200]
 
 
 def test_an_answer_that_takes_work_at_its_end_is_finished_too(start: Start) -> None:
     server = start(slots=1)
-    made: list[httpx.Response] = []
+    replies: list[httpx.Response] = []
 
     def ask() -> None:
-        made.append(server.post("/completion", prompt="x", n_predict=200, n_probs=1, **LONG))
+        replies.append(server.post("/completion", prompt="x", n_predict=200, n_probs=1, **LONG))
 
     thread = threading.Thread(target=ask)
     thread.start()
     wait_until(lambda: server.busy_slots() == 1)
     server.http.should_exit = True
     thread.join(30)
-    assert made[0].status_code == 200, made[0].text
-    assert len(made[0].json()["completion_probabilities"]) == 200
+    assert replies[0].status_code == 200, replies[0].text
+    assert len(replies[0].json()["completion_probabilities"]) == 200
 
 
 def test_what_outlives_the_drain_is_told_so(start: Start) -> None:
@@ -82,7 +82,7 @@ def test_what_outlives_the_drain_is_told_so(start: Start) -> None:
 def test_new_requests_are_refused_while_it_closes(start: Start) -> None:
     server = start(slots=1)
     server.bridge.intake.close()
-    made = server.post("/completion", prompt="x", n_predict=1)
-    assert made.status_code == 503
-    assert made.headers["retry-after"]
-    assert made.json()["error"]["type"] == "unavailable_error"
+    reply = server.post("/completion", prompt="x", n_predict=1)
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"]
+    assert reply.json()["error"]["type"] == "unavailable_error"

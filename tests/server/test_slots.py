@@ -34,8 +34,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def saving(model: LlamaModel, folder: Path) -> Iterator[Serving]:
-    with serving(model, slots=2, drafter="suffix", slot_save_path=str(folder)) as made:
-        yield made
+    with serving(model, slots=2, drafter="suffix", slot_save_path=str(folder)) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def empty(model: LlamaModel, shared_folder: Path) -> Iterator[Serving]:
     """A server for tests that put no text into its two slots; it saves to the shared folder."""
-    with serving(model, slots=2, slot_save_path=str(shared_folder)) as made:
-        yield made
+    with serving(model, slots=2, slot_save_path=str(shared_folder)) as server:
+        yield server
 
 
 def act(server: Serving, slot: Any, action: str, **body: Any) -> httpx.Response:
@@ -63,15 +63,15 @@ def complete(server: Serving, prompt: str, slot: int, **more: Any) -> dict[str, 
 def test_a_saved_slot_is_restored_into_another(saving: Serving, folder: Path) -> None:
     first = complete(saving, ONE, 1)
     size = first["timings"]["prompt_n"]
-    made = act(saving, 1, "save", filename="one.bin").json()
-    assert (made["id_slot"], made["filename"]) == (1, "one.bin")
-    assert made["n_saved"] == size + 20 - 1  # the newest token is not in the cache
-    assert made["n_written"] == (folder / "one.bin").stat().st_size
-    assert made["timings"]["save_ms"] > 0
+    saved = act(saving, 1, "save", filename="one.bin").json()
+    assert (saved["id_slot"], saved["filename"]) == (1, "one.bin")
+    assert saved["n_saved"] == size + 20 - 1  # the newest token is not in the cache
+    assert saved["n_written"] == (folder / "one.bin").stat().st_size
+    assert saved["timings"]["save_ms"] > 0
     again = complete(saving, OTHER, 1)
     assert 0 < again["timings"]["prompt_n"] < size
     restored = act(saving, 0, "restore", filename="one.bin").json()
-    assert (restored["n_restored"], restored["n_read"]) == (made["n_saved"], made["n_written"])
+    assert (restored["n_restored"], restored["n_read"]) == (saved["n_saved"], saved["n_written"])
     assert restored["timings"]["restore_ms"] > 0
     third = complete(saving, OTHER, 0)
     assert third["timings"]["prompt_n"] == again["timings"]["prompt_n"]
@@ -88,8 +88,8 @@ def test_files_are_private_and_whole(saving: Serving, folder: Path) -> None:
 
 def test_an_erased_slot_reads_the_whole_prompt_again(saving: Serving) -> None:
     first = complete(saving, ONE, 1)
-    made = act(saving, 1, "erase").json()
-    assert made == {"id_slot": 1, "n_erased": first["timings"]["prompt_n"] + 19}
+    erased = act(saving, 1, "erase").json()
+    assert erased == {"id_slot": 1, "n_erased": first["timings"]["prompt_n"] + 19}
     assert complete(saving, ONE, 1)["timings"]["prompt_n"] == first["timings"]["prompt_n"]
 
 
@@ -99,9 +99,9 @@ def test_a_file_outlives_the_server(model: LlamaModel, folder: Path) -> None:
         with serving(model, slots=2, slot_save_path=str(folder)) as server:
             if contents:
                 assert act(server, 1, "restore", filename="a").json()["n_restored"] > 20
-            made = complete(server, ONE, 1)
-            contents.append(made["content"])
-            cached = made["timings"]["cache_n"]
+            answer = complete(server, ONE, 1)
+            contents.append(answer["content"])
+            cached = answer["timings"]["cache_n"]
             assert act(server, 1, "save", filename="a").status_code == 200
     assert contents[0] == contents[1]
     assert cached > 0
@@ -300,8 +300,8 @@ def test_each_key_has_files_of_its_own(start: Start, folder: Path) -> None:
     def post(key: str, path: str, **body: Any) -> httpx.Response:
         return server.client.post(path, json=body, headers=keys[key])
 
-    made = post("one", "/completion", prompt=ONE, id_slot=0, **PROMPT).json()
-    held = made["timings"]["prompt_n"] + 19
+    completion = post("one", "/completion", prompt=ONE, id_slot=0, **PROMPT).json()
+    held = completion["timings"]["prompt_n"] + 19
     assert post("two", "/slots/0?action=save", filename="a").json()["n_saved"] == 0
     assert post("one", "/slots/0?action=save", filename="a").json()["n_saved"] == held
     assert post("two", "/slots/1?action=restore", filename="a").json()["n_restored"] == 0

@@ -21,16 +21,16 @@ def test_small_writes_are_sent_at_once(host: str) -> None:
         seen: asyncio.Queue[int] = asyncio.Queue()
 
         async def accepted(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            made = writer.get_extra_info("socket")
-            seen.put_nowait(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            conn = writer.get_extra_info("socket")
+            seen.put_nowait(conn.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
         sock = bind([host], 0)[0]
         async with await asyncio.start_server(accepted, sock=sock):
             _, writer = await asyncio.open_connection(*sock.getsockname()[:2])
-            found = await seen.get()
+            nodelay = await seen.get()
             writer.close()
-        return found
+        return nodelay
 
     assert asyncio.run(option()) != 0
 
@@ -80,10 +80,10 @@ def test_a_name_is_bound_at_all_of_its_addresses(monkeypatch: pytest.MonkeyPatch
     places: list[Any] = [(v4, *tcp, ("127.0.0.1", 0)), (v4, *tcp, ("127.0.0.2", 0))]
     absent: Any = (v4, *tcp, ("203.0.113.7", 0))  # for documents: no machine has it
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [*places, absent, places[0]])
-    made = bind(["somewhere"], 0)
-    assert [sock.getsockname()[0] for sock in made] == ["127.0.0.1", "127.0.0.2"]
-    assert len({sock.getsockname()[1] for sock in made}) == 1
-    for sock in made:
+    sockets = bind(["somewhere"], 0)
+    assert [sock.getsockname()[0] for sock in sockets] == ["127.0.0.1", "127.0.0.2"]
+    assert len({sock.getsockname()[1] for sock in sockets}) == 1
+    for sock in sockets:
         sock.close()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [absent, absent])
     with pytest.raises(OSError, match="Cannot assign") as error:
@@ -93,15 +93,15 @@ def test_a_name_is_bound_at_all_of_its_addresses(monkeypatch: pytest.MonkeyPatch
 
 def test_several_hosts_are_bound_together_or_not_at_all(tmp_path: Path) -> None:
     path = str(tmp_path / "here.sock")
-    made = bind(["127.0.0.1", path, "127.0.0.2"], 0)
-    ports = [sock.getsockname()[1] for sock in (made[0], made[2])]
+    sockets = bind(["127.0.0.1", path, "127.0.0.2"], 0)
+    ports = [sock.getsockname()[1] for sock in (sockets[0], sockets[2])]
     assert ports[0] == ports[1]
-    made[0].listen()
+    sockets[0].listen()
     with pytest.raises(OSError, match="in use"):
         bind(["127.0.0.3", "127.0.0.1"], ports[0])
     with bind(["127.0.0.3"], ports[0])[0]:  # was given back
         pass
-    for sock in made:
+    for sock in sockets:
         sock.close()
 
 

@@ -51,8 +51,8 @@ def test_none_in_a_request_ends_the_drafts_of_a_draft_model_too(
     alone = start(slots=1, drafter=None, exact=False, draft_model=small, policy=AutoPolicy(fixed=4))
 
     def drafted(**more: Any) -> int:
-        made = alone.chat(max_tokens=40, extra=more).model_extra["timings"]
-        return int(made.get("draft_n", 0))
+        timings = alone.chat(max_tokens=40, extra=more).model_extra["timings"]
+        return int(timings.get("draft_n", 0))
 
     assert drafted() > 0  # though the server has no n-gram drafter
     assert drafted(speculative={"types": "none"}) == 0
@@ -75,10 +75,10 @@ def test_a_draft_model_is_told_and_may_be_named(
         """Return the types that a request was told, and those that were asked for drafts."""
         before = {name: one.propose_calls for name, one in alone.engine.source_stats().items()}
         fresh = {"speculative.namespace": str(before)}  # where nothing is learnt
-        made = alone.post("/completion", prompt="def area(", n_predict=12, **fresh, **more).json()
+        answer = alone.post("/completion", prompt="def area(", n_predict=12, **fresh, **more).json()
         after = alone.engine.source_stats().items()
         asked = {name for name, one in after if one.propose_calls > before.get(name, 0)}
-        return made["generation_settings"]["speculative.types"], asked
+        return answer["generation_settings"]["speculative.types"], asked
 
     both = "suffix,draft-simple"
     assert drafted() == (both, {"suffix", "draft-simple"})
@@ -87,9 +87,9 @@ def test_a_draft_model_is_told_and_may_be_named(
     assert drafted(**{"speculative.types": ["suffix"]}) == ("suffix", {"suffix"})
     assert drafted(speculative=False) == ("none", set())
     for names, place in (("draft-mtp", alone), ("suffix,draft-simple", server)):
-        made = place.post("/completion", prompt="x", n_predict=2, **{"speculative.types": names})
-        assert made.status_code == 400
-        assert "but there is no such draft model" in made.json()["error"]["message"]
+        reply = place.post("/completion", prompt="x", n_predict=2, **{"speculative.types": names})
+        assert reply.status_code == 400
+        assert "but there is no such draft model" in reply.json()["error"]["message"]
 
 
 def test_n_max_bounds_every_draft(server: Serving) -> None:
@@ -113,13 +113,13 @@ def test_n_min_bounds_every_draft(server: Serving) -> None:
     assert num_drafts({"speculative.n_max": 4, "speculative.n_min": 5}) == 0
 
 
-@pytest.mark.parametrize(("given", "taken"), [(0.25, 0.25), (1, 1.0), (7, 1.0), (-3.5, 0.0)])
-def test_p_min_is_brought_into_its_bounds(given: float, taken: float) -> None:
-    assert speculation_of({"speculative.p_min": given}, "").speculation.p_min == taken
+@pytest.mark.parametrize(("number", "taken"), [(0.25, 0.25), (1, 1.0), (7, 1.0), (-3.5, 0.0)])
+def test_p_min_is_brought_into_its_bounds(number: float, taken: float) -> None:
+    assert speculation_of({"speculative.p_min": number}, "").speculation.p_min == taken
 
 
 def test_sizes_are_those_of_the_named_drafter() -> None:
-    made = speculation_of(
+    speculation = speculation_of(
         {
             "speculative.types": "ngram-mod,ngram-cache",
             "speculative.ngram_mod.n_match": 16,
@@ -128,12 +128,12 @@ def test_sizes_are_those_of_the_named_drafter() -> None:
         },
         "",
     ).speculation
-    assert made.types == ("ngram-mod", "ngram-cache")
-    assert made.params == {
+    assert speculation.types == ("ngram-mod", "ngram-cache")
+    assert speculation.params == {
         "ngram-mod": {"n_match": 16},
         "ngram-cache": {"lax_min_sample": (1, 1, 1, 1)},
     }
-    assert made.max_draft == 9
+    assert speculation.max_draft == 9
 
 
 def test_namespaces_share_no_pool(server: Serving) -> None:
@@ -192,8 +192,8 @@ def test_unknown_and_bad_fields_are_refused(
 def test_a_size_of_a_drafter_adds_it_to_the_servers(server: Serving) -> None:
     def names(**more: Any) -> str:
         body = {"prompt": "def area(", "n_predict": 2, **more}
-        made = server.post("/completion", **body).json()
-        return str(made["generation_settings"]["speculative.types"])
+        answer = server.post("/completion", **body).json()
+        return str(answer["generation_settings"]["speculative.types"])
 
     assert names() == "ngram-mod,ngram-cache"
     size = {"speculative.ngram_simple.size_n": 3}
@@ -221,9 +221,9 @@ def test_long_names_are_compared_and_told_cut(
     compared: list[int] = []
     plain = difflib.get_close_matches
 
-    def close(word: str, *given: Any, **named: Any) -> list[str]:
+    def close(word: str, *arguments: Any, **named: Any) -> list[str]:
         compared.append(len(word))
-        return plain(word, *given, **named)
+        return plain(word, *arguments, **named)
 
     monkeypatch.setattr(difflib, "get_close_matches", close)
     with pytest.raises(ApiError) as caught:
@@ -252,8 +252,8 @@ def test_values_out_of_bounds_are_refused(server: Serving) -> None:
 def test_a_key_comes_before_the_clients_namespace() -> None:
     assert speculation_of({}, "").speculation.namespace == ""
     assert speculation_of({}, "abc").speculation.namespace == "abc:"
-    made = speculation_of({"speculative.namespace": "mine"}, "abc")
-    assert made.speculation.namespace == "abc:mine"
+    parsed = speculation_of({"speculative.namespace": "mine"}, "abc")
+    assert parsed.speculation.namespace == "abc:mine"
     with pytest.raises(ApiError):
         speculation_of({"speculative.namespace": 5}, "abc")
 
@@ -263,11 +263,11 @@ def test_a_prediction_is_drafted_from_and_counted(server: Serving) -> None:
     off = {"speculative.types": "none"}
     plain = server.chat(max_tokens=64, extra={"speculative.enabled": False})
     for content in (answer, [{"type": "text", "text": answer}]):
-        made = server.chat(max_tokens=64, prediction={"type": "content", "content": content})
-        details = made.usage.completion_tokens_details
-        assert made.choices[0].message.content == plain.choices[0].message.content
+        chat = server.chat(max_tokens=64, prediction={"type": "content", "content": content})
+        details = chat.usage.completion_tokens_details
+        assert chat.choices[0].message.content == plain.choices[0].message.content
         assert details.accepted_prediction_tokens > 5
-        assert made.model_extra["timings"]["draft_n_accepted"] >= details.accepted_prediction_tokens
+        assert chat.model_extra["timings"]["draft_n_accepted"] >= details.accepted_prediction_tokens
     wrong = server.chat(max_tokens=64, prediction={"type": "content", "content": "nothing like it"})
     details = wrong.usage.completion_tokens_details
     assert wrong.choices[0].message.content == plain.choices[0].message.content
@@ -278,14 +278,14 @@ def test_a_prediction_is_drafted_from_and_counted(server: Serving) -> None:
 
 def test_a_prediction_with_an_edit_counts_both_sides(server: Serving) -> None:
     edited = f"```python\n{CODE.replace('width * height', 'height * width')}```"
-    made = server.chat(
+    events = server.chat(
         max_tokens=64,
         prediction={"type": "content", "content": edited},
         extra={"speculative.namespace": "of nobody"},  # no other request has said it
         stream=True,
         stream_options={"include_usage": True},
     )
-    details = list(made)[-1].usage.completion_tokens_details
+    details = list(events)[-1].usage.completion_tokens_details
     assert details.accepted_prediction_tokens > 0
     assert details.rejected_prediction_tokens > 0
 
@@ -293,6 +293,6 @@ def test_a_prediction_with_an_edit_counts_both_sides(server: Serving) -> None:
 def test_completions_take_predictions_too(server: Serving) -> None:
     text = server.complete(max_tokens=20).choices[0].text
     extra = {"prediction": {"type": "content", "content": text}}
-    made = server.complete(max_tokens=20, extra=extra)
-    assert made.choices[0].text == text
-    assert made.usage.completion_tokens_details.accepted_prediction_tokens > 0
+    answer = server.complete(max_tokens=20, extra=extra)
+    assert answer.choices[0].text == text
+    assert answer.usage.completion_tokens_details.accepted_prediction_tokens > 0

@@ -24,9 +24,9 @@ def test_health_is_ok(server: Serving, path: str) -> None:
 
 
 def test_health_can_be_asked_without_a_body(server: Serving) -> None:
-    made = server.client.head("/health")
-    assert made.status_code == 200
-    assert made.content == b""
+    reply = server.client.head("/health")
+    assert reply.status_code == 200
+    assert reply.content == b""
 
 
 def test_models_list_the_model(server: Serving) -> None:
@@ -42,34 +42,34 @@ def test_models_list_the_model(server: Serving) -> None:
 
 
 def test_another_model_is_not_found(server: Serving) -> None:
-    made = server.client.get("/v1/models/gpt-5")
-    assert made.status_code == 404
-    assert made.json()["error"]["code"] == "model_not_found"
+    reply = server.client.get("/v1/models/gpt-5")
+    assert reply.status_code == 404
+    assert reply.json()["error"]["code"] == "model_not_found"
 
 
 def test_aliases_are_ids_too(start: Start) -> None:
     server = start(slots=1, served={"aliases": ("small", "vendor/other")})
     for name in ("tiny", "small", "vendor/other"):
-        found = server.openai.models.retrieve(name)
-        assert found.id == "tiny"
-        assert found.model_extra["aliases"] == ["tiny", "small", "vendor/other"]
+        model = server.openai.models.retrieve(name)
+        assert model.id == "tiny"
+        assert model.model_extra["aliases"] == ["tiny", "small", "vendor/other"]
 
 
 def test_props_describe_the_server(server: Serving) -> None:
-    made = server.client.get("/props").json()
-    assert made["total_slots"] == 4
-    assert made["default_generation_settings"]["n_ctx"] == 2048
-    assert made["default_generation_settings"]["params"]["temperature"] == 0
-    assert made["chat_template"].startswith("{%")
-    assert made["model_path"].endswith(".gguf")
-    assert made["model_ftype"] == "Q8_0"
-    assert made["eos_token"] == "<|im_end|>"
+    props = server.client.get("/props").json()
+    assert props["total_slots"] == 4
+    assert props["default_generation_settings"]["n_ctx"] == 2048
+    assert props["default_generation_settings"]["params"]["temperature"] == 0
+    assert props["chat_template"].startswith("{%")
+    assert props["model_path"].endswith(".gguf")
+    assert props["model_ftype"] == "Q8_0"
+    assert props["eos_token"] == "<|im_end|>"
 
 
 def test_props_tell_what_drafts(server: Serving, start: Start) -> None:
-    made = server.client.get("/props").json()["speculative"]
-    assert made.pop("slot_bytes") > 0
-    assert made == {
+    speculation = server.client.get("/props").json()["speculative"]
+    assert speculation.pop("slot_bytes") > 0
+    assert speculation == {
         "active": True,
         "drafters": [{"name": "ngram-mod", "bytes": 1 << 24}, {"name": "ngram-cache", "bytes": 0}],
         "draft_model": None,
@@ -83,10 +83,10 @@ def test_props_tell_what_drafts(server: Serving, start: Start) -> None:
         "notes": ["a batch holds 63 tokens"],  # that are exact
     }
     off = start(slots=1, drafter=None, served={"draft_notes": ("it was left out",)})
-    made = off.client.get("/props").json()["speculative"]
-    assert (made["active"], made["drafters"]) == (False, [])
-    assert made["types"] == list(DRAFTER_NAMES)  # a request may still name them
-    assert made["notes"] == ["it was left out", "no drafter and no draft model is named"]
+    speculation = off.client.get("/props").json()["speculative"]
+    assert (speculation["active"], speculation["drafters"]) == (False, [])
+    assert speculation["types"] == list(DRAFTER_NAMES)  # a request may still name them
+    assert speculation["notes"] == ["it was left out", "no drafter and no draft model is named"]
 
 
 def test_a_request_may_name_the_draft_model(
@@ -123,9 +123,9 @@ def test_props_tell_of_a_draft_model_that_drafts_through_text(start: Start, tmp_
 
     settings = DraftModelSettings(path=permuted(tmp_path / "other.gguf"), name="other")
     server = start(slots=2, exact=False, draft_model=settings, metrics=True)
-    made = server.client.get("/props").json()["speculative"]
-    assert made["draft_model"]["vocabulary"] == "another"
-    assert made["notes"] == []
+    speculation = server.client.get("/props").json()["speculative"]
+    assert speculation["draft_model"]["vocabulary"] == "another"
+    assert speculation["notes"] == []
     answer = server.post("/completion", prompt="def f(", n_predict=30, temperature=0).json()
     plain = start(slots=1, exact=False, drafter=None)
     body = {"prompt": "def f(", "n_predict": 30, "temperature": 0}
@@ -139,11 +139,11 @@ def test_props_change_only_when_that_is_allowed(server: Serving, start: Start) -
 
 
 def test_slots_tell_what_they_do(server: Serving) -> None:
-    made = server.chat(max_tokens=4)
+    answer = server.chat(max_tokens=4)
     slots = server.client.get("/slots").json()
     assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
     assert {(slot["is_processing"], slot["id_task"]) for slot in slots} == {(False, -1)}
-    assert made.id.removeprefix("chatcmpl-") in {slot["request_id"] for slot in slots}
+    assert answer.id.removeprefix("chatcmpl-") in {slot["request_id"] for slot in slots}
     assert any(slot["n_tokens"] for slot in slots)
     assert server.client.get("/slots?fail_on_no_slot=1").status_code == 200
     assert server.client.post("/slots/0?action=save").status_code == 501
@@ -167,9 +167,9 @@ def test_tasks_of_slots_are_numbers_as_in_llama_server(
 
 
 def test_slots_are_there_only_when_they_are_exposed(start: Start) -> None:
-    made = start(slots=1, expose_slots=None).client.get("/slots")
-    assert made.status_code == 501
-    assert "--slots" in made.json()["error"]["message"]
+    reply = start(slots=1, expose_slots=None).client.get("/slots")
+    assert reply.status_code == 501
+    assert "--slots" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -189,16 +189,16 @@ def test_slots_are_there_only_when_they_are_exposed(start: Start) -> None:
 def test_unknown_paths_and_methods_are_told_in_json(
     server: Serving, method: str, path: str, status: int
 ) -> None:
-    made = server.client.request(method, path)
-    assert made.status_code == status
-    error: dict[str, Any] = made.json()["error"]
+    reply = server.client.request(method, path)
+    assert reply.status_code == status
+    error: dict[str, Any] = reply.json()["error"]
     assert error["message"]
     if path.startswith("/v1/"):
         assert set(error) == {"message", "type", "param", "code"}
     else:
         assert error["code"] == status
     if status == 405:
-        assert made.headers["allow"]
+        assert reply.headers["allow"]
 
 
 def test_a_bug_is_logged_once_and_not_shown(
@@ -210,13 +210,13 @@ def test_a_bug_is_logged_once_and_not_shown(
         raise ZeroDivisionError("a secret")
 
     monkeypatch.setattr(type(server.engine), "slots", broken)
-    made = server.client.get("/slots")
-    assert made.status_code == 500
-    assert made.json()["error"]["type"] == "server_error"
-    assert "secret" not in made.text
-    told = [record for record in caplog.records if record.exc_info]
-    assert len(told) == 1
-    assert "GET '/slots' failed" in told[0].message
+    reply = server.client.get("/slots")
+    assert reply.status_code == 500
+    assert reply.json()["error"]["type"] == "server_error"
+    assert "secret" not in reply.text
+    records = [record for record in caplog.records if record.exc_info]
+    assert len(records) == 1
+    assert "GET '/slots' failed" in records[0].message
 
 
 def test_browsers_of_other_origins_may_ask_only_where_allowed(
@@ -227,9 +227,9 @@ def test_browsers_of_other_origins_may_ask_only_where_allowed(
         "access-control-allow-origin" not in server.client.get("/health", headers=headers).headers
     )
     open_one = start(slots=1, cors_origins=("https://a.example",), api_keys=("key",))
-    made = httpx.options(f"{open_one.url}/v1/chat/completions", headers=headers)
-    assert made.status_code == 200
-    assert made.headers["access-control-allow-origin"] == "https://a.example"
+    preflight = httpx.options(f"{open_one.url}/v1/chat/completions", headers=headers)
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-origin"] == "https://a.example"
     refused = httpx.post(f"{open_one.url}/completion", headers=headers)
     assert refused.status_code == 401
     assert refused.headers["access-control-allow-origin"] == "https://a.example"
@@ -241,4 +241,4 @@ def test_browsers_of_other_origins_may_ask_only_where_allowed(
     asked = httpx.options(f"{open_one.url}/v1/chat/completions", headers=other)
     assert asked.status_code == 200  # as in llama-server; the browser looks for the header
     assert "access-control-allow-origin" not in asked.headers
-    assert made.headers["access-control-allow-credentials"] == "true"
+    assert preflight.headers["access-control-allow-credentials"] == "true"

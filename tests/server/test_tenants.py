@@ -42,7 +42,7 @@ PASSING = ("_ms", "_per_second", "id", "id_slot", "created", "id_task", "created
 
 
 def server_of(start: Start, slots: int = 1, **settings: Any) -> Serving:
-    given = {
+    defaults = {
         "api_keys": KEYS,
         "drafter": "ngram-mod,ngram-cache,suffix",
         # Small enough for a short text, and no length that is learned from what drafts brought.
@@ -51,7 +51,7 @@ def server_of(start: Start, slots: int = 1, **settings: Any) -> Serving:
         "expose_slots": None,
         "slots": slots,
     }
-    return start(**{**given, **settings})
+    return start(**{**defaults, **settings})
 
 
 def post(server: Serving, key: str, path: str, **body: Any) -> httpx.Response:
@@ -70,8 +70,8 @@ def say_the_secret(server: Serving, key: str) -> None:
     assert post(server, key, "/api/chat", **CHAT).status_code == 200
     for more in (SUFFIX, MOD, {}):
         for prompt in ("Tell me: ", f"{SECRET} {SECRET}"):
-            made = post(server, key, "/completion", **forced(**more, prompt=prompt))
-            assert SECRET in made.json()["content"]
+            reply = post(server, key, "/completion", **forced(**more, prompt=prompt))
+            assert SECRET in reply.json()["content"]
 
 
 def asked(server: Serving, key: str) -> Iterator[Any]:
@@ -89,15 +89,15 @@ def asked(server: Serving, key: str) -> Iterator[Any]:
     yield post(server, key, "/api/chat", **CHAT).json()
     yield post(server, key, "/v1/completions", **{**CHAT, "prompt": SECRET}).json()
     for path in ("/metrics", "/slots", "/v1/ngramspec/live", "/props", "/v1/models", "/health"):
-        made = server.client.get(path, headers={"authorization": f"Bearer {key}"})
-        yield made.status_code, made.text if path == "/metrics" else made.json()
+        reply = server.client.get(path, headers={"authorization": f"Bearer {key}"})
+        yield reply.status_code, reply.text if path == "/metrics" else reply.json()
 
 
 def lasting(value: Any) -> Any:
     """Return an answer without its times and ids."""
     if isinstance(value, dict):
-        kept = {name: lasting(one) for name, one in value.items()}
-        return {name: one for name, one in kept.items() if not name.endswith(PASSING)}
+        members = {name: lasting(one) for name, one in value.items()}
+        return {name: one for name, one in members.items() if not name.endswith(PASSING)}
     return [lasting(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -128,13 +128,13 @@ def test_keys_that_share_see_what_others_said(start: Start) -> None:
         if after:
             say_the_secret(server, ALICE)
             server.wait_idle()
-        made = post(server, BOB, "/completion", **forced(**SUFFIX)).json()
-        accepted.append(made["timings"].get("draft_n_accepted", 0))
+        answer = post(server, BOB, "/completion", **forced(**SUFFIX)).json()
+        accepted.append(answer["timings"].get("draft_n_accepted", 0))
     assert accepted[1] > accepted[0]
 
 
 def test_keys_share_where_there_is_one_or_they_are_told_to() -> None:
-    for keys, given, isolates in (
+    for keys, apart, isolates in (
         ((), None, False),
         ((), False, False),
         ((ALICE,), None, False),
@@ -143,14 +143,14 @@ def test_keys_share_where_there_is_one_or_they_are_told_to() -> None:
         (KEYS, True, True),
         (KEYS, False, False),
     ):
-        made = ServerSettings(api_keys=keys, pool_per_key=given)
-        assert made.isolates is isolates
-        assert made.tells_keys_apart is (len(keys) > 1)
-        told = bool(keys) and not isolates
-        assert made.exposes_metrics is made.exposes_slots is told
-        open_ = ServerSettings(api_keys=keys, pool_per_key=given, metrics=True, slots=True)
+        settings = ServerSettings(api_keys=keys, pool_per_key=apart)
+        assert settings.isolates is isolates
+        assert settings.tells_keys_apart is (len(keys) > 1)
+        exposes = bool(keys) and not isolates
+        assert settings.exposes_metrics is settings.exposes_slots is exposes
+        open_ = ServerSettings(api_keys=keys, pool_per_key=apart, metrics=True, slots=True)
         assert open_.exposes_metrics is open_.exposes_slots is True
-        shut = ServerSettings(api_keys=keys, pool_per_key=given, metrics=False, slots=False)
+        shut = ServerSettings(api_keys=keys, pool_per_key=apart, metrics=False, slots=False)
         assert shut.exposes_metrics is shut.exposes_slots is False
 
 

@@ -62,19 +62,19 @@ def allowed(mode: str, *tools: Any) -> Any:
 @pytest.mark.parametrize("choice", ["required", ONE, allowed("required", ONE)], ids=str)
 def test_a_forced_call_follows_its_schema(server: Serving, choice: Any) -> None:
     tools = [WEATHER] if choice == "required" else TOOLS
-    made = server.chat(tools=tools, tool_choice=choice, parallel_tool_calls=False, max_tokens=200)
-    message = made.choices[0].message
-    assert made.choices[0].finish_reason == "tool_calls"
+    answer = server.chat(tools=tools, tool_choice=choice, parallel_tool_calls=False, max_tokens=200)
+    message = answer.choices[0].message
+    assert answer.choices[0].finish_reason == "tool_calls"
     assert message.content is None
     assert len(message.tool_calls) == 1
     check_weather(message.tool_calls[0])
 
 
 def test_a_required_call_is_one_of_the_tools(server: Serving) -> None:
-    made = server.chat(
+    answer = server.chat(
         tools=TOOLS, tool_choice="required", max_tokens=80, temperature=1.5, seed=1, n=2
     )
-    names = {choice.message.tool_calls[0].function.name for choice in made.choices}
+    names = {choice.message.tool_calls[0].function.name for choice in answer.choices}
     assert names <= {"get_weather", "get_time"}
 
 
@@ -92,9 +92,9 @@ def test_several_calls_only_when_they_are_allowed(server: Serving) -> None:
     one = server.chat(parallel_tool_calls=False, **settings).choices[0].message.tool_calls
     assert len(one) == 1
     for allowed in ({}, {"parallel_tool_calls": True}):
-        made = server.chat(extra={"ignore_eos": True}, **allowed, **settings).choices[0]
-        assert len(made.message.tool_calls) > 1
-        for call in (*one, *made.message.tool_calls[:-1]):
+        choice = server.chat(extra={"ignore_eos": True}, **allowed, **settings).choices[0]
+        assert len(choice.message.tool_calls) > 1
+        for call in (*one, *choice.message.tool_calls[:-1]):
             check_weather(call)
 
 
@@ -115,15 +115,15 @@ def test_a_call_that_the_model_begins_follows_its_schema(server: Serving, strict
     texts = []
     for drafts in (0, 16):
         body = {**free, "tools": tools, "max_tokens": 200, "speculative.n_max": drafts}
-        made = server.post("/v1/chat/completions", **body).json()
-        choice = made["choices"][0]
+        answer = server.post("/v1/chat/completions", **body).json()
+        choice = answer["choices"][0]
         assert choice["finish_reason"] == "tool_calls"
         (call,) = choice["message"]["tool_calls"]
         arguments = json.loads(call["function"]["arguments"])
         assert arguments["city"] in ("Oslo", "Rome")
         assert set(arguments) <= {"city", "days"}
         texts.append(call["function"]["arguments"])
-        assert bool(made["timings"].get("draft_n_accepted")) == bool(drafts)
+        assert bool(answer["timings"].get("draft_n_accepted")) == bool(drafts)
     assert texts[0] == texts[1]
 
 
@@ -143,14 +143,14 @@ def test_custom_tools_are_called_with_a_text(server: Serving) -> None:
     tool: Any = {"type": "custom", "custom": {"name": "code", "format": shape}}
     choice: Any = {"type": "custom", "custom": {"name": "code"}}
     settings: Any = {"tools": [tool, CLOCK], "tool_choice": choice, "max_tokens": 100}
-    made = server.chat(**settings).choices[0]
-    (call,) = made.message.tool_calls
-    assert (call.type, call.custom.name, made.finish_reason) == ("custom", "code", "tool_calls")
+    answer = server.chat(**settings).choices[0]
+    (call,) = answer.message.tool_calls
+    assert (call.type, call.custom.name, answer.finish_reason) == ("custom", "code", "tool_calls")
     assert re.fullmatch('[a-c]{3}"[0-9]', call.custom.input)
-    told = []
+    pieces = []
     for event in server.chat(stream=True, **settings):
-        told += event.choices[0].delta.model_dump().get("tool_calls") or []
-    assert [(one["index"], one["type"], one["custom"]) for one in told] == [
+        pieces += event.choices[0].delta.model_dump().get("tool_calls") or []
+    assert [(one["index"], one["type"], one["custom"]) for one in pieces] == [
         (0, "custom", {"name": "code", "input": call.custom.input})
     ]
     messages = [
@@ -164,11 +164,11 @@ def test_custom_tools_are_called_with_a_text(server: Serving) -> None:
 
 
 def test_a_call_or_an_answer_by_schema_is_the_models_choice(server: Serving) -> None:
-    wanted: Any = {
+    shape: Any = {
         "type": "json_schema",
         "json_schema": {"name": "x", "schema": {"type": "boolean"}},
     }
-    settings: Any = {"tools": [CLOCK], "response_format": wanted, "max_tokens": 60}
+    settings: Any = {"tools": [CLOCK], "response_format": shape, "max_tokens": 60}
     settings["parallel_tool_calls"] = False
     calls = server.chat(extra={"logit_bias": {"<": 50}}, **settings).choices[0]
     answers = server.chat(extra={"logit_bias": {"true": 50}}, **settings).choices[0]
@@ -183,10 +183,10 @@ def test_a_call_or_an_answer_by_schema_is_the_models_choice(server: Serving) -> 
 def test_without_tools_calls_are_plain_text(server: Serving) -> None:
     grammar = 'root ::= "<tool_call>{\\"name\\": \\"get_time\\", \\"arguments\\": {}}</tool_call>"'
     for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):
-        made = server.chat(max_tokens=60, extra={"grammar": grammar}, **fields).choices[0]
-        assert made.message.content.startswith("<tool_call>")
-        assert made.message.tool_calls is None
-        assert made.finish_reason == "stop"
+        choice = server.chat(max_tokens=60, extra={"grammar": grammar}, **fields).choices[0]
+        assert choice.message.content.startswith("<tool_call>")
+        assert choice.message.tool_calls is None
+        assert choice.finish_reason == "stop"
 
 
 def test_a_tool_that_is_named_must_be_there(server: Serving) -> None:
@@ -244,16 +244,16 @@ def test_a_template_with_tools_gets_them_as_they_are(start) -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": '{"a": 7}'}}
     calling = {"role": "assistant", "content": None, "tool_calls": [call]}
     messages = [*CHAT, calling, {"role": "tool", "content": "8"}]
-    made = server.post("/apply-template", messages=messages, tools=TOOLS).json()
-    assert made["prompt"] == "get_weather|a=7|"
+    answer = server.post("/apply-template", messages=messages, tools=TOOLS).json()
+    assert answer["prompt"] == "get_weather|a=7|"
 
 
 def test_arguments_that_are_not_json_are_refused(server: Serving) -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": "{"}}
     messages = [*CHAT, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": ""}]
-    made = server.post("/v1/chat/completions", messages=messages)
-    assert made.status_code == 400
-    assert "the arguments of a tool call are not JSON" in made.json()["error"]["message"]
+    reply = server.post("/v1/chat/completions", messages=messages)
+    assert reply.status_code == 400
+    assert "the arguments of a tool call are not JSON" in reply.json()["error"]["message"]
 
 
 # The model makes up ids; Llama 4 may end its list with a mark. gpt-oss and Muse may reason before a
@@ -276,10 +276,10 @@ def test_calls_are_forced_in_the_templates_style(start, name: str) -> None:
     seen: list[str] = []
     for event in server.chat(stream=True, **settings):
         seen += [text for text, _ in event.model_extra.get("speculative", {}).get("spans", [])]
-    told = "".join("".join(seen).split())
+    streamed = "".join("".join(seen).split())
     written = "".join(family.write([("get_time", {})]).split())
-    assert told == written if name not in WITH_IDS else len(told) >= len(written)
-    made = server.chat(**settings).choices[0]
-    assert made.message.tool_calls[0].function.name == "get_time"
-    assert json.loads(made.message.tool_calls[0].function.arguments) == {}
-    assert made.finish_reason == "tool_calls"
+    assert streamed == written if name not in WITH_IDS else len(streamed) >= len(written)
+    choice = server.chat(**settings).choices[0]
+    assert choice.message.tool_calls[0].function.name == "get_time"
+    assert json.loads(choice.message.tool_calls[0].function.arguments) == {}
+    assert choice.finish_reason == "tool_calls"

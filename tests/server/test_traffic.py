@@ -92,13 +92,13 @@ def test_errors_are_counted_by_status_and_code(start: Start) -> None:
             ("503", "server_overloaded"): 2,
         }
         assert errors(server) == expected
-        told = scraped(server, "ngramspec:http_errors_total")
-    assert {(code, status) for code, status in told} == {
+        counts = scraped(server, "ngramspec:http_errors_total")
+    assert {(code, status) for code, status in counts} == {
         (code, status) for status, code in {*expected, *USUAL_ERRORS}
     }
-    assert told["server_overloaded", "503"] == 2
-    assert told["rate_limit_exceeded", "429"] == 0  # there from the start on
-    assert all(re.fullmatch(r"[a-z_]+", code) for code, _ in told)  # nothing that a client wrote
+    assert counts["server_overloaded", "503"] == 2
+    assert counts["rate_limit_exceeded", "429"] == 0  # there from the start on
+    assert all(re.fullmatch(r"[a-z_]+", code) for code, _ in counts)  # nothing that a client wrote
 
 
 def test_what_a_key_may_not_have_is_counted(start: Start) -> None:
@@ -125,8 +125,8 @@ def test_errors_of_answers_that_ran_are_counted_once(
     for stream in (False, True):
         with monkeypatch.context() as patch:
             fail_after(patch, 0, BackendError("the device is gone"))
-            made = server.post("/completion", prompt="x", n_predict=4, stream=stream)
-            assert made.status_code == 500
+            reply = server.post("/completion", prompt="x", n_predict=4, stream=stream)
+            assert reply.status_code == 500
     assert errors(server) == {("500", "server_error"): 2}
     with monkeypatch.context() as patch:
         fail_after(patch, 3, CapacityError("the cache has no room"))
@@ -229,8 +229,8 @@ def test_connections_are_counted(start: Start) -> None:
         wait_until(lambda: traffic.num_connections == 2)
     wait_until(lambda: traffic.num_connections == 0)
     assert scraped(server, "ngramspec:connections")[()] == 1  # the one that asks
-    told = scraped(server, "ngramspec:dropped_connections_total")
-    assert told == {(why,): int(why == "crowded") for why in DROPS}
+    counts = scraped(server, "ngramspec:dropped_connections_total")
+    assert counts == {(why,): int(why == "crowded") for why in DROPS}
 
 
 def test_a_connection_whose_head_does_not_come_is_counted(start: Start) -> None:
@@ -249,5 +249,5 @@ def test_refused_connections_are_errors(start: Start) -> None:
 
 def test_all_causes_are_told_from_the_start_on(start: Start) -> None:
     server = start(slots=1, metrics=True)
-    told = scraped(server, "ngramspec:cancelled_requests_total")
-    assert told == {(cause,): 0 for cause in CAUSES}
+    counts = scraped(server, "ngramspec:cancelled_requests_total")
+    assert counts == {(cause,): 0 for cause in CAUSES}

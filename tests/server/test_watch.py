@@ -31,8 +31,8 @@ def test_a_silent_engine_is_in_trouble_and_then_lost() -> None:
     for now in range(100):
         engine.beats += 1
         assert watch.look(1000.0 + now) == ""
-    told = [watch.look(1100.0 + now) for now in range(10)]
-    assert told == [""] * 10
+    reasons = [watch.look(1100.0 + now) for now in range(10)]
+    assert reasons == [""] * 10
     assert watch.look(1110.5) == "a step of the engine hangs for 12 seconds"
     assert not watch.lost
     assert [watch.look(1111.0 + now) != "" for now in range(8)] == [True] * 8
@@ -82,13 +82,13 @@ def test_health_tells_of_a_dead_engine_wherever_the_application_runs(
             assert client.post("/completion", json=body).status_code == 200
             monkeypatch.setattr(Engine, "step", fail)
             monkeypatch.setattr(Engine, "fail", fail)
-            made = [client.post("/completion", json=body) for _ in range(2)]
-            assert [one.status_code for one in made] == [503, 503]
+            replies = [client.post("/completion", json=body) for _ in range(2)]
+            assert [one.status_code for one in replies] == [503, 503]
             wait_until(lambda: client.get("/v1/health").status_code == 503)
             error = client.get("/health").json()["error"]
             assert error["type"] == "unavailable_error"
             assert error["message"] == "the engine's thread has ended: ZeroDivisionError"
-            assert "secret" not in made[0].text + made[1].text
+            assert "secret" not in replies[0].text + replies[1].text
 
 
 def test_a_decode_that_hangs_for_a_while_costs_its_requests_only(
@@ -107,9 +107,9 @@ def test_a_decode_that_hangs_for_a_while_costs_its_requests_only(
             body = {"prompt": "x", "n_predict": 4}
             with monkeypatch.context() as patch:
                 patch.setattr(LlamaTarget, "decode", slow)
-                made = client.post("/completion", json=body)
-                assert made.status_code == 503
-                assert "hangs" in made.json()["error"]["message"]
+                reply = client.post("/completion", json=body)
+                assert reply.status_code == 503
+                assert "hangs" in reply.json()["error"]["message"]
                 assert client.get("/health").status_code == 503
                 go.set()
             wait_until(lambda: client.get("/health").status_code == 200)

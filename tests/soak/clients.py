@@ -32,7 +32,7 @@ def question(rng: random.Random) -> str:
 
 def body(rng: random.Random) -> dict[str, Any]:
     """Return a valid chat request with some of the fields that there are."""
-    made: dict[str, Any] = {
+    request: dict[str, Any] = {
         "messages": [{"role": "user", "content": question(rng)}],
         "max_tokens": rng.choice([1, 8, 40, 90]),
         "temperature": rng.choice([0, 0.8, 1.5]),
@@ -49,8 +49,8 @@ def body(rng: random.Random) -> dict[str, Any]:
         {"seed": 7, "repeat_penalty": 1.1},
     ]
     for extra in rng.sample(extras, rng.randrange(3)):
-        made |= extra
-    return made
+        request |= extra
+    return request
 
 
 BROKEN: list[tuple[str, str, bytes]] = [
@@ -115,21 +115,21 @@ class Clients:
         return {"authorization": f"Bearer {self._key}"}
 
     async def _good(self, client: httpx.AsyncClient) -> int:
-        path, made = "/v1/chat/completions", body(self._rng)
+        path, request = "/v1/chat/completions", body(self._rng)
         if self._rng.random() < 0.3:
             path = "/api/chat"
-            made = {"model": "tiny", "messages": made["messages"], "stream": False}
-            made["options"] = {"num_predict": 20}
-        answer = await client.post(path, json=made, headers=self._headers)
+            request = {"model": "tiny", "messages": request["messages"], "stream": False}
+            request["options"] = {"num_predict": 20}
+        answer = await client.post(path, json=request, headers=self._headers)
         if answer.status_code == 200:
             assert answer.json()
         return answer.status_code
 
     async def _stream(self, client: httpx.AsyncClient) -> int:
-        made = {**body(self._rng), "stream": True}
+        request = {**body(self._rng), "stream": True}
         last = ""
         async with client.stream(
-            "POST", "/v1/chat/completions", json=made, headers=self._headers
+            "POST", "/v1/chat/completions", json=request, headers=self._headers
         ) as answer:
             async for line in answer.aiter_lines():
                 last = line or last
@@ -139,12 +139,12 @@ class Clients:
 
     async def _vanish(self, client: httpx.AsyncClient) -> int:
         """Hang up: before the answer, or in the middle of it."""
-        made = json.dumps({**body(self._rng), "stream": self._rng.random() < 0.7}).encode()
+        payload = json.dumps({**body(self._rng), "stream": self._rng.random() < 0.7}).encode()
         host, port = self._url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self._key}"
-        length = len(made) + (9 if self._rng.random() < 0.2 else 0)  # a body that never ends
-        writer.write(f"{head}\r\nContent-Length: {length}\r\n\r\n".encode() + made)
+        length = len(payload) + (9 if self._rng.random() < 0.2 else 0)  # a body that never ends
+        writer.write(f"{head}\r\nContent-Length: {length}\r\n\r\n".encode() + payload)
         await writer.drain()
         if self._rng.random() < 0.6:
             with contextlib.suppress(asyncio.TimeoutError):

@@ -146,8 +146,8 @@ class Attackers:
         return await self._post(client, "/completion", body)
 
     async def _attack_namespaces(self, client: httpx.AsyncClient) -> int:
-        wanted = {"namespace": f"n{self._rng.random()}", "types": "ngram-mod,suffix"}
-        return await self._post(client, "/v1/chat/completions", chat(speculative=wanted))
+        settings = {"namespace": f"n{self._rng.random()}", "types": "ngram-mod,suffix"}
+        return await self._post(client, "/v1/chat/completions", chat(speculative=settings))
 
     async def _attack_surrogates(self, client: httpx.AsyncClient) -> int:
         body = b'{"prompt": "\\ud800", "speculative.\\udfff": 1, "n_predict": 4}'
@@ -157,8 +157,8 @@ class Attackers:
 
     async def _attack_schema(self, client: httpx.AsyncClient) -> int:
         schema = schema_bomb(self._rng.choice([18, 40, 400]))
-        wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-        return await self._post(client, "/v1/chat/completions", chat(response_format=wanted))
+        shape = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        return await self._post(client, "/v1/chat/completions", chat(response_format=shape))
 
     async def _attack_long_names(self, client: httpx.AsyncClient) -> int:
         inner = {f"p{i}": {"type": "object", "properties": {"q": {}}} for i in range(2000)}
@@ -204,10 +204,10 @@ class Attackers:
         return await self._post(client, "/api/generate", body)
 
     async def _attack_template_arguments(self, client: httpx.AsyncClient) -> int:
-        given = self._rng.choice(
+        kwargs = self._rng.choice(
             [{"tools": []}, {"template": "x"}, {"messages": 1}, {"range": 10**9}]
         )
-        return await self._post(client, "/v1/chat/completions", chat(chat_template_kwargs=given))
+        return await self._post(client, "/v1/chat/completions", chat(chat_template_kwargs=kwargs))
 
     async def _attack_nesting(self, client: httpx.AsyncClient) -> int:
         deep = b"[" * 50_000 + b"]" * 50_000

@@ -61,8 +61,8 @@ class ServerProcess:
     def _wait(self) -> str:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and self._process.poll() is None:
-            found = re.search(r"listening on (\S+)", self.log.read_text())
-            if found:
-                return found[1]
+            match = re.search(r"listening on (\S+)", self.log.read_text())
+            if match:
+                return match[1]
             time.sleep(0.05)
         raise AssertionError(f"the server does not listen: {self.log.read_text()}")

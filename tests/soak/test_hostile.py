@@ -121,7 +121,7 @@ def test_hostile_clients_change_nobodys_answers_and_take_no_more_than_their_shar
         headers = {"authorization": f"Bearer {GOOD}"}
         metrics = httpx.get(f"{server.url}/metrics", headers=headers).text
         code = server.stop()
-        said = server.log.read_text()
+        log = server.log.read_text()
     slowest = sorted(attackers.slowest.items(), key=lambda item: -item[1])[:5]
     print(f"{alone:.1f} answers/s alone, {beside:.1f} beside attackers")
     print(f"memory {early >> 20} -> {late >> 20} MB; slowest {slowest}")
@@ -138,5 +138,5 @@ def test_hostile_clients_change_nobodys_answers_and_take_no_more_than_their_shar
     # A few seconds measure it only roughly.
     assert beside > alone * CLIENTS / (CLIENTS + ATTACKERS) / (2 if SECONDS >= 60 else 4)
     assert late < min(early + GROWTH, MOST)
-    assert "Traceback" not in said
+    assert "Traceback" not in log
     assert code == 0

@@ -71,14 +71,14 @@ def test_a_server_survives_clients_of_every_kind(tmp_path: Path) -> None:
         slots = wait_idle(server.url)
         counted = figures(server.url)
         assert server.stop() == 0
-        said = server.log.read_text()
+        log = server.log.read_text()
     print(dict(clients.answers), f"memory {early >> 20} -> {late >> 20} MB")
     assert clients.wrong == []
     assert clients.answers["good", 200] > 0
     assert clients.answers["stream", 200] > 0
     assert not any(slot["is_processing"] for slot in slots)
     assert late < early + GROWTH
-    assert "Traceback" not in said
+    assert "Traceback" not in log
     running = ("vllm:num_requests_running", "vllm:num_requests_waiting")
     assert [value for name, value in counted.items() if name.startswith(running)] == [0, 0]
 

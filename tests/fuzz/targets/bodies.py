@@ -138,12 +138,12 @@ LIKELY: dict[str, tuple[Any, ...]] = {
 
 def members() -> dict[str, tuple[Any, ...]]:
     """Return every field of every route, with values that it may have."""
-    made: dict[str, tuple[Any, ...]] = {**schemas.MEMBERS, **speculative.MEMBERS}
+    fields: dict[str, tuple[Any, ...]] = {**schemas.MEMBERS, **speculative.MEMBERS}
     for body in BODIES:
         for name, field in body.model_fields.items():
             kinds = typing.get_args(field.annotation) or (field.annotation,)
-            made[name] = tuple(value for kind in kinds for value in BY_TYPE.get(kind, ()))
-    return {**made, **LIKELY, "cache_prompt": (True, False)}
+            fields[name] = tuple(value for kind in kinds for value in BY_TYPE.get(kind, ()))
+    return {**fields, **LIKELY, "cache_prompt": (True, False)}
 
 
 MEMBERS = members()
@@ -273,8 +273,8 @@ def paths() -> list[bytes]:
     """Return the paths of all POST routes."""
     from ngramspec.server.app import ROUTES
 
-    found = [route.path for route in ROUTES if "POST" in (route.methods or ())]
-    return sorted({path.replace("{digest}", "sha256-0").encode() for path in found})
+    templates = [route.path for route in ROUTES if "POST" in (route.methods or ())]
+    return sorted({path.replace("{digest}", "sha256-0").encode() for path in templates})
 
 
 TARGET = Target(

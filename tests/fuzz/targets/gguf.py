@@ -96,29 +96,29 @@ def mutate(data: bytes, most: int, seed: int, plain: Callable[[bytes, int], byte
     rng = random.Random(seed)
     if data[:1] == b"{":
         return json_inputs.mutation(MEMBERS)(data, most, seed, plain)
-    made = bytearray(data)
+    mutant = bytearray(data)
     for _ in range(rng.choice([1, 1, 2, 3])):
-        at, choice = rng.randint(0, max(0, len(made) - 8)), rng.randrange(6)
+        at, choice = rng.randint(0, max(0, len(mutant) - 8)), rng.randrange(6)
         if choice == 0:
-            made[at : at + 8] = struct.pack("<Q", rng.choice(ODD))
+            mutant[at : at + 8] = struct.pack("<Q", rng.choice(ODD))
         elif choice == 1:
-            made[at : at + 4] = struct.pack("<I", rng.choice(ODD) & 0xFFFFFFFF)
+            mutant[at : at + 4] = struct.pack("<I", rng.choice(ODD) & 0xFFFFFFFF)
         elif choice == 2:
-            made[at:at] = made[at : at + rng.choice([1, 4, 8, 40])]
+            mutant[at:at] = mutant[at : at + rng.choice([1, 4, 8, 40])]
         elif choice == 3:
-            del made[at : at + rng.choice([1, 4, 8, 40])]
-        elif choice == 4 and len(made) >= 24:
-            (number,) = struct.unpack_from("<Q", made, 16)
-            struct.pack_into("<Q", made, 16, (number + rng.choice([-1, 1, 2])) & (2**64 - 1))
+            del mutant[at : at + rng.choice([1, 4, 8, 40])]
+        elif choice == 4 and len(mutant) >= 24:
+            (number,) = struct.unpack_from("<Q", mutant, 16)
+            struct.pack_into("<Q", mutant, 16, (number + rng.choice([-1, 1, 2])) & (2**64 - 1))
         else:
-            made = bytearray(plain(bytes(made), most))
-    return bytes(made[:most])
+            mutant = bytearray(plain(bytes(mutant), most))
+    return bytes(mutant[:most])
 
 
 TARGET = Target(
     opened=opened,
     instrumented=("ngramspec.text.tokenizers",),
     mutate=mutate,
-    made=seeds,
+    more_seeds=seeds,
     rss_mib=1024,
 )

@@ -48,14 +48,14 @@ def opened() -> Iterator[Run]:
     child, writer = Child(), Writer()
     whole = np.array([is_whole(piece) for piece in writer.pieces]) | writer.ends
 
-    def compare(grammar: str, made: Verdict) -> None:
+    def compare(grammar: str, reply: Verdict) -> None:
         reader = _Reader(grammar, writer.token_of)
         rules = reader.read()
         before = num_alternatives(rules)
         matcher = Matcher(native_rules(rules, reader.characters), writer.tokens)
         if num_alternatives(rules) < before:
             return  # llama.cpp keeps the alternatives that never end
-        for step, allowed in enumerate(made.masks):
+        for step, allowed in enumerate(reply.masks):
             mask = matcher.mask()
             if matcher.problem:
                 return
@@ -63,7 +63,7 @@ def opened() -> Iterator[Run]:
             # forbids [^a-z] all that begin as an excluded one does.
             if (mask[whole] != allowed[whole]).any():
                 raise Finding(f"other tokens are allowed than by llama.cpp, in step {step}")
-            if step < len(made.tokens) and not matcher.accept(made.tokens[step]):
+            if step < len(reply.tokens) and not matcher.accept(reply.tokens[step]):
                 raise Finding(f"a token of the mask is refused, in step {step}")
 
     def run(data: bytes) -> None:
@@ -77,16 +77,16 @@ def opened() -> Iterator[Run]:
             refusal = str(error)
             if any(limit in refusal for limit in OWN_LIMITS):
                 return
-        made = child.ask(text, data[-8:], SECONDS if refusal is None else 1)
-        if made.died:
+        reply = child.ask(text, data[-8:], SECONDS if refusal is None else 1)
+        if reply.died:
             return
-        if refusal is None and not made.taken and LEFT_RECURSION not in made.log:
-            raise Finding(f"llama.cpp refuses a grammar that passed: {made.log!r}")
-        if refusal is not None and made.taken:
+        if refusal is None and not reply.taken and LEFT_RECURSION not in reply.log:
+            raise Finding(f"llama.cpp refuses a grammar that passed: {reply.log!r}")
+        if refusal is not None and reply.taken:
             reason = re.sub(r".*not valid: |'.*'|, in line.*", "", refusal)
             raise Finding(f"llama.cpp follows what is refused because {reason}")
-        if made.taken and "<" not in text:  # it takes tokens by their ids in the middle of others
-            compare(text, made)
+        if reply.taken and "<" not in text:  # it takes tokens by their ids in the middle of others
+            compare(text, reply)
 
     try:
         yield run

@@ -77,22 +77,24 @@ def manifest_with(blobs: Path, kind: str, data: bytes) -> bytes:
     (blobs / f"sha256-{digest}").write_bytes(data)
     layer = {"digest": f"sha256:{digest}", "size": len(data)}
     layer["mediaType"] = f"application/vnd.ollama.image.{kind}"
-    made = {"layers": [LAYER, layer]} if kind != "config" else {"config": layer, "layers": [LAYER]}
-    return json.dumps(made).encode()
+    manifest = (
+        {"layers": [LAYER, layer]} if kind != "config" else {"config": layer, "layers": [LAYER]}
+    )
+    return json.dumps(manifest).encode()
 
 
 def check(root: Path) -> None:
     problems: list[str] = []
-    found = list_models([root], problems)
-    if len(found) + len(problems) != 1:
+    listed = list_models([root], problems)
+    if len(listed) + len(problems) != 1:
         raise Finding("a model is neither listed nor told as damaged")
     try:
-        made = find_model("m", [root])
+        model = find_model("m", [root])
     except NgramspecError:
-        if found:
+        if listed:
             raise
         return
-    if found != [made]:
+    if listed != [model]:
         raise Finding("the list has another model")
     with suppress(InputError):  # an adapter, which is not supported
         find_recipe("m", [root])

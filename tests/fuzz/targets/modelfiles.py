@@ -41,18 +41,18 @@ def opened() -> Iterator[Run]:
     def run(data: bytes) -> None:
         started = time.process_time()
         try:
-            made = parse_modelfile(data.decode("utf-8", "replace"))
+            modelfile = parse_modelfile(data.decode("utf-8", "replace"))
         except InputError:
             return
         finally:
             if time.process_time() - started > MOST_SECONDS:
                 raise Finding("a small Modelfile takes seconds")
         try:
-            text = made.to_text()
+            text = modelfile.to_text()
         except InputError:
             return
         again = parse_modelfile(text)
-        if again != made:
+        if again != modelfile:
             raise Finding(f"what is written reads as another: {text!r}")
 
     yield run

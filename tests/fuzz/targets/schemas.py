@@ -135,15 +135,15 @@ def wrong(value: Any, schema: Any) -> str | None:
 def written(writer: Writer, grammar: str, choices: bytes) -> list[Any]:
     """Write by a grammar; return the value in a list, nothing if it did not end."""
     try:
-        made = writer.write(grammar, choices[-16:])
+        output = writer.write(grammar, choices[-16:])
     except InputError:
         return []  # refused like a grammar that was given: too large, or without an end
-    if not made.ended:
+    if not output.ended:
         return []
     try:
-        return [json.loads(made.text, parse_float=number)]
+        return [json.loads(output.text, parse_float=number)]
     except ValueError as error:
-        raise Finding(f"the grammar wrote no JSON: {made.text!r}") from error
+        raise Finding(f"the grammar wrote no JSON: {output.text!r}") from error
 
 
 TARGET = Target(

@@ -27,19 +27,19 @@ OWN = {
 
 def members() -> dict[str, tuple[object, ...]]:
     """Return all names that a request may send, flat and nested, with their defaults."""
-    made: dict[str, tuple[object, ...]] = {**OWN}
-    made["speculative"] = (True, False, {}, {"n_max": 3}, {"ngram_mod": {}}, {"suffix": {}})
-    made |= {f"speculative.{name}": values for name, values in OWN.items()}
+    names: dict[str, tuple[object, ...]] = {**OWN}
+    names["speculative"] = (True, False, {}, {"n_max": 3}, {"ngram_mod": {}}, {"suffix": {}})
+    names |= {f"speculative.{name}": values for name, values in OWN.items()}
     for name, config in CONFIGS.items():
         drafter = name.replace("-", "_")
         defaults = {
             field.name: () if field.default is MISSING else (_plain(field.default),)
             for field in fields(config)
         }
-        made |= {f"speculative.{drafter}.{own}": given for own, given in defaults.items()}
-        made |= {own: given for own, given in defaults.items() if own not in made}
-        made[drafter] = made[f"speculative.{drafter}"] = ({}, {"n_max": 1}, {"size_n": 3})
-    return made
+        names |= {f"speculative.{drafter}.{own}": choices for own, choices in defaults.items()}
+        names |= {own: choices for own, choices in defaults.items() if own not in names}
+        names[drafter] = names[f"speculative.{drafter}"] = ({}, {"n_max": 1}, {"size_n": 3})
+    return names
 
 
 def _plain(value: object) -> object:
@@ -63,19 +63,19 @@ def opened() -> Iterator[Run]:
         if not isinstance(body, dict):
             return
         try:
-            wanted = speculation_of(body, "").speculation
-            source = drafters.get(wanted)
+            speculation = speculation_of(body, "").speculation
+            source = drafters.get(speculation)
         except InputError:
             return
         except ApiError as error:
             if error.status != 400:
                 raise
             return
-        if (source is not None) and not wanted.enabled:
+        if (source is not None) and not speculation.enabled:
             raise Finding("drafts for a request that wants none")
         if source is not None:
             source.begin(0, tokens)
-            most = 4096 if wanted.max_draft is None else min(4096, wanted.max_draft)
+            most = 4096 if speculation.max_draft is None else min(4096, speculation.max_draft)
             if source.propose([0], [most])[0].size > most:
                 raise Finding("a draft is longer than was asked for")
 

@@ -47,15 +47,15 @@ def mutate(data: bytes, most: int, seed: int, plain: Callable[[bytes, int], byte
     file = damaged(rng, file)
     if head != b"bin" and rng.random() < 0.9:
         file = resealed(file)
-    made = head + b"\n" + file
-    return made if len(made) <= most else data
+    mutant = head + b"\n" + file
+    return mutant if len(mutant) <= most else data
 
 
 TARGET = Target(
     opened=opened,
     instrumented=("ngramspec.files", "ngramspec.drafting"),
     mutate=mutate,
-    made=seeds,
+    more_seeds=seeds,
     max_bytes=1 << 15,
     seconds=60,
 )

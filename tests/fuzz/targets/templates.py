@@ -132,10 +132,10 @@ def rendered(text: str) -> None:
         lambda: chat.render([], None, None, "P", "S", today=TODAY, limits=LIMITS),
     ):
         try:
-            made = render()
+            output = render()
         except (FormatError, InputError):
             continue
-        if len(made) > LIMITS.characters:
+        if len(output) > LIMITS.characters:
             raise Finding("a template writes more than its budget")
 
 
