@@ -69,6 +69,18 @@ static void ngs_fill(ngs_candidate *out, const float *row, ptrdiff_t n) {
     }
 }
 
+/* Copy a row of n logits, those of tokens whose bit of the mask is not set as -infinity. */
+static void ngs_mask_row(float *out, const float *row, const uint64_t *mask, ptrdiff_t n) {
+    for (ptrdiff_t i = 0; i < n; i += 64) {
+        const uint64_t bits = mask[i / 64];
+        const ptrdiff_t end = i + 64 < n ? i + 64 : n;
+        if (!bits)
+            std::fill(out + i, out + end, -INFINITY);
+        else
+            for (ptrdiff_t j = i; j < end; j++) out[j] = bits >> (j - i) & 1 ? row[j] : -INFINITY;
+    }
+}
+
 static inline void ngs_sink(float *heap, ptrdiff_t k, ptrdiff_t at) {
     const float value = heap[at];
     for (;;) {

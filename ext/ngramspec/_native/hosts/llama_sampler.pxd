@@ -2,7 +2,7 @@
 from libcpp cimport bool as cbool
 
 from ngramspec._native.core.memory cimport Owner
-from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint8_t
+from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint8_t, uint64_t
 from ngramspec._native.engine.decode cimport Sampler
 from ngramspec._native.grammar.matcher cimport Matcher, MatcherC
 
@@ -24,11 +24,13 @@ cdef extern from "ngs_candidates.h" nogil:
     cbool ngs_accept(ngs_accept_fn accept, void* sampler, int32_t token)
     void ngs_sort_likeliest(ngs_candidates* candidates, size_t top)
     void ngs_fill(ngs_candidate* out, const float* row, Py_ssize_t n)
+    void ngs_mask_row(float* out, const float* row, const uint64_t* mask, Py_ssize_t n)
     Py_ssize_t ngs_prefilter(ngs_candidate* out, const float* row, Py_ssize_t n, Py_ssize_t k, float* heap,
                              const uint8_t* counted, const uint8_t* marks)
 
 cdef class Candidates(Owner):
     cdef ngs_candidate* data       # vocab_size entries
+    cdef float* allowed            # vocab_size entries: a row as a grammar leaves it
     cdef readonly Py_ssize_t vocab_size
     cdef readonly bint closed      # llama.cpp's vocabulary is freed: choose nothing more
 
@@ -39,6 +41,7 @@ cdef struct ChainC:
     void* chain
     MatcherC* grammar              # NULL = none
     ngs_candidate* data            # of the shared Candidates
+    float* allowed                 # the same
     ngs_candidates left            # what the last choice was made from, in data until another one is made
     const bint* closed             # of the shared Candidates
     Py_ssize_t keep                # the chain needs the `keep` largest logits only; 0 = all

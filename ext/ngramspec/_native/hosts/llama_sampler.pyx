@@ -42,6 +42,7 @@ cdef class Candidates(Owner):
             raise InputError(f"vocab_size must be >= 1, got {vocab_size}")
         self.vocab_size = vocab_size
         self.data = <ngs_candidate*>self.take(vocab_size, sizeof(ngs_candidate))
+        self.allowed = <float*>self.take(vocab_size, sizeof(float))
 
     def close(self):
         """Stop the samplers that use it, because llama.cpp's vocabulary is about to be freed."""
@@ -70,44 +71,44 @@ cdef token_t _select(ChainC* c, ngs_candidates* candidates) noexcept nogil:
     return candidates.data[at].id
 
 
-cdef bint _forbid(ChainC* c, ngs_candidates* all) noexcept nogil:
-    """Rule out the candidates that the grammar forbids; False on a problem. Gives the GIL away if it is held."""
+cdef bint _allow(ChainC* c, const float* row) noexcept nogil:
+    """Set `allowed` to the row without what the grammar forbids; False on a problem. Gives the GIL away if it is held."""
     cdef PyThreadState* held = NULL
     cdef const uint64_t* mask
-    cdef size_t i
     if ngs_attached() != NULL:
         held = PyEval_SaveThread()
     mask = matcher_mask(c.grammar)
-    for i in range(all.size if mask != NULL else 0):
-        if not mask[i >> 6] >> (i & 63) & 1:
-            all.data[i].logit = -INFINITY
+    if mask != NULL:
+        ngs_mask_row(c.allowed, row, mask, c.vocab_size)
     if held != NULL:
         PyEval_RestoreThread(held)
     return mask != NULL
 
 
+cdef void _fill(ChainC* c, const float* row) noexcept nogil:
+    """Begin with all candidates that the chain may select."""
+    c.left.data = c.data
+    c.left.size = <size_t>c.vocab_size
+    if c.keep:
+        c.left.size = <size_t>ngs_prefilter(c.data, row, c.vocab_size, c.keep, c.heap, c.counted, c.marks)
+    else:
+        ngs_fill(c.data, row, c.vocab_size)
+
+
 cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
     """Choose freely first; if the grammar forbids that token, choose among those it allows."""
     cdef ChainC* c = <ChainC*>state
-    cdef ngs_candidates* candidates = &c.left
     cdef token_t token
     if vocab_size != c.vocab_size or c.closed[0] or c.forbidden:
         return -1
-    candidates.data = c.data
-    candidates.size = <size_t>vocab_size
-    if c.keep:
-        candidates.size = <size_t>ngs_prefilter(c.data, row, vocab_size, c.keep, c.heap, c.counted, c.marks)
-    else:
-        ngs_fill(c.data, row, vocab_size)
-    token = _select(c, candidates)
+    _fill(c, row)
+    token = _select(c, &c.left)
     if c.grammar == NULL or (token >= 0 and matcher_allows(c.grammar, token)):
         return token
-    candidates.data = c.data
-    candidates.size = <size_t>vocab_size
-    ngs_fill(c.data, row, vocab_size)
-    if not _forbid(c, candidates) or not _possible(candidates):
+    if not _allow(c, row):
         return -1
-    return _select(c, candidates)
+    _fill(c, c.allowed)
+    return _select(c, &c.left) if _possible(&c.left) else -1
 
 
 cdef Py_ssize_t _candidates(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil:
@@ -191,7 +192,7 @@ cdef class ChainSampler(Sampler):
         self.chain.accept_call = <ngs_accept_fn>call_address(calls, "llama_sampler_accept")
         self.chain.chain = <void*>chain_address
         self.chain.grammar = &grammar.c if grammar is not None else NULL
-        self.chain.data = candidates.data
+        self.chain.data, self.chain.allowed = candidates.data, candidates.allowed
         self.chain.closed = &candidates.closed
         self.chain.vocab_size = candidates.vocab_size
         self.chain.keep = keep if keep < candidates.vocab_size else 0
