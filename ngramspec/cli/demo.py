@@ -181,7 +181,7 @@ def _show_text(console: Console, result: TaskResult, outcome: TaskOutcome) -> No
     text = Text.assemble(*styled(outcome.pieces)) if coloured else Text(marked_text(outcome.pieces))
     console.print(text, soft_wrap=True)
     share = run.accepted / max(1, len(run.token_ids))
-    note = f"{len(run.token_ids)} tokens, {share:.0%} of them from drafts, {run.steps} decodes"
+    note = f"{len(run.token_ids)} tokens, {share:.0%} of them from drafts, {run.steps} passes"
     console.print(Text(f"{note} ({outcome.drafter})\n", style="dim"))
 
 

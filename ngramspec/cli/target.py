@@ -62,7 +62,7 @@ class RunningOptions:
     section = "Computing"
     # fmt: off
     batch_size: int = flag(
-        "-b --batch-size", "Tokens in one decode.", env="BATCH", default=2048, low=1)
+        "-b --batch-size", "Tokens in one pass.", env="BATCH", default=2048, low=1)
     ubatch_size: int = flag(
         "-ub --ubatch-size", "Tokens computed at once.", env="UBATCH", default=512, low=1)
     threads: int | None = flag("-t --threads", "CPU threads.  [default: one per physical core; 1 "

@@ -122,10 +122,10 @@ class CacheConfig:
     static: StaticCache | NgramCache | PathLike | None = None
     dynamic: NgramCache | DynamicFile | PathLike | None = None
     lax_min_sample: Sequence[int] = _option(
-        (2, 2, 1, 1), "Minimum count in the context, for n-gram sizes 1 to 4."
+        (2, 2, 1, 1), "Minimum count in the slot's cache, for n-gram sizes 1 to 4."
     )
     lax_min_percent: Sequence[int] = _option(
-        (66, 50, 50, 50), "Minimum percent in the context, by size."
+        (66, 50, 50, 50), "Minimum percent in the slot's cache, by size."
     )
     strict_min_sample: Sequence[int] = _option(
         (4, 3, 2, 2), "Minimum count in the dynamic cache, by size."
@@ -213,8 +213,8 @@ class RecycleConfig:
     max_draft: int = _option(64, "Longest draft, in tokens.")
     min_probability: float = _option(0.01, "End drafts whose total probability is below this.")
     key_tokens: int = _option(2, "Newest tokens looked up: 1, or 2 and then 1.")
-    top: int = _option(8, "Successors kept of a context.")
-    capacity: int = _option(1 << 17, "Contexts kept, 64 bytes each for 8 successors.")
+    top: int = _option(8, "Followers kept of a key.")
+    capacity: int = _option(1 << 17, "Keys kept, 64 bytes each for 8 followers.")
     pool: SuccessorPool | PathLike | None = None  # shared with other drafters; a file is saved
     save_interval: float = 300.0  # seconds between saves of that file; 0 = at the end only
     tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with

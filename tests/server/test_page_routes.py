@@ -173,7 +173,7 @@ def test_the_live_figures_tell_how_full_the_pool_of_recycle_is() -> None:
     pool = engine.drafters.successor_pool()
     assert pool is not None
     (told,) = client_of(engine, slots=True).get(LIVE).json()["pools"]
-    assert (told["name"], told["unit"]) == ("recycle", "contexts")
+    assert (told["name"], told["unit"]) == ("recycle", "keys")
     assert (told["used"], told["capacity"]) == (pool.num_entries, pool.capacity)
     assert told["used"] > 5
 
