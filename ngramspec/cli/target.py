@@ -212,7 +212,7 @@ class FitOptions:
     fit_target: str | None = flag(
         "-fitt --fit-target", "Memory to leave free, of each GPU, or of the host without GPUs.  "
         "[default: 1024, or a quarter of what is free]", env="FIT_TARGET", metavar="MiB,...")
-    fit_ctx: int = flag("-fitc --fit-ctx", "Context that --fit leaves each slot at least, in "
+    fit_ctx: int = flag("-fitc --fit-ctx", "Least context that --fit leaves a cache, in "
         "tokens.", env="FIT_CTX", default=4096, low=1)
     # fmt: on
 

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from ngramspec.lab.replay.sets import Replays
 
 WIDE = 112  # columns for counts and speed-ups in one table
-COUNTS = ("tok/pass", "accepted", "drafted", "µs/pass", "memory")
+COUNTS = ("tok/pass", "acceptance", "drafted", "µs/pass", "memory")
 NOTE = (
-    "tok/pass: generated tokens per pass of the target, its own included; accepted: share of the "
-    "drafted tokens that were right; drafted: per generated token; µs/pass: time in propose and "
-    "accept; memory: the drafter's, without the text. Under the name of a profile: the modelled "
+    "tok/pass: generated tokens per pass of the target, its own included; acceptance: share of "
+    "the drafted tokens that were accepted; drafted: per generated token; µs/pass: time in "
+    "propose and accept; memory: the drafter's, without the text. Under the name of a profile: the modelled "
     "speed-up over no drafts."
 )
 BEST = " *: the best for these costs."
-ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
+ADAPTIVE = " The drafts follow the costs; tok/pass, acceptance and drafted are those for {}."
 MEAN = "geometric mean"
 LEAST_GAIN = 1.01  # over the default, or over no drafts without it, to be worth an option
 _RESULT = re.compile(rb'\s*\{\s*"sets"\s*:')  # how the JSON of this command begins

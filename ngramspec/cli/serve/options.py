@@ -235,8 +235,8 @@ class RequestOptions:
         choices=("auto", "deepseek", "deepseek-legacy", "none"))
     reasoning: str = flag("-rea --reasoning", "Let the model think, if its template can say so.",
         env="REASONING", default="auto", type=Switch(), metavar="[on|off|auto]")
-    reasoning_effort: str | None = flag("--reasoning-effort", "How much, for templates that know: "
-        "low, medium, high, ..., or default.", env="REASONING_EFFORT", metavar="LEVEL")
+    reasoning_effort: str | None = flag("--reasoning-effort", "How much it thinks, for templates "
+        "that know: low, medium, high, ..., or default.", env="REASONING_EFFORT", metavar="LEVEL")
     reasoning_preserve: bool | None = flag("--reasoning-preserve/--no-reasoning-preserve", "Show "
         "the model what it thought before, if its template can.", env="REASONING_PRESERVE")
     prefill_assistant: bool = flag("--prefill-assistant/--no-prefill-assistant", "Continue an "
