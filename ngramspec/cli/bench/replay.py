@@ -35,8 +35,8 @@ COUNTS = ("tok/pass", "acceptance", "drafted", "µs/pass", "memory")
 NOTE = (
     "tok/pass: generated tokens per pass of the target, its own included; acceptance: share of "
     "the drafted tokens that were accepted; drafted: per generated token; µs/pass: time in "
-    "propose and accept; memory: the drafter's, without the text. Under the name of a profile: the modelled "
-    "speed-up over no drafts."
+    "propose and accept; memory: the drafter's, without the text. Under the name of a profile: "
+    "the modelled speed-up over no drafts."
 )
 BEST = " *: the best for these costs."
 ADAPTIVE = " The drafts follow the costs; tok/pass, acceptance and drafted are those for {}."
