@@ -202,14 +202,14 @@ def engine() -> list[Json]:
             (f"sum({pick('ngramspec:slot_busy')})", "busy"),
             (f"sum({pick('ngramspec:queue_length')})", "waiting"),
         ]),
-        panel("Tokens per decode", "short", [
+        panel("Tokens computed in a pass", "short", [
             (share(tokens, DECODES), "mean"), *quantiles("vllm:iteration_tokens_total"),
         ]),
         panel("Filled", "percentunit", [
             (share(tokens, f"({DECODES} * max({pick('ngramspec:batch_capacity_tokens')}))"),
-             "room in a decode"),
+             "room in a pass"),
             (share(rate("ngramspec:busy_slots_total"),
-                   f"({DECODES} * max({pick('ngramspec:slots')}))"), "slots in a decode"),
+                   f"({DECODES} * max({pick('ngramspec:slots')}))"), "slots in a pass"),
         ], max=1),
         panel("Tokens per pass", "short", [
             (share(EMITTED, rate("ngramspec:slot_steps_total")), "of a slot"),

@@ -36,9 +36,9 @@ FOR_PASSES = 0.15  # of the time, at most
 LONGEST = 80  # tokens of an answer: past its first words, and short enough for a slow model
 COLUMNS = ("work", "temp.", "without", "with drafts", "times", "rounds", "of", "accepted")
 NOTE = """\
-without, with drafts: tokens/s after the prompt, medians; times: as fast, median
-of the rounds, and their range; accepted: drafted tokens that were right. Each
-run has a fresh drafter: text that was asked for before comes faster still.
+without, with drafts: tokens/s after the prompt, medians; times: speed-up,
+median and range of the rounds; accepted: of the drafted tokens. Each run has a
+fresh drafter: text that was asked for before comes faster still.
 """
 EPILOG = """\b
 Examples:

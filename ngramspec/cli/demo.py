@@ -45,9 +45,9 @@ Examples:
 """
 
 COLUMNS = """\
-tok/s: after the prompt; accepted: drafted tokens that were right; tok/pass:
-tokens per pass of the model; draft µs: time in the drafter per pass; same:
-texts equal to those without drafts.
+tok/s: after the prompt; acceptance: share of the drafted tokens that were
+accepted; tok/pass: tokens per pass of the model; draft µs: time in the drafter
+per pass; same: texts equal to those without drafts.
 """
 GAIN = """\
 Drafts pay when a batch costs less than its tokens one by one. For so small a
@@ -181,7 +181,7 @@ def _show_text(console: Console, result: TaskResult, outcome: TaskOutcome) -> No
     text = Text.assemble(*styled(outcome.pieces)) if coloured else Text(marked_text(outcome.pieces))
     console.print(text, soft_wrap=True)
     share = run.accepted / max(1, len(run.token_ids))
-    note = f"{len(run.token_ids)} tokens, {share:.0%} of them from drafts, {run.steps} decodes"
+    note = f"{len(run.token_ids)} tokens, {share:.0%} of them from drafts, {run.steps} passes"
     console.print(Text(f"{note} ({outcome.drafter})\n", style="dim"))
 
 
@@ -215,7 +215,7 @@ def _speed_table(rows: Sequence[Row], title: str) -> Table:
     """Return a row per drafter, the one without drafts first."""
     from rich.text import Text
 
-    columns = ("drafter", "tok/s", "speed-up", "accepted", "tok/pass", "draft µs", "same")
+    columns = ("drafter", "tok/s", "speed-up", "acceptance", "tok/pass", "draft µs", "same")
     table = make_table(columns, title=title, text=columns[:1])
     for number, row in enumerate(rows):
         style = "green" if row.same == row.texts else "bold red"

@@ -62,7 +62,7 @@ class RunningOptions:
     section = "Computing"
     # fmt: off
     batch_size: int = flag(
-        "-b --batch-size", "Tokens in one decode.", env="BATCH", default=2048, low=1)
+        "-b --batch-size", "Tokens in one pass.", env="BATCH", default=2048, low=1)
     ubatch_size: int = flag(
         "-ub --ubatch-size", "Tokens computed at once.", env="UBATCH", default=512, low=1)
     threads: int | None = flag("-t --threads", "CPU threads.  [default: one per physical core; 1 "
@@ -212,7 +212,7 @@ class FitOptions:
     fit_target: str | None = flag(
         "-fitt --fit-target", "Memory to leave free, of each GPU, or of the host without GPUs.  "
         "[default: 1024, or a quarter of what is free]", env="FIT_TARGET", metavar="MiB,...")
-    fit_ctx: int = flag("-fitc --fit-ctx", "Context that --fit leaves each slot at least, in "
+    fit_ctx: int = flag("-fitc --fit-ctx", "Least context that --fit leaves a cache, in "
         "tokens.", env="FIT_CTX", default=4096, low=1)
     # fmt: on
 

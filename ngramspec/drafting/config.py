@@ -81,7 +81,7 @@ class MapKConfig(SimpleConfig):
 class MapK4vConfig(SimpleConfig):
     """Parameters of ngram-map-k4v."""
 
-    max_values: int = _option(4, "Continuations distinguished per key.")
+    max_values: int = _option(4, "Continuations compared per key.")
     window: int = _option(16, "Most recent occurrences of a key that vote.")
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class ModConfig:
     """Parameters of ngram-mod; capacity, check_bits and max_occupancy shape a new pool."""
 
     n_match: int = _option(24, "Tokens hashed per lookup.")
-    n_min: int = _option(48, "Consecutive tokens that the pool must predict.")
+    n_min: int = _option(48, "Tokens in a row that the pool must know.")
     n_max: int = _option(64, "Longest draft, in tokens.")
     pool: HashPool | PathLike | None = None  # a file is shared by all processes that use it
     capacity: int = _option(1 << 22, "Cells of the pool, 4 bytes each.")
@@ -122,10 +122,10 @@ class CacheConfig:
     static: StaticCache | NgramCache | PathLike | None = None
     dynamic: NgramCache | DynamicFile | PathLike | None = None
     lax_min_sample: Sequence[int] = _option(
-        (2, 2, 1, 1), "Minimum count in the context, for n-gram sizes 1 to 4."
+        (2, 2, 1, 1), "Minimum count in the slot's cache, for n-gram sizes 1 to 4."
     )
     lax_min_percent: Sequence[int] = _option(
-        (66, 50, 50, 50), "Minimum percent in the context, by size."
+        (66, 50, 50, 50), "Minimum percent in the slot's cache, by size."
     )
     strict_min_sample: Sequence[int] = _option(
         (4, 3, 2, 2), "Minimum count in the dynamic cache, by size."
@@ -186,7 +186,7 @@ class SuffixConfig:
     """Parameters of suffix; capacity sizes a new pool if none is given."""
 
     max_draft: int = _option(64, "Longest draft, in tokens.")
-    min_probability: float = _option(0.01, "End drafts whose total probability is below this.")
+    min_probability: float = _option(0.01, "End a draft when it is less likely right than this.")
     share: bool = _option(True, "Draft from other requests too.")
     pool_prompts: bool = _option(True, "Draft from other requests' prompts too.")
     capacity: int = _option(1 << 20, "Tokens kept of other requests, 31 bytes each.")
@@ -211,10 +211,10 @@ class RecycleConfig:
     """Parameters of recycle; capacity and top shape a new pool if none is given."""
 
     max_draft: int = _option(64, "Longest draft, in tokens.")
-    min_probability: float = _option(0.01, "End drafts whose total probability is below this.")
+    min_probability: float = _option(0.01, "End a draft when it is less likely right than this.")
     key_tokens: int = _option(2, "Newest tokens looked up: 1, or 2 and then 1.")
-    top: int = _option(8, "Successors kept of a context.")
-    capacity: int = _option(1 << 17, "Contexts kept, 64 bytes each for 8 successors.")
+    top: int = _option(8, "Followers kept of a key.")
+    capacity: int = _option(1 << 17, "Keys kept, 64 bytes each for 8 followers.")
     pool: SuccessorPool | PathLike | None = None  # shared with other drafters; a file is saved
     save_interval: float = 300.0  # seconds between saves of that file; 0 = at the end only
     tokenizer: Fingerprint | PathLike | None = None  # of the target; what a file must agree with

@@ -143,8 +143,8 @@ def calibrate_within(
     """Measure the decodes of one sequence of a target roughly, in a given time.
 
     The fastest sample of each size counts, once another one confirms it: other programs only make
-    decodes slower. Of long decodes one is enough if there is no time for more. Sizes that would take
-    too long are left out, so a slow target starts in time.
+    passes slower. Of long ones one sample is enough if there is no time for more. Sizes that would
+    take too long are left out, so a slow target starts in time.
 
     Args:
         target: Its first sequence is emptied and used, and is empty afterwards.

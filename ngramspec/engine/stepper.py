@@ -309,7 +309,7 @@ class Stepper:
             self._target.decode(batch, self._rows)
         except Exception as error:
             if not isinstance(error, NgramspecError):
-                log.exception("a decode failed")
+                log.exception("a pass failed")
             self._give_up(error)
             return False
         seconds, aside = time.perf_counter() - started, self._target.aside

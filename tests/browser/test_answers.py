@@ -78,7 +78,7 @@ def test_accepted_words_are_marked_unless_that_is_turned_off(server: Server, pag
     expect(accepted).not_to_have_css("background-color", ground)
     expect(accepted).to_have_css("text-decoration-line", "underline")
     expect(other).to_have_css("text-decoration-line", "none")
-    for part in ("tokens", "% from drafts", "tokens per step", "tokens/s"):
+    for part in ("tokens", "% from drafts", "tokens per pass", "tokens/s"):
         expect(page.locator(".assistant .facts")).to_contain_text(part)
     page.get_by_role("button", name="Mark accepted words").click()
     expect(accepted).to_have_css("text-decoration-line", "none")

@@ -53,10 +53,10 @@ def test_what_gains_more_than_a_percent_is_advised(
 def test_it_is_a_line() -> None:
     best = {"costs": "cpu", "drafter": "auto", "modelled_speedup": 1.5, "serve": ""}
     text = "Advice at the costs of cpu: "
-    assert advice_line(best) == f"{text}the default, 1.500 times plain decoding."
+    assert advice_line(best) == f"{text}the default, 1.500 times the speed without drafts."
     other = best | {"drafter": "none", "serve": "--spec-type none"}
-    line = f"{text}no drafts, 1.500 times plain decoding. Options of `serve`: --spec-type none"
-    assert advice_line(other) == line
+    line = f"{text}no drafts, 1.500 times the speed without drafts."
+    assert advice_line(other) == f"{line} Options of `serve`: --spec-type none"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_verify_tells_what_a_file_of_successors_holds(invoke: Any, cache: Any) -
     drafter.observe_top(0, np.array([[5, 6]], np.int32), np.array([[-0.1, -3]], np.float32))
     write_successors("said.ngp", pool, Origin())
     assert invoke("cache", "verify", "said.ngp").stdout.endswith(
-        f" {len(pool.entries())} contexts: good\n"
+        f" {len(pool.entries())} keys: good\n"
     )
     (made,) = cache("verify", "said.ngp")
     assert (made["num_contexts"], made["error"]) == (len(pool.entries()), None)

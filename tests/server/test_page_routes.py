@@ -173,7 +173,7 @@ def test_the_live_figures_tell_how_full_the_pool_of_recycle_is() -> None:
     pool = engine.drafters.successor_pool()
     assert pool is not None
     (figures,) = client_of(engine, slots=True).get(LIVE).json()["pools"]
-    assert (figures["name"], figures["unit"]) == ("recycle", "contexts")
+    assert (figures["name"], figures["unit"]) == ("recycle", "keys")
     assert (figures["used"], figures["capacity"]) == (pool.num_entries, pool.capacity)
     assert figures["used"] > 5
 

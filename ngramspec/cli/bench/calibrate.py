@@ -60,7 +60,7 @@ class CalibrateOptions(TargetOptions, JsonOptions):
 def calibrate(options: CalibrateOptions) -> None:
     """Measure what verification costs, by tokens in the batch.
 
-    Times real decodes of 1 to 8 tokens and of some larger batches, with logits for every token.
+    Times passes over 1 to 8 tokens and some larger batches, with logits for every token.
     The cost is not linear in the batch size: llama.cpp chooses other kernels for other sizes.
     """
     from ngramspec.engine.policy import OFF

@@ -56,10 +56,10 @@ SETTINGS = (
 )
 COLUMNS = ("prompt", "drafter", "tok/s", "ratio", "accepted/drafted", "tok/pass", "same")
 NOTE = """\
-tok/s: after the prompt, median; ratio: over plain decoding, median of the
+tok/s: after the prompt, median; ratio: over no drafts, median of the
 rounds, of all prompts their geometric mean; accepted/drafted: tokens of all
 runs; tok/pass: tokens per pass of the model; same: whether the text equals
-the plain one, or the position of the first token that differs.
+that without drafts, or the position of the first token that differs.
 """
 DIFFERS = f"""\
 Texts differ where rounding decides between two tokens. --exact avoids that; see
@@ -97,7 +97,7 @@ class ComparedOptions:
     # fmt: off
     drafters: tuple[str, ...] = flag("--drafter --spec-type", "none, or comma-separated names, "
         "then :NAME=VALUE,... for parameters (repeatable); draft-simple is the draft model, "
-        "draft-mtp the model's MTP heads. Default: each drafter. Plain decoding always runs.",
+        "draft-mtp the model's MTP heads. Default: each drafter. One run has no drafts.",
         default=(), metavar="SPEC", shell_complete=complete_drafters)
     policy: str = policy_flag(" NAME:policy=... sets it for one drafter.")
     spec_tree: int | str = tree_flag()
@@ -129,7 +129,7 @@ class E2eOptions(BenchOptions, ComparedOptions, DraftModelOptions, RunOptions, J
 def e2e(options: E2eOptions) -> None:
     """Measure tokens/s with and without drafts.
 
-    In each round every drafter runs once, beside plain decoding. Every run has a fresh drafter:
+    In each round every drafter runs once, and once nothing drafts. Every run has a fresh drafter:
     nothing is learned from the run before, which had the same prompt. Times do not include the
     prompt.
     """
@@ -199,7 +199,7 @@ def open_bench(
 
 
 def _modes(options: E2eOptions) -> list[Mode]:
-    """Return plain decoding and the drafters."""
+    """Return the run without drafts and the drafters."""
     from ngramspec.lab.e2e.bench import PLAIN, parse_mode
     from ngramspec.models import embedded_model
     from ngramspec.text.tokenizers import fingerprint_of

@@ -55,7 +55,7 @@ def exactness(options: ExactnessOptions) -> None:
     """Measure in which batches logits keep all their bits.
 
     Decodes the same tokens one by one and in batches of 2 to 64: alone, beside other slots, and
-    with wrong drafts decoded and rolled back in between. Compares every bit of every row.
+    with wrong drafts decoded and taken back in between. Compares every bit of every row.
     """
     from ngramspec.engine.exactness import combinations
 

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from ngramspec.lab.replay.sets import Replays
 
 WIDE = 112  # columns for counts and speed-ups in one table
-COUNTS = ("tok/pass", "accepted", "drafted", "µs/pass", "memory")
+COUNTS = ("tok/pass", "acceptance", "drafted", "µs/pass", "memory")
 NOTE = (
-    "tok/pass: generated tokens per pass of the target, its own included; accepted: share of the "
-    "drafted tokens that were right; drafted: per generated token; µs/pass: time in propose and "
-    "accept; memory: the drafter's, without the text. Under the name of a profile: the modelled "
-    "speed-up over plain decoding."
+    "tok/pass: generated tokens per pass of the target, its own included; acceptance: share of "
+    "the drafted tokens that were accepted; drafted: per generated token; µs/pass: time in "
+    "propose and accept; memory: the drafter's, without the text. Under the name of a profile: "
+    "the modelled speed-up over no drafts."
 )
 BEST = " *: the best for these costs."
-ADAPTIVE = " The drafts follow the costs; tok/pass, accepted and drafted are those for {}."
+ADAPTIVE = " The drafts follow the costs; tok/pass, acceptance and drafted are those for {}."
 MEAN = "geometric mean"
-LEAST_GAIN = 1.01  # over the default, or over plain decoding without it, to be worth an option
+LEAST_GAIN = 1.01  # over the default, or over no drafts without it, to be worth an option
 _RESULT = re.compile(rb'\s*\{\s*"sets"\s*:')  # how the JSON of this command begins
 _LOOKED_AT = 64
 EPILOG = f"""\b
@@ -90,7 +90,7 @@ class ReplayOptions(RecordedOptions, JsonOptions):
     profile: str | None = flag(
         "--profile", "Whose costs the advice is for. Default: the last of --costs, else those "
         "saved for --model by `bench calibrate` or `serve`, else cpu.", choices=tuple(PROFILES))
-    growth: bool = flag("--growth", "Also measure a step at contexts of 1k, 8k, 32k and 128k "
+    growth: bool = flag("--growth", "Also measure a pass at contexts of 1k, 8k, 32k and 128k "
         "tokens.", default=False)
     output: Path | None = flag(
         "-o --output", "Write the JSON to this file.", type=NEW_FILE, metavar="FILE")
@@ -329,6 +329,6 @@ def advice_line(advice: dict[str, Any]) -> str:
 
     what = {NO_DRAFTS: "no drafts", DEFAULT[0]: "the default"}
     drafter = what.get(advice["drafter"], advice["drafter"])
-    times = f"{advice['modelled_speedup']:.3f} times plain decoding"
+    times = f"{advice['modelled_speedup']:.3f} times the speed without drafts"
     options = f" Options of `serve`: {advice['serve']}" if advice["serve"] else ""
     return f"Advice at the costs of {advice['costs']}: {drafter}, {times}.{options}"

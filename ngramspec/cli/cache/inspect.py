@@ -115,9 +115,9 @@ def _head_lines(facts: Facts) -> Lines:
         yield "contexts", f"{index['num_positions']:,} positions where one was seen"
     elif "successors" in facts:
         held = facts["successors"]
-        contexts = f"{held['num_tokens']:,} tokens and {held['num_pairs']:,} pairs of tokens"
-        yield "contexts", f"{contexts}, of {held['capacity']:,} that fit"
-        yield "successors", f"{held['num_successors']:,}, {held['top']} at most each"
+        keys = f"{held['num_tokens']:,} tokens and {held['num_pairs']:,} pairs of tokens"
+        yield "keys", f"{keys}, of {held['capacity']:,} that fit"
+        yield "followers", f"{held['num_successors']:,}, {held['top']} at most each"
     else:
         yield "n-grams", f"{facts['num_ngrams']:,}" + _each(facts["bytes_per_ngram"])
 

@@ -86,7 +86,7 @@ def _say(facts: dict[str, Any]) -> None:
     nouns = {
         "num_used": "cell",
         "num_tokens": "token",
-        "num_contexts": "context",
+        "num_contexts": "key",
         "num_ngrams": "n-gram",
     }
     (held,) = (number_of(facts[key], noun) for key, noun in nouns.items() if key in facts)

@@ -131,7 +131,7 @@ class ServerOptions:
         "stream unread.", default=30.0, low=0, min_open=True)
     drain_timeout: float = flag("--drain-timeout", "Seconds that running requests get to finish at "
         "shutdown.", default=30.0, low=0)
-    stall_timeout: float = flag("--stall-timeout", "Seconds a decode can take before the server "
+    stall_timeout: float = flag("--stall-timeout", "Seconds a pass can take before the server "
         "reports failure; after twice that it exits. 0: no limit.", default=600.0, low=0)
     sse_ping_interval: float = flag("--sse-ping-interval", "Seconds of silence before a stream "
         "gets a ping; -1: none.", env="SSE_PING_INTERVAL", default=30.0, low=-1)
@@ -235,8 +235,8 @@ class RequestOptions:
         choices=("auto", "deepseek", "deepseek-legacy", "none"))
     reasoning: str = flag("-rea --reasoning", "Let the model think, if its template can say so.",
         env="REASONING", default="auto", type=Switch(), metavar="[on|off|auto]")
-    reasoning_effort: str | None = flag("--reasoning-effort", "How much, for templates that know: "
-        "low, medium, high, ..., or default.", env="REASONING_EFFORT", metavar="LEVEL")
+    reasoning_effort: str | None = flag("--reasoning-effort", "How much it thinks, for templates "
+        "that know: low, medium, high, ..., or default.", env="REASONING_EFFORT", metavar="LEVEL")
     reasoning_preserve: bool | None = flag("--reasoning-preserve/--no-reasoning-preserve", "Show "
         "the model what it thought before, if its template can.", env="REASONING_PRESERVE")
     prefill_assistant: bool = flag("--prefill-assistant/--no-prefill-assistant", "Continue an "

@@ -162,7 +162,7 @@ def report(engine: Engine, *, verbose: bool = False) -> None:
     lines = [
         f"requests = {stats.num_requests}, prompt tokens = {stats.num_prompt_tokens} "
         f"(+ {stats.num_cached_tokens} cached), emitted tokens = {stats.num_emitted_tokens}, "
-        f"decodes = {stats.num_steps}",
+        f"passes = {stats.num_steps}",
         f"draft acceptance = {share:.1%} ({accepted} accepted / {drafted} drafted){mean}",
         *engine.stats_lines(verbose=verbose),
     ]

@@ -38,21 +38,21 @@ LLAMACPP_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("prompt_tokens_total", "Prompt tokens read.", lambda s: s.num_prompt_tokens),
     ("prompt_tokens_cached_total", "Prompt tokens found in the cache.",
      lambda s: s.num_cached_tokens),
-    ("prompt_seconds_total", "Time of decodes that held prompt tokens.",
+    ("prompt_seconds_total", "Time of passes that held prompt tokens.",
      lambda s: s.prompt_seconds),
     ("tokens_predicted_total", "Emitted tokens.", lambda s: s.num_emitted_tokens),
     ("tokens_predicted_seconds_total", "Time between tokens, summed over slots.",
      lambda s: s.inter_token_latency.total),
-    ("n_decode_total", "Decodes.", lambda s: s.num_steps),
+    ("n_decode_total", "Passes.", lambda s: s.num_steps),
 )  # fmt: skip
 OWN_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("requests_total", "Requests submitted.", lambda s: s.num_requests),
-    ("busy_slots_total", "Slots in all decodes.", lambda s: s.num_busy_slots),
+    ("busy_slots_total", "Slots, summed over all passes.", lambda s: s.num_busy_slots),
     ("slot_steps_total", "Of the busy slots, those that emitted.", lambda s: s.num_slot_steps),
     ("rollback_failures_total",
-     "Sequences decoded again because the target could not roll tokens back.",
+     "Sequences read again because the target could not take tokens back.",
      lambda s: s.num_rollback_failures),
-    ("reread_tokens_total", "Tokens of preempted requests that were decoded again.",
+    ("reread_tokens_total", "Tokens of preempted requests that were read again.",
      lambda s: s.num_reread_tokens),
     ("restored_tokens_total", "Tokens of preempted requests that memory brought back.",
      lambda s: s.num_restored_tokens),
@@ -74,7 +74,7 @@ POOL_GAUGES = (
      "false_hit_rate"),
 )  # fmt: skip
 POOL_COUNTERS = (
-    ("pool_replaced_total", "Entries whose continuation was replaced.", "num_replaced"),
+    ("pool_replaced_total", "Entries whose follower was replaced.", "num_replaced"),
     ("pool_collisions_total", "Entries overwritten by another n-gram.", "num_collided"),
     ("pool_aged_total", "Entries freed for new ones.", "num_aged"),
 )
@@ -88,15 +88,15 @@ SUFFIX_COUNTERS = (
     ("suffix_pool_evicted_tokens_total", "Tokens evicted for newer ones.", "num_evicted"),
 )
 SUCCESSOR_GAUGES = (
-    ("successor_pool_contexts", "Contexts in the shared pool of recycle.", "num_entries"),
-    ("successor_pool_capacity_contexts", "Contexts that the shared pool of recycle can hold.",
+    ("successor_pool_contexts", "Keys in the shared pool of recycle.", "num_entries"),
+    ("successor_pool_capacity_contexts", "Keys that the shared pool of recycle can hold.",
      "capacity"),
     ("successor_pool_bytes", "Memory of the shared pool of recycle.", "nbytes"),
 )  # fmt: skip
 SUCCESSOR_COUNTERS = (
-    ("successor_pool_observed_contexts_total", "Contexts seen in logits, each time.",
+    ("successor_pool_observed_contexts_total", "Keys seen in logits, each time.",
      "num_observed"),
-    ("successor_pool_evicted_contexts_total", "Contexts evicted for newer ones.", "num_evicted"),
+    ("successor_pool_evicted_contexts_total", "Keys evicted for newer ones.", "num_evicted"),
 )  # fmt: skip
 
 
@@ -148,11 +148,11 @@ class EngineCollector(Collector):
         histograms = (
             ("time_to_first_token_seconds", "From submitting to the first token.",
              stats.time_to_first_token),
-            ("inter_token_latency_seconds", "Between tokens; tokens of a decode share its time.",
+            ("inter_token_latency_seconds", "Between tokens; tokens of one pass share its time.",
              stats.inter_token_latency),
             ("e2e_request_latency_seconds", "From submitting to the end.", stats.request_latency),
             ("request_queue_time_seconds", "From submitting to a slot.", stats.queue_time),
-            ("iteration_tokens_total", "Tokens per decode.", stats.batch_tokens),
+            ("iteration_tokens_total", "Tokens that a pass computed.", stats.batch_tokens),
         )  # fmt: skip
         for name, text, histogram in histograms:
             yield make.histogram(name, text, histogram)
@@ -171,7 +171,7 @@ class EngineCollector(Collector):
         yield make.gauge(
             "n_tokens_max", "Most tokens of prompt and answer in a slot.", stats.longest
         )
-        yield make.gauge("n_busy_slots_per_decode", "Slots per decode, since the start.", busy)
+        yield make.gauge("n_busy_slots_per_decode", "Slots per pass, since the start.", busy)
         yield make.gauge("prompt_tokens_seconds", text, prompt)
         text = "Emitted tokens per second and slot since the last scrape."
         yield make.gauge("predicted_tokens_seconds", text, predicted)
@@ -203,9 +203,9 @@ class EngineCollector(Collector):
 def _spec_decode(make: MetricFamilies, stats: EngineStats) -> Iterator[Metric]:
     """Yield the counts of verified drafts, which have the same names in vLLM and llama-server."""
     yield make.counter("spec_decode_num_drafts_total", "Drafts verified.", stats.num_drafts)
-    text = "Draft tokens verified."
+    text = "Drafted tokens verified."
     yield make.counter("spec_decode_num_draft_tokens_total", text, stats.num_draft_tokens)
-    text = "Draft tokens accepted."
+    text = "Drafted tokens accepted."
     yield make.counter("spec_decode_num_accepted_tokens_total", text, stats.num_accepted_tokens)
     name, text = "spec_decode_num_accepted_tokens_per_pos_total", "Drafts accepted at a position."
     counts = stats.accepted_per_position[:MAX_POSITIONS]
@@ -222,11 +222,11 @@ def _of_engine(make: MetricFamilies, engine: Engine, stats: EngineStats) -> Iter
         (("draft",), stats.draft_seconds),
         (("verify",), stats.verify_seconds),
     ]
-    text = "Time in the engine by phase: decodes with prompt tokens, others, drafting, verifying."
+    text = "Time in the engine by phase: passes with prompt tokens, others, drafting, verifying."
     yield make.counters("phase_seconds_total", text, ("phase",), seconds)
     yield make.histogram("draft_length_tokens", "Tokens per verified draft.", stats.draft_lengths)
     yield make.gauge("queue_length", "Requests that wait for a slot.", engine.queue_length)
-    text = "Tokens that a decode can hold."
+    text = "Tokens that a pass can hold."
     yield make.gauge("batch_capacity_tokens", text, engine.batch_capacity)
     yield make.gauge("slots", "Slots.", engine.num_slots)
     yield make.gauge("slot_capacity_tokens", "Tokens that a slot can hold.", engine.context_size)

@@ -235,7 +235,7 @@ function facts({ facts: { tokens, speed, steps, accepted }, drafted, ended }) {
   if (speed) parts.push(`${number.format(Math.round(speed))}\u00a0tokens/s`);
   if (!drafted) parts.push("no drafts");
   else if (tokens) parts.push(`${percent(accepted / tokens)} from drafts`);
-  if (tokens && steps && accepted) parts.push(`${(tokens / steps).toFixed(1)} tokens per step`);
+  if (tokens && steps && accepted) parts.push(`${(tokens / steps).toFixed(1)} tokens per pass`);
   return parts.join(" · ");
 }
 

@@ -92,4 +92,4 @@ def _pools(engine: Engine) -> Iterator[dict[str, Any]]:
         yield {"name": "ngram-mod", "unit": "cells", "used": used, "capacity": capacity}
     if recycle is not None:
         used, capacity = recycle.num_entries, recycle.capacity
-        yield {"name": "recycle", "unit": "contexts", "used": used, "capacity": capacity}
+        yield {"name": "recycle", "unit": "keys", "used": used, "capacity": capacity}
