@@ -54,14 +54,14 @@ GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 40}
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
     # Exact, so that a batch of two says what one alone does.
-    with LLM(slots=2, exact=True) as made:
-        yield made
+    with LLM(slots=2, exact=True) as exact:
+        yield exact
 
 
 def test_a_text_gives_one_result_and_a_list_a_list(llm: LLM) -> None:
     alone = [llm.generate(text, **GREEDY) for text in ("import os", CODE)]
     both = llm.generate(["import os", CODE], **GREEDY)
-    assert [made.token_ids for made in both] == [made.token_ids for made in alone]
+    assert [one.token_ids for one in both] == [one.token_ids for one in alone]
     assert alone[0].text == llm.model.detokenize(alone[0].token_ids)
     assert alone[0].finish_reason == "length"
     assert len(alone[0].accepted) == len(alone[0].token_ids) == 40
@@ -75,19 +75,19 @@ def test_token_ids_are_what_the_text_is(llm: LLM, kind: Callable[[Any], Any]) ->
     expected = llm.generate("import os", **GREEDY).token_ids
     assert llm.generate(kind(ids), **GREEDY).token_ids == expected
     both = llm.generate([kind(ids), "import os"], **GREEDY)
-    assert [made.token_ids for made in both] == [expected, expected]
+    assert [one.token_ids for one in both] == [expected, expected]
 
 
 def test_chat_uses_the_template_and_drafts_what_is_repeated() -> None:
     # By "auto" the times of a busy machine decide what is sent.
     with LLM(slots=2, policy="fixed") as llm:
-        made = llm.chat(CHAT, **GREEDY)
+        answer = llm.chat(CHAT, **GREEDY)
         two = llm.chat([CHAT, CHAT], **GREEDY)
-    assert "return width * height" in made.text
-    assert made.finish_reason == "stop"
-    assert sum(made.accepted) == made.timings.num_accepted_tokens > 5
-    assert made.mean_accepted_length > 1.5
-    assert [one.text for one in two] == [made.text, made.text]
+    assert "return width * height" in answer.text
+    assert answer.finish_reason == "stop"
+    assert sum(answer.accepted) == answer.timings.num_accepted_tokens > 5
+    assert answer.mean_accepted_length > 1.5
+    assert [one.text for one in two] == [answer.text, answer.text]
 
 
 def test_a_stream_hands_out_the_same_text(llm: LLM) -> None:
@@ -103,13 +103,13 @@ def test_a_stream_hands_out_the_same_text(llm: LLM) -> None:
 
 def test_a_chat_is_told_apart_from_its_reasoning(llm: LLM) -> None:
     asked: dict[str, Any] = {"temperature": 0, "max_tokens": 150}
-    made = llm.chat(THINK, **asked)
-    message = made.message
+    answer = llm.chat(THINK, **asked)
+    message = answer.message
     assert message is not None
     assert message.reasoning
-    assert made.text.startswith("<think>")
-    assert made.text.split("</think>")[1].strip() == message.content.strip()
-    assert made.text.replace("<think>", "").split("</think>")[0].strip() == message.reasoning
+    assert answer.text.startswith("<think>")
+    assert answer.text.split("</think>")[1].strip() == message.content.strip()
+    assert answer.text.replace("<think>", "").split("</think>")[0].strip() == message.reasoning
     assert not message.calls
     *_, last = llm.stream(THINK, **asked)
     assert last.generation.message == message
@@ -128,10 +128,10 @@ def test_marks_that_are_control_tokens_are_shown_and_told_apart(
     formats = [marks, *REASONING_FORMATS]
     monkeypatch.setattr("ngramspec.text.chat.reasoning.REASONING_FORMATS", formats)
     forced: Any = {"grammar": f'root ::= {mark} "see I see." {mark} "Noon."', "max_tokens": 60}
-    for made in (llm.chat(CHAT, **forced), list(llm.stream(CHAT, **forced))[-1].generation):
-        assert made.text == f"{mark}see I see.{mark}Noon."
-        assert made.message is not None
-        assert (made.message.reasoning, made.message.content) == ("I see.", "Noon.")
+    for answer in (llm.chat(CHAT, **forced), list(llm.stream(CHAT, **forced))[-1].generation):
+        assert answer.text == f"{mark}see I see.{mark}Noon."
+        assert answer.message is not None
+        assert (answer.message.reasoning, answer.message.content) == ("I see.", "Noon.")
     hidden = llm.chat(CHAT, **forced, special=False)
     assert hidden.text == "see I see.Noon."
     with_schema = llm.chat(CHAT, json_schema={"enum": ["a", "b"]}, max_tokens=20)
@@ -141,12 +141,12 @@ def test_marks_that_are_control_tokens_are_shown_and_told_apart(
 def test_a_call_of_a_tool_is_told_apart_and_the_chat_goes_on(llm: LLM) -> None:
     tools = tools_of([WEATHER], "required", parallel=False)
     grammar = chat_grammar("", None, "json_schema", chat_format("", "", tools))
-    made = llm.chat(CHAT, tools=[WEATHER], grammar=grammar, max_tokens=200, temperature=0)
-    prompt = llm.model.detokenize(made.request.prompt_ids, special=True)
+    answer = llm.chat(CHAT, tools=[WEATHER], grammar=grammar, max_tokens=200, temperature=0)
+    prompt = llm.model.detokenize(answer.request.prompt_ids, special=True)
     assert "You can call these functions" in prompt
     assert '"name": "get_weather"' in prompt
-    assert made.text.startswith("<tool_call>")
-    message = made.message
+    assert answer.text.startswith("<tool_call>")
+    message = answer.message
     assert message is not None
     assert message.content == ""
     (call,) = message.calls
@@ -169,9 +169,9 @@ def test_with_a_schema_all_of_a_chats_answer_is_content(
 ) -> None:
     opening = f"{llm.model.chat_template}<think>\n"
     monkeypatch.setattr(llm.model, "chat_template", opening)
-    made = llm.chat(CHAT, json_schema={"enum": ["a", "b"]}, max_tokens=20)
-    assert made.message is not None
-    assert made.message.content == made.text in ('"a"', '"b"')
+    answer = llm.chat(CHAT, json_schema={"enum": ["a", "b"]}, max_tokens=20)
+    assert answer.message is not None
+    assert answer.message.content == answer.text in ('"a"', '"b"')
     free = llm.chat(CHAT, grammar='root ::= "Hm.</think>Noon."', max_tokens=40).message
     assert free is not None
     assert (free.reasoning, free.content) == ("Hm.", "Noon.")
@@ -223,12 +223,12 @@ def test_tools_beside_a_text_are_refused(llm: LLM) -> None:
 
 
 def test_time_of_the_taker_of_a_stream_is_not_counted(llm: LLM) -> None:
-    made = None
+    answer = None
     for chunk in llm.stream(CHAT, **GREEDY, speculation=False):
         time.sleep(0.05)
-        made = chunk.generation
-    assert made is not None
-    assert made.timings.decode_seconds < 0.05 * made.num_tokens / 2
+        answer = chunk.generation
+    assert answer is not None
+    assert answer.timings.decode_seconds < 0.05 * answer.num_tokens / 2
 
 
 def test_a_stream_that_is_closed_ends_its_request(llm: LLM) -> None:
@@ -254,8 +254,8 @@ def test_a_stream_that_nobody_begins_ends_its_request_with_it(llm: LLM) -> None:
 def test_drafts_change_no_text(llm: LLM) -> None:
     with_drafts = llm.chat(CHAT, **GREEDY)
     without = llm.chat(CHAT, **GREEDY, speculation=False)
-    given = llm.chat(CHAT, **GREEDY, speculation=Speculation(types=("ngram-simple",)))
-    assert without.token_ids == with_drafts.token_ids == given.token_ids
+    simple = llm.chat(CHAT, **GREEDY, speculation=Speculation(types=("ngram-simple",)))
+    assert without.token_ids == with_drafts.token_ids == simple.token_ids
     assert without.timings.num_draft_tokens == 0
 
 
@@ -276,8 +276,8 @@ def test_a_text_follows_a_json_schema(llm: LLM) -> None:
     schema = {"type": "object", "properties": {"side": {"enum": ["left", "right"]}},
               "required": ["side"], "additionalProperties": False}  # fmt: skip
     # more tokens than such a text can have, however much white space is chosen
-    for made in llm.generate(["{", "Answer:"], json_schema=schema, max_tokens=400):
-        assert json.loads(made.text)["side"] in ("left", "right")
+    for answer in llm.generate(["{", "Answer:"], json_schema=schema, max_tokens=400):
+        assert json.loads(answer.text)["side"] in ("left", "right")
     with pytest.raises(InputError, match="json_schema: "):
         llm.generate("x", json_schema={"type": "what"})
     with pytest.raises(InputError, match="either a grammar or a json_schema"):
@@ -296,20 +296,20 @@ def test_a_prediction_is_verified_as_a_draft() -> None:
 
 def test_more_prompts_than_slots_and_queue_are_run_in_order(llm: LLM) -> None:
     prompts = [[i % 50 + 5] for i in range(150)]
-    made = llm.generate(prompts, max_tokens=2, temperature=0, ignore_eos=True)
-    assert [one.request.prompt_ids.tolist() for one in made] == prompts
-    assert all(one.error is None and one.num_tokens for one in made)
+    answers = llm.generate(prompts, max_tokens=2, temperature=0, ignore_eos=True)
+    assert [one.request.prompt_ids.tolist() for one in answers] == prompts
+    assert all(one.error is None and one.num_tokens for one in answers)
 
 
 def test_threads_share_the_slots(llm: LLM) -> None:
     expected = llm.chat(CHAT, **GREEDY).token_ids
-    found: list[list[int]] = []
+    answers: list[list[int]] = []
 
     def work(number: int) -> None:
-        found.append(llm.chat(CHAT, **GREEDY).token_ids)
+        answers.append(llm.chat(CHAT, **GREEDY).token_ids)
 
     run_together(work, 6)
-    assert found == [expected] * 6
+    assert answers == [expected] * 6
 
 
 @pytest.mark.parametrize(
@@ -424,9 +424,9 @@ def test_what_fails_on_the_way_is_raised_once_and_kept_in_lists(
             llm.generate("x")
         with pytest.raises(BackendError, match="the device is gone"):
             list(llm.stream("x"))
-        made = llm.generate(["x", "y"])
-    assert [one.finish_reason for one in made] == ["error", "error"]
-    assert all(isinstance(one.error, BackendError) for one in made)
+        answers = llm.generate(["x", "y"])
+    assert [one.finish_reason for one in answers] == ["error", "error"]
+    assert all(isinstance(one.error, BackendError) for one in answers)
     assert llm.generate("x", max_tokens=1).num_tokens == 1
 
 
@@ -458,10 +458,10 @@ def test_wrong_settings_are_refused(
 def test_a_draft_model_drafts_where_no_drafter_does() -> None:
     settings = DraftModelSettings(path=embedded_model(), n_max=4, p_min=0.0, threads=1)
     with LLM(drafter=None, slots=2, context_size=512, policy="fixed", draft_model=settings) as llm:
-        made = llm.generate("import os", max_tokens=30, temperature=0)
+        answer = llm.generate("import os", max_tokens=30, temperature=0)
         small = llm.engine.source_stats()["draft-simple"]
     with LLM(slots=2, context_size=512, drafter=None) as llm:
-        assert llm.generate("import os", max_tokens=30, temperature=0).text == made.text
+        assert llm.generate("import os", max_tokens=30, temperature=0).text == answer.text
     assert small.num_accepted_tokens > 0
 
 
@@ -506,9 +506,9 @@ def test_a_last_save_that_fails_is_raised_and_the_model_is_freed(tmp_path: Path)
 def test_the_order_of_the_drafters_may_be_the_callers() -> None:
     with LLM(drafter="ngram-cache,ngram-mod", order="given") as llm:
         assert llm.engine.drafters.types == ("ngram-cache", "ngram-mod")
-        made = llm.chat(CHAT, **GREEDY)
+        answer = llm.chat(CHAT, **GREEDY)
         assert list(llm.engine.source_stats())[:2] == ["ngram-cache", "ngram-mod"]
-        assert made.num_tokens
+        assert answer.num_tokens
 
 
 def test_the_end_of_the_object_is_the_end_of_its_thread() -> None:
@@ -576,9 +576,9 @@ def test_exact_settings_are_tried(llm: LLM) -> None:
         assert 0 < exact.target.exact_batch < 64
         prompt = exact.model.tokenize("import os")
         sampling = Sampling(ignore_eos=True)
-        made = exact.run(Request(prompt_ids=prompt, max_tokens=4, sampling=sampling))
-        assert isinstance(made, Generation)
-        assert made.num_tokens == 4
+        answer = exact.run(Request(prompt_ids=prompt, max_tokens=4, sampling=sampling))
+        assert isinstance(answer, Generation)
+        assert answer.num_tokens == 4
 
 
 def test_closing_waits_for_calls_that_still_use_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -608,12 +608,12 @@ def test_closing_waits_for_calls_that_still_use_the_model(monkeypatch: pytest.Mo
         try:
             llm.run(Request(prompt_ids=np.array([1, 2], np.int32), max_tokens=1))
         except StateError as error:
-            said.append(str(error))
-        return bool(said)
+            errors.append(str(error))
+        return bool(errors)
 
-    said = list[str]()
+    errors = list[str]()
     wait_until(refused)
-    assert said == ["the LLM is closed"]
+    assert errors == ["the LLM is closed"]
     assert closing.is_alive()
     go_on.set()
     for thread in (asking, closing):
@@ -627,11 +627,11 @@ def test_a_callback_may_close_the_llm() -> None:
     llm = LLM(slots=2, context_size=512)
     ids = llm.model.tokenize("import os")
     request = Request(prompt_ids=ids, max_tokens=-1)
-    made = llm.engine.submit(request, lambda chunk: llm.close())
+    answer = llm.engine.submit(request, lambda chunk: llm.close())
     other = llm.engine.submit(request)
-    assert made.wait(30)
+    assert answer.wait(30)
     assert other.wait(30)
-    assert {made.finish_reason, other.finish_reason} == {"cancelled"}
+    assert {answer.finish_reason, other.finish_reason} == {"cancelled"}
     wait_until(lambda: llm.target.closed)
 
 
@@ -644,7 +644,7 @@ def test_a_stream_keeps_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("options", "reason"),
     [
         ({"exact": True, "flash_attn": False}, "needs flash attention: leave out flash_attn"),
         ({"exact": True, "settings": {"type_k": "q8_0"}}, "the same type for cached keys"),
@@ -653,6 +653,6 @@ def test_a_stream_keeps_what_it_needs() -> None:
         ({"policy": AutoPolicy(fixed=8), "calibrate": 1.0}, "not for a policy of your own"),
     ],
 )
-def test_what_would_be_ignored_is_refused(given: dict[str, Any], reason: str) -> None:
+def test_what_would_be_ignored_is_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        LLM(**given)
+        LLM(**options)

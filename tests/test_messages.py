@@ -56,9 +56,9 @@ def test_pages_that_messages_name_exist() -> None:
 
 
 def test_help_names_addresses_of_pages_that_exist() -> None:
-    found = [one for text in helps(main) for one in PAGE.findall(text)]
-    assert found
-    for before, page in found:
+    addresses = [one for text in helps(main) for one in PAGE.findall(text)]
+    assert addresses
+    for before, page in addresses:
         assert f"{before}docs" == DOCS
         assert (ROOT / "docs" / page).is_file(), page
 

@@ -92,12 +92,12 @@ def test_costs_of_a_busy_machine_are_not_kept(
     monkeypatch.setattr(saved_costs, "_stolen", lambda: next(stolen) * (sign == "stolen"))
     monkeypatch.setattr(os, "getloadavg", lambda: (1e3 * (sign == "load"), 0.0, 0.0))
     share = 0.5 * (sign == "scattered")
-    made = dataclasses.replace(MEASURED, scattered=share)
-    monkeypatch.setattr(saved_costs, "calibrate_within", lambda *_: made)
+    calibration = dataclasses.replace(MEASURED, scattered=share)
+    monkeypatch.setattr(saved_costs, "calibrate_within", lambda *_: calibration)
     costs = saved_costs.known_costs(target, 30)
     assert costs == MEASURED.table(target.model.path.stem)  # this process has them
-    kept = saved_costs.find_costs(target.model, target.settings)
-    assert kept == (None if sign else costs)
+    table = saved_costs.find_costs(target.model, target.settings)
+    assert table == (None if sign else costs)
     assert ("as the machine is busy" in caplog.text) == bool(sign)
     assert "roughly" in caplog.text
 

@@ -31,17 +31,17 @@ def request_of(adapters: Adapters = (), first: int = 5, **named: Any) -> Request
 def said_alone(request: Request) -> list[int]:
     """Return what a fresh engine says to a request alone, without drafts."""
     engine = Engine(FakeTarget(), None, slots=1)
-    (made,) = engine.generate([request])
-    return [int(token) for token in made.token_ids]
+    (answer,) = engine.generate([request])
+    return [int(token) for token in answer.token_ids]
 
 
 @given(st.lists(st.tuples(st.sampled_from(SETTINGS), st.integers(1, 3)), min_size=1, max_size=12))
 def test_texts_are_those_of_each_request_alone(asked: Sequence[tuple[Adapters, int]]) -> None:
     engine = Engine(FakeTarget(), "ngram-simple,ngram-mod", slots=4)
     requests = [request_of(adapters, first) for adapters, first in asked]
-    for request, made in zip(requests, engine.generate(requests), strict=True):
-        assert made.error is None
-        assert [int(token) for token in made.token_ids] == said_alone(request)
+    for request, answer in zip(requests, engine.generate(requests), strict=True):
+        assert answer.error is None
+        assert [int(token) for token in answer.token_ids] == said_alone(request)
 
 
 def test_equal_adapters_share_a_batch_and_a_cache() -> None:
@@ -67,7 +67,7 @@ def test_the_next_request_in_turn_gets_its_adapters_soon() -> None:
     seen: list[Generation] = []
     while engine.busy:
         engine.step()
-        seen += [made for made in (other, *running) if made.finish_reason and made not in seen]
+        seen += [one for one in (other, *running) if one.finish_reason and one not in seen]
     assert seen[:2] == [running[0], other]
 
 
@@ -132,8 +132,8 @@ def test_a_slot_is_reused_with_the_same_adapters_and_namespace_only() -> None:
         slot.tokens[:16] = request_of().prompt_ids
         slot.length = slot.num_past = 16
         slot.namespace, slot.adapters = "a", held
-        for wanted in SETTINGS:
+        for adapters in SETTINGS:
             for name in names:
-                request = request_of(wanted, speculation=Speculation(namespace=name))
-                kept = choose_slot([slot], request)[1]
-                assert (kept > 0) == (wanted == held and name == "a")
+                request = request_of(adapters, speculation=Speculation(namespace=name))
+                reused = choose_slot([slot], request)[1]
+                assert (reused > 0) == (adapters == held and name == "a")

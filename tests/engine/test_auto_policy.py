@@ -32,8 +32,8 @@ def run(
         )
         for slot in range(slots)
     ]
-    made: list[Generation] = engine.generate(requests)
-    for one in made:
+    answers: list[Generation] = engine.generate(requests)
+    for one in answers:
         prompt = one.request.prompt_ids
         plain = Engine(FakeTarget(sequences=1, period=period), None, slots=1)
         expected = plain.generate([Request(prompt_ids=prompt, max_tokens=LENGTH)])

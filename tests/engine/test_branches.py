@@ -29,24 +29,24 @@ LENGTH = 200
 
 
 def run(
-    target: FakeTarget, requests: list[Request], costs: CostTable = FLAT, **given: Any
+    target: FakeTarget, requests: list[Request], costs: CostTable = FLAT, **options: Any
 ) -> Engine:
     """Run requests side by side and compare each with plain decoding."""
-    known = {"slots": target.num_sequences, "policy": AutoPolicy(costs=costs), **given}
-    engine = Engine(target, known.pop("drafter", "suffix"), **known)
-    for made in engine.generate(requests):
-        request = made.request
-        if target.cells is not None and isinstance(made.error, CapacityError):
+    settings = {"slots": target.num_sequences, "policy": AutoPolicy(costs=costs), **options}
+    engine = Engine(target, settings.pop("drafter", "suffix"), **settings)
+    for answer in engine.generate(requests):
+        request = answer.request
+        if target.cells is not None and isinstance(answer.error, CapacityError):
             continue  # the texts of all requests do not fit, with drafts or without
-        assert made.error is None
+        assert answer.error is None
         expected = target.outcome(request.prompt_ids.tolist(), request.max_tokens, request.stop)
-        assert (list(made.token_ids), made.text, made.finish_reason) == expected
+        assert (list(answer.token_ids), answer.text, answer.finish_reason) == expected
     return engine
 
 
-def request(first: int, length: int = LENGTH, **given: Any) -> Request:
+def request(first: int, length: int = LENGTH, **fields: Any) -> Request:
     greedy = Sampling(temperature=0.0)
-    return Request(prompt_ids=int32([first, 5, 7]), sampling=greedy, max_tokens=length, **given)
+    return Request(prompt_ids=int32([first, 5, 7]), sampling=greedy, max_tokens=length, **fields)
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -108,8 +108,8 @@ def test_any_request_beside_any_other_gets_its_text(seed: int) -> None:
 def test_a_context_that_shifts_has_branches_too(still: None) -> None:
     target = FakeTarget(sequences=1, forks=3, context_size=60)
     engine = Engine(target, "suffix", policy=AutoPolicy(costs=FLAT), context_shift=True)
-    made = engine.generate([request(3, 300)])[0]
-    assert list(made.token_ids) == target.endless([3, 5, 7], 300)
+    answer = engine.generate([request(3, 300)])[0]
+    assert list(answer.token_ids) == target.endless([3, 5, 7], 300)
     assert target.adopted > 0
 
 
@@ -152,7 +152,7 @@ def test_tokens_of_any_branch_are_marked_as_drafted(still: None) -> None:
     target = FakeTarget(sequences=1, forks=3)
     chunks = []
     engine = Engine(target, "suffix", policy=AutoPolicy(costs=FLAT))
-    made: Generation = engine.submit(request(3), chunks.append)
+    answer: Generation = engine.submit(request(3), chunks.append)
     while engine.step():
         pass
     assert target.adopted > 0
@@ -162,12 +162,12 @@ def test_tokens_of_any_branch_are_marked_as_drafted(still: None) -> None:
         for flag in [True] * chunk.num_accepted
         + [False] * (len(chunk.token_ids) - chunk.num_accepted)
     ]
-    assert accepted == list(made.accepted)
-    assert sum(made.accepted) == engine.stats().num_accepted_tokens
+    assert accepted == list(answer.accepted)
+    assert sum(answer.accepted) == engine.stats().num_accepted_tokens
 
 
 @pytest.mark.parametrize(
-    ("tree", "given", "branches", "note"),
+    ("tree", "options", "branches", "note"),
     [
         ("auto", {}, 4, ""),
         ("off", {}, 1, ""),
@@ -186,19 +186,19 @@ def test_tokens_of_any_branch_are_marked_as_drafted(still: None) -> None:
     ],
 )
 def test_what_drafts_says_how_many_branches(
-    tree: int | str, given: dict[str, Any], branches: int, note: str
+    tree: int | str, options: dict[str, Any], branches: int, note: str
 ) -> None:
-    policy = given.pop("policy", "auto")
-    engine = Engine(FakeTarget(**given), "suffix", policy=policy, tree=tree)
-    known = engine.drafting()
-    assert known.branches == branches
-    assert known.as_json()["branches"] == branches
-    assert note in "; ".join(known.notes)
-    assert ("branches" in "; ".join(known.notes)) == bool(note)
+    policy = options.pop("policy", "auto")
+    engine = Engine(FakeTarget(**options), "suffix", policy=policy, tree=tree)
+    drafting = engine.drafting()
+    assert drafting.branches == branches
+    assert drafting.as_json()["branches"] == branches
+    assert note in "; ".join(drafting.notes)
+    assert ("branches" in "; ".join(drafting.notes)) == bool(note)
 
 
 @pytest.mark.parametrize(
-    ("tree", "given", "message"),
+    ("tree", "options", "message"),
     [
         (0, {}, 'tree must be "auto", "off" or a number >= 1, got 0'),
         ("on", {}, "tree must be .* got 'on'"),
@@ -213,11 +213,11 @@ def test_what_drafts_says_how_many_branches(
     ],
 )
 def test_a_number_that_cannot_be_had_is_refused(
-    tree: Any, given: dict[str, Any], message: str
+    tree: Any, options: dict[str, Any], message: str
 ) -> None:
-    policy = given.pop("policy", "auto")
+    policy = options.pop("policy", "auto")
     with pytest.raises(InputError, match=message):
-        Engine(FakeTarget(**given), "suffix", policy=policy, tree=tree)
+        Engine(FakeTarget(**options), "suffix", policy=policy, tree=tree)
 
 
 def test_a_branch_that_may_not_be_sent_takes_no_other_with_it(still: None) -> None:
@@ -231,17 +231,17 @@ def test_a_branch_that_may_not_be_sent_takes_no_other_with_it(still: None) -> No
     prompt = [1, 2, 3, 0, 9, 1, 2, 3, 0, 8, 1, 2, 3, 4, 5, 6, 7, 1, 2]
     engine = Engine(target, "suffix", policy=AutoPolicy(costs=FLAT))
     sampling = Sampling(temperature=0.0)
-    made = engine.generate([Request(prompt_ids=int32(prompt), sampling=sampling, max_tokens=40)])[0]
-    assert list(made.token_ids) == list(range(3, 43))
+    one = engine.generate([Request(prompt_ids=int32(prompt), sampling=sampling, max_tokens=40)])[0]
+    assert list(one.token_ids) == list(range(3, 43))
     assert engine.stats().num_accepted_tokens == 4
 
 
 def paths(claims: Any, parents: Any) -> set[tuple[float, ...]]:
     """Return the claims on the way from the text to each token of a tree."""
-    made: list[tuple[float, ...]] = []
+    ways: list[tuple[float, ...]] = []
     for claim, parent in zip(claims.tolist(), parents.tolist(), strict=True):
-        made.append((*(made[parent] if parent >= 0 else ()), claim))
-    return set(made)
+        ways.append((*(ways[parent] if parent >= 0 else ()), claim))
+    return set(ways)
 
 
 @pytest.mark.parametrize("length", [52, 67, 82])
@@ -256,8 +256,8 @@ def test_a_tree_that_the_pass_has_no_room_for_keeps_its_branches(still: None, le
 
     def noting(batch: Batch, rows: Rows) -> None:
         if drafter.length(0) and not offered and drafter.offered(0).size:
-            made = drafter.history(0), drafter.offered(0), drafter.offered_parents(0)
-            offered.append(made)
+            tree = drafter.history(0), drafter.offered(0), drafter.offered_parents(0)
+            offered.append(tree)
         decode(batch, rows)
 
     target.decode = noting  # type: ignore[method-assign]

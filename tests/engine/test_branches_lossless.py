@@ -54,11 +54,11 @@ def tested_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def engines(tested_once: None) -> Iterator[dict[str, LLM]]:
     """Return engines without drafts, without branches and with them, by name."""
-    given: dict[str, Any] = {"slots": 1, "context_size": 1024, "exact": True}
+    options: dict[str, Any] = {"slots": 1, "context_size": 1024, "exact": True}
     with (
-        LLM(None, None, **given) as plain,
-        LLM(policy=AutoPolicy(62, FLAT), tree="off", **given) as chains,
-        LLM(policy=AutoPolicy(62, FLAT), tree=4, **given) as branched,
+        LLM(None, None, **options) as plain,
+        LLM(policy=AutoPolicy(62, FLAT), tree="off", **options) as chains,
+        LLM(policy=AutoPolicy(62, FLAT), tree=4, **options) as branched,
     ):
         yield {"plain": plain, "chains": chains, "branches": branched}
 
@@ -77,8 +77,8 @@ def branches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return noted
 
 
-def said(made: Generation) -> tuple[Any, ...]:
-    return list(made.token_ids), made.text, made.finish_reason, list(made.logprobs)
+def said(answer: Generation) -> tuple[Any, ...]:
+    return list(answer.token_ids), answer.text, answer.finish_reason, list(answer.logprobs)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -89,7 +89,7 @@ def test_the_text_is_that_of_plain_decoding(
     texts = {}
     for kind, engine in engines.items():
         branches.clear()
-        texts[kind] = [said(made) for made in engine.generate(PROMPTS, **options)]
+        texts[kind] = [said(answer) for answer in engine.generate(PROMPTS, **options)]
     assert texts["chains"] == texts["plain"]
     assert texts["branches"] == texts["plain"]
     assert any(branches) or name not in ("greedy", "sampled")
@@ -100,9 +100,9 @@ def test_an_exact_target_has_branches_only_where_they_change_no_bit(
 ) -> None:
     assert engines["branches"].engine.drafting().branches == 4
     with LLM(slots=2, context_size=256, exact=True) as several:
-        known = several.engine.drafting()
-    assert known.branches == 1
-    assert "drafts have no branches: each slot has a cache of its own" in known.notes
+        drafting = several.engine.drafting()
+    assert drafting.branches == 1
+    assert "drafts have no branches: each slot has a cache of its own" in drafting.notes
 
 
 @pytest.mark.parametrize("kind", ["chains", "branches"])
@@ -137,25 +137,25 @@ def test_a_model_beside_a_tree_says_what_plain_decoding_says(
     """
     plain, same, total = engines["plain"], 0, 0
     monkeypatch.setattr(speculator, "FIRST_PRICE", 0.01)
-    given: dict[str, Any] = {"slots": 2, "tree": 4}
+    options: dict[str, Any] = {"slots": 2, "tree": 4}
     small = str(embedded_model())
-    with LLM(draft_model=small, context_size=512, calibrate=0, **given) as llm:
+    with LLM(draft_model=small, context_size=512, calibrate=0, **options) as llm:
         policy = AutoPolicy(62, FLAT)
-        both = Engine(llm.target, draft_model=llm.engine._draft_model, policy=policy, **given)
+        both = Engine(llm.target, draft_model=llm.engine._draft_model, policy=policy, **options)
         asked = [
             Request(prompt_ids=llm.model.tokenize(prompt), max_tokens=60, sampling=GREEDY)
             for prompt in (*FRESH, *PROMPTS)
         ]
-        made = both.generate(asked)
+        answers = both.generate(asked)
         sources = both.source_stats()
         both.close()
     assert sources["draft-simple"].num_accepted_tokens > 10
     assert sources["suffix"].num_accepted_tokens > 10
     assert any(branches)
-    for one in made:
-        ids, said = one.request.prompt_ids.tolist(), list(one.token_ids)
-        for i, token in enumerate(said):
-            (alone,) = plain.generate([ids + said[:i]], max_tokens=1, temperature=0)
+    for one in answers:
+        ids, emitted = one.request.prompt_ids.tolist(), list(one.token_ids)
+        for i, token in enumerate(emitted):
+            (alone,) = plain.generate([ids + emitted[:i]], max_tokens=1, temperature=0)
             same += list(alone.token_ids) == [token]
             total += 1
     assert same >= 0.97 * total

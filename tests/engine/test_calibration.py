@@ -62,10 +62,12 @@ def test_sizes_end_with_the_largest() -> None:
 def test_every_batch_follows_the_same_context_and_has_all_rows(memory: str) -> None:
     target, steps = watched(**MEMORIES[memory]), []
     sizes = (1, 2, 9)
-    found = calibrate(target, IDS, sizes, 3, advance=lambda: steps.append(1))
-    assert found.complete
-    assert found.context == 91
-    assert {size: len(times) for size, times in found.seconds.items()} == dict.fromkeys(sizes, 3)
+    calibration = calibrate(target, IDS, sizes, 3, advance=lambda: steps.append(1))
+    assert calibration.complete
+    assert calibration.context == 91
+    assert {size: len(times) for size, times in calibration.seconds.items()} == dict.fromkeys(
+        sizes, 3
+    )
     assert {place for place, _, _ in target.seen} == {91}
     assert all(rows == size for _, size, rows in target.seen)
     assert len(steps) == len(sizes) * (3 + 1)
@@ -86,12 +88,12 @@ def test_short_decodes_settle_first_and_long_ones_do_not(monkeypatch: pytest.Mon
     monkeypatch.setattr("ngramspec.engine.calibration.time.perf_counter", clock)
     target = Slow()
     target.seen = []
-    found = calibrate(target, IDS, (1, 2), 2)
-    assert found.medians() == {1: pytest.approx(0.01), 2: pytest.approx(2 * SETTLING)}
+    calibration = calibrate(target, IDS, (1, 2), 2)
+    assert calibration.medians() == {1: pytest.approx(0.01), 2: pytest.approx(2 * SETTLING)}
     counts = {size: [n for _, n, _ in target.seen].count(size) for size in (1, 2)}
     assert counts == {1: 1 + 2 * 4, 2: 1 + 2}
-    assert found.table("slow").cost(2) == pytest.approx(2 * SETTLING)
-    assert found.table("slow").name == "slow"
+    assert calibration.table("slow").cost(2) == pytest.approx(2 * SETTLING)
+    assert calibration.table("slow").name == "slow"
 
 
 def test_rounds_have_random_orders_that_a_seed_repeats() -> None:
@@ -109,10 +111,10 @@ def test_rounds_have_random_orders_that_a_seed_repeats() -> None:
 
 def test_what_was_measured_before_a_stop_is_kept() -> None:
     asked = iter(range(100))
-    found = calibrate(watched(), IDS, (1, 2, 3), 5, stopped=lambda: next(asked) >= 5)
-    assert not found.complete
-    assert sum(map(len, found.seconds.values())) == 2
-    assert list(found.seconds) == sorted(found.seconds)
+    calibration = calibrate(watched(), IDS, (1, 2, 3), 5, stopped=lambda: next(asked) >= 5)
+    assert not calibration.complete
+    assert sum(map(len, calibration.seconds.values())) == 2
+    assert list(calibration.seconds) == sorted(calibration.seconds)
     nothing = calibrate(watched(), IDS, (1, 2), 5, stopped=lambda: True)
     assert nothing.seconds == {}
     with pytest.raises(InputError, match="rising batch sizes"):
@@ -175,12 +177,12 @@ def affine(tokens: int) -> float:
 
 def test_a_fast_target_is_measured_whole(timed: Callable[..., Timed]) -> None:
     target = timed(affine, max_batch=512, context_size=1024)
-    found = calibrate_within(target, 2.0)
-    assert found is not None
-    assert found.complete
-    assert found.context == QUICK_CONTEXT
-    assert list(found.seconds) == sorted(QUICK_SIZES)
-    assert found.medians() == {n: pytest.approx(affine(n)) for n in QUICK_SIZES}
+    calibration = calibrate_within(target, 2.0)
+    assert calibration is not None
+    assert calibration.complete
+    assert calibration.context == QUICK_CONTEXT
+    assert list(calibration.seconds) == sorted(QUICK_SIZES)
+    assert calibration.medians() == {n: pytest.approx(affine(n)) for n in QUICK_SIZES}
     assert len(target.held[0]) == 0
     assert target.now < 2.0
 
@@ -188,21 +190,21 @@ def test_a_fast_target_is_measured_whole(timed: Callable[..., Timed]) -> None:
 def test_what_other_programs_slow_down_is_measured_again(timed: Callable[..., Timed]) -> None:
     target = timed(affine, max_batch=512, context_size=1024)
     target.slow = frozenset(range(5, 60, 3))
-    found = calibrate_within(target, 2.0)
-    assert found is not None
-    assert found.medians() == {n: pytest.approx(affine(n)) for n in found.seconds}
-    assert {1, 2, 8, 64} <= found.seconds.keys()
-    assert found.scattered > 0.25
+    calibration = calibrate_within(target, 2.0)
+    assert calibration is not None
+    assert calibration.medians() == {n: pytest.approx(affine(n)) for n in calibration.seconds}
+    assert {1, 2, 8, 64} <= calibration.seconds.keys()
+    assert calibration.scattered > 0.25
     assert calibrate_within(timed(affine, max_batch=512, context_size=1024), 2.0).scattered == 0
 
 
 def test_a_size_that_no_second_sample_confirms_is_left_out(timed: Callable[..., Timed]) -> None:
     samples = iter(range(10_000))
     target = timed(lambda n: affine(n) * (2.0 ** next(samples) if n == 4 else 1.0), max_batch=16)
-    found = calibrate_within(target, 1e9)
-    assert found is not None
-    assert not found.complete
-    assert list(found.seconds) == [1, 2, 3, 6, 8, 12, 16]
+    calibration = calibrate_within(target, 1e9)
+    assert calibration is not None
+    assert not calibration.complete
+    assert list(calibration.seconds) == [1, 2, 3, 6, 8, 12, 16]
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.3, 1.0, 3.0])
@@ -210,12 +212,12 @@ def test_a_slow_target_is_measured_as_far_as_there_is_time(
     timed: Callable[..., Timed], seconds: float
 ) -> None:
     target = timed(lambda n: 0.01 * n, max_batch=512, context_size=1024)
-    found = calibrate_within(target, seconds)
+    calibration = calibrate_within(target, seconds)
     assert target.now <= 0.01 + seconds + 1e-9  # the first decode does not count
-    assert (found is None) == (seconds < 1.0)
-    if found is not None:
-        assert not found.complete
-        assert {1, 8} <= found.seconds.keys()
+    assert (calibration is None) == (seconds < 1.0)
+    if calibration is not None:
+        assert not calibration.complete
+        assert {1, 8} <= calibration.seconds.keys()
 
 
 def test_of_a_long_decode_one_sample_is_enough_where_there_is_no_time_for_two(
@@ -233,6 +235,6 @@ def test_a_target_that_is_too_small_to_tell_is_not_measured(timed: Callable[...,
         target = timed(affine, **small)
         assert calibrate_within(target, 2.0) is None
         assert target.decodes == 0
-    found = calibrate_within(timed(affine, max_batch=64, exact_batch=16), 2.0)
-    assert found is not None
-    assert max(found.seconds) == 16
+    calibration = calibrate_within(timed(affine, max_batch=64, exact_batch=16), 2.0)
+    assert calibration is not None
+    assert max(calibration.seconds) == 16

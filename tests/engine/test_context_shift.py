@@ -52,7 +52,7 @@ def request(size: int, max_tokens: int, seed: int = 0, **options: Any) -> Reques
 
 
 @pytest.mark.parametrize(
-    ("held", "size", "num_prompt", "wanted", "expected"),
+    ("held", "size", "num_prompt", "fields", "expected"),
     [
         (63, 64, 10, {}, (0, 31)),
         (63, 64, 10, {"num_keep": 5}, (5, 29)),
@@ -65,9 +65,9 @@ def request(size: int, max_tokens: int, seed: int = 0, **options: Any) -> Reques
     ],
 )
 def test_what_a_shift_discards_is_what_llama_server_discards(
-    held: int, size: int, num_prompt: int, wanted: dict[str, int], expected: tuple[int, int]
+    held: int, size: int, num_prompt: int, fields: dict[str, int], expected: tuple[int, int]
 ) -> None:
-    asked = Request(prompt_ids=int32([1]), **wanted)
+    asked = Request(prompt_ids=int32([1]), **fields)
     assert discarded(held, size, num_prompt, asked) == expected
 
 
@@ -113,14 +113,14 @@ def test_texts_are_those_of_plain_decoding_in_contexts_that_shift(seed: int) -> 
         )
         for index in range(chance.randint(1, 6))
     ]
-    made = engine.generate(asked)
-    for one in made:
-        wanted = one.request
+    answers = engine.generate(asked)
+    for one in answers:
+        query = one.request
         expected = target.endless(
-            wanted.prompt_ids.tolist(), wanted.max_tokens, wanted.num_keep, wanted.num_discard
+            query.prompt_ids.tolist(), query.max_tokens, query.num_keep, query.num_discard
         )
         assert one.token_ids == expected
-        full = wanted.prompt_ids.size + len(expected) - one.timings.num_discarded
+        full = query.prompt_ids.size + len(expected) - one.timings.num_discarded
         assert full <= target.context_size
     assert getattr(drafter, "complaints", []) == []
 
@@ -128,30 +128,30 @@ def test_texts_are_those_of_plain_decoding_in_contexts_that_shift(seed: int) -> 
 def test_a_request_without_a_limit_goes_on_until_it_is_cancelled() -> None:
     target = FakeTarget(context_size=32)
     engine = Engine(target, "suffix", context_shift=True)
-    made = engine.submit(request(5, -1))
-    while made.num_tokens < 50 * 32:
+    answer = engine.submit(request(5, -1))
+    while answer.num_tokens < 50 * 32:
         engine.step()
-    made.cancel()
+    answer.cancel()
     engine.step()
-    assert made.finish_reason == "cancelled"
-    assert made.token_ids == target.endless(made.request.prompt_ids.tolist(), made.num_tokens)
-    assert engine.stats().num_context_shifts == -(-made.timings.num_discarded // 15)
+    assert answer.finish_reason == "cancelled"
+    assert answer.token_ids == target.endless(answer.request.prompt_ids.tolist(), answer.num_tokens)
+    assert engine.stats().num_context_shifts == -(-answer.timings.num_discarded // 15)
 
 
 def test_a_full_context_ends_the_answer_where_it_does_not_shift() -> None:
     engine = Engine(FakeTarget(context_size=32), None)
-    made = engine.generate([request(5, 100)])[0]
-    assert (made.finish_reason, made.num_tokens) == ("length", 27)
-    assert (made.timings.num_discarded, engine.stats().num_context_shifts) == (0, 0)
+    answer = engine.generate([request(5, 100)])[0]
+    assert (answer.finish_reason, answer.num_tokens) == ("length", 27)
+    assert (answer.timings.num_discarded, engine.stats().num_context_shifts) == (0, 0)
 
 
 def test_a_shift_waits_for_the_next_decode_and_is_left_out_when_there_is_none() -> None:
     target = FakeTarget(context_size=32)
     engine = Engine(target, None, context_shift=True)
-    made = engine.submit(request(5, -1))
-    while made.num_tokens < 27:
+    answer = engine.submit(request(5, -1))
+    while answer.num_tokens < 27:
         engine.step()
-    made.cancel()
+    answer.cancel()
     engine.step()
     assert len(target.held[0]) == 31
     assert engine.stats().num_context_shifts == 0
@@ -199,14 +199,14 @@ def test_a_draft_model_follows_the_context(small: int, no_shift: str) -> None:
         policy=AutoPolicy(fixed=3),
         context_shift=True,
     )
-    for made in engine.generate([request(5, 300, 1, num_keep=3), request(9, 200, 2)]):
-        wanted = made.request
-        expected = target.endless(wanted.prompt_ids.tolist(), wanted.max_tokens, wanted.num_keep)
-        assert made.token_ids == expected
+    for answer in engine.generate([request(5, 300, 1, num_keep=3), request(9, 200, 2)]):
+        query = answer.request
+        expected = target.endless(query.prompt_ids.tolist(), query.max_tokens, query.num_keep)
+        assert answer.token_ids == expected
         if small >= 32:  # its text is the context's, so the same model is right to the end
-            assert made.timings.num_accepted_tokens > 0.6 * wanted.max_tokens
-            drafted = made.timings.num_draft_tokens
-            assert made.timings.num_accepted_tokens == drafted
+            assert answer.timings.num_accepted_tokens > 0.6 * query.max_tokens
+            drafted = answer.timings.num_draft_tokens
+            assert answer.timings.num_accepted_tokens == drafted
 
 
 @pytest.mark.parametrize("field", ["num_keep", "num_discard"])
@@ -221,19 +221,19 @@ def test_wrong_numbers_are_refused(field: str, value: Any) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as embedded:
+        yield embedded
 
 
 def texts(
     model: LlamaModel,
-    found: Any,
+    exactness: Any,
     drafter: Any,
     slots: int,
     asked: Sequence[Request],
     context_size: int = CONTEXT,
 ) -> list[Generation]:
-    with open_exact(model, found, slots, context_size) as target:
+    with open_exact(model, exactness, slots, context_size) as target:
         options = {"exact": True, "context_shift": True}
         policy = AutoPolicy(fixed=12)
         return Engine(target, drafter, slots=slots, policy=policy, **options).generate(asked)
@@ -265,33 +265,35 @@ def prompts(model: LlamaModel, num_tokens: Sequence[int], **options: Any) -> lis
 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_twenty_contexts_are_the_same_with_any_drafts(model: LlamaModel, slots: int) -> None:
-    found = find_once(model, 1, slots)
+    exactness = find_once(model, 1, slots)
     lengths = [TWENTY] if slots == 1 else [TWENTY, TWENTY // 2, TWENTY // 3, 100]
     off = prompts(model, lengths, speculation=Speculation(enabled=False))
-    plain = [made.token_ids for made in texts(model, found, None, slots, off, SMALL_CONTEXT)]
+    plain = [one.token_ids for one in texts(model, exactness, None, slots, off, SMALL_CONTEXT)]
     assert [len(tokens) for tokens in plain] == lengths
     drafters = ["suffix", "ngram-simple,ngram-map-k4v,ngram-mod,ngram-cache"]
     for drafter in [*drafters, ModelGarbage(model.vocab_size)]:
-        made = texts(model, found, drafter, slots, prompts(model, lengths), SMALL_CONTEXT)
-        assert [one.token_ids for one in made] == plain
-        assert all(one.timings.num_discarded >= len(one.token_ids) - SMALL_CONTEXT for one in made)
-        assert sum(one.timings.num_draft_tokens for one in made) > 0
+        answers = texts(model, exactness, drafter, slots, prompts(model, lengths), SMALL_CONTEXT)
+        assert [one.token_ids for one in answers] == plain
+        assert all(
+            one.timings.num_discarded >= len(one.token_ids) - SMALL_CONTEXT for one in answers
+        )
+        assert sum(one.timings.num_draft_tokens for one in answers) > 0
 
 
 def test_alone_or_beside_others_the_text_is_the_same(model: LlamaModel) -> None:
-    found = find_once(model, 1, 3)
+    exactness = find_once(model, 1, 3)
     lengths = [5 * CONTEXT, 3 * CONTEXT, 4 * CONTEXT]
-    together = texts(model, found, "suffix", 3, prompts(model, lengths))
-    for index, made in enumerate(together):
-        alone = texts(model, found, None, 3, [prompts(model, lengths)[index]])[0]
-        assert made.token_ids == alone.token_ids
+    together = texts(model, exactness, "suffix", 3, prompts(model, lengths))
+    for index, answer in enumerate(together):
+        alone = texts(model, exactness, None, 3, [prompts(model, lengths)[index]])[0]
+        assert answer.token_ids == alone.token_ids
 
 
 def test_in_a_unified_cache_a_shift_moves_no_other_slot(model: LlamaModel) -> None:
     """Slots would share the cells of a common prompt, and a shift would move them for both."""
     code = model.tokenize("def area(width, height):\n    return width * height\n" * 12)
-    text, said = code[:50], code[50:140]  # the same tokens, whichever is the likeliest
-    grammar = "root ::= " + " ".join(f"<[{token}]>" for token in said)
+    text, tail = code[:50], code[50:140]  # the same tokens, whichever is the likeliest
+    grammar = "root ::= " + " ".join(f"<[{token}]>" for token in tail)
 
     def run(*keeps: int) -> list[np.ndarray]:
         slots = len(keeps)
@@ -303,7 +305,7 @@ def test_in_a_unified_cache_a_shift_moves_no_other_slot(model: LlamaModel) -> No
             asked = [
                 Request(
                     prompt_ids=text,
-                    max_tokens=said.size,
+                    max_tokens=tail.size,
                     sampling=sampling,
                     num_keep=keep,
                     logprobs=0,
@@ -311,12 +313,12 @@ def test_in_a_unified_cache_a_shift_moves_no_other_slot(model: LlamaModel) -> No
                 )
                 for slot, keep in enumerate(keeps)
             ]
-            made = engine.generate(asked)
-            assert all(one.timings.num_discarded for one in made)
-            for slot, one in enumerate(made):
+            answers = engine.generate(asked)
+            assert all(one.timings.num_discarded for one in answers)
+            for slot, one in enumerate(answers):
                 held = text.size + one.num_tokens - one.timings.num_discarded
                 assert target._context.pos_max(slot) + 1 == held - 1
-            return [np.array([entry.logprob for entry in one.logprobs]) for one in made]
+            return [np.array([entry.logprob for entry in one.logprobs]) for one in answers]
 
     for beside, alone in zip(run(5, 30), [*run(5), *run(30)], strict=True):
         # Rows of a batch are rounded in another way than one alone; a wrong shift moves them more,
@@ -328,7 +330,7 @@ def test_in_a_unified_cache_a_shift_moves_no_other_slot(model: LlamaModel) -> No
 def test_recurrent_models_are_refused(
     model_path: Callable[[str], str], name: str, reason: str
 ) -> None:
-    with LlamaModel(model_path(name)) as made, LlamaTarget(made, context_size=CONTEXT) as target:
+    with LlamaModel(model_path(name)) as model, LlamaTarget(model, context_size=CONTEXT) as target:
         assert reason in target.no_shift
         with pytest.raises(BackendError, match="cannot shift"):
             Engine(target, None, context_shift=True)
@@ -340,10 +342,10 @@ def test_a_shifted_context_holds_what_was_kept(model: LlamaModel) -> None:
         engine = Engine(target, None, context_shift=True)
         ids = np.asarray(model.tokenize("import os\n"), np.int32)
         sampling = Sampling(temperature=0, ignore_eos=True)
-        made = engine.generate(
+        answer = engine.generate(
             [Request(prompt_ids=ids, max_tokens=3 * CONTEXT, sampling=sampling, num_keep=3)]
         )[0]
-        assert made.num_tokens == 3 * CONTEXT
-        held = ids.size + made.num_tokens - made.timings.num_discarded
+        assert answer.num_tokens == 3 * CONTEXT
+        held = ids.size + answer.num_tokens - answer.timings.num_discarded
         assert target._context.pos_max(0) + 1 == held - 1
         assert target._context.pos_min(0) == 0

@@ -60,12 +60,12 @@ def make_engine(
     return engine, target
 
 
-def assert_agree(engine: Engine, made: list[Any]) -> int:
+def assert_agree(engine: Engine, answers: list[Any]) -> int:
     """Compare all counts; return how many drafted tokens were right."""
     stats, sources = engine.stats(), engine.source_stats().values()
     for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens"):
-        assert getattr(stats, name) == sum(getattr(one.timings, name) for one in made)
-    assert sum(map(sum, (one.accepted for one in made))) == stats.num_accepted_tokens
+        assert getattr(stats, name) == sum(getattr(one.timings, name) for one in answers)
+    assert sum(map(sum, (one.accepted for one in answers))) == stats.num_accepted_tokens
     assert sum(one.num_draft_tokens for one in sources) == stats.num_draft_tokens
     assert sum(one.num_accepted_tokens for one in sources) == stats.num_accepted_tokens
     # A draft with tokens of two sources is one of each.
@@ -76,8 +76,8 @@ def assert_agree(engine: Engine, made: list[Any]) -> int:
         assert sum(one.accepted_per_position) == one.num_accepted_tokens
     predicted = engine.source_stats().get("prediction")
     if predicted is not None:
-        right = sum(one.timings.num_prediction_accepted for one in made)
-        wrong = sum(one.timings.num_prediction_rejected for one in made)
+        right = sum(one.timings.num_prediction_accepted for one in answers)
+        wrong = sum(one.timings.num_prediction_rejected for one in answers)
         assert (right, right + wrong) == (
             predicted.num_accepted_tokens,
             predicted.num_draft_tokens,
@@ -111,7 +111,7 @@ def test_they_agree(policy: str, limit: str) -> None:
 @pytest.mark.parametrize("model", [False, True])
 def test_drafts_of_a_decode_that_failed_count_nowhere(policy: str, model: bool) -> None:
     engine, target = make_engine(policy, "suffix", model, slots=2)
-    made = [
+    answers = [
         engine.submit(Request(prompt_ids=int32([3 + i, 5, 7]), max_tokens=90)) for i in range(3)
     ]
     for step in itertools.count():
@@ -119,4 +119,4 @@ def test_drafts_of_a_decode_that_failed_count_nowhere(policy: str, model: bool) 
             target.fail_next = CapacityError("no room")
         if not engine.step():
             break
-    assert assert_agree(engine, made) > 20
+    assert assert_agree(engine, answers) > 20

@@ -46,9 +46,9 @@ class Popular(DraftSource):
         self._now[slot].extend(int(token) for token in token_ids)
 
     def end(self, slot: int) -> None:
-        made = self._now.pop(slot)
-        if len(made) >= 3:
-            self._seen = [*self._seen[-30:], made[1:3]]
+        tokens = self._now.pop(slot)
+        if len(tokens) >= 3:
+            self._seen = [*self._seen[-30:], tokens[1:3]]
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def sample(model_path: Callable[[str], str]) -> Iterator[Callable[[Any, int], An
                 )
                 for i in range(SAMPLES)
             ]
-            made = engine.generate(asked)
-            return np.array([m.token_ids for m in made]), engine.stats().num_accepted_tokens
+            answers = engine.generate(asked)
+            return np.array([m.token_ids for m in answers]), engine.stats().num_accepted_tokens
 
         yield texts
 

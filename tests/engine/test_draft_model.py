@@ -35,8 +35,8 @@ def test_drafts_are_what_the_model_says_next() -> None:
     drafts, model = make()
     drafts.begin(0, int32([5, 6]))
     drafts.accept(0, int32([7]), 0)
-    made = drafts.propose([0], [64])
-    assert [draft.tolist() for draft in made] == [model.expected([5, 6, 7], 3)]
+    proposals = drafts.propose([0], [64])
+    assert [draft.tolist() for draft in proposals] == [model.expected([5, 6, 7], 3)]
     assert model.batches == [3, 1, 1]  # the text, two drafted tokens
 
 
@@ -82,16 +82,16 @@ def test_drafts_end_where_another_token_does_not_pay(n_min: int, size: int) -> N
 
 def test_a_request_may_set_its_own_bound() -> None:
     drafts, _ = make(p_min=0.5)
-    for wanted, size in ((0.9999, 0), (None, 3), (0.0, 3)):
-        drafts.start(0, Request(prompt_ids=int32([5]), speculation=Speculation(p_min=wanted)))
+    for bound, size in ((0.9999, 0), (None, 3), (0.0, 3)):
+        drafts.start(0, Request(prompt_ids=int32([5]), speculation=Speculation(p_min=bound)))
         drafts.begin(0, int32([5, 6]))
         assert drafts.propose([0], [9])[0].size == size
         drafts.end(0)
     engine = Engine(FakeTarget(), None, draft_model=make()[0], policy=AutoPolicy(fixed=3))
     sizes = []
     for p_min in (0.9999, 0.5):
-        wanted = Speculation(p_min=p_min)
-        engine.generate([Request(prompt_ids=int32([5]), max_tokens=9, speculation=wanted)])
+        speculation = Speculation(p_min=p_min)
+        engine.generate([Request(prompt_ids=int32([5]), max_tokens=9, speculation=speculation)])
         sizes.append(engine.stats().num_draft_tokens)
     assert sizes[0] == 0 < sizes[1]
 
@@ -140,8 +140,8 @@ def test_slots_at_different_places_share_decodes() -> None:
     prompts = {0: [1], 1: [5] * 20, 2: [7, 8, 9]}
     for slot, prompt in prompts.items():
         drafts.begin(slot, int32(prompt))
-    made = drafts.propose([0, 1, 2], [1, 3, 2])
-    assert [d.tolist() for d in made] == [
+    proposals = drafts.propose([0, 1, 2], [1, 3, 2])
+    assert [d.tolist() for d in proposals] == [
         model.expected(prompts[slot], most) for slot, most in ((0, 1), (1, 3), (2, 2))
     ]
     assert model.batches == [19, 5, 2, 1]
@@ -207,8 +207,8 @@ def test_more_slots_than_a_decode_holds_are_drafted_for_one_by_one() -> None:
     engine = Engine(
         target, None, slots=4, draft_model=DraftModel(model), policy=AutoPolicy(fixed=3)
     )
-    made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(4)])
-    assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(4)]
+    answers = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(4)])
+    assert [one.token_ids for one in answers] == [target.expected([i + 1], 20) for i in range(4)]
     assert engine.stats().num_draft_tokens == engine.stats().num_accepted_tokens > 40
 
 
@@ -231,8 +231,8 @@ def test_the_cache_follows_the_text_whatever_is_accepted(memory: str, data: st.D
         if data.draw(st.booleans()):
             lengths = zip(slots, map(len, before), strict=True)
             before = [model.expected(texts[slot], length) for slot, length in lengths]
-        made = drafts.extend(slots, [int32(tokens) for tokens in before], [3] * len(slots))
-        for slot, first, draft in zip(slots, before, made, strict=True):
+        proposals = drafts.extend(slots, [int32(tokens) for tokens in before], [3] * len(slots))
+        for slot, first, draft in zip(slots, before, proposals, strict=True):
             assert draft.tolist() == model.expected(texts[slot] + first, 3)
             guessed = first + draft.tolist()
             right = data.draw(st.integers(0, len(guessed)))
@@ -339,10 +339,10 @@ def test_last_tokens_of_drafts_are_read_together() -> None:
         drafts.begin(slot, int32(texts[slot]))
     for _ in range(3):
         model.batches.clear()
-        made = drafts.propose(slots, [6] * 8)
+        proposals = drafts.propose(slots, [6] * 8)
         assert len(model.batches) == 6, "a decode for each token, whatever the number of slots"
         for slot in slots:
-            assert made[slot].tolist() == model.expected(texts[slot], 6)
+            assert proposals[slot].tolist() == model.expected(texts[slot], 6)
             emitted = model.expected(texts[slot], 7)
             drafts.accept(slot, int32(emitted), 6)
             texts[slot] += emitted
@@ -363,8 +363,8 @@ def test_an_equal_model_is_always_right() -> None:
     target = FakeTarget(period=0)
     drafts = DraftModel(FakeTarget(period=0), n_max=4)
     engine = Engine(target, None, slots=3, draft_model=drafts, policy=AutoPolicy(fixed=64))
-    made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=41) for i in range(3)])
-    assert [one.token_ids for one in made] == [target.expected([i + 1], 41) for i in range(3)]
+    answers = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=41) for i in range(3)])
+    assert [one.token_ids for one in answers] == [target.expected([i + 1], 41) for i in range(3)]
     stats = engine.source_stats()["draft-simple"]
     assert stats.acceptance == 1.0
     assert (stats.num_draft_tokens, stats.accepted_per_position) == (3 * 32, (24, 24, 24, 24))
@@ -377,8 +377,8 @@ def test_it_drafts_only_where_no_other_source_does() -> None:
     drafts = DraftModel(FakeTarget(period=2))
     params = {"ngram-simple": {"size_n": 3, "size_m": 8}}
     engine = Engine(target, "ngram-simple", params=params, draft_model=drafts)
-    made = engine.generate([Request(prompt_ids=int32([3]), max_tokens=60)])[0]
-    assert made.token_ids == target.expected([3], 60)
+    answer = engine.generate([Request(prompt_ids=int32([3]), max_tokens=60)])[0]
+    assert answer.token_ids == target.expected([3], 60)
     sources = engine.source_stats()
     assert sources["ngram-simple"].num_accepted_tokens > 30
     assert sources["draft-simple"].num_accepted_tokens > 0
@@ -422,8 +422,8 @@ def test_models_of_different_tokens_are_told_apart() -> None:
     assert vocabulary_difference(FakeTarget(), large) == (
         "the draft model has 226 tokens, the target 97"
     )
-    found = vocabulary_difference(FakeTarget(), FakeTarget(split=True))
-    assert found.startswith("the draft model's token 5 is b'")
+    difference = vocabulary_difference(FakeTarget(), FakeTarget(split=True))
+    assert difference.startswith("the draft model's token 5 is b'")
 
 
 def test_the_names_of_the_first_special_tokens_may_differ() -> None:
@@ -432,8 +432,8 @@ def test_the_names_of_the_first_special_tokens_may_differ() -> None:
         draft.piece = lambda token, special, n=differs: (  # type: ignore[method-assign]
             b"other" if token == n else target.piece(token, special)
         )
-        found = vocabulary_difference(target, draft)
-        assert found == "" if differs < 5 else f"token {differs} is b'other'" in found
+        difference = vocabulary_difference(target, draft)
+        assert difference == "" if differs < 5 else f"token {differs} is b'other'" in difference
 
 
 def test_a_text_with_tokens_that_it_does_not_have_is_left_to_others() -> None:
@@ -457,5 +457,5 @@ def test_a_smaller_vocabulary_changes_no_text() -> None:
             target = FakeTarget(vocab_size=own)
             engine = Engine(target, None, slots=2, draft_model=small, policy=AutoPolicy(fixed=4))
             asked = [Request(prompt_ids=prompt, max_tokens=60) for prompt in prompts]
-            texts.append([made.token_ids for made in engine.generate(asked)])
+            texts.append([answer.token_ids for answer in engine.generate(asked)])
         assert texts[0] == texts[1]

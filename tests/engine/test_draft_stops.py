@@ -38,16 +38,16 @@ class Known(FakeTarget):
         return 0.99 if random.Random(len(tokens) // 7).random() < 0.6 else self.unsure
 
     def next_token(self, tokens: list[int]) -> int:
-        said = super().next_token(tokens)
+        token = super().next_token(tokens)
         right = random.Random(hash((tokens[0], len(tokens)))).random() < self.surety(tokens)
-        return said if right else 1 + said % (self.vocab_size - 1)
+        return token if right else 1 + token % (self.vocab_size - 1)
 
     def decode(self, batch: Batch, rows: Rows) -> None:
         super().decode(batch, rows)
         assert self.target.costs is not None
         self.target.now += self.price * self.target.costs.cost(1)
         self.sizes.append(len(batch))
-        made = []
+        table = []
         positions, sequences, outputs = (part.tolist() for part in batch.arrays()[1:])
         for row, (position, sequence) in enumerate(
             (p, s) for p, s, out in zip(positions, sequences, outputs, strict=True) if out
@@ -55,9 +55,9 @@ class Known(FakeTarget):
             p = self.surety(self.held[sequence][: position + 1])
             logits = np.full(self.vocab_size, np.log((1 - p) / (self.vocab_size - 1)), np.float32)
             logits[rows.argmax(row)] = np.log(p)
-            made.append(logits)
-        if made:
-            rows.set(np.array(made, np.float32))
+            table.append(logits)
+        if table:
+            rows.set(np.array(table, np.float32))
 
 
 class Unbound(DraftModel):
@@ -95,9 +95,9 @@ def run(
     drafts = (DraftModel if stops else Unbound)(model, n_max=16, p_min=0.0)
     policy = AutoPolicy(costs=PROFILES[profile])
     engine = Engine(target, None, slots=slots, draft_model=drafts, policy=policy)
-    wanted = [Request(prompt_ids=int32([3 + i, 5]), max_tokens=LENGTH) for i in range(6)]
-    for made in engine.generate(wanted):
-        assert list(made.token_ids) == target.expected(made.request.prompt_ids.tolist(), LENGTH)
+    asked = [Request(prompt_ids=int32([3 + i, 5]), max_tokens=LENGTH) for i in range(6)]
+    for answer in engine.generate(asked):
+        assert list(answer.token_ids) == target.expected(answer.request.prompt_ids.tolist(), LENGTH)
     assert engine.source_failures() == {}
     return 6 * LENGTH / target.now, model
 

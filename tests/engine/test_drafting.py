@@ -22,15 +22,15 @@ def test_pools_and_caches_are_counted_for_their_drafters() -> None:
     }
     names = "ngram-simple,ngram-mod,ngram-cache,suffix"
     engine = Engine(FakeTarget(max_batch=65), names, slots=2, params=params)
-    made = engine.drafting()
-    assert list(made.drafters) == names.split(",")
-    assert made.drafters == {
+    drafting = engine.drafting()
+    assert list(drafting.drafters) == names.split(",")
+    assert drafting.drafters == {
         "ngram-simple": 0, "ngram-mod": 4 << 12, "ngram-cache": cache.nbytes, "suffix": pool.nbytes,
     }  # fmt: skip
-    assert made.slot_bytes > 0
-    assert made.active
-    assert made.notes == ()
-    assert (made.rollback, made.state_bytes, made.policy) == ("cache", 0, "auto")
+    assert drafting.slot_bytes > 0
+    assert drafting.active
+    assert drafting.notes == ()
+    assert (drafting.rollback, drafting.state_bytes, drafting.policy) == ("cache", 0, "auto")
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_pools_and_caches_are_counted_for_their_drafters() -> None:
      (AutoPolicy(7, gate=True), "gate", 7), (None, "auto", 48)],
 )  # fmt: skip
 def test_the_policy_bounds_the_longest_draft(policy: object, name: str, longest: int) -> None:
-    made = Engine(FakeTarget(), "ngram-simple", policy=policy).drafting()  # type: ignore[arg-type]
-    assert (made.policy, made.longest) == (name, longest)
+    drafting = Engine(FakeTarget(), "ngram-simple", policy=policy).drafting()  # type: ignore[arg-type]
+    assert (drafting.policy, drafting.longest) == (name, longest)
 
 
 @pytest.mark.parametrize(
@@ -57,20 +57,20 @@ def test_the_policy_bounds_the_longest_draft(policy: object, name: str, longest:
 def test_what_the_target_can_do_bounds_drafts(
     settings: dict, engine: dict, longest: int, rollback: str, note: str | None
 ) -> None:
-    made = Engine(FakeTarget(**settings), "ngram-simple", **engine).drafting()
-    assert (made.longest, made.rollback, made.active) == (longest, rollback, longest > 0)
-    assert len(made.notes) == (note is not None)
-    assert note is None or note in made.notes[0]
+    drafts = Engine(FakeTarget(**settings), "ngram-simple", **engine).drafting()
+    assert (drafts.longest, drafts.rollback, drafts.active) == (longest, rollback, longest > 0)
+    assert len(drafts.notes) == (note is not None)
+    assert note is None or note in drafts.notes[0]
 
 
 def test_an_engine_without_drafters_says_so() -> None:
-    made = Engine(FakeTarget(), None).drafting()
-    assert not made.active
-    assert made.notes == ("no drafter and no draft model is named",)
+    drafting = Engine(FakeTarget(), None).drafting()
+    assert not drafting.active
+    assert drafting.notes == ("no drafter and no draft model is named",)
     own = create_drafter("ngram-mod", slots=1)
-    made = Engine(FakeTarget(), own).drafting()
-    assert made.active
-    assert list(made.drafters) == ["own"]
+    drafting = Engine(FakeTarget(), own).drafting()
+    assert drafting.active
+    assert list(drafting.drafters) == ["own"]
 
 
 def test_costs_tell_what_right_drafts_can_give() -> None:
@@ -90,6 +90,6 @@ def test_costs_tell_that_no_draft_pays() -> None:
     later = CostTable(((1, 1.0), (2, 2.8), (4, 5.0), (8, 5.5)))
     assert unpaid(later, 62) == ""
     assert "4 tokens in a pass cost 5.0" in unpaid(later, 3)
-    made = Engine(FakeTarget(), "ngram-simple", policy=AutoPolicy(16, steep)).drafting()
-    assert "the policy sends next to none" in made.notes[0]
+    drafting = Engine(FakeTarget(), "ngram-simple", policy=AutoPolicy(16, steep)).drafting()
+    assert "the policy sends next to none" in drafting.notes[0]
     assert unpaid(steep, 0) == ""

@@ -29,27 +29,27 @@ def request(*ids: int, **fields: Any) -> Request:
 
 def run(engine: Engine, asked: Request) -> tuple[Generation, list[Chunk]]:
     chunks: list[Chunk] = []
-    made = engine.submit(asked, chunks.append)
+    answer = engine.submit(asked, chunks.append)
     while engine.step():
         pass
-    check_chunks(Job(made, chunks, ([], "", "")))
-    return made, chunks
+    check_chunks(Job(answer, chunks, ([], "", "")))
+    return answer, chunks
 
 
 @pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("most", [0, 1, 2, 7, 8, 9, 50])
 def test_max_tokens_is_met_exactly(most: int, right: float) -> None:
     target = FakeTarget()
-    made, chunks = run(Engine(target, Oracle(target, right)), request(1, 2, max_tokens=most))
-    assert (made.token_ids, made.finish_reason) == (target.expected([1, 2], most), "length")
+    answer, chunks = run(Engine(target, Oracle(target, right)), request(1, 2, max_tokens=most))
+    assert (answer.token_ids, answer.finish_reason) == (target.expected([1, 2], most), "length")
     assert chunks[-1].finish_reason == "length"
     assert len(target.held[0]) <= 2 + most
 
 
 def test_no_tokens_take_one_step() -> None:
     target = FakeTarget()
-    made, chunks = run(Engine(target, Oracle(target)), request(5, 6, max_tokens=0, logprobs=2))
-    assert (made.token_ids, made.text, made.logprobs) == ([], "", [])
+    answer, chunks = run(Engine(target, Oracle(target)), request(5, 6, max_tokens=0, logprobs=2))
+    assert (answer.token_ids, answer.text, answer.logprobs) == ([], "", [])
     assert (len(target.batches), len(chunks)) == (1, 1)
 
 
@@ -59,20 +59,20 @@ def test_a_full_context_ends_a_request(drafter: str | None) -> None:
     drafters = {None: None, "oracle": Oracle(target), "garbage": Garbage(97)}
     engine = Engine(target, drafters[drafter], policy=AutoPolicy(fixed=64))
     for prompt in ([3], [3] * 38, [3] * 39):
-        made, _ = run(engine, request(*prompt))
-        assert made.token_ids == target.expected(prompt, 99)
-        assert (len(made.token_ids), made.finish_reason) == (40 - len(prompt), "length")
+        answer, _ = run(engine, request(*prompt))
+        assert answer.token_ids == target.expected(prompt, 99)
+        assert (len(answer.token_ids), answer.finish_reason) == (40 - len(prompt), "length")
 
 
 def test_an_end_token_ends_a_request_and_is_not_shown() -> None:
     target = FakeTarget(end_every=13)
     engine = Engine(target, Oracle(target), slots=2)
     for first in range(1, 20):
-        made, _ = run(engine, request(first, special=True))
-        assert made.token_ids == target.expected([first], 256)
-        assert made.finish_reason == ("stop" if len(made.token_ids) < 255 else "length")
-        assert END not in made.token_ids
-        assert "<end>" not in made.text
+        answer, _ = run(engine, request(first, special=True))
+        assert answer.token_ids == target.expected([first], 256)
+        assert answer.finish_reason == ("stop" if len(answer.token_ids) < 255 else "length")
+        assert END not in answer.token_ids
+        assert "<end>" not in answer.text
 
 
 @pytest.mark.parametrize("right", [0.0, 0.7, 1.0])
@@ -83,49 +83,49 @@ def test_a_stop_text_cuts_the_text_wherever_drafts_end(right: float) -> None:
         stop = f" {full[place]} {full[place + 1]}"[:-1]
         expected = target.outcome([4], 40, [stop])
         engine = Engine(target, Oracle(target, right, place), policy=AutoPolicy(fixed=6))
-        made, _ = run(engine, request(4, max_tokens=40, stop=("never", stop)))
-        assert (made.token_ids, made.text, made.finish_reason) == expected
-        assert (made.stop_text, stop in made.text) == (stop, False)
+        answer, _ = run(engine, request(4, max_tokens=40, stop=("never", stop)))
+        assert (answer.token_ids, answer.text, answer.finish_reason) == expected
+        assert (answer.stop_text, stop in answer.text) == (stop, False)
 
 
 def test_accepted_tokens_and_spans_are_those_of_the_draft() -> None:
     target = FakeTarget()
-    made, chunks = run(
+    answer, chunks = run(
         Engine(target, Oracle(target), policy=AutoPolicy(fixed=3)), request(8, max_tokens=9)
     )
     assert [chunk.num_accepted for chunk in chunks] == [0, 3, 3]
-    assert made.accepted == [False, True, True, True, False, True, True, True, False]
+    assert answer.accepted == [False, True, True, True, False, True, True, True, False]
     tokens = [f" {token}" for token in target.expected([8], 9)]
     assert chunks[1].spans == (("".join(tokens[1:4]), True), (tokens[4], False))
-    assert made.timings.num_accepted_tokens == 6
+    assert answer.timings.num_accepted_tokens == 6
 
 
 @pytest.mark.parametrize("right", [0.3, 1.0])
 def test_logprobs_come_from_the_row_that_each_token_was_chosen_in(right: float) -> None:
     target = FakeTarget()
     asked = request(8, max_tokens=20, logprobs=2)
-    made, _ = run(Engine(target, Oracle(target, right)), asked)
-    assert [entry.token_id for entry in made.logprobs] == target.expected([8], 20)
-    for entry in made.logprobs:
+    answer, _ = run(Engine(target, Oracle(target, right)), asked)
+    assert [entry.token_id for entry in answer.logprobs] == target.expected([8], 20)
+    for entry in answer.logprobs:
         assert entry.logprob == pytest.approx(-0.00435, abs=1e-4)
         assert (len(entry.top), entry.top[0][0]) == (2, entry.token_id)
-    made, _ = run(Engine(target, None), request(8, max_tokens=2, logprobs=1000))
-    assert [len(entry.top) for entry in made.logprobs] == [97, 97]
+    answer, _ = run(Engine(target, None), request(8, max_tokens=2, logprobs=1000))
+    assert [len(entry.top) for entry in answer.logprobs] == [97, 97]
 
 
 def test_a_cancelled_request_frees_its_slot_within_one_step() -> None:
     target = FakeTarget(max_batch=8)
     engine = Engine(target, Oracle(target))
     for steps in (0, 1, 2, 3, 5):  # waiting, in the prompt, decoding
-        made = [engine.submit(request(*[9] * 20)) for _ in range(2)]
+        answers = [engine.submit(request(*[9] * 20)) for _ in range(2)]
         for _ in range(steps):
             engine.step()
-        made[0].cancel()
+        answers[0].cancel()
         engine.step()
-        assert (made[0].finish_reason, made[1].slot) == ("cancelled", 0)
-        made[1].cancel()
+        assert (answers[0].finish_reason, answers[1].slot) == ("cancelled", 0)
+        answers[1].cancel()
         assert engine.step() is False
-        assert made[0].token_ids == target.expected([9] * 20, 99)[: len(made[0].token_ids)]
+        assert answers[0].token_ids == target.expected([9] * 20, 99)[: len(answers[0].token_ids)]
         assert engine.slots()[0].state == "idle"
 
 
@@ -135,22 +135,22 @@ def test_cancelling_gives_out_text_that_was_held_back() -> None:
     tokens = target.expected([5], 3)
     stop = "".join(f" {token}" for token in tokens) + " never"
     engine = Engine(target, None)
-    made = engine.submit(request(5, stop=(stop,)), chunks.append)
+    answer = engine.submit(request(5, stop=(stop,)), chunks.append)
     for _ in range(2):
         engine.step()
-    assert (made.text, len(made.token_ids)) == ("", 2)
-    made.cancel()
+    assert (answer.text, len(answer.token_ids)) == ("", 2)
+    answer.cancel()
     engine.step()
-    assert made.text == chunks[-1].text == "".join(f" {token}" for token in tokens[:2])
+    assert answer.text == chunks[-1].text == "".join(f" {token}" for token in tokens[:2])
     assert chunks[-1].spans == ((f" {tokens[0]} {tokens[1]}", False),)
 
 
 def test_cancelling_a_finished_request_changes_nothing() -> None:
     engine = Engine(FakeTarget(), None)
-    made, _ = run(engine, request(1, max_tokens=3))
-    made.cancel()
+    answer, _ = run(engine, request(1, max_tokens=3))
+    answer.cancel()
     again, _ = run(engine, request(1, max_tokens=3))
-    assert (made.finish_reason, again.finish_reason) == ("length", "length")
+    assert (answer.finish_reason, again.finish_reason) == ("length", "length")
 
 
 def test_time_that_is_up_ends_a_request_by_length() -> None:
@@ -161,10 +161,10 @@ def test_time_that_is_up_ends_a_request_by_length() -> None:
 
     target = Slow(context_size=5000)
     engine = Engine(target, None)
-    made, _ = run(engine, request(1, timeout=0.05))
-    assert (made.finish_reason, made.error) == ("length", None)
-    assert made.token_ids == target.expected([1], len(made.token_ids))
-    assert 1 <= len(made.token_ids) < 30
+    answer, _ = run(engine, request(1, timeout=0.05))
+    assert (answer.finish_reason, answer.error) == ("length", None)
+    assert answer.token_ids == target.expected([1], len(answer.token_ids))
+    assert 1 <= len(answer.token_ids) < 30
     assert run(engine, request(1, max_tokens=2, timeout=60.0))[0].finish_reason == "length"
 
 
@@ -189,8 +189,8 @@ def test_speculation_may_be_off_or_shorter_for_one_request() -> None:
         (Speculation(), 16),
     ):
         target.batches.clear()
-        made, _ = run(engine, request(7, max_tokens=40, speculation=speculation))
-        assert made.token_ids == target.expected([7], 40)
+        answer, _ = run(engine, request(7, max_tokens=40, speculation=speculation))
+        assert answer.token_ids == target.expected([7], 40)
         assert max(target.batches) == 1 + longest
 
 
@@ -204,12 +204,12 @@ class Short(Oracle):
 @pytest.mark.parametrize("policy", [AutoPolicy(fixed=16), None], ids=["fixed", "auto"])
 @pytest.mark.parametrize("drafter", ["own", "ngram-simple"])
 def test_drafts_may_have_a_least_length(policy: Any, drafter: str) -> None:
-    def num_drafts(least: int, wanted: int | None) -> int:
+    def num_drafts(least: int, own: int | None) -> int:
         target = FakeTarget(period=5)
         source: Any = Short(target) if drafter == "own" else drafter
         params = None if drafter == "own" else {drafter: {"size_n": 2, "size_m": 3}}
         engine = Engine(target, source, params=params, policy=policy, min_draft=least)
-        asked = request(7, max_tokens=80, speculation=Speculation(min_draft=wanted))
+        asked = request(7, max_tokens=80, speculation=Speculation(min_draft=own))
         assert run(engine, asked)[0].token_ids == target.expected([7], 80)
         return engine.stats().num_drafts
 
@@ -239,19 +239,19 @@ def test_a_gate_goes_on_to_ask_for_drafts_of_the_least_length() -> None:
     """It learns from what is sent, so it must not stay below what is sent at all."""
     target = FakeTarget()
     source: Any = WrongAtFirst(target)
-    made, _ = run(
+    answer, _ = run(
         Engine(target, source, policy=AutoPolicy(gate=True), min_draft=16),
         request(7, max_tokens=220),
     )
-    assert made.token_ids == target.expected([7], 220)
-    assert made.timings.num_accepted_tokens > 100
+    assert answer.token_ids == target.expected([7], 220)
+    assert answer.timings.num_accepted_tokens > 100
 
 
 def test_a_target_that_takes_nothing_back_gets_no_drafts() -> None:
     target = FakeTarget(max_rollback=0)
     oracle = Oracle(target)
-    made, _ = run(Engine(target, oracle), request(7, max_tokens=20, prediction_ids=int32([1, 2])))
-    assert made.token_ids == target.expected([7], 20)
+    answer, _ = run(Engine(target, oracle), request(7, max_tokens=20, prediction_ids=int32([1, 2])))
+    assert answer.token_ids == target.expected([7], 20)
     assert (oracle.begun, set(target.batches)) == (0, {1})
 
 
@@ -267,8 +267,8 @@ def test_exact_engines_keep_batches_inside_the_setting() -> None:
     target = FakeTarget(exact_batch=6, max_batch=64)
     engine = Engine(target, Oracle(target), slots=3, exact=True, policy=AutoPolicy(fixed=64))
     asked = [request(*range(1, 30 + i), max_tokens=40) for i in range(5)]
-    made = engine.generate(asked)
-    assert [one.token_ids for one in made] == [
+    answers = engine.generate(asked)
+    assert [one.token_ids for one in answers] == [
         target.expected(one.prompt_ids.tolist(), 40) for one in asked
     ]
     assert max(target.batches) == 6
@@ -311,9 +311,9 @@ def test_a_policy_hears_of_every_decode_without_prompt_tokens() -> None:
 def test_a_new_engine_finds_its_target_empty() -> None:
     target = FakeTarget()
     for first in (3, 4):
-        made, _ = run(Engine(target, None, slots=2), request(first, max_tokens=9))
-        assert made.token_ids == target.expected([first], 9)
-        assert made.timings.num_cached == 0
+        answer, _ = run(Engine(target, None, slots=2), request(first, max_tokens=9))
+        assert answer.token_ids == target.expected([first], 9)
+        assert answer.timings.num_cached == 0
 
 
 def test_the_engine_tells_its_size() -> None:
@@ -330,8 +330,8 @@ def test_drafts_are_no_longer_than_there_are_rows_of_logits(max_outputs: int) ->
     target = FakeTarget(max_batch=64, max_outputs=max_outputs, period=0)
     engine = Engine(target, Oracle(target), slots=3, policy=AutoPolicy(fixed=64))
     requests = [Request(prompt_ids=int32([i, *range(1, 30)]), max_tokens=40) for i in (1, 2, 3)]
-    for made, asked in zip(engine.generate(requests), requests, strict=True):
-        assert made.token_ids == target.expected(asked.prompt_ids.tolist(), 40)
+    for answer, asked in zip(engine.generate(requests), requests, strict=True):
+        assert answer.token_ids == target.expected(asked.prompt_ids.tolist(), 40)
     assert engine.stats().num_accepted_tokens > 0 or max_outputs == 3
     with pytest.raises(InputError, match="4 slots need batches of 4 tokens, the target allows 3"):
         Engine(FakeTarget(max_outputs=3), None, slots=4)
@@ -340,9 +340,9 @@ def test_drafts_are_no_longer_than_there_are_rows_of_logits(max_outputs: int) ->
 def test_an_own_drafter_takes_no_names_of_others() -> None:
     target = FakeTarget()
     engine = Engine(target, Oracle(target))
-    for wanted in (Speculation(types=("suffix",)), Speculation(params={"suffix": {"alpha": 1}})):
+    for asked in (Speculation(types=("suffix",)), Speculation(params={"suffix": {"alpha": 1}})):
         with pytest.raises(InputError, match="an engine with a drafter of its own"):
-            engine.submit(Request(prompt_ids=int32([1, 2]), speculation=wanted))
+            engine.submit(Request(prompt_ids=int32([1, 2]), speculation=asked))
 
 
 def test_an_idle_slot_keeps_nothing_of_its_last_request() -> None:

@@ -14,15 +14,15 @@ LONG = [1 + i % 90 for i in range(60)]
 
 
 def run(engine: Engine, prompt: list[int], most: int = 10, **fields: Any) -> Generation:
-    made = engine.submit(Request(prompt_ids=int32(prompt), max_tokens=most, **fields))
+    answer = engine.submit(Request(prompt_ids=int32(prompt), max_tokens=most, **fields))
     while engine.step():
         pass
     target: Any = engine._target
-    assert made.token_ids == target.expected(prompt, most)
+    assert answer.token_ids == target.expected(prompt, most)
     assert [len(target.held[slot.id]) for slot in engine.slots()] == [
         slot.num_past for slot in engine.slots()
     ]
-    return made
+    return answer
 
 
 def test_the_next_turn_reads_only_what_is_new() -> None:
@@ -41,8 +41,8 @@ def test_a_changed_prompt_keeps_what_is_the_same(shared: int) -> None:
     target = FakeTarget()
     engine = Engine(target, Oracle(target))
     run(engine, LONG)
-    made = run(engine, [*LONG[:shared], 96, 95, 94])
-    assert made.timings.num_cached == shared
+    answer = run(engine, [*LONG[:shared], 96, 95, 94])
+    assert answer.timings.num_cached == shared
 
 
 @pytest.mark.parametrize("memory", [{}, {"max_rollback": 0, "can_save": True}, {"max_rollback": 3}])
@@ -74,13 +74,13 @@ def test_namespaces_do_not_see_each_others_text() -> None:
     engine = Engine(FakeTarget(), None, slots=2)
     run(engine, LONG, speculation=Speculation(namespace="a"))
     for namespace, cached in (("b", 0), ("", 0), ("a", 0)):  # both slots were given away again
-        made = run(engine, LONG, speculation=Speculation(namespace=namespace))
-        assert made.timings.num_cached == cached
+        answer = run(engine, LONG, speculation=Speculation(namespace=namespace))
+        assert answer.timings.num_cached == cached
     engine = Engine(FakeTarget(), None, slots=2)
     run(engine, LONG, speculation=Speculation(namespace="a"), slot=1)
     run(engine, LONG, speculation=Speculation(namespace="b"), slot=0)
-    made = run(engine, LONG, speculation=Speculation(namespace="a"))
-    assert (made.slot, made.timings.num_cached) == (1, len(LONG) - 1)
+    answer = run(engine, LONG, speculation=Speculation(namespace="a"))
+    assert (answer.slot, answer.timings.num_cached) == (1, len(LONG) - 1)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 8, 12])
@@ -92,8 +92,8 @@ def test_a_cancelled_prompt_leaves_what_was_read_of_it(steps: int) -> None:
         engine.step()
     gone.cancel()
     engine.step()
-    made = run(engine, LONG)
-    assert made.timings.num_cached == min(8 * steps, len(LONG) - 1)
+    answer = run(engine, LONG)
+    assert answer.timings.num_cached == min(8 * steps, len(LONG) - 1)
 
 
 def test_a_running_slot_gives_a_copy_of_its_prefix() -> None:
@@ -131,8 +131,8 @@ def test_a_copy_replaces_what_the_slot_held() -> None:
     run(engine, [50] * 30, slot=1)
     engine.submit(Request(prompt_ids=int32(LONG), max_tokens=30, slot=0))
     engine.step()
-    made = run(engine, [*LONG[:-1], 77])
-    assert (made.slot, made.timings.num_cached) == (1, len(LONG) - 1)
+    answer = run(engine, [*LONG[:-1], 77])
+    assert (answer.slot, answer.timings.num_cached) == (1, len(LONG) - 1)
 
 
 class TwoRight(Oracle):
@@ -149,12 +149,12 @@ def test_checkpoints_read_accepted_tokens_again_with_the_next_ones() -> None:
     target = FakeTarget(max_rollback=0, can_save=True, period=5, context_size=1000)
     oracle = TwoRight(target)
     engine = Engine(target, oracle, policy=AutoPolicy(fixed=4))
-    made = run(engine, [3, 4], 500)
+    answer = run(engine, [3, 4], 500)
     # One new token, two accepted ones and the next; then too many for a draft behind them.
     assert target.batches[:9] == [2, 1 + 4, 4 + 4, 7 + 4, 10, 1 + 4, 4 + 4, 7 + 4, 10]
     assert max(target.batches) == 11
     assert sum(target.batches) < 4 * 500
-    assert (len(made.token_ids), oracle.complaints) == (500, [])
+    assert (len(answer.token_ids), oracle.complaints) == (500, [])
     assert engine.stats().num_rollback_failures == 0
 
 
@@ -177,12 +177,12 @@ def test_drafts_are_no_longer_than_the_target_can_take_back() -> None:
 def test_refused_rollbacks_are_read_again_in_parts(memory: dict[str, Any]) -> None:
     target = FakeTarget(refusal=1.0, max_batch=16, **memory)
     engine = Engine(target, Oracle(target, 0.5), policy=AutoPolicy(fixed=4))
-    made = run(engine, LONG, 30)
+    answer = run(engine, LONG, 30)
     failures = engine.stats().num_rollback_failures
     assert failures > 3
     assert sum(target.batches) > failures * len(LONG)
     assert max(target.batches) <= 16
-    assert made.timings.num_steps < 30
+    assert answer.timings.num_steps < 30
 
 
 def test_an_own_prefix_of_a_dropped_sequence_is_read_again() -> None:
@@ -201,5 +201,5 @@ def test_a_slot_that_was_left_empty_is_no_donor() -> None:
     run(engine, LONG, 5, slot=0)
     run(engine, [90] * 30, 5, slot=1)  # no room: slot 0 is emptied
     assert target.held[0] == []
-    made = run(engine, LONG, 5, slot=0)
-    assert made.timings.num_cached == 0
+    answer = run(engine, LONG, 5, slot=0)
+    assert answer.timings.num_cached == 0

@@ -43,24 +43,24 @@ def run(
         vocab_size=997, sequences=8, context_size=TOKENS + 40, max_batch=512, period=0, **memory
     )
     params = {"ngram-simple": {"size_n": 2}, "ngram-mod": {"n_match": 2, "n_min": 1}}
-    made_drafter = drafter(target) if drafter else None
-    engine = Engine(target, made_drafter, slots=slots, params=params, policy=AutoPolicy(gate=True))
+    source = drafter(target) if drafter else None
+    engine = Engine(target, source, slots=slots, params=params, policy=AutoPolicy(gate=True))
     begun = [0] * count
 
     def note(chunk: Chunk) -> None:
-        made = chunk.generation
-        if len(made.token_ids) <= START:
-            begun[int(made.request.id)] = made.timings.num_draft_tokens
+        answer = chunk.generation
+        if len(answer.token_ids) <= START:
+            begun[int(answer.request.id)] = answer.timings.num_draft_tokens
 
     requests = [
         Request(prompt_ids=int32([1 + i, 2, 3]), max_tokens=most, id=str(i)) for i in range(count)
     ]
-    made = [engine.submit(request, note) for request in requests]
+    answers = [engine.submit(request, note) for request in requests]
     while engine.step():
         pass
-    for one in made:
+    for one in answers:
         assert one.token_ids == target.expected(one.request.prompt_ids.tolist(), most)
-    return engine.stats(), made, begun
+    return engine.stats(), answers, begun
 
 
 SETTINGS = [(1, "any rollback"), (8, "any rollback"), *((4, memory) for memory in MEMORIES)]
@@ -71,10 +71,10 @@ SETTINGS = [(1, "any rollback"), (8, "any rollback"), *((4, memory) for memory i
 def test_wrong_drafts_take_no_more_steps_and_few_tokens(
     drafter: str, slots: int, memory: str
 ) -> None:
-    stats, made, begun = run(DRAFTERS[drafter], slots, slots, TOKENS, **MEMORIES[memory])
+    stats, answers, begun = run(DRAFTERS[drafter], slots, slots, TOKENS, **MEMORIES[memory])
     assert stats.num_steps <= TOKENS  # as many as without drafts
     assert stats.num_drafts > 0 or (drafter, slots) == ("n-grams", 1)
-    for one in made:
+    for one in answers:
         assert one.timings.num_steps + one.timings.num_accepted_tokens == TOKENS
     wasted = stats.num_draft_tokens - stats.num_accepted_tokens
     if drafter != "garbage":  # right now and then, and given a chance for it
@@ -96,9 +96,9 @@ def test_without_a_drafter_there_is_one_step_per_token() -> None:
 
 @pytest.mark.parametrize("slots", [1, 4, 8])
 def test_short_requests_learn_from_those_before_them(slots: int) -> None:
-    stats, made, _ = run(DRAFTERS["garbage"], slots, 64, 100)
+    stats, answers, _ = run(DRAFTERS["garbage"], slots, 64, 100)
     assert stats.num_steps <= 100 * 64 // slots
-    late = made[32:]
+    late = answers[32:]
     drafted = sum(one.timings.num_draft_tokens for one in late)
     assert drafted <= 0.1 * sum(len(one.token_ids) for one in late)
     assert all(one.timings.num_draft_tokens <= 9 for one in late)
@@ -117,7 +117,7 @@ def test_one_slot_with_wrong_drafts_does_not_slow_down_the_others() -> None:
             self.right = float(slot != 0)
             return super().draft(slot, limit)
 
-    stats, made, _ = run(lambda target: Mixed(target), 4, 4, 600)
+    stats, answers, _ = run(lambda target: Mixed(target), 4, 4, 600)
     assert stats.num_steps <= 600
-    assert made[0].timings.num_steps > 300
-    assert all(one.timings.num_steps <= 40 for one in made[1:])
+    assert answers[0].timings.num_steps > 300
+    assert all(one.timings.num_steps <= 40 for one in answers[1:])

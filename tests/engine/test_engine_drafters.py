@@ -33,7 +33,7 @@ def make(spec: Any = "ngram-mod", **params: Any) -> Drafters:
 
 
 def wanted(types: tuple[str, ...] | None = None, namespace: str = "", **params: Any) -> Speculation:
-    own = {name.replace("_", "-"): given for name, given in params.items()}
+    own = {name.replace("_", "-"): fields for name, fields in params.items()}
     return Speculation(types=types, namespace=namespace, params=own)
 
 
@@ -50,20 +50,22 @@ def knows(source: Any) -> bool:
 
 
 def test_equal_settings_share_a_native_drafter() -> None:
-    made = make("ngram-mod,ngram-simple")
-    default = made.get(Speculation())
-    assert made.get(wanted(("ngram-simple", "ngram-mod"))) is default
-    assert made.get(wanted(ngram_map_k={})) is default  # nothing of it is set
-    other = made.get(wanted(ngram_simple={"size_n": 3}))
-    assert other is made.get(wanted(ngram_simple={"size_n": 3}))
-    assert len({id(source) for source in (default, other, made.get(wanted(namespace="a")))}) == 3
-    assert made.get(wanted(("ngram-simple",))) not in (default, other)
+    drafters = make("ngram-mod,ngram-simple")
+    default = drafters.get(Speculation())
+    assert drafters.get(wanted(("ngram-simple", "ngram-mod"))) is default
+    assert drafters.get(wanted(ngram_map_k={})) is default  # nothing of it is set
+    other = drafters.get(wanted(ngram_simple={"size_n": 3}))
+    assert other is drafters.get(wanted(ngram_simple={"size_n": 3}))
+    assert (
+        len({id(source) for source in (default, other, drafters.get(wanted(namespace="a")))}) == 3
+    )
+    assert drafters.get(wanted(("ngram-simple",))) not in (default, other)
 
 
 def test_the_order_of_parameters_is_no_setting() -> None:
-    made = make()
-    first = made.get(wanted(ngram_mod={"n_max": 4, "n_min": 2}))
-    assert made.get(wanted(ngram_mod={"n_min": 2, "n_max": 4})) is first
+    drafters = make()
+    first = drafters.get(wanted(ngram_mod={"n_max": 4, "n_min": 2}))
+    assert drafters.get(wanted(ngram_mod={"n_min": 2, "n_max": 4})) is first
 
 
 def test_no_drafts_are_wanted_where_they_are_off_or_none_are_set() -> None:
@@ -75,38 +77,38 @@ def test_no_drafts_are_wanted_where_they_are_off_or_none_are_set() -> None:
 
 
 def test_parameters_of_a_drafter_add_it_to_the_default_ones() -> None:
-    made = make("ngram-mod,suffix")
-    added = made.get(wanted(ngram_map_k={"size_n": 3}))
+    drafters = make("ngram-mod,suffix")
+    added = drafters.get(wanted(ngram_map_k={"size_n": 3}))
     assert added is not None
     assert list(added.stats()) == ["ngram-map-k", "ngram-mod", "suffix"]  # by priority
-    assert added is made.get(wanted(("ngram-map-k", "ngram-mod", "suffix"),
+    assert added is drafters.get(wanted(("ngram-map-k", "ngram-mod", "suffix"),
                                     ngram_map_k={"size_n": 3}))  # fmt: skip
     alone = make(None).get(wanted(ngram_simple={"size_n": 3}))
     assert alone is not None
     assert list(alone.stats()) == ["ngram-simple"]
     off = Speculation(enabled=False, params={"ngram-simple": {"size_n": 3}})
-    assert (made.get(off), off.drafters(made.types)) == (None, ())
+    assert (drafters.get(off), off.drafters(drafters.types)) == (None, ())
 
 
 def test_a_namespace_shares_its_pool_over_all_chains() -> None:
-    made = make()
-    teach(made.get(Speculation()))
-    assert knows(made.get(wanted(("ngram-simple", "ngram-mod"))))
-    assert knows(made.get(wanted(ngram_mod={"n_max": 3})))
-    assert not knows(made.get(wanted(namespace="other")))
-    teach(made.get(wanted(namespace="other")))
-    assert knows(made.get(wanted(("ngram-simple", "ngram-mod"), "other")))
-    assert not knows(made.get(wanted(namespace="third")))
+    drafters = make()
+    teach(drafters.get(Speculation()))
+    assert knows(drafters.get(wanted(("ngram-simple", "ngram-mod"))))
+    assert knows(drafters.get(wanted(ngram_mod={"n_max": 3})))
+    assert not knows(drafters.get(wanted(namespace="other")))
+    teach(drafters.get(wanted(namespace="other")))
+    assert knows(drafters.get(wanted(("ngram-simple", "ngram-mod"), "other")))
+    assert not knows(drafters.get(wanted(namespace="third")))
 
 
 def test_pools_have_the_size_that_was_set_or_that_of_namespaces() -> None:
-    made = make()
-    pool = made.pool()
+    drafters = make()
+    pool = drafters.pool()
     assert pool is not None
     assert pool.capacity == 1024
-    assert made.pool("other") is None
-    made.get(wanted(namespace="other"))
-    other = made.pool("other")
+    assert drafters.pool("other") is None
+    drafters.get(wanted(namespace="other"))
+    other = drafters.pool("other")
     assert other is not None
     assert other.capacity == 2048
     assert NAMESPACE_CAPACITY == 1 << 20
@@ -116,41 +118,41 @@ def test_suffix_shares_a_pool_over_the_chains_of_a_namespace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "NAMESPACE_TOKENS", 4096)
-    made = make("suffix", suffix={"capacity": 8192})
-    pool = made.suffix_pool()
+    drafters = make("suffix", suffix={"capacity": 8192})
+    pool = drafters.suffix_pool()
     assert pool is not None
     assert pool.capacity == SuffixPool(8192).capacity
     held = 0
-    for source in (made.get(Speculation()), made.get(wanted(suffix={"max_draft": 3}))):
+    for source in (drafters.get(Speculation()), drafters.get(wanted(suffix={"max_draft": 3}))):
         assert source is not None
         teach(source)
         source.end(0)
         assert pool.num_tokens > held
         held = pool.num_tokens
-    assert made.get(wanted(namespace="other")) is not None
-    other = made.suffix_pool("other")
+    assert drafters.get(wanted(namespace="other")) is not None
+    other = drafters.suffix_pool("other")
     assert other is not None
     assert (other.capacity, other.num_tokens) == (SuffixPool(4096).capacity, 0)
-    assert made.get(wanted(("suffix",), "third", suffix={"share": False})) is not None
-    assert made.suffix_pool("third") is None
-    assert set(made.suffix_pools()) == {"", "other"}
+    assert drafters.get(wanted(("suffix",), "third", suffix={"share": False})) is not None
+    assert drafters.suffix_pool("third") is None
+    assert set(drafters.suffix_pools()) == {"", "other"}
 
 
 def test_a_given_pool_is_the_pool_of_the_empty_namespace_only() -> None:
     pool = HashPool(capacity=4096)
-    made = Drafters("ngram-mod", 2, {"ngram-mod": {"pool": pool, "n_match": 2, "n_min": 1}})
-    assert made.pool() is pool
-    made.get(wanted(namespace="other"))
-    assert made.pool("other") is not pool
-    teach(made.get(Speculation()))
+    drafters = Drafters("ngram-mod", 2, {"ngram-mod": {"pool": pool, "n_match": 2, "n_min": 1}})
+    assert drafters.pool() is pool
+    drafters.get(wanted(namespace="other"))
+    assert drafters.pool("other") is not pool
+    teach(drafters.get(Speculation()))
     assert pool.num_used > 0
 
 
 def test_a_pool_file_has_the_engines_key_length(tmp_path: Path) -> None:
     path = tmp_path / "server.ngp"
     params = {"ngram-mod": {**SMALL_POOL["ngram-mod"], "pool": str(path), "n_match": 5}}
-    made = Drafters("ngram-mod", 2, params)
-    assert made.pool() is not None
+    drafters = Drafters("ngram-mod", 2, params)
+    assert drafters.pool() is not None
     create_drafter("ngram-mod", pool=str(path), n_match=5)
     with pytest.raises((InputError, FormatError)):
         create_drafter("ngram-mod", pool=str(path), n_match=24)
@@ -158,14 +160,14 @@ def test_a_pool_file_has_the_engines_key_length(tmp_path: Path) -> None:
 
 def test_a_dynamic_cache_is_not_shared_with_other_namespaces() -> None:
     cache = NgramCache()
-    made = Drafters("ngram-cache", 2, {"ngram-cache": {"dynamic": cache}})
-    other = made.get(wanted(namespace="other"))
+    drafters = Drafters("ngram-cache", 2, {"ngram-cache": {"dynamic": cache}})
+    other = drafters.get(wanted(namespace="other"))
     assert other is not None
     teach(other)
     for _ in range(8):
         other.accept(0, int32([1, 2, 3, 4, 5]), 0)
     assert len(cache) == 0
-    default = made.get(Speculation())
+    default = drafters.get(Speculation())
     assert default is not None
     teach(default)
     default.accept(0, int32([1, 2, 3, 4, 5]), 0)
@@ -173,49 +175,49 @@ def test_a_dynamic_cache_is_not_shared_with_other_namespaces() -> None:
 
 
 def test_the_oldest_kinds_are_forgotten_but_not_their_counts() -> None:
-    made = make()
-    default = made.get(Speculation())
+    drafters = make()
+    default = drafters.get(Speculation())
     sources = []
     for number in range(MAX_KINDS + 5):
-        sources.append(made.get(wanted(namespace=f"n{number}")))
+        sources.append(drafters.get(wanted(namespace=f"n{number}")))
         teach(sources[-1])
-        assert made.get(Speculation()) is default  # used all the time, and never forgotten
-    assert made.stats()["ngram-mod"].begin_calls == MAX_KINDS + 5
-    assert len(made._kinds) == MAX_KINDS
-    assert made.pool("n0") is made.pool("n5") is None
-    assert made.pool(f"n{MAX_KINDS + 4}") is not None
-    assert made.pool() is not None
-    assert made.get(wanted(namespace="n36")) is sources[36]
-    again = made.get(wanted(namespace="n0"))
+        assert drafters.get(Speculation()) is default  # used all the time, and never forgotten
+    assert drafters.stats()["ngram-mod"].begin_calls == MAX_KINDS + 5
+    assert len(drafters._kinds) == MAX_KINDS
+    assert drafters.pool("n0") is drafters.pool("n5") is None
+    assert drafters.pool(f"n{MAX_KINDS + 4}") is not None
+    assert drafters.pool() is not None
+    assert drafters.get(wanted(namespace="n36")) is sources[36]
+    again = drafters.get(wanted(namespace="n0"))
     assert again is not sources[0]
     assert not knows(again)
-    assert made.stats()["ngram-mod"].begin_calls == MAX_KINDS + 6
+    assert drafters.stats()["ngram-mod"].begin_calls == MAX_KINDS + 6
 
 
 def test_a_default_that_nobody_uses_is_kept() -> None:
-    made = make()
-    default = made.get(Speculation())
+    drafters = make()
+    default = drafters.get(Speculation())
     for number in range(3 * MAX_KINDS):
-        made.get(wanted(namespace=f"n{number}"))
-    assert made.get(Speculation()) is default
+        drafters.get(wanted(namespace=f"n{number}"))
+    assert drafters.get(Speculation()) is default
 
 
 def test_a_kind_in_use_is_forgotten_last() -> None:
-    made = make()
-    first, second = made.get(wanted(namespace="n0")), made.get(wanted(namespace="n1"))
+    drafters = make()
+    first, second = drafters.get(wanted(namespace="n0")), drafters.get(wanted(namespace="n1"))
     for number in range(2, MAX_KINDS + 3):
-        made.get(wanted(namespace=f"n{number}"))
-        assert made.get(wanted(namespace="n0")) is first
-    assert made.get(wanted(namespace="n1")) is not second
+        drafters.get(wanted(namespace=f"n{number}"))
+        assert drafters.get(wanted(namespace="n0")) is first
+    assert drafters.get(wanted(namespace="n1")) is not second
 
 
 @pytest.mark.parametrize("key", OWNED)
 def test_requests_may_not_set_what_belongs_to_the_engine(key: str) -> None:
-    made = make(ALL)
+    drafters = make(ALL)
     for name in ("ngram-mod", "ngram-cache"):
         with pytest.raises(InputError, match=f"a request cannot set '{key}' of {name}"):
-            made.get(Speculation(params={name: {key: 1}}))
-    assert len(made._kinds) == 1
+            drafters.get(Speculation(params={name: {key: 1}}))
+    assert len(drafters._kinds) == 1
 
 
 @pytest.mark.parametrize(
@@ -234,26 +236,26 @@ def test_requests_may_not_set_what_belongs_to_the_engine(key: str) -> None:
     ],
 )
 def test_bad_settings_are_refused_by_name(asked: Speculation, message: str) -> None:
-    made = make()
-    kinds = len(made._kinds)
+    drafters = make()
+    kinds = len(drafters._kinds)
     with pytest.raises(InputError, match=message):
-        made.get(asked)
-    assert len(made._kinds) == kinds
+        drafters.get(asked)
+    assert len(drafters._kinds) == kinds
 
 
 def test_values_that_only_fail_together_are_refused_too() -> None:
-    made = Drafters("ngram-cache", 2, {"ngram-cache": {"ngram_max": 2}})
+    drafters = Drafters("ngram-cache", 2, {"ngram-cache": {"ngram_max": 2}})
     with pytest.raises(InputError, match="ngram_max"):
-        made.get(wanted(ngram_cache={"ngram_min": 3}))
-    assert made.get(wanted(ngram_cache={"ngram_min": 3, "ngram_max": 4})) is not None
+        drafters.get(wanted(ngram_cache={"ngram_min": 3}))
+    assert drafters.get(wanted(ngram_cache={"ngram_min": 3, "ngram_max": 4})) is not None
 
 
 def test_values_may_be_lists_as_they_come_from_json() -> None:
-    made = Drafters("ngram-cache", 2)
+    drafters = Drafters("ngram-cache", 2)
     own = {"lax_min_sample": [2, 2, 1, 1]}
-    source = made.get(wanted(ngram_cache=own))
-    assert source is made.get(wanted(ngram_cache=dict(own)))
-    assert source is not made.get(wanted(ngram_cache={"lax_min_sample": [2, 2, 2, 1]}))
+    source = drafters.get(wanted(ngram_cache=own))
+    assert source is drafters.get(wanted(ngram_cache=dict(own)))
+    assert source is not drafters.get(wanted(ngram_cache={"lax_min_sample": [2, 2, 2, 1]}))
 
 
 def test_unknown_names_are_refused_when_the_engine_is_made() -> None:
@@ -294,21 +296,21 @@ def test_what_was_never_sent_does_not_count_as_drafted(policy: Any) -> None:
 
 
 def test_threads_that_ask_for_the_same_get_the_same() -> None:
-    made = make()
-    found: list[set[int]] = [set() for _ in range(40)]
+    drafters = make()
+    sources: list[set[int]] = [set() for _ in range(40)]
     start = threading.Barrier(4)
 
     def ask() -> None:
         start.wait()
         for number in range(40):
-            source = made.get(wanted(ngram_mod={"n_max": 1 + number // 2}))
-            found[number].add(id(source))
-            made.stats()
+            source = drafters.get(wanted(ngram_mod={"n_max": 1 + number // 2}))
+            sources[number].add(id(source))
+            drafters.stats()
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert [len(ids) for ids in found] == [1] * 40
-    assert len(made._kinds) == 21
+    assert [len(ids) for ids in sources] == [1] * 40
+    assert len(drafters._kinds) == 21

@@ -40,13 +40,13 @@ def test_prompts_are_read_while_others_decode() -> None:
 
 def test_prompts_are_read_in_the_order_of_their_arrival() -> None:
     engine = Engine(FakeTarget(max_batch=16), None, slots=3)
-    made = [submit(engine, [i + 1] * 20, 1) for i in range(3)]
+    answers = [submit(engine, [i + 1] * 20, 1) for i in range(3)]
     pasts = []
     for _ in range(4):
         engine.step()
         pasts.append([slot.num_past for slot in engine.slots()])
     assert pasts == [[16, 0, 0], [20, 12, 0], [20, 20, 8], [20, 20, 20]]
-    assert [one.finish_reason for one in made] == ["length"] * 3
+    assert [one.finish_reason for one in answers] == ["length"] * 3
 
 
 def test_long_drafts_leave_three_quarters_to_prompts() -> None:
@@ -69,15 +69,15 @@ def test_long_drafts_leave_three_quarters_to_prompts() -> None:
 def test_drafts_shrink_fairly_when_slots_compete() -> None:
     target = FakeTarget(max_batch=34, context_size=2000, sequences=8)
     engine = Engine(target, Oracle(target), slots=4, policy=AutoPolicy(fixed=64))
-    made = [submit(engine, [i + 1], 200) for i in range(4)]
+    answers = [submit(engine, [i + 1], 200) for i in range(4)]
     for _ in range(4):
         engine.step()
-    sizes = [one.timings.num_draft_tokens for one in made]
+    sizes = [one.timings.num_draft_tokens for one in answers]
     assert sum(sizes) == 3 * 30  # all the room there was
     assert max(sizes) - min(sizes) <= 3
     finish(engine)
-    assert [one.token_ids for one in made] == [
-        target.expected(one.request.prompt_ids.tolist(), 200) for one in made
+    assert [one.token_ids for one in answers] == [
+        target.expected(one.request.prompt_ids.tolist(), 200) for one in answers
     ]
 
 
@@ -100,20 +100,20 @@ def test_sources_are_asked_for_no_more_than_a_decode_holds() -> None:
     target = FakeTarget(max_batch=8)
     oracle = Noted(target)
     engine = Engine(target, oracle, policy=AutoPolicy(fixed=64))
-    made = submit(engine, [1], 30)
+    answer = submit(engine, [1], 30)
     finish(engine)
-    assert made.token_ids == target.expected([1], 30)
+    assert answer.token_ids == target.expected([1], 30)
     assert (max(target.batches), oracle.complaints) == (8, [])
 
 
 def test_a_draft_without_room_is_no_draft() -> None:
     target = FakeTarget(max_batch=4)
     engine = Engine(target, Oracle(target), slots=4, policy=AutoPolicy(fixed=8))
-    made = [submit(engine, [i + 1], 20) for i in range(4)]
+    answers = [submit(engine, [i + 1], 20) for i in range(4)]
     finish(engine)
-    assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(4)]
+    assert [one.token_ids for one in answers] == [target.expected([i + 1], 20) for i in range(4)]
     assert (engine.stats().num_drafts, engine.stats().draft_lengths.count) == (0, 0)
-    assert [one.timings.num_drafts for one in made] == [0] * 4
+    assert [one.timings.num_drafts for one in answers] == [0] * 4
 
 
 def test_waiting_for_a_busy_slot_does_not_hold_up_others() -> None:
@@ -165,9 +165,9 @@ def test_a_slot_that_reads_its_text_again_holds_nobody_up_and_goes_on(slots: int
 def test_eight_slots_fit_the_smallest_batches(capacity: int) -> None:
     target = FakeTarget(max_batch=capacity, sequences=8)
     engine = Engine(target, Garbage(97, broken=False), slots=8, policy=AutoPolicy(fixed=8))
-    made = [submit(engine, [i + 1] * (i + 1), 25) for i in range(20)]
+    answers = [submit(engine, [i + 1] * (i + 1), 25) for i in range(20)]
     finish(engine)
-    assert [one.token_ids for one in made] == [
-        target.expected(one.request.prompt_ids.tolist(), 25) for one in made
+    assert [one.token_ids for one in answers] == [
+        target.expected(one.request.prompt_ids.tolist(), 25) for one in answers
     ]
     assert max(target.batches) == capacity

@@ -52,8 +52,8 @@ class Always(DraftSource):
 
 
 def run(engine: Engine, *prompts: list[int], most: int = 30) -> list[list[int]]:
-    made = engine.generate([Request(prompt_ids=int32(p), max_tokens=most) for p in prompts])
-    return [one.token_ids for one in made]
+    answers = engine.generate([Request(prompt_ids=int32(p), max_tokens=most) for p in prompts])
+    return [one.token_ids for one in answers]
 
 
 NO_DRAFTS = {
@@ -134,9 +134,9 @@ def test_a_source_that_fails_for_one_slot_still_drafts_for_the_others() -> None:
             return super().draft(slot, limit)
 
     engine = Engine(target, Picky(target), slots=3)
-    made = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(3)])
-    assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(3)]
-    assert [one.timings.num_accepted_tokens > 0 for one in made] == [True, False, True]
+    answers = engine.generate([Request(prompt_ids=int32([i + 1]), max_tokens=20) for i in range(3)])
+    assert [one.token_ids for one in answers] == [target.expected([i + 1], 20) for i in range(3)]
+    assert [one.timings.num_accepted_tokens > 0 for one in answers] == [True, False, True]
 
 
 def test_a_failing_first_source_leaves_the_second_one_on() -> None:
@@ -152,14 +152,14 @@ def test_a_prompt_that_no_slot_can_read_ends_its_own_request_only() -> None:
     target = FakeTarget()
     engine = Engine(target, None, slots=2)
     prompts = [int32([1 + i]) for i in range(4)]
-    made = [engine.submit(Request(prompt_ids=ids, max_tokens=5)) for ids in prompts]
+    answers = [engine.submit(Request(prompt_ids=ids, max_tokens=5)) for ids in prompts]
     engine.step()  # the first two run
     prompts[2][0] = -1  # the caller's array, which is not copied
     while engine.step():
         pass
-    assert [one.finish_reason for one in made] == ["length", "length", "error", "length"]
-    assert isinstance(made[2].error, InputError)
-    assert [one.token_ids for one in (made[0], made[1], made[3])] == [
+    assert [one.finish_reason for one in answers] == ["length", "length", "error", "length"]
+    assert isinstance(answers[2].error, InputError)
+    assert [one.token_ids for one in (answers[0], answers[1], answers[3])] == [
         target.expected([token], 5) for token in (1, 2, 4)
     ]
     assert not engine.busy
@@ -244,8 +244,8 @@ def test_what_fails_for_one_sequence_ends_its_request_only(method: str, times: i
             Request(prompt_ids=int32(prompt), max_tokens=12, slot=i)
             for i, prompt in enumerate(prompts)
         ]
-        made = engine.generate(requests)
-        for one, prompt in zip(made, prompts, strict=True):
+        answers = engine.generate(requests)
+        for one, prompt in zip(answers, prompts, strict=True):
             ended.append(one.finish_reason)
             if one.finish_reason == "error":
                 assert one.request.slot == 1
@@ -261,7 +261,7 @@ def test_a_request_whose_logprobs_fail_ends_alone(monkeypatch: pytest.MonkeyPatc
     target = FakeTarget()
     engine = Engine(target, None, slots=2)
     asked = Request(prompt_ids=int32([1]), max_tokens=9, logprobs=2)
-    made = [engine.submit(asked), engine.submit(Request(prompt_ids=int32([2]), max_tokens=9))]
+    answers = [engine.submit(asked), engine.submit(Request(prompt_ids=int32([2]), max_tokens=9))]
 
     def failing(*_: Any) -> None:
         raise ArithmeticError("no logarithm")
@@ -269,9 +269,9 @@ def test_a_request_whose_logprobs_fail_ends_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(engine._stepper._emission, "_add_logprobs", failing)
     while engine.step():
         pass
-    assert [one.finish_reason for one in made] == ["error", "length"]
-    assert isinstance(made[0].error, ArithmeticError)
-    assert made[1].token_ids == target.expected([2], 9)
+    assert [one.finish_reason for one in answers] == ["error", "length"]
+    assert isinstance(answers[0].error, ArithmeticError)
+    assert answers[1].token_ids == target.expected([2], 9)
 
 
 @pytest.mark.parametrize("method", ["truncate", "copy"])
@@ -281,18 +281,18 @@ def test_a_cancel_while_a_request_starts_is_seen(method: str) -> None:
     engine.generate([Request(prompt_ids=int32([1, 2, 3, 4]), max_tokens=3, slot=0)])
     engine.generate([Request(prompt_ids=int32([9, 9]), max_tokens=3, slot=1)])
     original = getattr(target, method)
-    made: list[Generation] = []
+    answers: list[Generation] = []
 
     def cancelling(*arguments: Any) -> Any:
-        made[0].cancel()
+        answers[0].cancel()
         return original(*arguments)
 
     setattr(target, method, cancelling)
-    made.append(engine.submit(Request(prompt_ids=int32([1, 2, 3, 4]), max_tokens=50, slot=1)))
+    answers.append(engine.submit(Request(prompt_ids=int32([1, 2, 3, 4]), max_tokens=50, slot=1)))
     while engine.step():
         pass
-    assert made[0].finish_reason == "cancelled"
-    assert made[0].num_tokens <= 1
+    assert answers[0].finish_reason == "cancelled"
+    assert answers[0].num_tokens <= 1
 
 
 @pytest.mark.parametrize("fields", [{"max_tokens": 1 << 63}, {"slot": 1 << 40}])
@@ -308,18 +308,18 @@ def test_numbers_that_no_engine_holds_are_refused_when_submitted(fields: dict[st
 def test_a_failed_decode_ends_the_requests_of_its_batch() -> None:
     target = FakeTarget(sequences=3)
     engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=2))
-    made = [engine.submit(Request(prompt_ids=int32([i + 1]), max_tokens=20)) for i in range(3)]
+    answers = [engine.submit(Request(prompt_ids=int32([i + 1]), max_tokens=20)) for i in range(3)]
     for _ in range(3):
         engine.step()
     target.fail_next = BackendError("out of order")
     assert engine.step()
-    assert [one.finish_reason for one in made] == ["error", "error", None]
-    assert made[0].error is made[1].error is not None
-    assert made[0].token_ids == target.expected([1], 20)[: len(made[0].token_ids)]
+    assert [one.finish_reason for one in answers] == ["error", "error", None]
+    assert answers[0].error is answers[1].error is not None
+    assert answers[0].token_ids == target.expected([1], 20)[: len(answers[0].token_ids)]
     assert target.held[:2] == [[], []]
     while engine.step():
         pass
-    assert made[2].token_ids == target.expected([3], 20)
+    assert answers[2].token_ids == target.expected([3], 20)
     assert engine.stats().finished == {"error": 2, "length": 1}
     assert engine.stats().num_preempted == 0
 
@@ -329,9 +329,9 @@ def test_a_full_cache_empties_idle_slots_first() -> None:
     engine = Engine(target, None, slots=2)
     engine.generate([Request(prompt_ids=int32([1, 2, 3]), max_tokens=20, slot=0)])
     held = len(target.held[0])
-    made = engine.generate([Request(prompt_ids=int32([9] * 10), max_tokens=20, slot=1)])[0]
+    answer = engine.generate([Request(prompt_ids=int32([9] * 10), max_tokens=20, slot=1)])[0]
     assert (held, target.held[0]) == (22, [])
-    assert made.token_ids == target.expected([9] * 10, 20)
+    assert answer.token_ids == target.expected([9] * 10, 20)
 
 
 def test_drafts_that_do_not_fit_the_cache_cost_no_request() -> None:
@@ -339,8 +339,8 @@ def test_drafts_that_do_not_fit_the_cache_cost_no_request() -> None:
     for drafter in (None, Garbage(97, broken=False)):
         target = FakeTarget(cells=24)
         engine = Engine(target, drafter, slots=2, policy=AutoPolicy(fixed=8))
-        made = engine.generate(requests)
-        assert [one.token_ids for one in made] == [
+        answers = engine.generate(requests)
+        assert [one.token_ids for one in answers] == [
             target.expected([1], 22),
             target.expected([2], 10),
         ]
@@ -354,9 +354,9 @@ def test_drafts_that_do_not_fit_the_cache_leave_idle_slots_alone() -> None:
     prompt = next(p for p in range(1, 97) if len(target.expected([p] * 10, 60)) in range(10, 25))
     off = Speculation(enabled=False)
     first = Request(prompt_ids=int32([1, 2, 3]), max_tokens=9, slot=0, speculation=off)
-    made = engine.generate([first, Request(prompt_ids=int32([prompt] * 10), slot=1)])
-    assert made[1].token_ids == target.expected([prompt] * 10, 60)
-    assert len(target.held[0]) == 2 + len(made[0].token_ids) > 0
+    answers = engine.generate([first, Request(prompt_ids=int32([prompt] * 10), slot=1)])
+    assert answers[1].token_ids == target.expected([prompt] * 10, 60)
+    assert len(target.held[0]) == 2 + len(answers[0].token_ids) > 0
     assert engine.stats().num_drafts > 0
 
 
@@ -374,10 +374,10 @@ def test_no_possible_token_fails_the_request(monkeypatch: pytest.MonkeyPatch) ->
     engine = Engine(target, oracle)
     with monkeypatch.context() as patched:
         patched.setattr(target, "sampler", lambda *_: Sampler())  # it finds none possible
-        made = engine.generate([Request(prompt_ids=int32([1]), max_tokens=20)])[0]
-    assert (made.token_ids, made.finish_reason, made.text) == ([], "error", "")
-    assert isinstance(made.error, InputError)
-    assert "no token possible" in str(made.error)
+        answer = engine.generate([Request(prompt_ids=int32([1]), max_tokens=20)])[0]
+    assert (answer.token_ids, answer.finish_reason, answer.text) == ([], "error", "")
+    assert isinstance(answer.error, InputError)
+    assert "no token possible" in str(answer.error)
     assert (oracle.begun, oracle.ended, oracle.complaints) == (oracle.ended, oracle.begun, [])
     assert engine.source_failures() == {}
     assert run(engine, [1, 2]) == [target.expected([1, 2], 30)]
@@ -400,8 +400,8 @@ def test_a_grammar_may_end_in_the_middle_of_a_draft(
         assert (expected.text, expected.finish_reason) == (text, "stop")
         drafter = Always(int32(tokens[1:] + [tokens[0]] * extra))
         engine = Engine(target, drafter, policy=AutoPolicy(fixed=64))
-        made = engine.generate([Request(**asked)])[0]
-        assert (made.token_ids, made.text, made.finish_reason) == (tokens, text, "stop")
-        assert sum(made.accepted) == len(tokens) - 1 > 1
+        answer = engine.generate([Request(**asked)])[0]
+        assert (answer.token_ids, answer.text, answer.finish_reason) == (tokens, text, "stop")
+        assert sum(answer.accepted) == len(tokens) - 1 > 1
         slot = engine.slots()[0]
         assert slot.num_past == prompt.size + len(tokens)

@@ -113,13 +113,13 @@ class Lossless(RuleBasedStateMachine):
         """Return the engine's drafter of a kind."""
         seed = self.chance.randrange(1 << 16)
         if kind in ("garbage", "failing garbage"):
-            made: Any = Garbage(self.target.vocab_size, seed)
+            source: Any = Garbage(self.target.vocab_size, seed)
         elif kind in ("oracle", "failing oracle"):
-            made = Oracle(self.target, 0.5, seed)
-            self.oracles += [made] * (kind == "oracle")
+            source = Oracle(self.target, 0.5, seed)
+            self.oracles += [source] * (kind == "oracle")
         else:
             return kind
-        return Failing(made, 0.1, seed) if kind.startswith("failing") else made
+        return Failing(source, 0.1, seed) if kind.startswith("failing") else source
 
     def second(self, kind: str | None) -> Any:
         """Return a source that is asked where the first has no draft."""
@@ -168,13 +168,13 @@ class Lossless(RuleBasedStateMachine):
     def prompt(self) -> list[int]:
         """Return new tokens, or another turn of an earlier text, or a part of one."""
         chance, most = self.chance, self.target.context_size - 1
-        made = [chance.randint(1, 30) for _ in range(chance.choice([1, 3, 20, most]))]
+        ids = [chance.randint(1, 30) for _ in range(chance.choice([1, 3, 20, most]))]
         if self.jobs and chance.random() < 0.6:
             job = chance.choice(self.jobs)
             text = job.generation.request.prompt_ids.tolist() + job.expected[0]
-            made = text[: chance.choice([len(text), chance.randint(1, len(text))])] + made[:3]
-            made = made[: chance.choice([len(made), len(text)])]
-        return made[:most]
+            ids = text[: chance.choice([len(text), chance.randint(1, len(text))])] + ids[:3]
+            ids = ids[: chance.choice([len(ids), len(text)])]
+        return ids[:most]
 
     def prediction(self, answer: list[int]) -> list[int]:
         wrong = [1 + token % (self.target.vocab_size - 1) for token in answer]
@@ -268,18 +268,18 @@ class Lossless(RuleBasedStateMachine):
                 check_figures(job, self.target)
 
     def check_text(self, job: Job) -> None:
-        made, (tokens, text, reason) = job.generation, job.expected
-        if made.finish_reason in ("stop", "length"):
-            assert (made.token_ids, made.text, made.finish_reason) == (tokens, text, reason)
+        answer, (tokens, text, reason) = job.generation, job.expected
+        if answer.finish_reason in ("stop", "length"):
+            assert (answer.token_ids, answer.text, answer.finish_reason) == (tokens, text, reason)
             return
-        assert made.token_ids == tokens[: len(made.token_ids)]
-        pieces = b"".join(self.target.piece(token, False) for token in made.token_ids)
-        assert made.text == codecs.decode(pieces, "utf-8", "replace")
-        if made.finish_reason == "cancelled":
-            assert made.cancelled
+        assert answer.token_ids == tokens[: len(answer.token_ids)]
+        pieces = b"".join(self.target.piece(token, False) for token in answer.token_ids)
+        assert answer.text == codecs.decode(pieces, "utf-8", "replace")
+        if answer.finish_reason == "cancelled":
+            assert answer.cancelled
         else:
             assert self.failed
-            assert isinstance(made.error, (BackendError, CapacityError))
+            assert isinstance(answer.error, (BackendError, CapacityError))
 
     @invariant()
     def counters_agree_with_the_generations(self) -> None:

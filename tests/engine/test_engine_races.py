@@ -28,7 +28,7 @@ def test_everything_at_once_from_many_threads() -> None:
     """Submit, cancel, read and step at the same time: nothing is lost, nothing mixed up."""
     target = FakeTarget(sequences=4)
     engine = Engine(target, Oracle(target, 0.8), slots=4, max_queue=10)
-    made: list[tuple[Generation, int]] = []
+    answers: list[tuple[Generation, int]] = []
     problems: list[BaseException] = []
 
     def submit(number: int, i: int) -> None:
@@ -39,7 +39,7 @@ def test_everything_at_once_from_many_threads() -> None:
         except CapacityError:
             time.sleep(0.001)
             return
-        made.append((one, first))
+        answers.append((one, first))
         if i % 7 == 0:
             one.cancel()
         engine.slots(), engine.stats_lines(), engine.busy, engine.queue_length
@@ -59,9 +59,9 @@ def test_everything_at_once_from_many_threads() -> None:
             one.join(SECONDS)
         assert thread.close(timeout=SECONDS)
     assert problems == []
-    assert len(made) >= 10
-    assert engine.stats().num_requests == len(made)
-    for one, first in made:
+    assert len(answers) >= 10
+    assert engine.stats().num_requests == len(answers)
+    for one, first in answers:
         expected = target.expected([first], 15)
         assert one.token_ids == expected[: len(one.token_ids)]
         assert one.finish_reason == "length" or one.cancelled
@@ -115,9 +115,9 @@ def test_what_is_put_while_the_engine_closes_does_not_wait_forever() -> None:
         put(ticket)
 
     engine._queue.put = slow_put  # type: ignore[method-assign]
-    made = engine.submit(request())
+    answer = engine.submit(request())
     closing.join(SECONDS)
-    assert (made.finish_reason, engine.busy) == ("cancelled", False)
+    assert (answer.finish_reason, engine.busy) == ("cancelled", False)
 
 
 def test_an_engine_is_busy_while_a_request_moves_to_its_slot() -> None:
@@ -138,17 +138,17 @@ def test_an_engine_is_busy_while_a_request_moves_to_its_slot() -> None:
 @pytest.mark.parametrize("how", ["length", "cancelled"])
 def test_who_learns_of_an_end_finds_the_slot_free(how: str) -> None:
     engine = Engine(FakeTarget(), None)
-    made = engine.submit(request(most=3))
+    answer = engine.submit(request(most=3))
     states: list[tuple[str | None, str]] = []
 
     class Event(threading.Event):
         def set(self) -> None:
-            states.append((made.finish_reason, engine.slots()[0].state))
+            states.append((answer.finish_reason, engine.slots()[0].state))
 
-    made._finished = Event()
+    answer._finished = Event()
     engine.step()
     if how == "cancelled":
-        made.cancel()
+        answer.cancel()
     while engine.step():
         pass
     assert states == [(how, "idle")]
@@ -158,12 +158,12 @@ def test_who_learns_of_an_end_finds_the_slot_free(how: str) -> None:
 def test_what_is_submitted_while_the_engine_closes_ends_or_is_refused(seconds: float) -> None:
     for _ in range(5):
         thread = EngineThread(Engine(FakeTarget(), None, slots=2))
-        made: list[Generation] = []
+        answers: list[Generation] = []
 
-        def submit(engine: Engine = thread.engine, made: list[Generation] = made) -> None:
+        def submit(engine: Engine = thread.engine, answers: list[Generation] = answers) -> None:
             try:
                 while True:
-                    made.append(engine.submit(request(most=3)))
+                    answers.append(engine.submit(request(most=3)))
             except (StateError, CapacityError):
                 pass
 
@@ -172,5 +172,5 @@ def test_what_is_submitted_while_the_engine_closes_ends_or_is_refused(seconds: f
         time.sleep(seconds)
         thread.close()
         other.join(SECONDS)
-        assert all(one.wait(SECONDS) for one in made)
+        assert all(one.wait(SECONDS) for one in answers)
         assert not thread.engine.busy

@@ -64,8 +64,8 @@ def test_what_is_no_list_or_mapping_is_refused(name: str, value: Any) -> None:
 
 def test_breakers_of_a_list_can_be_hashed_as_those_of_a_tuple() -> None:
     listed: Any = ["\n", ":"]
-    made = Sampling(dry_sequence_breakers=listed).dry_sequence_breakers
-    assert hash(made) == hash(("\n", ":"))
+    breakers = Sampling(dry_sequence_breakers=listed).dry_sequence_breakers
+    assert hash(breakers) == hash(("\n", ":"))
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_bad_settings_of_drafts_are_refused_by_name(fields: dict[str, Any], mess
 
 
 def test_good_requests_are_taken_as_they_are() -> None:
-    made = request(1, 2, max_tokens=0, logprobs=MAX_LOGPROBS, stop=("a",), timeout=0.5, slot=3)
-    assert (made.max_tokens, made.logprobs, made.stop, made.timeout) == (0, 1000, ("a",), 0.5)
-    assert len(made.id) == 32
-    assert made.id != request(1, 2).id
+    asked = request(1, 2, max_tokens=0, logprobs=MAX_LOGPROBS, stop=("a",), timeout=0.5, slot=3)
+    assert (asked.max_tokens, asked.logprobs, asked.stop, asked.timeout) == (0, 1000, ("a",), 0.5)
+    assert len(asked.id) == 32
+    assert asked.id != request(1, 2).id
     assert request().prediction_ids.size == 0
 
 
@@ -170,8 +170,8 @@ def test_ids_may_be_every_second_of_an_array_and_are_not_copied_otherwise() -> N
     target, ids = FakeTarget(), int32([5, 1, 6, 1, 7, 1])
     asked = Request(prompt_ids=ids[::2], prediction_ids=ids[::-1], max_tokens=5)
     assert asked.prediction_ids.tolist() == [1, 7, 1, 6, 1, 5]
-    (made,) = Engine(target, "ngram-simple").generate([asked])
-    assert made.token_ids == target.expected([5, 6, 7], 5)
+    (answer,) = Engine(target, "ngram-simple").generate([asked])
+    assert answer.token_ids == target.expected([5, 6, 7], 5)
     assert Request(prompt_ids=ids).prompt_ids is ids
 
 
@@ -212,7 +212,7 @@ def test_submit_passes_on_what_the_sampler_refuses() -> None:
 
 def test_a_full_queue_refuses_until_there_is_room() -> None:
     engine = Engine(FakeTarget(), None, slots=2, max_queue=3)
-    made = [engine.submit(request(max_tokens=2)) for _ in range(5)]  # two run, three wait
+    answers = [engine.submit(request(max_tokens=2)) for _ in range(5)]  # two run, three wait
     with pytest.raises(CapacityError, match="5 requests are waiting already"):
         engine.submit(request())
     engine.step()
@@ -220,10 +220,10 @@ def test_a_full_queue_refuses_until_there_is_room() -> None:
     with pytest.raises(CapacityError, match="3 requests are waiting already"):
         engine.submit(request())
     engine.step()
-    made.append(engine.submit(request(max_tokens=2)))
+    answers.append(engine.submit(request(max_tokens=2)))
     while engine.step():
         pass
-    assert [one.finish_reason for one in made] == ["length"] * 6
+    assert [one.finish_reason for one in answers] == ["length"] * 6
     assert engine.stats().num_requests == 6
 
 
@@ -237,21 +237,21 @@ def test_without_a_queue_only_idle_slots_take_requests() -> None:
     engine.close()
     engine = Engine(target, None, slots=2, max_queue=0)
     target.batches.clear()
-    made = engine.generate([request(i + 1, max_tokens=9) for i in range(4)])
-    assert [one.token_ids for one in made] == [target.expected([i + 1], 9) for i in range(4)]
+    answers = engine.generate([request(i + 1, max_tokens=9) for i in range(4)])
+    assert [one.token_ids for one in answers] == [target.expected([i + 1], 9) for i in range(4)]
     assert len(target.batches) == 18  # two at a time
 
 
 def test_a_closed_engine_takes_nothing_and_cancels_the_rest() -> None:
     engine = Engine(FakeTarget(), None)
-    made = [engine.submit(request()) for _ in range(2)]
+    answers = [engine.submit(request()) for _ in range(2)]
     engine.step()
     engine.refuse()
     with pytest.raises(StateError, match="the engine is closed"):
         engine.submit(request())
     assert engine.step()  # those that are there go on
     engine.close()
-    assert [one.finish_reason for one in made] == ["cancelled"] * 2
+    assert [one.finish_reason for one in answers] == ["cancelled"] * 2
     assert not engine.step()
     assert engine.stats().finished == {"cancelled": 2}
 

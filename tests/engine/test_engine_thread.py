@@ -27,10 +27,10 @@ class HungTarget(FakeTarget):
     def hang(self) -> None:
         inner = getattr(self, self.method)
 
-        def wait(*given: Any) -> Any:
+        def wait(*arguments: Any) -> Any:
             self.hangs.set()
             assert self.go.wait(SECONDS)
-            return inner(*given)
+            return inner(*arguments)
 
         setattr(self, self.method, wait)
 
@@ -57,9 +57,9 @@ def request(first: int = 1, most: int = 20, **fields: Any) -> Request:
 def test_requests_run_while_others_are_submitted() -> None:
     target = FakeTarget()
     with EngineThread(Engine(target, "ngram-simple", slots=3)) as thread:
-        made = [thread.engine.submit(request(i + 1)) for i in range(9)]
-        assert all(one.wait(SECONDS) for one in made)
-    assert [one.token_ids for one in made] == [target.expected([i + 1], 20) for i in range(9)]
+        answers = [thread.engine.submit(request(i + 1)) for i in range(9)]
+        assert all(one.wait(SECONDS) for one in answers)
+    assert [one.token_ids for one in answers] == [target.expected([i + 1], 20) for i in range(9)]
     assert not thread._thread.is_alive()
 
 
@@ -85,12 +85,12 @@ def test_an_idle_engine_waits_a_moment_for_announced_requests() -> None:
         with EngineThread(Engine(target, None, slots=2)) as thread:
             engine = thread.engine
             arrived = [engine.announce(), engine.announce()]
-            made = [engine.submit(request(1, 5))]
+            answers = [engine.submit(request(1, 5))]
             arrived[0]()
             arrived[0]()  # counts once
-            made.append(engine.submit(request(2, 5)))
+            answers.append(engine.submit(request(2, 5)))
             arrived[1]()
-            assert all(one.wait(SECONDS) for one in made)
+            assert all(one.wait(SECONDS) for one in answers)
         if target.batches == [2] * 5:
             return
     raise AssertionError(f"they never started together: {target.batches}")
@@ -106,28 +106,28 @@ def test_an_announced_request_that_never_comes_holds_nobody_up() -> None:
 def test_draining_lets_running_and_waiting_requests_finish() -> None:
     target = SlowTarget(0.001)
     thread = EngineThread(Engine(target, None, slots=1))
-    made = [thread.engine.submit(request(i + 1)) for i in range(4)]
+    answers = [thread.engine.submit(request(i + 1)) for i in range(4)]
     assert thread.close()
-    assert [one.finish_reason for one in made] == ["length"] * 4
+    assert [one.finish_reason for one in answers] == ["length"] * 4
     with pytest.raises(StateError, match="closed"):
         thread.engine.submit(request())
 
 
 def test_without_draining_the_rest_is_cancelled() -> None:
     thread = EngineThread(Engine(SlowTarget(0.002, context_size=4000), None, slots=1))
-    made = [thread.engine.submit(request(i + 1, -1)) for i in range(3)]
+    answers = [thread.engine.submit(request(i + 1, -1)) for i in range(3)]
     assert not thread.close(drain=False)
-    assert [one.finish_reason for one in made] == ["cancelled"] * 3
-    assert all(one.wait(0) for one in made)
+    assert [one.finish_reason for one in answers] == ["cancelled"] * 3
+    assert all(one.wait(0) for one in answers)
 
 
 def test_draining_ends_after_its_time() -> None:
     thread = EngineThread(Engine(SlowTarget(0.002, context_size=4000), None, slots=1))
-    made = thread.engine.submit(request(1, -1))
-    assert not made.wait(0.01)
+    answer = thread.engine.submit(request(1, -1))
+    assert not answer.wait(0.01)
     started = time.monotonic()
     assert not thread.close(timeout=0.05)
-    assert (made.finish_reason, time.monotonic() - started < SECONDS / 2) == ("cancelled", True)
+    assert (answer.finish_reason, time.monotonic() - started < SECONDS / 2) == ("cancelled", True)
 
 
 def test_closing_twice_is_harmless() -> None:
@@ -137,16 +137,16 @@ def test_closing_twice_is_harmless() -> None:
 
 
 def test_an_exception_inside_the_with_block_does_not_drain() -> None:
-    made: list[Generation] = []
+    answers: list[Generation] = []
 
     def fail_inside() -> None:
         with EngineThread(Engine(SlowTarget(0.002, context_size=4000), None)) as thread:
-            made.append(thread.engine.submit(request(1, -1)))
+            answers.append(thread.engine.submit(request(1, -1)))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_inside()
-    assert [one.finish_reason for one in made] == ["cancelled"]
+    assert [one.finish_reason for one in answers] == ["cancelled"]
 
 
 def test_an_error_in_a_step_ends_all_requests_and_the_engine_goes_on() -> None:
@@ -154,12 +154,12 @@ def test_an_error_in_a_step_ends_all_requests_and_the_engine_goes_on() -> None:
     error = ArithmeticError("not one of ours")
     with EngineThread(Engine(target, Oracle(target), slots=2)) as thread:
         target.go.clear()
-        made = [thread.engine.submit(request(i + 1)) for i in range(3)]
+        answers = [thread.engine.submit(request(i + 1)) for i in range(3)]
         target.fail_next = error
         target.go.set()
-        assert all(one.wait(SECONDS) for one in made)
-        assert [one.finish_reason for one in made][:1] == ["error"]
-        ended = [one for one in made if one.finish_reason == "error"]
+        assert all(one.wait(SECONDS) for one in answers)
+        assert [one.finish_reason for one in answers][:1] == ["error"]
+        ended = [one for one in answers if one.finish_reason == "error"]
         assert all(one.error is error for one in ended)
         again = thread.engine.submit(request(7))
         assert again.wait(SECONDS)
@@ -178,9 +178,9 @@ def test_a_step_that_raises_after_the_decode_leaves_no_trace() -> None:
     target.broken = True
     engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=4))
     with EngineThread(engine) as thread:
-        made = [thread.engine.submit(request(i + 1)) for i in range(2)]
-        assert all(one.wait(SECONDS) for one in made)
-        assert [type(one.error) for one in made] == [ZeroDivisionError] * 2
+        answers = [thread.engine.submit(request(i + 1)) for i in range(2)]
+        assert all(one.wait(SECONDS) for one in answers)
+        assert [type(one.error) for one in answers] == [ZeroDivisionError] * 2
         target.broken = False
         again = [thread.engine.submit(request(i + 1)) for i in range(2)]
         assert all(one.wait(SECONDS) for one in again)
@@ -198,9 +198,9 @@ def test_a_request_that_cannot_be_started_ends_with_the_error() -> None:
         raise error
 
     target.truncate = failing  # type: ignore[method-assign]
-    made = engine.submit(request(1, 5))
+    answer = engine.submit(request(1, 5))
     engine.step()
-    assert (made.finish_reason, made.error, engine.busy) == ("error", error, False)
+    assert (answer.finish_reason, answer.error, engine.busy) == ("error", error, False)
     assert engine.generate([request(1, 5)])[0].token_ids == target.expected([1], 5)
 
 
@@ -210,8 +210,8 @@ def test_a_broken_callback_does_not_stop_the_thread() -> None:
 
     target = FakeTarget()
     with EngineThread(Engine(target, None)) as thread:
-        made = thread.engine.submit(request(), broken)
-        assert made.wait(SECONDS)
+        answer = thread.engine.submit(request(), broken)
+        assert answer.wait(SECONDS)
         target.fail_next = ArithmeticError("and a failing step")
         assert thread.engine.submit(request(), broken).wait(SECONDS)
         good = thread.engine.submit(request(3))
@@ -222,15 +222,15 @@ def test_a_broken_callback_does_not_stop_the_thread() -> None:
 def test_cancelling_from_another_thread_ends_a_running_and_a_waiting_request() -> None:
     target = SlowTarget(0.001, context_size=5000)
     with EngineThread(Engine(target, None, slots=1)) as thread:
-        made = [thread.engine.submit(request(i + 1, -1)) for i in range(2)]
-        while not made[0].token_ids:
+        answers = [thread.engine.submit(request(i + 1, -1)) for i in range(2)]
+        while not answers[0].token_ids:
             time.sleep(0.001)
-        made[1].cancel()
-        assert made[1].wait(SECONDS)
-        made[0].cancel()
-        assert made[0].wait(SECONDS)
+        answers[1].cancel()
+        assert answers[1].wait(SECONDS)
+        answers[0].cancel()
+        assert answers[0].wait(SECONDS)
         assert not thread.engine.busy
-    assert [one.finish_reason for one in made] == ["cancelled"] * 2
+    assert [one.finish_reason for one in answers] == ["cancelled"] * 2
 
 
 class Helpless(Engine):
@@ -250,12 +250,12 @@ class Helpless(Engine):
 def test_a_thread_whose_last_resort_raises_fails_all_requests_and_says_so() -> None:
     error = ZeroDivisionError("the device is gone")
     engine = Helpless(FakeTarget(), None, slots=2)
-    made = [engine.submit(request(i + 1)) for i in range(5)]
+    answers = [engine.submit(request(i + 1)) for i in range(5)]
     assert engine.step()  # two run, three wait
     engine.broken = error
     thread = EngineThread(engine)
-    assert all(one.wait(SECONDS) for one in made)
-    assert [one.finish_reason for one in made] == ["error"] * 5
+    assert all(one.wait(SECONDS) for one in answers)
+    assert [one.finish_reason for one in answers] == ["error"] * 5
     assert engine.failure is error
     assert not engine.busy
     with pytest.raises(StateError, match="has failed"):
@@ -267,11 +267,11 @@ def test_a_thread_whose_last_resort_raises_fails_all_requests_and_says_so() -> N
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), MemoryError()])
 def test_whatever_ends_the_thread_nobody_waits_in_vain(error: BaseException) -> None:
     engine = Helpless(FakeTarget(), None)
-    made = engine.submit(request())
+    answer = engine.submit(request())
     engine.broken = error
     thread = EngineThread(engine)
-    assert made.wait(SECONDS)
-    assert type(error).__name__ in str(made.error)
+    assert answer.wait(SECONDS)
+    assert type(error).__name__ in str(answer.error)
     assert engine.failure is error
     thread.close()
     assert not thread.alive
@@ -282,15 +282,15 @@ def test_a_step_that_hangs_does_not_hold_up_the_end() -> None:
     engine = Engine(target, None, slots=1)
     thread = EngineThread(engine)
     target.go.clear()
-    made = [engine.submit(request(i + 1)) for i in range(2)]
+    answers = [engine.submit(request(i + 1)) for i in range(2)]
     while engine.queue_length == 2:
         time.sleep(0.001)
     beats = engine.beats
     assert not thread.close(timeout=0.05, last=0.05)
     assert thread.alive
     assert engine.beats <= beats + 1
-    assert [one.finish_reason for one in made] == ["error"] * 2
-    assert all(one.wait(0) for one in made)
+    assert [one.finish_reason for one in answers] == ["error"] * 2
+    assert all(one.wait(0) for one in answers)
     target.go.set()  # it comes to itself: the thread ends
     thread._thread.join(SECONDS)
     assert not thread.alive
@@ -310,11 +310,11 @@ def test_a_request_that_is_being_started_fails_with_the_engine() -> None:
     with EngineThread(Engine(target, None)) as thread:
         assert thread.engine.submit(request()).wait(SECONDS)
         target.hang()
-        made = thread.engine.submit(request(2))
+        answer = thread.engine.submit(request(2))
         assert target.hangs.wait(SECONDS)
         thread.engine.abandon(RuntimeError("it hangs"))
-        assert made.wait(SECONDS)
-        assert made.finish_reason == "error"
+        assert answer.wait(SECONDS)
+        assert answer.finish_reason == "error"
         target.go.set()
 
 

@@ -50,8 +50,8 @@ def found_in(target: FakeTarget, **options: object) -> dict[str, int]:
     def open_target(setting: Setting, sequences: int) -> Iterator[FakeTarget]:
         yield target
 
-    found = measure(open_target, Setting(), IDS, **options)  # type: ignore[arg-type]
-    return {way: found.limit(way) for way in found.differing} | {"all": found.limit()}
+    exactness = measure(open_target, Setting(), IDS, **options)  # type: ignore[arg-type]
+    return {way: exactness.limit(way) for way in exactness.differing} | {"all": exactness.limit()}
 
 
 def test_a_target_that_never_rounds_is_exact_in_all_sizes() -> None:
@@ -68,20 +68,20 @@ def test_one_bit_in_large_batches_is_seen() -> None:
 def test_one_bit_beside_other_sequences_is_seen() -> None:
     target = RoundingTarget()
     target.alone = True
-    found = found_in(target)
-    assert found["alone"] == 64
-    assert found["all"] < 5
+    limits = found_in(target)
+    assert limits["alone"] == 64
+    assert limits["all"] < 5
 
 
 def test_the_embedded_model_has_an_exact_setting_for_several_slots(
     model_path: Callable[[str], str],
 ) -> None:
     with LlamaModel(model_path("embedded")) as model:
-        found = find_exact(model, threads=2, slots=3)
-        assert found.setting == Setting(threads=1, unified=False)
-        assert found.limit() >= 50
-        with open_exact(model, found, 3, 256) as target:
-            assert target.exact_batch == found.limit()
+        exactness = find_exact(model, threads=2, slots=3)
+        assert exactness.setting == Setting(threads=1, unified=False)
+        assert exactness.limit() >= 50
+        with open_exact(model, exactness, 3, 256) as target:
+            assert target.exact_batch == exactness.limit()
 
 
 def test_what_cannot_change_a_bit_is_kept(model_path: Callable[[str], str]) -> None:
@@ -90,18 +90,18 @@ def test_what_cannot_change_a_bit_is_kept(model_path: Callable[[str], str]) -> N
         op_offload=False, rope=Rope(freq_base=300.0), thread_plans=(ThreadPlan(poll=0),) * 2,
     )  # fmt: skip
     with LlamaModel(model_path("embedded")) as model:
-        target, found = open_tested(model, asked)
+        target, exactness = open_tested(model, asked)
         with target:
-            made = target.settings
-    kept = ("slots", "context_size", "n_batch", "n_ubatch", "offload_kqv", "op_offload", "rope")
-    for name in (*kept, "thread_plans"):
-        assert getattr(made, name) == getattr(asked, name), name
-    assert (made.flash_attn, made.kv_unified, made.num_threads) == (True, False, (1, 1))
-    assert target.exact_batch == found.limit() >= 2
+            settings = target.settings
+    same = ("slots", "context_size", "n_batch", "n_ubatch", "offload_kqv", "op_offload", "rope")
+    for name in (*same, "thread_plans"):
+        assert getattr(settings, name) == getattr(asked, name), name
+    assert (settings.flash_attn, settings.kv_unified, settings.num_threads) == (True, False, (1, 1))
+    assert target.exact_batch == exactness.limit() >= 2
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep what was found, as commands do; return where."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(exact, "path_of", saved_costs.path_of)
@@ -115,30 +115,30 @@ ALONE = ContextSettings(context_size=256, n_batch=40, n_ubatch=16, threads=1, br
 
 
 def test_what_was_found_is_kept_for_later_starts(
-    model_path: Callable[[str], str], kept: Path, monkeypatch: pytest.MonkeyPatch
+    model_path: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = (replace(ALONE, type_k="f32", type_v="f32"), replace(ALONE, n_batch=39))
     with LlamaModel(model_path("embedded")) as model:
-        target, found = open_tested(model, ALONE)
+        target, exactness = open_tested(model, ALONE)
         with target:
             asked = target.settings, target.exact_batch
-        (file,) = kept.iterdir()
+        (file,) = folder.iterdir()
         if os.name == "posix":
-            assert [path.stat().st_mode & 0o77 for path in (file, kept)] == [0, 0]
+            assert [path.stat().st_mode & 0o77 for path in (file, folder)] == [0, 0]
         monkeypatch.setattr(exact, "find_exact", lambda *_: pytest.fail("it is looked for again"))
         monkeypatch.setattr(exact, "trees_differ", lambda *_: pytest.fail("it is tested again"))
         for _ in range(2):
             target, again = open_tested(model, ALONE)
             with target:
                 assert (target.settings, target.exact_batch) == asked
-            assert again == found
+            assert again == exactness
         for other in others:
             with pytest.raises(pytest.fail.Exception):
                 open_tested(model, other)
 
 
 def test_branches_that_were_not_exact_are_not_tried_again(
-    model_path: Callable[[str], str], kept: Path, monkeypatch: pytest.MonkeyPatch
+    model_path: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exact, "trees_differ", lambda *_: True)
     with LlamaModel(model_path("embedded")) as model:
@@ -162,13 +162,13 @@ def test_branches_that_were_not_exact_are_not_tried_again(
 )
 def test_a_damaged_file_is_written_anew(
     model_path: Callable[[str], str],
-    kept: Path,
+    folder: Path,
     caplog: pytest.LogCaptureFixture,
     damage: Callable[[str], str],
 ) -> None:
     with LlamaModel(model_path("embedded")) as model:
         open_tested(model, ALONE)[0].close()
-        (file,) = kept.iterdir()
+        (file,) = folder.iterdir()
         text = file.read_text()
         file.write_text(damage(text))
         open_tested(model, ALONE)[0].close()
@@ -177,10 +177,10 @@ def test_a_damaged_file_is_written_anew(
 
 
 def test_what_cannot_be_kept_is_no_error(
-    model_path: Callable[[str], str], kept: Path, caplog: pytest.LogCaptureFixture
+    model_path: Callable[[str], str], folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", exact.__name__)
-    kept.parent.write_text("a file where the folder is to be")
+    folder.parent.write_text("a file where the folder is to be")
     with LlamaModel(model_path("embedded")) as model:
         open_tested(model, ALONE)[0].close()
     assert "the exact setting is not kept: " in caplog.text
@@ -214,10 +214,10 @@ def test_one_slot_may_have_the_shared_cache_for_itself() -> None:
 
 
 def test_layers_on_a_gpu_are_refused_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Device] = []
-    monkeypatch.setattr("ngramspec.llamacpp.exact.gpus", lambda placement: found)
+    devices: list[Device] = []
+    monkeypatch.setattr("ngramspec.llamacpp.exact.gpus", lambda placement: devices)
     check_exact(ContextSettings(), Placement(99))
-    found.append(Device("CUDA0", "NVIDIA H100", 1 << 30, 1 << 30))
+    devices.append(Device("CUDA0", "NVIDIA H100", 1 << 30, 1 << 30))
     check_exact(ContextSettings(), Placement(0))
     names = {"exact": "--exact", "n_gpu_layers": "--n-gpu-layers"}
     message = "^--exact needs all layers on the CPU: leave out --n-gpu-layers$"
@@ -235,13 +235,13 @@ def test_a_model_that_cannot_take_tokens_back_is_refused(model_path: Callable[[s
 
 def test_the_command_tells_each_settings_limit(model_path: Callable[[str], str]) -> None:
     options = ["bench", "exactness", "--threads", "1", "--tokens", "100"]
-    made = CliRunner().invoke(main, [*options, "--flash-attn", "on", "--json"])
-    assert made.exit_code == 0
-    found = json.loads(made.stdout)
-    assert [row["unified"] for row in found] == [True, False]
-    assert found[1]["exact_batch"] >= 50
-    assert not any(found[0]["differing"]["alone"][str(size)] for size in (1, 2, 33, 50))
-    assert set(found[0]["differing"]) == set(WAYS)
+    output = CliRunner().invoke(main, [*options, "--flash-attn", "on", "--json"])
+    assert output.exit_code == 0
+    rows = json.loads(output.stdout)
+    assert [row["unified"] for row in rows] == [True, False]
+    assert rows[1]["exact_batch"] >= 50
+    assert not any(rows[0]["differing"]["alone"][str(size)] for size in (1, 2, 33, 50))
+    assert set(rows[0]["differing"]) == set(WAYS)
     table = CliRunner().invoke(
         main, [*options, "--flash-attn", "off", "--model", model_path("llama")]
     )

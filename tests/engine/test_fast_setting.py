@@ -101,8 +101,8 @@ class Trial:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as embedded:
+        yield embedded
 
 
 def run(
@@ -153,9 +153,9 @@ def test_every_token_is_the_choice_from_its_own_row(
     trials = run(model, drafter, slots, range(index, NUM_PROMPTS, len(RUNS)))
     differing, gaps = 0, []
     for trial in trials:
-        made, expected = trial.generation.token_ids, plain[trial.request.id]
-        assert len(trial.margins) == len(made)
-        pairs = zip(made, expected.generation.token_ids, expected.margins, strict=False)
+        ids, expected = trial.generation.token_ids, plain[trial.request.id]
+        assert len(trial.margins) == len(ids)
+        pairs = zip(ids, expected.generation.token_ids, expected.margins, strict=False)
         apart = [float(row[a]) for a, b, row in pairs if a != b][:1]
         differing += bool(apart)
         if trial.request.sampling.greedy:  # a draw may fall elsewhere however far logits are apart

@@ -20,24 +20,24 @@ from ngramspec.engine import (
 
 
 def test_values_on_a_bound_belong_to_its_bucket() -> None:
-    made = Histogram([1, 2, 4])
+    histogram = Histogram([1, 2, 4])
     for value in (0, 1, 1.5, 2, 3, 4, 4.1, 100):
-        made.observe(value)
-    assert made.buckets == [2, 2, 2, 2]
-    assert (made.count, made.total) == (8, pytest.approx(115.6))
-    assert made.cumulative() == [("1.0", 2), ("2.0", 4), ("4.0", 6), ("+Inf", 8)]
+        histogram.observe(value)
+    assert histogram.buckets == [2, 2, 2, 2]
+    assert (histogram.count, histogram.total) == (8, pytest.approx(115.6))
+    assert histogram.cumulative() == [("1.0", 2), ("2.0", 4), ("4.0", 6), ("+Inf", 8)]
 
 
 def test_a_value_may_count_several_times() -> None:
-    made = Histogram([1.0])
-    made.observe(0.5, 4)
-    made.observe(3, 0)
-    assert (made.buckets, made.count, made.total) == ([4, 0], 4, 2.0)
+    histogram = Histogram([1.0])
+    histogram.observe(0.5, 4)
+    histogram.observe(3, 0)
+    assert (histogram.buckets, histogram.count, histogram.total) == ([4, 0], 4, 2.0)
 
 
 def test_a_histogram_without_values_has_none() -> None:
-    made = Histogram([])
-    assert (made.cumulative(), made.count, made.total) == ([("+Inf", 0)], 0, 0)
+    histogram = Histogram([])
+    assert (histogram.cumulative(), histogram.count, histogram.total) == ([("+Inf", 0)], 0, 0)
 
 
 @given(
@@ -46,12 +46,12 @@ def test_a_histogram_without_values_has_none() -> None:
 )
 @settings(SETTINGS)
 def test_histograms_agree_with_plain_counting(bounds: list[int], values: list[int]) -> None:
-    made = Histogram(bounds)
+    histogram = Histogram(bounds)
     for value in values:
-        made.observe(value)
+        histogram.observe(value)
     expected = [sum(value <= bound for value in values) for bound in bounds]
-    assert [count for _, count in made.cumulative()] == [*expected, len(values)]
-    assert (made.count, made.total) == (len(values), sum(values))
+    assert [count for _, count in histogram.cumulative()] == [*expected, len(values)]
+    assert (histogram.count, histogram.total) == (len(values), sum(values))
 
 
 def test_drafts_count_per_position() -> None:
@@ -86,7 +86,7 @@ def test_timings_are_never_negative() -> None:
 def test_the_engine_counts_what_it_did() -> None:
     target = FakeTarget(max_batch=16)
     engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=4))
-    made = engine.generate([Request(prompt_ids=int32([9] * 20), max_tokens=11, slot=0)])[0]
+    answer = engine.generate([Request(prompt_ids=int32([9] * 20), max_tokens=11, slot=0)])[0]
     stats = engine.stats()
     assert (stats.num_requests, stats.finished) == (1, {"length": 1})
     assert (stats.num_prompt_tokens, stats.num_cached_tokens) == (20, 0)
@@ -98,7 +98,7 @@ def test_the_engine_counts_what_it_did() -> None:
     assert (stats.time_to_first_token.count, stats.inter_token_latency.count) == (1, 10)
     assert (stats.request_latency.count, stats.queue_time.count) == (1, 1)
     assert (stats.batch_tokens.count, stats.batch_tokens.total) == (4, 30)
-    timings = made.timings
+    timings = answer.timings
     assert (timings.num_prompt, timings.num_cached, timings.num_steps) == (20, 0, 3)
     assert timings.submitted <= timings.started <= timings.first_token <= timings.last_token
     assert timings.last_token <= timings.finished
@@ -132,10 +132,10 @@ def test_slots_tell_what_they_do() -> None:
     ended = engine.slots()
     assert [slot.state for slot in ended] == ["idle", "idle"]
     assert [(slot.request_id, slot.request_number) for slot in ended] == [("me", -1), ("", -1)]
-    made = engine.submit(Request(prompt_ids=int32([5]), max_tokens=2, slot=0, id="you"))
+    answer = engine.submit(Request(prompt_ids=int32([5]), max_tokens=2, slot=0, id="you"))
     engine.step()
     info = engine.slots()[0]
-    assert (info.request_id, info.request_number, made.number) == ("you", 1, 1)
+    assert (info.request_id, info.request_number, answer.number) == ("you", 1, 1)
 
 
 def test_statistics_lines_name_the_sources_that_were_asked() -> None:

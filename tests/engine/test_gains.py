@@ -65,7 +65,7 @@ def answer(
         )
         for number in range(count * engine.num_slots)
     ]
-    saved = sum(made.timings.saved_seconds for made in engine.generate(requests))
+    saved = sum(generation.timings.saved_seconds for generation in engine.generate(requests))
     return target.now - started, saved
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_saved_before_the_first_draft() -> None:
 def test_an_engine_tells_if_its_policy_knows_times() -> None:
     request = Request(prompt_ids=np.arange(1, 30, dtype=np.int32), max_tokens=200)
     timed = AutoPolicy(62, CostTable(((1, 0.01), (63, 0.011))))
-    for policy, known in ((timed, True), (AutoPolicy(fixed=4), False)):
+    for policy, tells in ((timed, True), (AutoPolicy(fixed=4), False)):
         engine = Engine(FakeTarget(), "suffix", policy=policy)
         engine.generate([request])
-        assert ("suffix" in engine.seconds_saved()) == known
+        assert ("suffix" in engine.seconds_saved()) == tells

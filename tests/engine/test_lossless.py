@@ -39,28 +39,28 @@ RUNS = [
 Plain = dict[str, tuple[str, list[int], str | None]]
 
 
-def outcome(made: Generation) -> tuple[str, list[int], str | None]:
-    return made.text, made.token_ids, made.finish_reason
+def outcome(answer: Generation) -> tuple[str, list[int], str | None]:
+    return answer.text, answer.token_ids, answer.finish_reason
 
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as embedded:
+        yield embedded
 
 
 @pytest.fixture(scope="module")
-def found(model: LlamaModel) -> Any:
+def exactness(model: LlamaModel) -> Any:
     return find_once(model, 1, 8)
 
 
 @pytest.fixture(scope="module")
-def plain(model: LlamaModel, found: Any) -> Plain:
+def plain(model: LlamaModel, exactness: Any) -> Plain:
     """Return the texts of plain decoding: one request after the other, no drafts."""
     asked = requests(model, range(NUM_PROMPTS), Speculation(enabled=False))
-    with open_exact(model, found, 1, CONTEXT) as target:
+    with open_exact(model, exactness, 1, CONTEXT) as target:
         engine = Engine(target, None, slots=1, exact=True)
-        return {made.request.id: outcome(made) for made in engine.generate(asked)}
+        return {answer.request.id: outcome(answer) for answer in engine.generate(asked)}
 
 
 def drafter_of(name: str, model: LlamaModel, plain: Plain) -> Any:
@@ -74,7 +74,7 @@ def drafter_of(name: str, model: LlamaModel, plain: Plain) -> Any:
 
 @pytest.mark.parametrize("run", range(len(RUNS)), ids=[f"{n}-{s}" for n, s in RUNS])
 def test_texts_are_equal_with_any_drafts_and_any_neighbours(
-    run: int, model: LlamaModel, found: Any, plain: Plain
+    run: int, model: LlamaModel, exactness: Any, plain: Plain
 ) -> None:
     name, slots = RUNS[run]
     numbers = range(run, NUM_PROMPTS, len(RUNS))
@@ -82,12 +82,12 @@ def test_texts_are_equal_with_any_drafts_and_any_neighbours(
     drafter = drafter_of(name, model, plain)
     named = isinstance(drafter, str)
     params = {key: SHORT[key] for key in name.split(",") if key in SHORT} if named else None
-    with open_exact(model, found, slots, CONTEXT) as target:
+    with open_exact(model, exactness, slots, CONTEXT) as target:
         policy = AutoPolicy(fixed=30) if run % 2 else None
         engine = Engine(target, drafter, slots=slots, params=params, policy=policy, exact=True)
         finished = run_with_arrivals(engine, requests(model, numbers, Speculation()), rng)
         drafted = engine.stats().num_draft_tokens
-    wrong = [made.request.id for made in finished if outcome(made) != plain[made.request.id]]
+    wrong = [one.request.id for one in finished if outcome(one) != plain[one.request.id]]
     assert wrong == []
     assert len(finished) == len(numbers)
     assert drafted > 0
@@ -103,8 +103,8 @@ def run_with_arrivals(engine: Engine, asked: list[Any], rng: random.Random) -> l
                 doomed.append((engine.submit(request), rng.randrange(12)))
             finished.append(engine.submit(request))
         engine.step()
-        doomed = [(made, left - 1) for made, left in doomed]
-        for made, left in doomed:
+        doomed = [(answer, left - 1) for answer, left in doomed]
+        for answer, left in doomed:
             if left < 0:
-                made.cancel()
+                answer.cancel()
     return finished

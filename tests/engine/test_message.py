@@ -19,15 +19,17 @@ CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
 
 
 def ask(script: str, **fields: Any) -> Generation:
-    (made,) = Engine(ScriptedTarget(script), None).generate([Request(prompt_ids=PROMPT, **fields)])
-    return made
+    (answer,) = Engine(ScriptedTarget(script), None).generate(
+        [Request(prompt_ids=PROMPT, **fields)]
+    )
+    return answer
 
 
 def test_an_answer_is_read_in_the_format_of_its_request() -> None:
     script = f"<think>\nHm.\n</think>\n\nI look. {CALL}"
-    made = ask(script, format=FORMAT)
-    assert made.text == script
-    message = made.message
+    answer = ask(script, format=FORMAT)
+    assert answer.text == script
+    message = answer.message
     assert message is not None
     assert (message.reasoning, message.content) == ("Hm.", "I look.")
     assert [call["function"]["name"] for call in message.calls] == ["f"]
@@ -41,16 +43,16 @@ def test_an_answer_is_read_in_the_format_of_its_request() -> None:
 
 
 def test_ids_of_calls_stay_whoever_reads_them() -> None:
-    made = ask(CALL, format=FORMAT)
-    found: list[ChatMessage | None] = []
-    run_together(lambda _: found.append(made.message), 4)
-    assert all(message is made.message for message in found)
+    answer = ask(CALL, format=FORMAT)
+    messages: list[ChatMessage | None] = []
+    run_together(lambda _: messages.append(answer.message), 4)
+    assert all(message is answer.message for message in messages)
 
 
 def test_an_answer_that_is_cut_short_has_what_was_begun() -> None:
-    made = ask("<think>\nHm, let me see", format=FORMAT, max_tokens=12)
-    assert made.finish_reason == "length"
-    assert made.message == ChatMessage(reasoning="Hm,")
+    answer = ask("<think>\nHm, let me see", format=FORMAT, max_tokens=12)
+    assert answer.finish_reason == "length"
+    assert answer.message == ChatMessage(reasoning="Hm,")
 
 
 def test_without_a_format_there_is_no_message() -> None:
@@ -58,6 +60,6 @@ def test_without_a_format_there_is_no_message() -> None:
 
 
 def test_the_message_of_a_running_generation_is_not_kept() -> None:
-    made = Generation(Request(prompt_ids=PROMPT, format=FORMAT), seed=0)
-    assert made.message == ChatMessage()
-    assert made.message is not made.message
+    answer = Generation(Request(prompt_ids=PROMPT, format=FORMAT), seed=0)
+    assert answer.message == ChatMessage()
+    assert answer.message is not answer.message

@@ -32,9 +32,9 @@ class Learner(FakeTarget):
         self.right, self.seed = right, seed
 
     def next_token(self, tokens: list[int]) -> int:
-        said = super().next_token(tokens)
+        token = super().next_token(tokens)
         chance = random.Random(hash((self.seed, len(tokens), tokens[0], tokens[-1])))
-        return said if chance.random() < self.right else 1 + said % (self.vocab_size - 1)
+        return token if chance.random() < self.right else 1 + token % (self.vocab_size - 1)
 
 
 class Own(DraftSource):
@@ -66,26 +66,26 @@ def requests_of(count: int, length: int) -> list[Request]:
     ]
 
 
-def check(engine: Engine, target: FakeTarget, wanted: list[Request], counted: bool = True) -> None:
+def check(engine: Engine, target: FakeTarget, asked: list[Request], counted: bool = True) -> None:
     """Every text is that of plain decoding; every right one counts for one source, if all count."""
-    for made in engine.generate(wanted):
-        assert made.error is None
-        request = made.request
+    for answer in engine.generate(asked):
+        assert answer.error is None
+        request = answer.request
         expected = target.expected(request.prompt_ids.tolist(), request.max_tokens or 0)
-        assert list(made.token_ids) == expected
-    found, total = engine.source_stats().values(), engine.stats()
+        assert list(answer.token_ids) == expected
+    sources, total = engine.source_stats().values(), engine.stats()
     assert engine.source_failures() == {}
     if not counted:
         return
-    assert sum(one.num_accepted_tokens for one in found) == total.num_accepted_tokens
-    assert sum(one.num_draft_tokens for one in found) >= total.num_draft_tokens
-    assert all(one.num_accepted_tokens <= one.num_draft_tokens for one in found)
+    assert sum(one.num_accepted_tokens for one in sources) == total.num_accepted_tokens
+    assert sum(one.num_draft_tokens for one in sources) >= total.num_draft_tokens
+    assert all(one.num_accepted_tokens <= one.num_draft_tokens for one in sources)
 
 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_tree_and_a_model_together_take_fewer_passes(timed: Timed, slots: int) -> None:
     passes: dict[str, int] = {}
-    wanted = requests_of(6, 600)
+    asked = requests_of(6, 600)
     for name, tree in (("tree", 4), ("model", 1), ("chain and model", 1), ("both", 4)):
         options = {"forks": 8, "context_size": 1024, "sequences": slots, "max_batch": 64 * slots}
         target, model = timed("h100-8b", **options), Learner(0.8, **options)
@@ -97,7 +97,7 @@ def test_a_tree_and_a_model_together_take_fewer_passes(timed: Timed, slots: int)
             policy=AutoPolicy(costs=PROFILES["h100-8b"]),
             tree=tree,
         )
-        check(engine, target, wanted)
+        check(engine, target, asked)
         passes[name] = len(target.batches)
     assert passes["both"] < min(passes["tree"], passes["chain and model"])
     assert passes["chain and model"] < passes["model"]
@@ -184,9 +184,9 @@ def test_three_sources_say_what_plain_decoding_says(timed: Timed) -> None:
         policy=AutoPolicy(costs=PROFILES["h100-8b"]),
         tree=4,
     )
-    (wanted,) = requests_of(1, 120)
-    said = Learner(0.8, period=0).expected(wanted.prompt_ids.tolist(), 120)
-    check(engine, target, [replace(wanted, prediction_ids=int32(said))], counted=False)
+    (asked,) = requests_of(1, 120)
+    prediction = Learner(0.8, period=0).expected(asked.prompt_ids.tolist(), 120)
+    check(engine, target, [replace(asked, prediction_ids=int32(prediction))], counted=False)
     assert own.calls > 10
 
 

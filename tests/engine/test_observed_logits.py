@@ -27,8 +27,8 @@ class Chains(FakeTarget):
 class Noting(FakeTarget):
     """Notes which two tokens every row of logits follows, pass by pass."""
 
-    def __init__(self, **given: object) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)
         self.contexts: list[list[tuple[int, int, int]]] = []
 
     def decode(self, batch: Batch, rows: Rows) -> None:
@@ -36,7 +36,7 @@ class Noting(FakeTarget):
         tokens, places, _, outputs = (part.tolist() for part in batch.arrays())
         branches = batch.branches_of().tolist()
         super().decode(batch, rows)
-        made = []
+        seen = []
         for i in range(len(tokens)):
             if outputs[i]:
                 path = [
@@ -45,8 +45,8 @@ class Noting(FakeTarget):
                     if branches[k] & branches[i] == branches[i] and places[k] <= places[i]
                 ]
                 text = [*before, *path]
-                made.append((text[-2] if len(text) > 1 else -1, text[-1], self.next_token(text)))
-        self.contexts.append(made)
+                seen.append((text[-2] if len(text) > 1 else -1, text[-1], self.next_token(text)))
+        self.contexts.append(seen)
 
 
 def request(length: int, prompt: list[int]) -> Request:
@@ -62,8 +62,8 @@ def test_what_another_text_was_told_is_drafted_at_once(still: None, tree: str) -
     passes = []
     for _ in range(2):
         before = len(target.batches)
-        made = engine.generate([request(30, [3])])[0]
-        assert list(made.token_ids) == target.expected([3], 30)
+        answer = engine.generate([request(30, [3])])[0]
+        assert list(answer.token_ids) == target.expected([3], 30)
         passes.append(len(target.batches) - before)
     assert passes[0] == 30
     assert passes[1] < 12
@@ -76,13 +76,13 @@ def test_a_drafter_is_shown_the_rows_of_right_and_wrong_tokens(still: None, tree
     policy = AutoPolicy(costs=FLAT)
     engine = Engine(target, "suffix,recycle", policy=policy, params=params, tree=tree)
     engine.generate([request(200, [3, 5, 7])])
-    rows = sum(min(len(made), MOST_ROWS) for made in target.contexts)
+    rows = sum(min(len(context), MOST_ROWS) for context in target.contexts)
     assert pool.num_observed == 2 * rows  # each after one token and after two
-    said: dict[tuple[int, int], set[int]] = {}
-    for before, last, token in (row for made in target.contexts for row in made):
-        said.setdefault((before, last), set()).add(token)
-    shown = {row for made in target.contexts if len(made) <= MOST_ROWS for row in made}
-    sure = [row for row in shown if len(said[row[:2]]) == 1]
+    followers: dict[tuple[int, int], set[int]] = {}
+    for before, last, token in (row for context in target.contexts for row in context):
+        followers.setdefault((before, last), set()).add(token)
+    shown = {row for context in target.contexts if len(context) <= MOST_ROWS for row in context}
+    sure = [row for row in shown if len(followers[row[:2]]) == 1]
     assert len(sure) > 2
     for before, last, token in sure:
         assert pool.successors([before, last])[0][0] == token
@@ -94,9 +94,9 @@ def test_the_first_rows_shown_are_those_of_the_text(still: None) -> None:
     params = {"recycle": {"pool": pool}}
     policy = AutoPolicy(fixed=40)
     engine = Engine(target, "suffix,recycle", policy=policy, params=params, tree="off")
-    made = engine.generate([request(150, [3])])[0]
+    answer = engine.generate([request(150, [3])])[0]
     assert max(map(len, target.contexts)) > MOST_ROWS
-    text = [3, *made.token_ids]
+    text = [3, *answer.token_ids]
     assert all(len(pool.successors(text[i - 2 : i])[0]) for i in range(2, 40))
 
 
@@ -113,7 +113,7 @@ def test_rows_are_shown_beside_other_sources(still: None, policy: str) -> None:
         engine.generate([replace(asked, prediction_ids=int32(text))])
     stats = engine.source_stats()
     assert stats["prediction"].num_draft_tokens > stats["prediction"].num_accepted_tokens > 0
-    assert pool.num_observed == 2 * sum(min(len(made), MOST_ROWS) for made in target.contexts)
+    assert pool.num_observed == 2 * sum(min(len(context), MOST_ROWS) for context in target.contexts)
     assert stats["recycle"].num_accepted_tokens > 0
     for before, last, token in target.contexts[0]:
         assert token in pool.successors([before, last])[0]

@@ -51,12 +51,12 @@ class Own(DraftSource):
 
 
 def run(engine: Engine, slots: int = 1, **request: Any) -> list[Generation]:
-    wanted = Request(prompt_ids=PROMPT, max_tokens=LENGTH, **request)
-    made = engine.generate([wanted] * slots)
+    asked = Request(prompt_ids=PROMPT, max_tokens=LENGTH, **request)
+    answers = engine.generate([asked] * slots)
     plain = Engine(FakeTarget(period=0), None, slots=1)
     expected = plain.generate([Request(prompt_ids=PROMPT, max_tokens=LENGTH)])[0].token_ids
-    assert all(one.token_ids == expected for one in made)
-    return made
+    assert all(one.token_ids == expected for one in answers)
+    return answers
 
 
 def expected_text() -> Any:
@@ -75,8 +75,8 @@ def test_a_right_source_without_claims_is_learnt_to_be_right(timed: Timed) -> No
 def test_a_wrong_source_falls_silent_and_a_right_one_goes_on(timed: Timed) -> None:
     target, policy = timed(period=0), AutoPolicy(costs=PROFILES["moe"])
     engine = Engine(target, Own(target, right=False), policy=policy)
-    (made,) = run(engine, prediction_ids=expected_text())
-    assert made.timings.num_prediction_accepted > 0.6 * LENGTH
+    (answer,) = run(engine, prediction_ids=expected_text())
+    assert answer.timings.num_prediction_accepted > 0.6 * LENGTH
     assert engine.stats().num_draft_tokens - engine.stats().num_accepted_tokens < 0.1 * LENGTH
 
 
@@ -165,10 +165,10 @@ def test_a_draft_model_goes_on_where_a_free_draft_ends(timed: Timed) -> None:
     policy = AutoPolicy(costs=PROFILES["h100-8b"])
     engine = Engine(target, own, draft_model=DraftModel(model, n_max=6), policy=policy)
     run(engine)
-    found = engine.source_stats()["draft-simple"]
+    counts = engine.source_stats()["draft-simple"]
     assert max(target.batches) == 1 + 4 + 6
-    assert found.num_accepted_tokens > 0.4 * LENGTH
-    assert found.num_accepted_tokens == found.num_draft_tokens  # a draft on trial does not count
+    assert counts.num_accepted_tokens > 0.4 * LENGTH
+    assert counts.num_accepted_tokens == counts.num_draft_tokens  # a draft on trial does not count
     assert engine.stats().num_accepted_tokens > 0.85 * LENGTH
 
 
@@ -204,14 +204,14 @@ def test_a_draft_model_goes_on_where_a_native_draft_ends(timed: Timed, slots: in
     engine = Engine(
         target, "ngram-simple", params=params, slots=slots, draft_model=drafts, policy=policy
     )
-    wanted = Request(prompt_ids=PROMPT, max_tokens=LENGTH)
+    asked = Request(prompt_ids=PROMPT, max_tokens=LENGTH)
     expected = target.expected(PROMPT.tolist(), LENGTH)
-    assert [made.token_ids for made in engine.generate([wanted] * slots)] == [expected] * slots
-    found = engine.source_stats()
+    assert [answer.token_ids for answer in engine.generate([asked] * slots)] == [expected] * slots
+    sources = engine.source_stats()
     assert max(target.batches) >= 1 + 4 + 6
-    assert found["ngram-simple"].num_accepted_tokens > 0.2 * LENGTH * slots
-    assert found["draft-simple"].num_accepted_tokens > 0.2 * LENGTH * slots
-    total = sum(one.num_accepted_tokens for one in found.values())
+    assert sources["ngram-simple"].num_accepted_tokens > 0.2 * LENGTH * slots
+    assert sources["draft-simple"].num_accepted_tokens > 0.2 * LENGTH * slots
+    total = sum(one.num_accepted_tokens for one in sources.values())
     assert total == engine.stats().num_accepted_tokens > 0.7 * LENGTH * slots
 
 

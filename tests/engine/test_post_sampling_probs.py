@@ -36,38 +36,38 @@ CONTEXT = 512
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as embedded:
+        yield embedded
 
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
     """Without drafts: passes of other sizes round otherwise, and two answers are compared here."""
-    with LLM(drafter=None, slots=1, context_size=CONTEXT, threads=1) as made:
-        yield made
+    with LLM(drafter=None, slots=1, context_size=CONTEXT, threads=1) as plain:
+        yield plain
 
 
-def probabilities(made: TokenLogprob) -> list[float]:
-    return [math.exp(value) for _, value in made.top]
+def probabilities(entry: TokenLogprob) -> list[float]:
+    return [math.exp(value) for _, value in entry.top]
 
 
 def test_drafts_change_no_probability(model: LlamaModel) -> None:
     """In the exact setting, for all kinds of sampling, with right and wrong drafts."""
-    found = find_once(model, 1, 3)
-    plain = {made.request.id: made for made in told(model, found, None)}
-    oracle = Oracle({made.request.prompt_ids.tobytes(): made.token_ids for made in plain.values()})
+    exactness = find_once(model, 1, 3)
+    plain = {answer.request.id: answer for answer in told(model, exactness, None)}
+    oracle = Oracle({one.request.prompt_ids.tobytes(): one.token_ids for one in plain.values()})
     for drafter in ("ngram-simple,ngram-mod", oracle):
-        drafted = told(model, found, drafter)
-        assert sum(made.timings.num_accepted_tokens for made in drafted) > 100
-        assert sum(made.timings.num_draft_tokens for made in drafted) > sum(
-            made.timings.num_accepted_tokens for made in drafted
+        drafted = told(model, exactness, drafter)
+        assert sum(answer.timings.num_accepted_tokens for answer in drafted) > 100
+        assert sum(answer.timings.num_draft_tokens for answer in drafted) > sum(
+            answer.timings.num_accepted_tokens for answer in drafted
         )
-        for made in drafted:
-            assert made.logprobs == plain[made.request.id].logprobs
-            assert [one.token_id for one in made.logprobs] == made.token_ids
+        for answer in drafted:
+            assert answer.logprobs == plain[answer.request.id].logprobs
+            assert [one.token_id for one in answer.logprobs] == answer.token_ids
 
 
-def told(model: LlamaModel, found: Any, drafter: Any) -> list[Generation]:
+def told(model: LlamaModel, exactness: Any, drafter: Any) -> list[Generation]:
     speculation = Speculation(enabled=drafter is not None)
     asked = [
         dataclasses.replace(request, logprobs=5, post_sampling_probs=True, max_tokens=60)
@@ -75,7 +75,7 @@ def told(model: LlamaModel, found: Any, drafter: Any) -> list[Generation]:
     ]
     slots = 3 if drafter else 1
     params = {"ngram-simple": {"size_n": 3, "size_m": 20}, "ngram-mod": {"n_match": 4, "n_min": 1}}
-    with open_exact(model, found, slots, CONTEXT) as target:
+    with open_exact(model, exactness, slots, CONTEXT) as target:
         named = params if isinstance(drafter, str) else None
         policy = AutoPolicy(fixed=12) if drafter else None
         engine = Engine(target, drafter, slots=slots, params=named, policy=policy, exact=True)
@@ -99,18 +99,18 @@ def test_probabilities_are_a_share_of_what_the_filters_leave(llm: LLM) -> None:
 def test_a_greedy_token_is_certain(llm: LLM) -> None:
     for options in ({}, {"repeat_penalty": 1.3}, {"grammar": "root ::= [a-z]+"}):
         asked: dict[str, Any] = {"temperature": 0, "logprobs": 3, "max_tokens": 8, **options}
-        made = llm.generate("def area(", post_sampling_probs=True, **asked)
-        assert made.num_tokens > 0
-        for one in made.logprobs:
+        answer = llm.generate("def area(", post_sampling_probs=True, **asked)
+        assert answer.num_tokens > 0
+        for one in answer.logprobs:
             assert one == TokenLogprob(one.token_id, 0.0, ((one.token_id, 0.0),))
 
 
 def test_a_grammars_tokens_are_the_only_ones(llm: LLM) -> None:
     options: dict[str, Any] = {"temperature": 1.5, "seed": 1, "logprobs": 1000, "max_tokens": 30}
     options |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "post_sampling_probs": True}
-    made = llm.generate("def area(", grammar="root ::= [0-9]{24}", **options)
+    answer = llm.generate("def area(", grammar="root ::= [0-9]{24}", **options)
     forced = 0
-    for one in made.logprobs:
+    for one in answer.logprobs:
         texts = [llm.model.detokenize(int32([token])) for token, _ in one.top]
         if not all(text.isdigit() for text in texts):
             continue  # the free choice was a digit, so all were possible
@@ -123,46 +123,46 @@ def test_no_end_token_is_probable_where_it_is_ignored(llm: LLM) -> None:
     options: dict[str, Any] = {"temperature": 2.0, "seed": 2, "logprobs": 1000, "max_tokens": 10}
     options |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "post_sampling_probs": True}
     ends = set(llm.model.vocabulary.end_tokens)
-    found = [
+    shown = [
         {token for one in llm.generate("x", ignore_eos=ignore, **options).logprobs
          for token, _ in one.top}
         for ignore in (False, True)
     ]  # fmt: skip
-    assert found[0] & ends
-    assert not found[1] & ends
+    assert shown[0] & ends
+    assert not shown[1] & ends
 
 
 def test_forced_tokens_are_certain(llm: LLM) -> None:
     budget = ReasoningBudget(
         tokens=5, open="<think>", closes=("</think>",), end_ids=int32([60, 61, 62]), begun=True
     )
-    made = llm.generate(
+    answer = llm.generate(
         "def f(x):\n", max_tokens=12, sampling=Sampling(temperature=1.0, seed=3),
         reasoning_budget=budget, logprobs=4, post_sampling_probs=True,
     )  # fmt: skip
-    assert made.token_ids[5:8] == [60, 61, 62]
-    for one in made.logprobs[5:8]:
+    assert answer.token_ids[5:8] == [60, 61, 62]
+    for one in answer.logprobs[5:8]:
         assert one == TokenLogprob(one.token_id, 0.0, ((one.token_id, 0.0),))
-    assert any(len(one.top) > 1 for one in made.logprobs)
+    assert any(len(one.top) > 1 for one in answer.logprobs)
 
 
 def test_they_come_with_the_chunks_of_their_tokens() -> None:
     target = FakeTarget()
     engine, chunks = Engine(target, "suffix", slots=1), []
     request = Request(prompt_ids=int32([3, 4]), max_tokens=40, logprobs=1, post_sampling_probs=True)
-    made = engine.submit(request, chunks.append)
+    answer = engine.submit(request, chunks.append)
     while engine.step():
         pass
     assert any(len(chunk.token_ids) > 1 for chunk in chunks)  # drafts were right
     for chunk in chunks:
         assert tuple(one.token_id for one in chunk.logprobs) == chunk.token_ids
-    assert [one for chunk in chunks for one in chunk.logprobs] == made.logprobs
-    assert made.num_tokens == 40
+    assert [one for chunk in chunks for one in chunk.logprobs] == answer.logprobs
+    assert answer.num_tokens == 40
 
 
 def test_without_a_number_nothing_is_told(llm: LLM) -> None:
-    made = llm.generate("x", max_tokens=3, temperature=0.8, post_sampling_probs=True)
-    assert made.logprobs == []
+    answer = llm.generate("x", max_tokens=3, temperature=0.8, post_sampling_probs=True)
+    assert answer.logprobs == []
     none = llm.generate("x", max_tokens=3, temperature=0, logprobs=0, post_sampling_probs=True)
     assert [one.top for one in none.logprobs] == [(), (), ()]
 

@@ -41,10 +41,10 @@ def crowd(count: int, chance: random.Random) -> list[Request]:
 
 
 def check(target: FakeTarget, answers: Sequence[Generation]) -> None:
-    for made in answers:
-        assert made.error is None, made.error
-        expected = target.expected(made.request.prompt_ids.tolist(), made.request.max_tokens)
-        assert made.token_ids == expected
+    for answer in answers:
+        assert answer.error is None, answer.error
+        expected = target.expected(answer.request.prompt_ids.tolist(), answer.request.max_tokens)
+        assert answer.token_ids == expected
 
 
 def drafts_of(kind: str, target: FakeTarget, slots: int) -> dict[str, Any]:
@@ -327,18 +327,18 @@ class Crowded(RuleBasedStateMachine):
 
     @invariant()
     def all_that_ended_have_the_targets_own_text(self) -> None:
-        for made in getattr(self, "answers", []):
-            if made.finish_reason is None:
+        for answer in getattr(self, "answers", []):
+            if answer.finish_reason is None:
                 continue
-            prompt, most = made.request.prompt_ids.tolist(), made.request.max_tokens
+            prompt, most = answer.request.prompt_ids.tolist(), answer.request.max_tokens
             if self.shifts:
                 expected = self.target.endless(prompt, most)
             else:
                 expected = self.target.expected(prompt, most if most >= 0 else 1000)
-            if made.finish_reason == "cancelled":
-                assert made.token_ids == expected[: made.num_tokens]
+            if answer.finish_reason == "cancelled":
+                assert answer.token_ids == expected[: answer.num_tokens]
             else:
-                assert (made.error, made.token_ids) == (None, expected)
+                assert (answer.error, answer.token_ids) == (None, expected)
 
     def teardown(self) -> None:
         if not hasattr(self, "engine"):

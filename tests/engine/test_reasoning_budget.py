@@ -96,17 +96,17 @@ def test_the_sampler_does_what_the_slow_one_does(
     tokens: list[int], budget: int, begun: bool, end: list[int]
 ) -> None:
     pieces = Pieces(PIECES)
-    made = ReasoningSampler(GreedySampler(), pieces, OPEN, CLOSES, budget, end, begun)
+    sampler = ReasoningSampler(GreedySampler(), pieces, OPEN, CLOSES, budget, end, begun)
     slow = SlowBudget(budget, end, begun)
     rows = Rows(len(PIECES))
     for token in tokens:
         logits = np.zeros((1, len(PIECES)), np.float32)
         logits[0, token] = 1
         rows.set(logits)
-        wanted = slow.forcing[0] if slow.forcing else token
-        assert made.choose(rows, 0) == wanted
-        made.accept(wanted)
-        slow.accept(wanted)
+        expected = slow.forcing[0] if slow.forcing else token
+        assert sampler.choose(rows, 0) == expected
+        sampler.accept(expected)
+        slow.accept(expected)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_the_sampler_does_what_the_slow_one_does(
     ],
 )
 def test_wrong_arguments_are_refused(change: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"open": OPEN, "closes": CLOSES, "budget": 1, "end_ids": [1]}
+    arguments: dict[str, Any] = {"open": OPEN, "closes": CLOSES, "budget": 1, "end_ids": [1]}
     with pytest.raises(InputError, match=message):
-        ReasoningSampler(GreedySampler(), Pieces(PIECES), **{**given, **change})
+        ReasoningSampler(GreedySampler(), Pieces(PIECES), **{**arguments, **change})
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], message: str) -> No
     ],
 )  # fmt: skip
 def test_wrong_budgets_are_refused(change: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"tokens": 1, "open": "a", "closes": ("b",), "end_ids": int32([1])}
+    fields: dict[str, Any] = {"tokens": 1, "open": "a", "closes": ("b",), "end_ids": int32([1])}
     with pytest.raises(InputError):
-        ReasoningBudget(**{**given, **change})
+        ReasoningBudget(**{**fields, **change})
     with pytest.raises(InputError, match="must be a ReasoningBudget"):
         Request(prompt_ids=int32([1]), reasoning_budget=3)  # type: ignore[arg-type]
 
@@ -209,12 +209,12 @@ def test_the_forced_end_is_read_in_one_decode() -> None:
         tokens=4, open="<think>", closes=("</think>",), end_ids=int32(end), begun=True
     )
     request = Request(prompt_ids=int32([5]), max_tokens=10, reasoning_budget=budget)
-    made = Engine(target, None).generate([request])[0]
-    assert made.token_ids[4:9] == end
+    answer = Engine(target, None).generate([request])[0]
+    assert answer.token_ids[4:9] == end
     # the prompt, three tokens, the fourth with the end behind it
     assert target.batches[:5] == [1, 1, 1, 1, 6]
-    assert made.timings.num_draft_tokens == 0
-    assert not any(made.accepted)
+    assert answer.timings.num_draft_tokens == 0
+    assert not any(answer.accepted)
 
 
 def test_a_long_forced_end_goes_on_where_the_last_draft_ended() -> None:
@@ -230,8 +230,8 @@ def test_a_long_forced_end_goes_on_where_the_last_draft_ended() -> None:
         reasoning_budget=budget,
         speculation=Speculation(max_draft=2),
     )
-    made = Engine(target, None).generate([request])[0]
-    assert made.token_ids == [5, *end, 5]
+    answer = Engine(target, None).generate([request])[0]
+    assert answer.token_ids == [5, *end, 5]
     assert target.batches == [1, 3, 3, 2]  # the prompt; then two drafted and one more at a time
 
 
@@ -240,14 +240,14 @@ def test_penalties_see_the_forced_end() -> None:
         target = LlamaTarget(model, context_size=64, threads=1)
         inner = target.sampler(Sampling(temperature=0, repeat_penalty=2.0), 1)
         pieces = Pieces([b"x"] * model.vocab_size)
-        made = ReasoningSampler(inner, pieces, b"<", [b">"], 0, [60, 61], True)
+        sampler = ReasoningSampler(inner, pieces, b"<", [b">"], 0, [60, 61], True)
         rows, logits = Rows(model.vocab_size), np.zeros((1, model.vocab_size), np.float32)
         logits[0, 61], logits[0, 70] = 1.0, 0.9
         rows.set(logits)
         chosen = []
         for _ in range(3):
-            chosen.append(made.choose(rows, 0))
-            made.accept(chosen[-1])
+            chosen.append(sampler.choose(rows, 0))
+            sampler.accept(chosen[-1])
     assert chosen == [60, 61, 70]
 
 
@@ -274,8 +274,8 @@ def test_the_problem_of_a_grammar_is_still_told() -> None:
         def problem(self) -> str:
             return "too many stacks"
 
-    made = ReasoningSampler(Problem(), Pieces(PIECES), OPEN, CLOSES, 1, [1])
-    assert made.problem == "too many stacks"
+    sampler = ReasoningSampler(Problem(), Pieces(PIECES), OPEN, CLOSES, 1, [1])
+    assert sampler.problem == "too many stacks"
 
 
 @pytest.mark.parametrize(
@@ -302,11 +302,11 @@ def test_a_grammar_decides_where_reasoning_may_end(
                 tokens=budget, open="<think>", closes=("</think>",), end_ids=end, begun=begun
             ),
         )
-        made = Engine(target, "suffix").generate([request])[0]
-        assert made.error is None
-        assert made.finish_reason == "stop"
-        assert made.text.startswith(text)
-        assert ("</think>" in made.text) == ("</think>" in grammar)
+        answer = Engine(target, "suffix").generate([request])[0]
+        assert answer.error is None
+        assert answer.finish_reason == "stop"
+        assert answer.text.startswith(text)
+        assert ("</think>" in answer.text) == ("</think>" in grammar)
 
 
 def test_the_end_is_forced_as_soon_as_the_grammar_allows_it() -> None:
@@ -343,15 +343,15 @@ def test_a_request_may_end_within_the_forced_end() -> None:
     for most in range(1, 10):
         request = Request(prompt_ids=int32([5]), max_tokens=most, reasoning_budget=budget)
         engine = Engine(target, "suffix")
-        made = engine.generate([request])[0]
-        assert len(made.token_ids) == most
+        answer = engine.generate([request])[0]
+        assert len(answer.token_ids) == most
         held = engine.slots()[0]
         assert (held.num_tokens, held.num_past) == (1 + most, most)
     stopped = Request(
         prompt_ids=int32([5]), max_tokens=30, reasoning_budget=budget, stop=("xy\nx",)
     )
-    made = Engine(target, "suffix").generate([stopped])[0]
-    assert made.stop_text == "xy\nx"
+    answer = Engine(target, "suffix").generate([stopped])[0]
+    assert answer.stop_text == "xy\nx"
 
 
 def test_sampling_draws_nothing_for_what_is_forced() -> None:

@@ -22,9 +22,9 @@ from ngramspec.errors import InputError
 TEXT = int32([1, 2, 3, 4, 5])
 
 
-def native(made: Drafters, namespace: str = "", **own: Any) -> Drafter:
+def native(drafters: Drafters, namespace: str = "", **own: Any) -> Drafter:
     params = {"recycle": own} if own else {}
-    source = made.get(Speculation(namespace=namespace, params=params))
+    source = drafters.get(Speculation(namespace=namespace, params=params))
     assert source is not None
     drafter = source.native
     assert drafter is not None
@@ -37,47 +37,47 @@ def knows(drafter: Drafter) -> bool:
 
 
 def test_chains_of_a_namespace_share_a_pool_and_others_do_not_see_it() -> None:
-    made = Drafters("recycle", 2, {"recycle": {"capacity": 256}})
-    drafter = native(made)
+    drafters = Drafters("recycle", 2, {"recycle": {"capacity": 256}})
+    drafter = native(drafters)
     drafter.begin(0, TEXT)
     teach(drafter)
     assert knows(drafter)
-    assert knows(native(made, max_draft=3))
-    assert not knows(native(made, "a"))
-    other = native(made, "b")
+    assert knows(native(drafters, max_draft=3))
+    assert not knows(native(drafters, "a"))
+    other = native(drafters, "b")
     other.begin(0, TEXT)
     teach(other)
-    assert knows(native(made, "b", max_draft=3))
-    assert not knows(native(made, "a"))
-    assert made.shared_bytes() == {"recycle": 256 * 64}
-    assert made.nbytes()[""] >= 2 * 64 * 256  # of two namespaces
+    assert knows(native(drafters, "b", max_draft=3))
+    assert not knows(native(drafters, "a"))
+    assert drafters.shared_bytes() == {"recycle": 256 * 64}
+    assert drafters.nbytes()[""] >= 2 * 64 * 256  # of two namespaces
 
 
 def test_a_namespace_has_a_small_pool_of_its_own() -> None:
-    made = Drafters("recycle", 2)
-    assert made.shared_bytes()["recycle"] == 64 << 17
-    native(made, "a")
-    assert made.nbytes()[""] >= 64 * NAMESPACE_CONTEXTS
-    assert made.nbytes()[""] < 2 * 64 * NAMESPACE_CONTEXTS
+    drafters = Drafters("recycle", 2)
+    assert drafters.shared_bytes()["recycle"] == 64 << 17
+    native(drafters, "a")
+    assert drafters.nbytes()[""] >= 64 * NAMESPACE_CONTEXTS
+    assert drafters.nbytes()[""] < 2 * 64 * NAMESPACE_CONTEXTS
 
 
 @pytest.mark.parametrize("owned", ["pool", "capacity", "top"])
 def test_a_request_cannot_set_what_others_share(owned: str) -> None:
-    made = Drafters("recycle", 2)
+    drafters = Drafters("recycle", 2)
     with pytest.raises(InputError, match=f"a request cannot set '{owned}' of recycle"):
-        native(made, **{owned: 8})
+        native(drafters, **{owned: 8})
 
 
 def test_a_given_pool_is_that_of_the_engine_alone() -> None:
     pool = SuccessorPool(256)
-    made = Drafters("recycle", 2, {"recycle": {"pool": pool}})
+    drafters = Drafters("recycle", 2, {"recycle": {"pool": pool}})
     for namespace, shown in (("", True), ("a", False)):
-        drafter = native(made, namespace)
+        drafter = native(drafters, namespace)
         drafter.begin(0, TEXT)
         before = pool.num_observed
         teach(drafter)
         assert (pool.num_observed > before) == shown
-    assert made.shared_params == ("pool of recycle",)
+    assert drafters.shared_params == ("pool of recycle",)
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -86,12 +86,12 @@ def test_a_file_keeps_what_the_engine_learned(tmp_path: Path, opened: bool) -> N
     params: dict[str, dict[str, Any]] = {"recycle": {"pool": path, "save_interval": 0}}
     for learned in (False, True):
         with Saves() as saves:
-            made = Drafters("recycle", 2, open_shared(params, saves) if opened else params)
-            drafter = native(made)
+            drafters = Drafters("recycle", 2, open_shared(params, saves) if opened else params)
+            drafter = native(drafters)
             assert knows(drafter) == learned
             drafter.begin(0, TEXT)
             teach(drafter)
-        del made, drafter
+        del drafters, drafter
         gc.collect()
     assert open_successors(path).successors([2, 3])[0].tolist() == [4]
 

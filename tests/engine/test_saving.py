@@ -153,8 +153,8 @@ def test_what_is_another_owners_is_neither_saved_nor_erased_nor_restored() -> No
 def test_an_erased_slot_leaves_none_of_its_texts_in_drafters() -> None:
     engine = Engine(FakeTarget(cells=60), "suffix", slots=2)
     for namespace in ("one:x", "two:x", "one:y"):
-        wanted = Speculation(namespace=namespace)
-        engine.generate([request(20, 9, slot=0, speculation=wanted)])
+        speculation = Speculation(namespace=namespace)
+        engine.generate([request(20, 9, slot=0, speculation=speculation)])
     engine.generate([request(40, 9, slot=1)])  # which has emptied the cache of slot 0
     assert engine.slots()[0].num_past == 0
 
@@ -276,10 +276,10 @@ def test_a_copy_that_the_cache_has_not_made_yet_is_not_saved() -> None:
     target = FakeTarget(min_copy=4)
     engine = Engine(target, None, slots=2)
     engine.generate([request(20, 1, slot=0)])
-    made = engine.submit(request(20, 9, slot=1))
+    answer = engine.submit(request(20, 9, slot=1))
     engine._stepper._schedule()  # copied from slot 0, as a cancel can hit it
     assert len(target.held[1]) == 19
-    made.cancel()
+    answer.cancel()
     engine.step()
     assert done(engine, engine.save_slot(1)).tokens.size == 0
     assert done(engine, engine.save_slot(0)).tokens.size == 20
@@ -290,8 +290,8 @@ def test_a_copy_that_the_cache_has_not_made_yet_is_not_saved() -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as embedded:
+        yield embedded
 
 
 def chats(model: LlamaModel, seed: int = 0) -> Request:
@@ -310,15 +310,17 @@ def test_a_restored_slot_drafts_as_before(model: LlamaModel, name: str, unified:
     """The next turn of a chat, in the engine that had the first and in one that restored it."""
     settings = {"slots": 2, "context_size": 512, "threads": 1, "kv_unified": unified}
 
-    def turn(made: Any) -> Request:
-        ids = [*made.request.prompt_ids.tolist(), *made.token_ids]
+    def turn(answer: Any) -> Request:
+        ids = [*answer.request.prompt_ids.tolist(), *answer.token_ids]
         ids += model.tokenize("\n\n\ndef area(width", add_special=False).tolist()
-        return Request(prompt_ids=int32(ids), max_tokens=60, sampling=made.request.sampling, slot=0)
+        return Request(
+            prompt_ids=int32(ids), max_tokens=60, sampling=answer.request.sampling, slot=0
+        )
 
-    def figures(made: Any) -> tuple[Any, ...]:
-        timings = made.timings
+    def figures(answer: Any) -> tuple[Any, ...]:
+        timings = answer.timings
         return (
-            made.token_ids,
+            answer.token_ids,
             timings.num_cached,
             timings.num_draft_tokens,
             timings.num_accepted_tokens,
@@ -348,11 +350,11 @@ def test_a_restored_slot_drafts_as_before(model: LlamaModel, name: str, unified:
 def test_other_kinds_of_memory_can_be_saved_too(
     model_path: Callable[[str], str], family: str
 ) -> None:
-    with LlamaModel(model_path(family)) as made:
-        ids = made.tokenize("abc def ghi " * 4)
+    with LlamaModel(model_path(family)) as model:
+        ids = model.tokenize("abc def ghi " * 4)
         sampling = Sampling(temperature=0, ignore_eos=True)
         texts = []
-        with LlamaTarget(made, slots=2, context_size=256, threads=1) as target:
+        with LlamaTarget(model, slots=2, context_size=256, threads=1) as target:
             engine = Engine(target, "suffix", slots=2)
             first = engine.generate(
                 [Request(prompt_ids=ids, max_tokens=20, sampling=sampling, slot=0)]
@@ -372,11 +374,11 @@ def test_a_restored_slot_of_a_sliding_window_reuses_its_prompt(
     model_path: Callable[[str], str],
 ) -> None:
     """Of windows of 64 tokens, llama.cpp saves the one before the end only."""
-    with LlamaModel(model_path("gemma3")) as made:
-        ids = made.tokenize("abc def ghi " * 30)
+    with LlamaModel(model_path("gemma3")) as model:
+        ids = model.tokenize("abc def ghi " * 30)
         sampling = Sampling(temperature=0, ignore_eos=True)
         asked = Request(prompt_ids=ids, max_tokens=90, sampling=sampling, slot=0)
-        with LlamaTarget(made, slots=2, context_size=1024, threads=1) as target:
+        with LlamaTarget(model, slots=2, context_size=1024, threads=1) as target:
             engine = Engine(target, None, slots=2)
             first = engine.generate([asked])[0]
             saved = done(engine, engine.save_slot(0))
@@ -391,8 +393,8 @@ def test_a_restored_slot_of_a_sliding_window_reuses_its_prompt(
 def test_other_settings_of_the_cache_are_another_identity(model: LlamaModel) -> None:
     seen = set()
     for settings in ({}, {"type_k": "q8_0"}, {"slots": 2}, {"slots": 2, "kv_unified": True}):
-        given = {"context_size": 64, "threads": 1, "flash_attn": True, **settings}
-        with LlamaTarget(model, **given) as target:
+        options = {"context_size": 64, "threads": 1, "flash_attn": True, **settings}
+        with LlamaTarget(model, **options) as target:
             seen.add(target.identity)
     assert len(seen) == 3  # a unified cache is one stream for any number of slots
     with LlamaTarget(model, context_size=128, threads=1, flash_attn=True) as target:

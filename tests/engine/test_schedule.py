@@ -40,18 +40,18 @@ def slot(
     namespace: str = "",
 ) -> Slot:
     """Return a slot with so many pending tokens, or an idle one that holds `past`."""
-    made = Slot(number, 400, 90)
-    made.used, made.namespace = used, namespace
+    new_slot = Slot(number, 400, 90)
+    new_slot.used, new_slot.namespace = used, namespace
     if past is not None:
-        made.tokens[: len(past)] = past
-        made.length = made.num_past = len(past)
-        return made
-    made.start(Generation(request(1), 0), Sampler())
-    made.length, made.num_past = 100 + pending, 100
-    made.tokens[: made.length] = range(made.length)
-    made.num_prompt, made.decoding = made.length - decoding, decoding
-    made.draft = int32([1] * draft)
-    return made
+        new_slot.tokens[: len(past)] = past
+        new_slot.length = new_slot.num_past = len(past)
+        return new_slot
+    new_slot.start(Generation(request(1), 0), Sampler())
+    new_slot.length, new_slot.num_past = 100 + pending, 100
+    new_slot.tokens[: new_slot.length] = range(new_slot.length)
+    new_slot.num_prompt, new_slot.decoding = new_slot.length - decoding, decoding
+    new_slot.draft = int32([1] * draft)
+    return new_slot
 
 
 def planned(slots: list[Slot], capacity: int) -> Plan:
@@ -65,16 +65,16 @@ def counts(plan: Plan) -> dict[int, int]:
     return {one.id: one.count for one in plan.members}
 
 
-@given(wanted=CLAIMS, room=st.integers(0, 300))
+@given(claims=CLAIMS, room=st.integers(0, 300))
 @MANY
-def test_sharing_is_fair_and_uses_the_room(wanted: list[int], room: int) -> None:
-    given_ = share(wanted, room)
-    assert sum(given_) == min(sum(wanted), room)
-    assert all(0 <= got <= want for got, want in zip(given_, wanted, strict=True))
-    cut = [got for got, want in zip(given_, wanted, strict=True) if got < want]
+def test_sharing_is_fair_and_uses_the_room(claims: list[int], room: int) -> None:
+    shares = share(claims, room)
+    assert sum(shares) == min(sum(claims), room)
+    assert all(0 <= got <= want for got, want in zip(shares, claims, strict=True))
+    cut = [got for got, want in zip(shares, claims, strict=True) if got < want]
     if cut:
         assert max(cut) - min(cut) <= 1
-        assert max(given_) <= max(cut) + 1  # nobody has more than those that were cut
+        assert max(shares) <= max(cut) + 1  # nobody has more than those that were cut
 
 
 def test_sharing_meets_small_claims() -> None:
@@ -85,10 +85,10 @@ def test_sharing_meets_small_claims() -> None:
     assert share([9, 9], 1) in ([0, 1], [1, 0])
 
 
-@given(wanted=CLAIMS, room=st.integers(0, 300))
+@given(claims=CLAIMS, room=st.integers(0, 300))
 @MANY
-def test_sharing_equals_handing_out_one_by_one(wanted: list[int], room: int) -> None:
-    assert share(wanted, room) == reference.share(wanted, room)
+def test_sharing_equals_handing_out_one_by_one(claims: list[int], room: int) -> None:
+    assert share(claims, room) == reference.share(claims, room)
 
 
 def test_decoding_slots_come_first_and_prompts_get_the_rest() -> None:
@@ -107,14 +107,14 @@ def test_decoding_slots_come_first_and_prompts_get_the_rest() -> None:
 
 
 @given(
-    wanted=st.lists(
+    needs=st.lists(
         st.tuples(st.integers(1, 90), st.booleans(), st.integers(0, 70)), min_size=1, max_size=8
     ),
     extra=st.integers(0, 80),
 )
 @MANY
-def test_plans_equal_the_slow_twin_and_fit(wanted: list[tuple[int, bool, int]], extra: int) -> None:
-    claims = [Claim(i, n, decoding, used=-i) for i, (n, decoding, _) in enumerate(wanted)]
+def test_plans_equal_the_slow_twin_and_fit(needs: list[tuple[int, bool, int]], extra: int) -> None:
+    claims = [Claim(i, n, decoding, used=-i) for i, (n, decoding, _) in enumerate(needs)]
     slots = [slot(c.slot, c.pending, decoding=c.decoding, used=c.used) for c in claims]
     capacity = len(slots) + extra
     plan = planned(slots, capacity)
@@ -122,7 +122,7 @@ def test_plans_equal_the_slow_twin_and_fit(wanted: list[tuple[int, bool, int]], 
     assert [(one.id, one.count) for one in plan.members] == [(c.slot, c.count) for c in work]
     for claim in work:
         if claim.decoding and claim.count == claim.pending:
-            claim.draft = wanted[claim.slot][2]
+            claim.draft = needs[claim.slot][2]
             slots[claim.slot].draft = int32([1] * claim.draft)
     batch = Batch(capacity)
     plan.fill(batch)
@@ -277,8 +277,8 @@ def test_a_donor_must_hold_enough_of_the_prompt() -> None:
 
 
 def ticket(**fields: Any) -> Ticket:
-    made: Any = Ticket(Generation(request(1, **fields), 0), None, (), None)  # type: ignore[arg-type]
-    return made
+    waiting: Any = Ticket(Generation(request(1, **fields), 0), None, (), None)  # type: ignore[arg-type]
+    return waiting
 
 
 def test_the_queue_serves_in_order_but_does_not_wait_for_a_busy_slot() -> None:

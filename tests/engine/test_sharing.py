@@ -21,13 +21,13 @@ DOCUMENTS = (1, 4, 7)  # questions for new names: what the first answer says is 
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as embedded:
+        yield embedded
 
 
 def ask(model: Any, target: Any, engine: Engine, number: int, namespace: str) -> Any:
     """Ask about a document; the prompt cache is left out, so only the pool is shared."""
-    made = engine.generate(
+    answer = engine.generate(
         [
             Request(
                 prompt_ids=model.tokenize(prompt(number), parse_special=True),
@@ -38,7 +38,7 @@ def ask(model: Any, target: Any, engine: Engine, number: int, namespace: str) ->
             )
         ]
     )[0]
-    return made.timings
+    return answer.timings
 
 
 def accepted(model: Any, second_namespace: str, pool: Path | None = None) -> tuple[int, int]:

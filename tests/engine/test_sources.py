@@ -47,11 +47,11 @@ class Scripted(DraftSource):
 
 
 def slots(*sources: Any, count: int = 2) -> list[Slot]:
-    made = [Slot(i, 20, 8) for i in range(count)]
-    for slot in made:
+    asking = [Slot(i, 20, 8) for i in range(count)]
+    for slot in asking:
         slot.tokens[:3], slot.length, slot.num_prompt = [4, 5, 6], 3, 2
         slot.sources = sources
-    return made
+    return asking
 
 
 def asker() -> Speculator:
@@ -70,9 +70,9 @@ def test_sources_are_asked_in_order_until_one_has_a_draft() -> None:
     first = Scripted("first", {1: int32([3, 4])})
     second = Scripted("second", {0: int32([5]), 1: int32([6])})
     third = Scripted("third", {0: int32([7]), 1: int32([7])})
-    made = slots(first, second, third)
-    propose(made, lambda slot, source: 4)
-    assert [(s.draft.tolist(), s.draft_source) for s in made] == [([5], second), ([3, 4], first)]
+    asking = slots(first, second, third)
+    propose(asking, lambda slot, source: 4)
+    assert [(s.draft.tolist(), s.draft_source) for s in asking] == [([5], second), ([3, 4], first)]
     assert first.calls == [("propose", [0, 1], [4, 4])]
     assert second.calls == [("propose", [0], [4])]
     assert third.calls == []
@@ -80,19 +80,19 @@ def test_sources_are_asked_in_order_until_one_has_a_draft() -> None:
 
 def test_each_slot_asks_its_own_sources() -> None:
     first, second = Scripted("first", {0: int32([1])}), Scripted("second", {1: int32([2])})
-    made = slots(count=3)
-    made[0].sources, made[1].sources = (first, second), (second,)
-    propose(made, lambda slot, source: 4)
-    assert [s.draft.tolist() for s in made] == [[1], [2], []]
+    asking = slots(count=3)
+    asking[0].sources, asking[1].sources = (first, second), (second,)
+    propose(asking, lambda slot, source: 4)
+    assert [s.draft.tolist() for s in asking] == [[1], [2], []]
     assert second.calls == [("propose", [1], [4])]
 
 
 def test_a_limit_of_nothing_means_not_asked() -> None:
     first, second = Scripted("first", {1: int32([1])}), Scripted("second", {0: int32([2])})
-    made = slots(first, second)
+    asking = slots(first, second)
     limits = {(0, "first"): 0, (1, "first"): 3, (0, "second"): -2, (1, "second"): 9}
-    propose(made, lambda slot, source: limits[slot.id, source])
-    assert [s.draft.tolist() for s in made] == [[], [1]]
+    propose(asking, lambda slot, source: limits[slot.id, source])
+    assert [s.draft.tolist() for s in asking] == [[], [1]]
     assert (first.calls, second.calls) == ([("propose", [1], [3])], [])
 
 
@@ -104,19 +104,19 @@ def test_drafts_are_cut_to_the_limit_and_before_invalid_tokens(
     draft: list[int], cut: list[int]
 ) -> None:
     source = Scripted("one", {0: int32(draft)})
-    made = slots(source, count=1)
+    asking = slots(source, count=1)
     speculator = asker()
-    propose(made, lambda slot, source: 2, speculator)
-    assert made[0].draft.tolist() == cut
-    assert made[0].draft_source is (source if cut else None)
+    propose(asking, lambda slot, source: 2, speculator)
+    assert asking[0].draft.tolist() == cut
+    assert asking[0].draft_source is (source if cut else None)
     assert speculator.failures == {}
 
 
 def test_a_draft_that_is_cut_to_nothing_leaves_the_turn_to_the_next_source() -> None:
     first, second = Scripted("first", {0: int32([0, 1])}), Scripted("second", {0: int32([2])})
-    made = slots(first, second, count=1)
-    propose(made, lambda slot, source: 4)
-    assert (made[0].draft.tolist(), made[0].draft_source) == ([2], second)
+    asking = slots(first, second, count=1)
+    propose(asking, lambda slot, source: 4)
+    assert (asking[0].draft.tolist(), asking[0].draft_source) == ([2], second)
 
 
 def test_of_sources_with_the_same_tokens_the_first_one_has_drafted() -> None:
@@ -125,59 +125,59 @@ def test_of_sources_with_the_same_tokens_the_first_one_has_drafted() -> None:
         Scripted("first", {1: int32([3])}),
         Scripted("second", {i: int32([3]) for i in (0, 1)}),
     )
-    made = slots(count=2)
-    made[0].sources, made[1].sources = (second,), (first, second)
+    asking = slots(count=2)
+    asking[0].sources, asking[1].sources = (second,), (first, second)
     place = {"batch_tokens": lambda: 2, "decoding": 2, "capacity": 20, "width": 0, "priced": []}
     proposer: Any = SimpleNamespace(limit=lambda slot, source: 4, **place)
     policy, nothing = AutoPolicy(costs=CostTable(((1, 1.0), (64, 1.001)))), None
-    Speculator(VALID, policy, nothing).propose(made, proposer)  # type: ignore[arg-type]
-    assert [slot.draft_source for slot in made] == [second, first]
+    Speculator(VALID, policy, nothing).propose(asking, proposer)  # type: ignore[arg-type]
+    assert [slot.draft_source for slot in asking] == [second, first]
 
 
 def test_drafts_are_copies() -> None:
     memory = int32([1, 2, 3])
-    made = slots(Scripted("one", {0: memory, 1: memory}))
-    propose(made, lambda slot, source: 4)
+    asking = slots(Scripted("one", {0: memory, 1: memory}))
+    propose(asking, lambda slot, source: 4)
     memory[:] = 9
-    assert [s.draft.tolist() for s in made] == [[1, 2, 3]] * 2
+    assert [s.draft.tolist() for s in asking] == [[1, 2, 3]] * 2
 
 
 def test_all_sources_learn_and_the_owner_is_told_what_was_right() -> None:
     first, second = Scripted("first", {}), Scripted("second", {0: int32([5, 6, 7])})
-    made = slots(first, second, count=1)
+    asking = slots(first, second, count=1)
     speculator = asker()
-    speculator.begin(made[0])
-    propose(made, lambda slot, source: 4, speculator)
-    speculator.accept(made[0], made[0].sources, int32([5, 6, 9]), {second: 2})
-    speculator.end(made[0])
+    speculator.begin(asking[0])
+    propose(asking, lambda slot, source: 4, speculator)
+    speculator.accept(asking[0], asking[0].sources, int32([5, 6, 9]), {second: 2})
+    speculator.end(asking[0])
     assert first.calls[0] == second.calls[0] == ("begin", 0, [4, 5])
     assert first.calls[2:] == [("accept", 0, [5, 6, 9], 0), ("end", 0)]
     assert second.calls[2:] == [("accept", 0, [5, 6, 9], 2), ("end", 0)]
-    assert made[0].sources == ()
+    assert asking[0].sources == ()
 
 
 @pytest.mark.parametrize("method", ["begin", "accept", "end"])
 def test_a_source_that_raises_is_off_for_its_slot(method: str) -> None:
     bad, good = Scripted("bad", {}, [method]), Scripted("good", {})
-    made = slots(bad, good)
+    asking = slots(bad, good)
     speculator = asker()
-    for slot in made[:1]:
+    for slot in asking[:1]:
         speculator.begin(slot)
         speculator.accept(slot, slot.sources, int32([1]), {})
         assert slot.sources == ((good,) if method != "end" else (bad, good))
         speculator.end(slot)
-    assert made[1].sources == (bad, good)
+    assert asking[1].sources == (bad, good)
     assert [call[0] for call in good.calls] == ["begin", "accept", "end"]
     assert speculator.failures == {"bad": 1}
 
 
 def test_a_failing_owner_loses_its_draft() -> None:
     bad = Scripted("bad", {0: int32([1])}, ["accept"])
-    made = slots(bad, count=1)
+    asking = slots(bad, count=1)
     speculator = asker()
-    propose(made, lambda slot, source: 4, speculator)
-    speculator.accept(made[0], made[0].sources, int32([1, 2]), {bad: 1})
-    assert (made[0].sources, made[0].draft.size, made[0].draft_source) == ((), 0, None)
+    propose(asking, lambda slot, source: 4, speculator)
+    speculator.accept(asking[0], asking[0].sources, int32([1, 2]), {bad: 1})
+    assert (asking[0].sources, asking[0].draft.size, asking[0].draft_source) == ((), 0, None)
 
 
 def test_a_batch_that_fails_is_asked_again_slot_by_slot() -> None:
@@ -189,12 +189,12 @@ def test_a_batch_that_fails_is_asked_again_slot_by_slot() -> None:
             return [int32([2])] * len(slots)
 
     source = Picky("picky", {})
-    made = slots(source, count=3)
+    asking = slots(source, count=3)
     speculator = asker()
-    propose(made, lambda slot, source: 3, speculator)
+    propose(asking, lambda slot, source: 3, speculator)
     assert source.calls[1:] == [("propose", [i], [3]) for i in range(3)]
-    assert [s.draft.tolist() for s in made] == [[2], [], [2]]
-    assert [len(s.sources) for s in made] == [1, 0, 1]
+    assert [s.draft.tolist() for s in asking] == [[2], [], [2]]
+    assert [len(s.sources) for s in asking] == [1, 0, 1]
     assert speculator.failures == {"picky": 1}
 
 
@@ -204,21 +204,21 @@ def test_a_wrong_number_of_drafts_is_no_answer(count: int) -> None:
         def propose(self, slots: Sequence[int], limits: Sequence[int]) -> Any:
             return [int32([7])] * count
 
-    made = slots(Careless("careless", {}))
+    asking = slots(Careless("careless", {}))
     speculator = asker()
-    propose(made, lambda slot, source: 4, speculator)
-    assert all(s.draft.tolist() == ([7] if count else []) for s in made)
+    propose(asking, lambda slot, source: 4, speculator)
+    assert all(s.draft.tolist() == ([7] if count else []) for s in asking)
     assert speculator.failures == ({} if count else {"careless": 2})
 
 
 @pytest.mark.parametrize("draft", [None, 3, "ab", np.array([1, 2]), int32([[1]]), [-1], {1}])
 def test_what_is_no_draft_shuts_the_source_out_for_its_slot(draft: Any) -> None:
     source = Scripted("bad", {0: draft, 1: int32([2])})
-    made = slots(source)
+    asking = slots(source)
     speculator = asker()
-    propose(made, lambda slot, source: 4, speculator)
-    assert [s.draft.tolist() for s in made] == [[], [2]]
-    assert [len(s.sources) for s in made] == [0, 1]
+    propose(asking, lambda slot, source: 4, speculator)
+    assert [s.draft.tolist() for s in asking] == [[], [2]]
+    assert [len(s.sources) for s in asking] == [0, 1]
     assert speculator.failures == {"bad": 1}
 
 

@@ -59,90 +59,90 @@ def names(drafters: Drafters) -> set[str]:
 
 
 def test_a_tenant_drops_its_own_oldest_only() -> None:
-    made = Drafters("suffix", 1, SUFFIX)
-    made.get(wanted("b:"), "b")
-    kept = made.suffix_pool("b:")
+    drafters = Drafters("suffix", 1, SUFFIX)
+    drafters.get(wanted("b:"), "b")
+    pool = drafters.suffix_pool("b:")
     for number in range(3 * MAX_KINDS):
-        made.get(wanted(f"a:{number}"), "a")
-    assert names(made) == {"", "b:", *(f"a:{n}" for n in range(2 * MAX_KINDS, 3 * MAX_KINDS))}
-    assert made.suffix_pool("b:") is kept
+        drafters.get(wanted(f"a:{number}"), "a")
+    assert names(drafters) == {"", "b:", *(f"a:{n}" for n in range(2 * MAX_KINDS, 3 * MAX_KINDS))}
+    assert drafters.suffix_pool("b:") is pool
     for number in range(MAX_KINDS):  # sizes count as namespaces do
-        made.get(wanted("a:", max_draft=1 + number), "a")
-    assert names(made) == {"", "b:", "a:"}
+        drafters.get(wanted("a:", max_draft=1 + number), "a")
+    assert names(drafters) == {"", "b:", "a:"}
 
 
 def test_what_a_request_waits_or_runs_with_is_kept() -> None:
-    made = Drafters("suffix", 1, SUFFIX)
-    source, key = made.hold(wanted("a:first"), "a")
-    pool = made.suffix_pool("a:first")
+    drafters = Drafters("suffix", 1, SUFFIX)
+    source, key = drafters.hold(wanted("a:first"), "a")
+    pool = drafters.suffix_pool("a:first")
     for number in range(2 * MAX_KINDS):
-        made.get(wanted(f"a:{number}"), "a")
-    assert made.hold(wanted("a:first"), "a") == (source, key)
-    assert made.suffix_pool("a:first") is pool
-    made.release(key)
+        drafters.get(wanted(f"a:{number}"), "a")
+    assert drafters.hold(wanted("a:first"), "a") == (source, key)
+    assert drafters.suffix_pool("a:first") is pool
+    drafters.release(key)
     for number in range(2 * MAX_KINDS):
-        made.get(wanted(f"a:{number}"), "a")
-    assert made.suffix_pool("a:first") is pool  # one of two holds it still
-    made.release(key)
+        drafters.get(wanted(f"a:{number}"), "a")
+    assert drafters.suffix_pool("a:first") is pool  # one of two holds it still
+    drafters.release(key)
     for number in range(2 * MAX_KINDS):
-        made.get(wanted(f"a:{number}"), "a")
-    assert made.suffix_pool("a:first") is None
+        drafters.get(wanted(f"a:{number}"), "a")
+    assert drafters.suffix_pool("a:first") is None
 
 
 def test_more_than_may_be_in_use_is_refused_and_others_go_on() -> None:
-    made = Drafters("suffix", 1, SUFFIX)
-    held = [made.hold(wanted(f"a:{number}"), "a")[1] for number in range(MAX_KINDS)]
+    drafters = Drafters("suffix", 1, SUFFIX)
+    held = [drafters.hold(wanted(f"a:{number}"), "a")[1] for number in range(MAX_KINDS)]
     with pytest.raises(QuotaError, match=f"{MAX_KINDS} combinations"):
-        made.get(wanted("a:more"), "a")
-    assert made.suffix_pool("a:more") is None
-    assert made.get(wanted("a:0"), "a") is not None
-    assert made.get(wanted("b:"), "b") is not None
-    made.release(held[5])
-    assert made.get(wanted("a:more"), "a") is not None
-    assert made.suffix_pool("a:5") is None
+        drafters.get(wanted("a:more"), "a")
+    assert drafters.suffix_pool("a:more") is None
+    assert drafters.get(wanted("a:0"), "a") is not None
+    assert drafters.get(wanted("b:"), "b") is not None
+    drafters.release(held[5])
+    assert drafters.get(wanted("a:more"), "a") is not None
+    assert drafters.suffix_pool("a:5") is None
 
 
 def test_memory_is_bounded_for_all_together_and_shared_fairly() -> None:
     one = Drafters("suffix", 1, SUFFIX)
     one.get(wanted("a:"), "a")
     size = one.nbytes()["a"]
-    made = Drafters("suffix", 1, SUFFIX, max_bytes=8 * size)
+    drafters = Drafters("suffix", 1, SUFFIX, max_bytes=8 * size)
     for tenant in "bc":
         for number in range(2):
-            made.get(wanted(f"{tenant}:{number}"), tenant)
+            drafters.get(wanted(f"{tenant}:{number}"), tenant)
     for number in range(MAX_KINDS):
-        made.get(wanted(f"a:{number}"), "a")
-        assert sum(made.nbytes().values()) <= 8 * size
-    assert made.nbytes() == {"a": 4 * size, "b": 2 * size, "c": 2 * size}
+        drafters.get(wanted(f"a:{number}"), "a")
+        assert sum(drafters.nbytes().values()) <= 8 * size
+    assert drafters.nbytes() == {"a": 4 * size, "b": 2 * size, "c": 2 * size}
     last = {f"a:{n}" for n in range(MAX_KINDS - 4, MAX_KINDS)}
-    assert names(made) == {"", "b:0", "b:1", "c:0", "c:1", *last}
+    assert names(drafters) == {"", "b:0", "b:1", "c:0", "c:1", *last}
     for number in range(2, 5):  # b may have as many as a
-        made.get(wanted(f"b:{number}"), "b")
-    assert max(made.nbytes().values()) == 3 * size
-    assert made.nbytes()["c"] == 2 * size
+        drafters.get(wanted(f"b:{number}"), "b")
+    assert max(drafters.nbytes().values()) == 3 * size
+    assert drafters.nbytes()["c"] == 2 * size
 
 
 def test_what_others_hold_does_not_cost_a_tenant_its_own() -> None:
     one = Drafters("suffix", 1, SUFFIX)
     one.get(wanted("a:"), "a")
-    made = Drafters("suffix", 1, SUFFIX, max_bytes=4 * one.nbytes()["a"])
-    made.get(wanted("b:"), "b")
+    drafters = Drafters("suffix", 1, SUFFIX, max_bytes=4 * one.nbytes()["a"])
+    drafters.get(wanted("b:"), "b")
     for number in range(8):
-        made.hold(wanted(f"a:{number}"), "a")
-    assert {"", "b:", "a:0", "a:7"} <= names(made)
-    made.get(wanted("b:more"), "b")
-    assert {"b:", "b:more"} <= names(made)
+        drafters.hold(wanted(f"a:{number}"), "a")
+    assert {"", "b:", "a:0", "a:7"} <= names(drafters)
+    drafters.get(wanted("b:more"), "b")
+    assert {"b:", "b:more"} <= names(drafters)
 
 
 def test_what_has_grown_counts() -> None:
-    made = Drafters("suffix", 1, SUFFIX, max_bytes=4 << 20)
-    source, key = made.hold(wanted("a:"), "a")
+    drafters = Drafters("suffix", 1, SUFFIX, max_bytes=4 << 20)
+    source, key = drafters.hold(wanted("a:"), "a")
     assert source is not None
-    before = made.nbytes()["a"]
+    before = drafters.nbytes()["a"]
     source.begin(0, np.arange(100_000, dtype=np.int32))
     source.end(0)
-    made.release(key)
-    assert made.nbytes()["a"] > before + 400_000
+    drafters.release(key)
+    assert drafters.nbytes()["a"] > before + 400_000
 
 
 def test_requests_come_and_go_while_a_prompt_is_read() -> None:
@@ -150,17 +150,17 @@ def test_requests_come_and_go_while_a_prompt_is_read() -> None:
 
     def longest_share() -> float:
         """Return the longest wait, as a share of the time that the prompt took."""
-        made = Drafters("suffix", 1, SUFFIX)
-        source, key = made.hold(Speculation())
+        drafters = Drafters("suffix", 1, SUFFIX)
+        source, key = drafters.hold(Speculation())
         assert source is not None
         reading = threading.Thread(target=source.begin, args=(0, prompt))
         began = time.monotonic()
         reading.start()
         longest = 0.0
         while reading.is_alive():
-            made.release(key)
+            drafters.release(key)
             before = time.monotonic()
-            made.hold(Speculation())
+            drafters.hold(Speculation())
             longest = max(longest, time.monotonic() - before)
         return longest / (time.monotonic() - began)
 
@@ -169,38 +169,38 @@ def test_requests_come_and_go_while_a_prompt_is_read() -> None:
 
 
 def test_no_memory_at_all_keeps_what_is_in_use_only() -> None:
-    made = Drafters("suffix", 1, SUFFIX, max_bytes=0)
-    source, key = made.hold(wanted("a:"), "a")
-    assert made.get(wanted("a:"), "a") is source
-    made.release(key)
-    made.get(wanted("b:"), "b")
-    assert names(made) == {"", "b:"}
+    drafters = Drafters("suffix", 1, SUFFIX, max_bytes=0)
+    source, key = drafters.hold(wanted("a:"), "a")
+    assert drafters.get(wanted("a:"), "a") is source
+    drafters.release(key)
+    drafters.get(wanted("b:"), "b")
+    assert names(drafters) == {"", "b:"}
     with pytest.raises(InputError, match="max_bytes"):
         Drafters("suffix", 1, SUFFIX, max_bytes=-1)
 
 
 def test_settings_that_fail_leave_no_pool_behind() -> None:
-    made = Drafters("suffix,ngram-cache", 1, {**SUFFIX, "ngram-cache": {"ngram_max": 2}})
+    drafters = Drafters("suffix,ngram-cache", 1, {**SUFFIX, "ngram-cache": {"ngram_max": 2}})
     bad = Speculation(namespace="a:", params={"ngram-cache": {"ngram_min": 3}})
     with pytest.raises(InputError):
-        made.get(bad, "a")
-    assert names(made) == {""}
+        drafters.get(bad, "a")
+    assert names(drafters) == {""}
 
 
 def test_settings_that_are_refused_cost_nothing() -> None:
-    made = Drafters("suffix,ngram-cache", 1, {**SUFFIX, "ngram-cache": {"ngram_max": 2}})
+    drafters = Drafters("suffix,ngram-cache", 1, {**SUFFIX, "ngram-cache": {"ngram_max": 2}})
     for number in range(MAX_KINDS):
-        made.get(wanted(f"a:{number}"), "a")
-    before = made.suffix_pools()
+        drafters.get(wanted(f"a:{number}"), "a")
+    before = drafters.suffix_pools()
     with pytest.raises(InputError):
-        made.get(Speculation(namespace="a:", params={"ngram-cache": {"ngram_min": 3}}), "a")
-    assert made.suffix_pools() == before
+        drafters.get(Speculation(namespace="a:", params={"ngram-cache": {"ngram_min": 3}}), "a")
+    assert drafters.suffix_pools() == before
 
 
 def test_a_namespace_has_one_dynamic_cache_for_all_sizes() -> None:
-    made = Drafters("ngram-cache", 1, {"ngram-cache": {"dynamic": NgramCache()}})
-    first = made.get(Speculation(namespace="a"))
-    other = made.get(Speculation(namespace="a", params={"ngram-cache": {"n_draft": 3}}))
+    drafters = Drafters("ngram-cache", 1, {"ngram-cache": {"dynamic": NgramCache()}})
+    first = drafters.get(Speculation(namespace="a"))
+    other = drafters.get(Speculation(namespace="a", params={"ngram-cache": {"n_draft": 3}}))
     assert first is not None
     assert other is not None
     assert first is not other
@@ -214,9 +214,9 @@ def test_a_namespace_has_one_dynamic_cache_for_all_sizes() -> None:
 
 def test_the_names_of_what_the_engine_was_given() -> None:
     assert Drafters("suffix", 1, SUFFIX).shared_params == ()
-    given = {"suffix": {"pool": SuffixPool(4096)}, "ngram-cache": {"dynamic": NgramCache()}}
-    made = Drafters("suffix,ngram-cache", 1, given)
-    assert made.shared_params == ("dynamic of ngram-cache", "pool of suffix")
+    params = {"suffix": {"pool": SuffixPool(4096)}, "ngram-cache": {"dynamic": NgramCache()}}
+    drafters = Drafters("suffix,ngram-cache", 1, params)
+    assert drafters.shared_params == ("dynamic of ngram-cache", "pool of suffix")
 
 
 # -- through the engine ------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_waiting_requests_hold_their_pools_and_free_them_at_their_end() -> None:
     waiting[1].cancel()
     while engine.step():
         pass
-    assert [made.finish_reason for made in waiting] == ["length", "cancelled", "length", "length"]
+    assert [one.finish_reason for one in waiting] == ["length", "cancelled", "length", "length"]
     engine.submit(request(speculation=Speculation(namespace="b:")), tenant="b")
     assert names(engine.drafters) == {"", "b:"}
 
@@ -240,10 +240,10 @@ def test_waiting_requests_hold_their_pools_and_free_them_at_their_end() -> None:
 @pytest.mark.parametrize("end", ["finish", "cancel", "close", "fail", "refuse"])
 def test_a_chain_is_freed_however_its_request_ends(end: str) -> None:
     engine = Engine(FakeTarget(), "suffix", params=SUFFIX, kept_bytes=0)
-    made = engine.submit(request(speculation=Speculation(namespace="a:")), tenant="a")
+    answer = engine.submit(request(speculation=Speculation(namespace="a:")), tenant="a")
     chain = weakref.ref(engine.drafters.get(Speculation(namespace="a:"), "a"))
     if end == "cancel":
-        made.cancel()
+        answer.cancel()
     if end in ("finish", "cancel"):
         while engine.step():
             pass
@@ -272,8 +272,8 @@ def test_requests_with_more_kinds_than_a_tenant_may_have_are_refused() -> None:
     engine.submit(request(speculation=Speculation(namespace="b:")), tenant="b")
     while engine.step():
         pass
-    made = engine.submit(request(speculation=Speculation(namespace="a:more")), tenant="a")
-    assert made.finish_reason is None
+    answer = engine.submit(request(speculation=Speculation(namespace="a:more")), tenant="a")
+    assert answer.finish_reason is None
 
 
 def test_each_tenant_may_have_as_many_waiting_as_places_are_left() -> None:
@@ -331,8 +331,8 @@ def test_tenants_get_equal_numbers_of_slots() -> None:
     engine.step()
     others = [engine.submit(request(most=-1), note("b"), "b") for _ in range(3)]
     others += [engine.submit(request(most=-1), note("c"), "c")]
-    for made in first[:3]:
-        made.cancel()
+    for answer in first[:3]:
+        answer.cancel()
         engine.step()
     assert started == ["a"] * 4 + ["b", "c", "a"]
     engine.close()
@@ -395,8 +395,10 @@ class QueueMachine(RuleBasedStateMachine):
         expected = None
         for tenant in sorted(self.turns, key=lambda t: (running.count(t), self.turns.index(t))):
             for ticket in self.waiting:
-                made = ticket.generation
-                if made.tenant == tenant and (made.request.slot == -1 or made.request.slot in idle):
+                generation = ticket.generation
+                if generation.tenant == tenant and (
+                    generation.request.slot == -1 or generation.request.slot in idle
+                ):
                     expected = expected or ticket
         following = self.queue.next(slots, running)
         assert (None if following is None else following[0]) is expected
@@ -455,12 +457,12 @@ class DraftersMachine(RuleBasedStateMachine):
         one.get(wanted("a:"), "a")
         self.size = one.nbytes()["a"]
         self.max_bytes = self.SHARES * self.size
-        self.made = Drafters("suffix", 1, SUFFIX, max_bytes=self.max_bytes)
+        self.drafters = Drafters("suffix", 1, SUFFIX, max_bytes=self.max_bytes)
         self.held: list[tuple[str, str, Any, Any]] = []  # tenant, namespace, source, key
 
     def kept(self) -> dict[str, set[str]]:
         """Return the namespaces that are kept, by tenant."""
-        every = names(self.made) - {""}
+        every = names(self.drafters) - {""}
         return {tenant: {name for name in every if name[0] == tenant} for tenant in "abc"}
 
     @rule(tenant=st.sampled_from("abc"), number=st.integers(0, 6), keep=st.booleans())
@@ -468,14 +470,14 @@ class DraftersMachine(RuleBasedStateMachine):
         before, namespace = self.kept(), f"{tenant}:{number}"
         in_use = {name for owner, name, _, _ in self.held if owner == tenant}
         try:
-            source, key = self.made.hold(wanted(namespace), tenant)
+            source, key = self.drafters.hold(wanted(namespace), tenant)
         except QuotaError:
             assert len(in_use) == self.MOST
             assert namespace not in in_use
             assert self.kept() == before
             return
-        known = {name: found for _, name, found, _ in self.held}
-        assert source is known.get(namespace, source)
+        sources = {name: other for _, name, other, _ in self.held}
+        assert source is sources.get(namespace, source)
         after, in_use = self.kept(), {namespace, *(name for _, name, _, _ in self.held)}
         share = self.max_bytes // sum(bool(own) for own in after.values())
         fits = sum(map(len, after.values())) <= self.SHARES
@@ -486,20 +488,22 @@ class DraftersMachine(RuleBasedStateMachine):
         if keep:
             self.held.append((tenant, namespace, source, key))
         else:
-            self.made.release(key)
+            self.drafters.release(key)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def end(self, data: Any) -> None:
         index = data.draw(st.integers(0, len(self.held) - 1))
-        self.made.release(self.held.pop(index)[3])
+        self.drafters.release(self.held.pop(index)[3])
 
     @invariant()
     def bounds_hold(self) -> None:
-        kept, in_use = self.kept(), {name for _, name, _, _ in self.held}
-        assert in_use <= set().union(*kept.values())
-        assert all(len(own) <= self.MOST for own in kept.values())
-        assert self.made.nbytes() == {one: len(own) * self.size for one, own in kept.items() if own}
+        namespaces, in_use = self.kept(), {name for _, name, _, _ in self.held}
+        assert in_use <= set().union(*namespaces.values())
+        assert all(len(own) <= self.MOST for own in namespaces.values())
+        assert self.drafters.nbytes() == {
+            one: len(own) * self.size for one, own in namespaces.items() if own
+        }
 
 
 @pytest.mark.usefixtures("few_kinds")
@@ -513,17 +517,17 @@ def few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_hold_and_release_while_room_is_made() -> None:
-    made = Drafters("suffix", 1, SUFFIX, max_bytes=1 << 20)
+    drafters = Drafters("suffix", 1, SUFFIX, max_bytes=1 << 20)
     start, failures = threading.Barrier(4), deque[BaseException]()
 
     def work(tenant: str) -> None:
         start.wait()
         try:
             for number in range(150):
-                source, key = made.hold(wanted(f"{tenant}:{number % 40}"), tenant)
+                source, key = drafters.hold(wanted(f"{tenant}:{number % 40}"), tenant)
                 assert source is not None
-                made.nbytes()
-                made.release(key)
+                drafters.nbytes()
+                drafters.release(key)
         except BaseException as error:
             failures.append(error)
 
@@ -533,5 +537,5 @@ def test_threads_hold_and_release_while_room_is_made() -> None:
     for thread in threads:
         thread.join(60)
     assert not failures
-    assert sum(made.nbytes().values()) > 0  # all that was released is counted
-    assert not any(kind.held for kind in made._kinds.values())
+    assert sum(drafters.nbytes().values()) > 0  # all that was released is counted
+    assert not any(kind.held for kind in drafters._kinds.values())

@@ -34,8 +34,8 @@ class Tokens:
         self.pattern = re.compile(b"|".join(map(re.escape, longest)))
 
     def tokenize(self, text: str, **_: bool) -> Any:
-        found = self.pattern.findall(text.encode())
-        return int32([self.tokens.index(one) for one in found])
+        words = self.pattern.findall(text.encode())
+        return int32([self.tokens.index(one) for one in words])
 
     def piece(self, token: int, special: bool) -> bytes:
         return self.tokens[token] if special or self.tokens[token][:1] != b"<" else b""
@@ -55,9 +55,9 @@ def check(drafts: TranslatedDraftModel, model: FakeTarget, own: Tokens, slot: in
     text, seq = drafts._texts[slot], drafts._sequences[slot]
     held = model.held[slot]
     assert seq.num_past == len(held)
-    wanted = b"".join(own.tokens[token] for token in text.ids[: text.length].tolist())
+    expected = b"".join(own.tokens[token] for token in text.ids[: text.length].tolist())
     if text.translated == text.length and not text.fresh and not text.rough:
-        assert text.translation.text == wanted.replace(b"<m>", b"<mark>")
+        assert text.translation.text == expected.replace(b"<m>", b"<mark>")
         shared = min(text.changed, seq.length)
         assert seq.tokens[:shared].tolist() == text.translation.ids()[:shared].tolist()
     sequence = [*seq.tokens[: seq.length].tolist(), *seq.draft]
@@ -77,8 +77,8 @@ def test_cache_and_translation_follow_the_text(options: Any, data: st.DataObject
         slots = data.draw(st.sampled_from([[0], [1], [0, 1]]))
         before = [data.draw(st.one_of(st.just([]), tokens)) for _ in slots]
         limits = [data.draw(st.integers(1, 6)) for _ in slots]
-        made = drafts.extend(slots, [int32(one) for one in before], limits)
-        for slot, first, draft, limit in zip(slots, before, made, limits, strict=True):
+        proposals = drafts.extend(slots, [int32(one) for one in before], limits)
+        for slot, first, draft, limit in zip(slots, before, proposals, limits, strict=True):
             assert draft.size <= min(limit, drafts.max_draft)
             claims = drafts.confidence(slot)
             assert claims.shape == draft.shape
@@ -103,8 +103,8 @@ def test_cache_and_translation_follow_the_text(options: Any, data: st.DataObject
         elif action in ("begin", "enter"):
             drafts.end(slot)
             if action == "enter":
-                wanted = Speculation(namespace=str(data.draw(st.integers(0, 3))))
-                drafts.start(slot, Request(prompt_ids=int32([1]), speculation=wanted))
+                speculation = Speculation(namespace=str(data.draw(st.integers(0, 3))))
+                drafts.start(slot, Request(prompt_ids=int32([1]), speculation=speculation))
             texts[slot] = texts[slot][: data.draw(st.integers(1, 30))] + data.draw(tokens)
             drafts.begin(slot, int32(texts[slot]))
         elif action == "end":
@@ -120,9 +120,9 @@ def test_drafts_are_what_the_model_says_as_text() -> None:
     drafts.begin(0, prompt)
     (draft,) = drafts.propose([0], [6])
     ids = Tokens(LETTERS).tokenize(" 12 34<mark> 56").tolist()
-    said = b"".join(LETTERS[token] for token in model.expected(ids, 20))
+    spelt = b"".join(LETTERS[token] for token in model.expected(ids, 20))
     text = b"".join(WORDS[token] for token in draft.tolist())
-    assert said.replace(b"<mark>", b"<m>").startswith(text)
+    assert spelt.replace(b"<mark>", b"<m>").startswith(text)
 
 
 def test_texts_of_an_engine_stay_with_contexts_that_shift() -> None:
@@ -142,7 +142,7 @@ def test_texts_of_an_engine_stay_with_contexts_that_shift() -> None:
             )
             prompts = [int32([12, 13, 14]), int32([62, 20, 21, 22])]
             asked = [Request(prompt_ids=one, max_tokens=200, num_keep=2) for one in prompts]
-            texts.append([made.token_ids for made in engine.generate(asked)])
+            texts.append([answer.token_ids for answer in engine.generate(asked)])
             assert engine.source_failures() == {}
             assert not with_model or engine.stats().num_draft_tokens > 10
         assert texts[0] == texts[1]

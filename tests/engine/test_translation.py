@@ -71,10 +71,10 @@ def parts_of(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(places)]
 
 
-def spells(vocabulary: Any, made: Translation) -> bool:
+def spells(vocabulary: Any, translation: Translation) -> bool:
     """Tell whether the tokens spell the text; a tokenizer may put a space in front."""
-    data = Speller(vocabulary).spell(made.ids().tolist())
-    return data in (made.text, b" " + made.text)
+    data = Speller(vocabulary).spell(translation.ids().tolist())
+    return data in (translation.text, b" " + translation.text)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,21 +86,21 @@ def test_a_text_that_comes_in_parts_is_translated_as_a_whole_one(
 ) -> None:
     vocabulary = vocabularies[kind]
     slow = SlowTranslation(vocabulary, pairs)
-    made = Translation(
+    translation = Translation(
         Speller(vocabulary), Exchange([(old.encode(), new.encode()) for old, new in pairs])
     )
     for part in parts_of(data, cuts):
         slow.data += part
-        before = made.ids().tolist()
-        first, tail, partial = made.preview(part)
-        assert made.append(part) == first or not part
-        assert made.ids().tolist()[:first] == before[:first]
+        before = translation.ids().tolist()
+        first, tail, partial = translation.preview(part)
+        assert translation.append(part) == first or not part
+        assert translation.ids().tolist()[:first] == before[:first]
         if part:
-            assert made.ids(first).tolist() == tail.tolist()
-        assert partial == made.partial == slow.partial
-        assert made.text == slow.text.encode()
-        assert spells(vocabulary, made)
-    assert made.ids().tolist() == slow.ids
+            assert translation.ids(first).tolist() == tail.tolist()
+        assert partial == translation.partial == slow.partial
+        assert translation.text == slow.text.encode()
+        assert spells(vocabulary, translation)
+    assert translation.ids().tolist() == slow.ids
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,17 +111,17 @@ def test_a_text_may_be_replaced(
 ) -> None:
     vocabulary = vocabularies[kind]
     pairs = [(old.encode(), new.encode()) for old, new in PAIRS]
-    made = Translation(Speller(vocabulary), Exchange(pairs))
+    translation = Translation(Speller(vocabulary), Exchange(pairs))
     slow = SlowTranslation(vocabulary, PAIRS)
-    made.append(data)
-    before = made.ids().tolist()
+    translation.append(data)
+    before = translation.ids().tolist()
     slow.data = data[: size % (len(data) + 1)] + other
-    first = made.replace(slow.data)
-    assert made.ids().tolist()[:first] == before[:first]
-    assert (made.text, made.partial) == (slow.text.encode(), slow.partial)
-    made.append(tail)
+    first = translation.replace(slow.data)
+    assert translation.ids().tolist()[:first] == before[:first]
+    assert (translation.text, translation.partial) == (slow.text.encode(), slow.partial)
+    translation.append(tail)
     slow.data += tail
-    assert (made.text, made.ids().tolist()) == (slow.text.encode(), slow.ids)
+    assert (translation.text, translation.ids().tolist()) == (slow.text.encode(), slow.ids)
 
 
 @given(data=st.binary(max_size=80), cuts=st.lists(st.integers(0, 80), max_size=9))
@@ -130,11 +130,11 @@ def test_bytes_that_are_no_text_become_replacement_characters(
     vocabularies: dict[str, Any], data: bytes, cuts: list[int]
 ) -> None:
     vocabulary = vocabularies["embedded"]
-    made, slow = Translation(Speller(vocabulary), Exchange([])), SlowTranslation(vocabulary, [])
+    native, slow = Translation(Speller(vocabulary), Exchange([])), SlowTranslation(vocabulary, [])
     for part in parts_of(data, cuts):
-        made.append(part)
+        native.append(part)
         slow.data += part
-        assert (made.text, made.partial) == (slow.text.encode(), slow.partial)
+        assert (native.text, native.partial) == (slow.text.encode(), slow.partial)
         assert whole(slow.data) == (slow.text.encode(), slow.partial)
 
 
@@ -145,12 +145,12 @@ def test_a_step_costs_the_new_text_whatever_the_context(
     speller = Speller(vocabularies["embedded"])
     costs = []
     for size in (1_000, 16_000):
-        made = Translation(speller, Exchange([(b"<|im_end|>", b"</s>")]))
-        made.append((text * size).encode()[:size])
+        translation = Translation(speller, Exchange([(b"<|im_end|>", b"</s>")]))
+        translation.append((text * size).encode()[:size])
         speller.num_bytes, most = 0, 0
         for _ in range(50):
             before = speller.num_bytes
-            made.append(text.encode())
+            translation.append(text.encode())
             most = max(most, speller.num_bytes - before)
         costs.append(speller.num_bytes)
         assert most <= LOOSE + NEAR + 2 * len(text.encode()) + 16
@@ -164,15 +164,15 @@ def test_what_is_discarded_is_gone_but_for_parts_of_tokens(
     vocabularies: dict[str, Any], kind: str, data: bytes, bounds: tuple[int, int], tail: bytes
 ) -> None:
     speller = Speller(vocabularies[kind])
-    made = Translation(speller, Exchange([]))
-    made.append(data)
-    ids, text = made.ids().tolist(), made.text
+    translation = Translation(speller, Exchange([]))
+    translation.append(data)
+    ids, text = translation.ids().tolist(), translation.text
     first, last = sorted(bound % (len(text) + 1) for bound in bounds)
-    here, count = made.discard(text[:first], text[last:])
-    assert made.ids().tolist() == ids[:here] + ids[here + count :]
-    left = made.text
-    kept = len(whole(text[:first])[0])
-    assert left.startswith(text[:kept])
+    here, count = translation.discard(text[:first], text[last:])
+    assert translation.ids().tolist() == ids[:here] + ids[here + count :]
+    left = translation.text
+    start = len(whole(text[:first])[0])
+    assert left.startswith(text[:start])
     after = text[last:]
     while after and after[0] & 0xC0 == 0x80:
         after = after[1:]
@@ -180,10 +180,10 @@ def test_what_is_discarded_is_gone_but_for_parts_of_tokens(
     assert left.endswith(after[lost:])
     assert len(left) <= first + len(text) - last + lost
     length = len(left)
-    made.append(tail)
-    assert made.text[:length] == left
-    made.replace(data + tail)
-    assert made.text == whole(data + tail)[0]
+    translation.append(tail)
+    assert translation.text[:length] == left
+    translation.replace(data + tail)
+    assert translation.text == whole(data + tail)[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,8 +195,8 @@ def test_tokens_after_a_text_spell_what_follows(
     speller = Speller(vocabularies[kind])
     ids = speller.tokenize(data, begins=True)[0]
     context = ids[: cut % (len(ids) + 1)]
-    made = speller.after(context[-MOST_CONTEXT:], tail) if tail else []
-    assert speller.spell(made) == tail
+    tokens = speller.after(context[-MOST_CONTEXT:], tail) if tail else []
+    assert speller.spell(tokens) == tail
     # What the tokenizer itself says goes on as it would.
     size = len(speller.spell(context))
     text = speller.spell(ids)[size:]
@@ -209,8 +209,10 @@ def test_a_word_that_was_begun_is_completed(vocabularies: dict[str, Any]) -> Non
     vocabulary = vocabularies["with spaces"]
 
     def ids(text: str) -> list[int]:
-        made: list[int] = vocabulary.tokenize(text, add_special=False, parse_special=False).tolist()
-        return made
+        tokens: list[int] = vocabulary.tokenize(
+            text, add_special=False, parse_special=False
+        ).tolist()
+        return tokens
 
     assert ids(" return") == ids(" return")[:1]
     begun = [*ids("    x ="), *ids(" ret")]
@@ -265,9 +267,9 @@ def test_claims_are_products_of_those_of_the_tokens_that_begin_there(
     assert [len(one) for one in ids] == [1, 1, 1, 1]
     flat = [one[0] for one in ids]
     chances = [0.5, 0.5, 0.25, 0.5]
-    made, claims = both.back(np.empty(0, np.int32), b"", flat, chances)
-    assert own.spell(made) == b" Aa Bb"
-    assert len(made) == 4  # " A", "a", " B", "b"
+    tokens, claims = both.back(np.empty(0, np.int32), b"", flat, chances)
+    assert own.spell(tokens) == b" Aa Bb"
+    assert len(tokens) == 4  # " A", "a", " B", "b"
     assert claims == chances
     back = translator(vocabularies, "with spaces", "words")
     word = other.tokenize(b" return", begins=True)[0]
@@ -276,14 +278,14 @@ def test_claims_are_products_of_those_of_the_tokens_that_begin_there(
     assert back.back(np.empty(0, np.int32), b"", letters, [0.5] * len(letters)) == (
         word, [0.5 ** len(letters)],
     )  # fmt: skip
-    made, claims = both.back(np.empty(0, np.int32), b"", word, [0.5])
-    assert own.spell(made) == b" return"
-    assert claims == [0.5] + [1.0] * (len(made) - 1)
+    tokens, claims = both.back(np.empty(0, np.int32), b"", word, [0.5])
+    assert own.spell(tokens) == b" return"
+    assert claims == [0.5] + [1.0] * (len(tokens) - 1)
     # What the text has already is no part of the draft, and certain.
-    made, claims = back.back(
+    tokens, claims = back.back(
         np.array(other.tokenize(b" ret", begins=True)[0], np.int32), b" ret", letters, [0.5] * 7
     )
-    assert other.spell(made) == b"urn"
+    assert other.spell(tokens) == b"urn"
     assert np.prod(claims) == 0.5**3
     assert both.back(np.empty(0, np.int32), b" x", word, [0.5]) == ([], [])
     assert both.back(np.empty(0, np.int32), b"", [], []) == ([], [])
@@ -298,8 +300,8 @@ def test_strings_come_back_as_the_target_has_them(vocabularies: dict[str, Any]) 
     assert text.text == b"a<|sep|>b"
     marker = [token for token in text.ids().tolist() if both.draft.piece(token) == b"<|sep|>"]
     assert len(marker) == 1, "which is a special token of the draft model's"
-    made, claims = both.back(np.empty(0, np.int32), b"", text.ids().tolist(), [0.5, 0.25, 0.5])
-    assert [both.target.piece(token) for token in made] == [b"a", b"<|im_end|>", b"b"]
+    tokens, claims = both.back(np.empty(0, np.int32), b"", text.ids().tolist(), [0.5, 0.25, 0.5])
+    assert [both.target.piece(token) for token in tokens] == [b"a", b"<|im_end|>", b"b"]
     assert claims == [0.5, 0.25, 0.5]
 
 

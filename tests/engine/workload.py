@@ -44,11 +44,11 @@ def requests(
     model: Any, numbers: Sequence[int], speculation: Speculation, greedy: bool | None = None
 ) -> list[Request]:
     """Return one request per number; the same number gives the same text whatever drafts."""
-    made = []
+    asked = []
     for number in numbers:
         rng = random.Random(number)
         kind = 0 if greedy else rng.randrange(greedy is False, len(SAMPLINGS))
-        made.append(
+        asked.append(
             Request(
                 prompt_ids=model.tokenize(prompt(number), parse_special=True),
                 max_tokens=rng.choice([1, 2, 17, 40, 60]),
@@ -58,7 +58,7 @@ def requests(
                 id=str(number),
             )
         )
-    return made
+    return asked
 
 
 class Garbage(DraftSource):

@@ -59,8 +59,8 @@ def half_right(answers: list[list[int]], n_vocab: int, seed: int = 0) -> FakeDra
 
     def plan(history: np.ndarray, limit: int) -> np.ndarray:
         size = history.size
-        known = [t for t in texts if t.size > size and np.array_equal(t[:size], history)]
-        draft = known[0][size : size + limit].copy() if known else np.empty(0, np.int32)
+        matches = [t for t in texts if t.size > size and np.array_equal(t[:size], history)]
+        draft = matches[0][size : size + limit].copy() if matches else np.empty(0, np.int32)
         cut = int(rng.integers(0, draft.size + 1)) if draft.size else 0
         draft[cut:] = rng.integers(0, n_vocab, size=draft.size - cut)
         return draft

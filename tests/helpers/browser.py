@@ -120,7 +120,7 @@ class Pages:
         return self._watched(opened.value, url)
 
     def _watched(self, page: Any, url: str) -> Any:
-        page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
+        page.on("console", lambda line: line.type == "error" and self.complaints.append(line.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         if SLOWNESS > 1:
             session = page.context.new_cdp_session(page)
@@ -238,6 +238,6 @@ def answers_with(page: Any, *texts: str, reason: str = "stop") -> None:
 
 def bodies_of(page: Any) -> list[Any]:
     """Return a list that gets the body of every request that the page posts."""
-    made: list[Any] = []
-    page.on("request", lambda r: r.method == "POST" and made.append(r.post_data_json))
-    return made
+    bodies: list[Any] = []
+    page.on("request", lambda r: r.method == "POST" and bodies.append(r.post_data_json))
+    return bodies

@@ -47,8 +47,8 @@ def _other_tokenizer(folder: Path) -> Path:
     vocab = {text: i for i, text in enumerate(["?", *"abcdefghijklmnopqrstuvwxyz"])}
     model = {"type": "WordLevel", "vocab": vocab, "unk_token": "?"}
     split = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
-    made = {"version": "1.0", "added_tokens": [], "model": model, "pre_tokenizer": split}
-    (folder / "tokenizer.json").write_text(json.dumps(made))
+    tokenizer = {"version": "1.0", "added_tokens": [], "model": model, "pre_tokenizer": split}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     return folder / "tokenizer.json"
 
 

@@ -63,9 +63,9 @@ class Process:
     def url(self) -> str:
         """Wait until it listens and return where."""
         wait_until(lambda: "listening on" in self.text or self.process.poll() is not None)
-        found = re.search(r"listening on (\S+)", self.text)
-        assert found is not None, self.text
-        return found[1]
+        match = re.search(r"listening on (\S+)", self.text)
+        assert match is not None, self.text
+        return match[1]
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """End it as a service manager does and return its exit code."""

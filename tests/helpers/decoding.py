@@ -23,11 +23,11 @@ def rows_of(
 ) -> npt.NDArray[np.float32]:
     """Decode tokens from position `start` on, `step` at a time (0: all), and return their rows."""
     ids = np.asarray(tokens, dtype=np.int32)
-    batch, rows, found = Batch(max(1, ids.size)), Rows(target.vocab_size), []
+    batch, rows, logits = Batch(max(1, ids.size)), Rows(target.vocab_size), []
     for first in range(0, ids.size, step or max(1, ids.size)):
         part = ids[first : first + (step or ids.size)]
         batch.clear()
         batch.add(sequence, start + first, part[:1], draft=part[1:])
         target.decode(batch, rows)
-        found += [rows.copy(i) for i in range(len(rows))]
-    return np.array(found, dtype=np.float32).reshape(len(found), target.vocab_size)
+        logits += [rows.copy(i) for i in range(len(rows))]
+    return np.array(logits, dtype=np.float32).reshape(len(logits), target.vocab_size)

@@ -46,8 +46,8 @@ class Text:
     def emit(self, drafted: int) -> tuple[int, int, int]:
         """Verify a draft; return emitted tokens, and right and known ones of the chain."""
         emitted = min(drafted, self.right) + 1
-        known = min(len(self.claims), emitted)
-        made = (emitted, min(self.right, known), known)
+        num_known = min(len(self.claims), emitted)
+        counts = (emitted, min(self.right, num_known), num_known)
         self.step += 1
         if self.right >= emitted:
             self.claims, self.right = self.claims[emitted:], self.right - emitted
@@ -56,7 +56,7 @@ class Text:
             self.claims = self.claims[:0]
         if not len(self.claims):
             self.renew()
-        return made
+        return counts
 
     def renew(self) -> None:
         """Draw the next chain."""
@@ -98,21 +98,21 @@ def run(
     text = Text(draw, np.random.default_rng(seed + 1))
     text.renew()
     table = [0.0, *costs.dense(LONGEST + 1)]
-    made = Made(0, 0.0, [])
+    figures = Made(0, 0.0, [])
     for _ in range(steps):
         claims = text.claims
         length = policy.choose(0, "a", claims, LONGEST)
-        emitted, right, known = text.emit(length)
+        emitted, right, num_known = text.emit(length)
         seconds = table[1 + length]
-        made.tokens += emitted
-        made.time += seconds
-        made.lengths.append(length)
+        figures.tokens += emitted
+        figures.time += seconds
+        figures.lengths.append(length)
         if noise is not None:
             seconds *= float(np.exp(noise * rng.normal()))
             policy.observe(1 + length, seconds)
-        policy.learn(0, "a", claims, right, known)
+        policy.learn(0, "a", claims, right, num_known)
         policy.step(emitted, 1 + length, 0.0 if noise is None else seconds)
-    return made
+    return figures
 
 
 def run_slots(
@@ -122,7 +122,7 @@ def run_slots(
     texts = [Text(draw, np.random.default_rng(seed + i)) for i, draw in enumerate(draws)]
     for text in texts:
         text.renew()
-    slots, made = len(texts), Made(0, 0.0, [])
+    slots, figures = len(texts), Made(0, 0.0, [])
     table = [0.0, *costs.dense(slots * (LONGEST + 1))]
     for _ in range(steps):
         chains = [(f"source {i}", text.claims, LONGEST) for i, text in enumerate(texts)]
@@ -130,12 +130,12 @@ def run_slots(
         batch = slots + sum(lengths)
         done = [text.emit(length) for text, length in zip(texts, lengths, strict=True)]
         emitted, seconds = sum(one for one, _, _ in done), table[batch]
-        made.tokens += emitted
-        made.time += seconds
-        made.lengths.append(sum(lengths))
+        figures.tokens += emitted
+        figures.time += seconds
+        figures.lengths.append(sum(lengths))
         if clock:
             policy.observe(batch, seconds)
-        for i, (_, right, known) in enumerate(done):
-            policy.learn(i, chains[i][0], chains[i][1], right, known)
+        for i, (_, right, num_known) in enumerate(done):
+            policy.learn(i, chains[i][0], chains[i][1], right, num_known)
         policy.step(emitted, batch, seconds if clock else 0.0)
-    return made
+    return figures

@@ -116,8 +116,8 @@ class FakeTarget:
         if self.forks:
             phrase, offset = divmod(position, 5)
             fork = random.Random(phrase * 1000 + tokens[0]).randrange(self.forks)
-            known = offset and offset + 4 * fork
-            return 1 + known % (self.vocab_size - 1)
+            place = offset and offset + 4 * fork
+            return 1 + place % (self.vocab_size - 1)
         if self.period:
             return 1 + (tokens[0] * 7 + position % self.period) % (self.vocab_size - 1)
         mixed = (tokens[-1] * 2654435761 + position * 40503 + tokens[0]) & 0xFFFFFFFF
@@ -159,8 +159,8 @@ class FakeTarget:
             assert position < self.context_size
             for branch in own:
                 if branch:
-                    known = self.others[sequence]
-                    held = known.setdefault(branch, list(before[sequence]))
+                    texts = self.others[sequence]
+                    held = texts.setdefault(branch, list(before[sequence]))
                 else:
                     held = self.held[sequence]
                     self.undoable[sequence] += 1
@@ -303,9 +303,9 @@ class FakeTarget:
         decode, text = codecs.getincrementaldecoder("utf-8")("replace").decode, ""
         for count, token in enumerate(tokens if stops else (), start=1):
             text += decode(self.piece(token, False))
-            found = [text.find(stop) for stop in stops if stop in text]
-            if found:
-                return tokens[:count], text[: min(found)], "stop"
+            places = [text.find(stop) for stop in stops if stop in text]
+            if places:
+                return tokens[:count], text[: min(places)], "stop"
         pieces = b"".join(self.piece(token, False) for token in tokens)
         full = len(tokens) == most or len(tokens) + len(prompt) == self.context_size
         return tokens, pieces.decode("utf-8", "replace"), "length" if full else "stop"

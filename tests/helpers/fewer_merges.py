@@ -35,11 +35,11 @@ def with_merges(count: int) -> Bpe:
     fields = GGUFReader(VOCABULARY_WITH_SPACES).fields
     names = ("tokens", "token_type", "merges")
     tokens, types, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in names)
-    made = {merge.replace(" ", "") for merge in merges[:count]}
+    merged = {merge.replace(" ", "") for merge in merges[:count]}
     left = [
         (token, kind)
         for token, kind in zip(tokens, types, strict=True)
-        if kind == CONTROL or token in made or len(token) == 1
+        if kind == CONTROL or token in merged or len(token) == 1
     ]
     return Bpe([token for token, _ in left], [kind for _, kind in left], merges[:count])
 

@@ -138,12 +138,12 @@ class Case:
         draft(cache, cache.vocab_size)
         for size in SIZES:
             for start in rng.sample(range(100), 3):
-                found = cache.followers(TEXT[start : start + size])
-                assert len(found) <= len(self.made["ngc"])
+                followers = cache.followers(TEXT[start : start + size])
+                assert len(followers) <= len(self.made["ngc"])
             numbers, _ = usefulness(cache, size)
-            keep, kept, _ = useful_ngrams(cache, size, rng.randrange(600), 9, 10**6)
+            keep, num_kept, _ = useful_ngrams(cache, size, rng.randrange(600), 9, 10**6)
             assert len(keep) == numbers.sum() == cache.num_ngrams(size)
-            assert kept <= 9
+            assert num_kept <= 9
         self.read(rng, cache)
         tried(lambda: about_of(open_container(path)))
         if rng.random() < 0.1:
@@ -338,9 +338,9 @@ def swap(rng: random.Random, data: bytearray) -> None:
     width = rng.choice([4, 12, 16, 20, 64])
     first, second = some_place(rng, data, 4), some_place(rng, data, 4)
     if abs(first - second) >= width and max(first, second) + width <= len(data):
-        kept = data[first : first + width]
+        piece = data[first : first + width]
         data[first : first + width] = data[second : second + width]
-        data[second : second + width] = kept
+        data[second : second + width] = piece
 
 
 def resized(rng: random.Random, data: bytearray) -> None:

@@ -83,11 +83,13 @@ def finish(writer: Any, tensors: dict[str, np.ndarray], kind: str) -> None:
     """Write the tensors (matrices as `kind`: F32, F16 or Q8_0) and close the file."""
     for name, data in tensors.items():
         plain = data.ndim == 1 or "conv" in name or "ssm_" in name
-        wanted = GGMLQuantizationType.F32 if plain else GGMLQuantizationType[kind]
-        if wanted == GGMLQuantizationType.Q8_0:
-            writer.add_tensor(name, quantize(data.astype(np.float32), wanted), raw_dtype=wanted)
+        ggml_type = GGMLQuantizationType.F32 if plain else GGMLQuantizationType[kind]
+        if ggml_type == GGMLQuantizationType.Q8_0:
+            writer.add_tensor(
+                name, quantize(data.astype(np.float32), ggml_type), raw_dtype=ggml_type
+            )
         else:
-            dtype = np.float16 if wanted == GGMLQuantizationType.F16 else np.float32
+            dtype = np.float16 if ggml_type == GGMLQuantizationType.F16 else np.float32
             writer.add_tensor(name, np.ascontiguousarray(data, dtype=dtype))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

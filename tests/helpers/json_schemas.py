@@ -49,19 +49,19 @@ def takes(grammar: str, text: str) -> bool:
 def sample(grammar: str, rng: random.Random) -> str | None:
     """Return a random text by a grammar, None if it does not come to an end."""
     matcher = Matcher(_rules_of(grammar), BYTES)
-    made = bytearray()
-    while len(made) < MOST_BYTES:
+    text = bytearray()
+    while len(text) < MOST_BYTES:
         allowed = np.flatnonzero(matcher.mask())
         if matcher.may_end and (not len(allowed) or rng.random() < 0.5):
-            return made.decode()
+            return text.decode()
         closing = np.intersect1d(allowed, CLOSING)
         if len(closing) and rng.random() < 0.5:
             allowed = closing
         elif rng.random() < 0.8 and len(plain := allowed[allowed > 32]):
             allowed = plain
-        assert len(allowed), f"the grammar leads nowhere after {bytes(made)!r}"
-        made.append(int(rng.choice(allowed)))
-        assert matcher.accept(made[-1])
+        assert len(allowed), f"the grammar leads nowhere after {bytes(text)!r}"
+        text.append(int(rng.choice(allowed)))
+        assert matcher.accept(text[-1])
     return None
 
 

@@ -52,10 +52,10 @@ class ReferenceSampler:
         if self.sampling.temperature <= 0:
             return 1.0, [(token, 1.0)][:top]
         left = [(one.id, float(one.p)) for one in self._left.data[: self._left.size]]
-        found = dict(left)[token]
+        chance = dict(left)[token]
         if not self._left.sorted:
             left.sort(key=lambda one: (-one[1], one[0]))
-        return found, [one for one in left if one[1] > 0][:top]
+        return chance, [one for one in left if one[1] > 0][:top]
 
     def accept(self, token: int, generated: bool = True) -> None:
         if self.grammar is not None and generated:
@@ -69,25 +69,25 @@ class ReferenceSampler:
 
     def _samplers(self, s: Sampling, seed: int, context: int) -> list[Any]:
         lib, size = self.lib, self.model.vocab_size
-        made = [self._bias(s)]
+        samplers = [self._bias(s)]
         if s.temperature > 0 and s.mirostat:
-            made.append(lib.llama_sampler_init_temp(s.temperature))
+            samplers.append(lib.llama_sampler_init_temp(s.temperature))
             if s.mirostat == 1:
                 tau, eta = s.mirostat_tau, s.mirostat_eta
-                return [*made, lib.llama_sampler_init_mirostat(size, seed, tau, eta, 100)]
+                return [*samplers, lib.llama_sampler_init_mirostat(size, seed, tau, eta, 100)]
             return [
-                *made,
+                *samplers,
                 lib.llama_sampler_init_mirostat_v2(seed, s.mirostat_tau, s.mirostat_eta),
             ]
         last = context if s.repeat_last_n < 0 else s.repeat_last_n
-        made.append(
+        samplers.append(
             lib.llama_sampler_init_penalties(
                 size, last, s.repeat_penalty, s.frequency_penalty, s.presence_penalty
             )
         )
-        made.append(self._dry(s, context))
+        samplers.append(self._dry(s, context))
         if s.temperature <= 0 and s.samplers == SAMPLERS:
-            return [*made, lib.llama_sampler_init_greedy()]
+            return [*samplers, lib.llama_sampler_init_greedy()]
         keep = s.min_keep
         filters = {
             "top_n_sigma": lambda: lib.llama_sampler_init_top_n_sigma(s.top_n_sigma),
@@ -102,11 +102,11 @@ class ReferenceSampler:
                 s.temperature, s.dynatemp_range, s.dynatemp_exponent
             ),
             "infill": lambda: lib.llama_sampler_init_infill(self._vocab()),
-            "penalties": lambda: made[1],
-            "dry": lambda: made[2],
+            "penalties": lambda: samplers[1],
+            "dry": lambda: samplers[2],
         }
         chosen = [filters[name]() for name in s.samplers]
-        return [made[0], *chosen, lib.llama_sampler_init_dist(seed)]
+        return [samplers[0], *chosen, lib.llama_sampler_init_dist(seed)]
 
     def _bias(self, s: Sampling) -> Any:
         lib, vocab = self.lib, self._vocab()

@@ -129,12 +129,12 @@ class SideBySide(RuleBasedStateMachine):
     @rule(slot=SLOTS, data=st.data())
     def follow(self, slot: int, data: st.DataObject) -> None:
         history = self.reference.history(slot)
-        kept = data.draw(st.sampled_from([len(history)] * 3 + [len(history) // 2]))
+        shared = data.draw(st.sampled_from([len(history)] * 3 + [len(history) // 2]))
         draft = self.reference.slots[slot].draft
         shown = draft[: data.draw(st.integers(0, len(draft)))]
         new = data.draw(st.sampled_from(["text", "token", "none"]))
         tail = self.text(data, slot) if new == "text" else [1] if new == "token" else []
-        self.both("follow", slot, history[:kept] + shown + tail)
+        self.both("follow", slot, history[:shared] + shown + tail)
         self.decode(slot, data)
 
     @precondition(lambda self: self.is_active(0))

@@ -52,12 +52,12 @@ def _trunk(vocab: int) -> Tensors:
 
 
 def _heads(first: int, count: int, vocab: int, wrong: Collection[int]) -> Tensors:
-    made: Tensors = {}
+    tensors: Tensors = {}
     for layer in range(first, first + count):
-        made[f"blk.{layer}.nextn.eh_proj.weight"] = _turned(_then(vocab, wrong), SIZE, 2 * SIZE)
-        made[f"blk.{layer}.nextn.enorm.weight"] = np.ones(SIZE)
-        made[f"blk.{layer}.nextn.hnorm.weight"] = np.ones(SIZE)
-    return made
+        tensors[f"blk.{layer}.nextn.eh_proj.weight"] = _turned(_then(vocab, wrong), SIZE, 2 * SIZE)
+        tensors[f"blk.{layer}.nextn.enorm.weight"] = np.ones(SIZE)
+        tensors[f"blk.{layer}.nextn.hnorm.weight"] = np.ones(SIZE)
+    return tensors
 
 
 def _attention(layer: int, queries: int = 1) -> Tensors:
@@ -66,8 +66,8 @@ def _attention(layer: int, queries: int = 1) -> Tensors:
         "attn_q": (queries * wide, SIZE), "attn_k": (wide // 2, SIZE), "attn_v": (wide // 2, SIZE),
         "attn_output": (SIZE, wide),
     }  # fmt: skip
-    made = {f"blk.{layer}.{name}.weight": np.zeros(shape) for name, shape in shapes.items()}
-    return made | {f"blk.{layer}.attn_norm.weight": np.ones(SIZE)}
+    tensors = {f"blk.{layer}.{name}.weight": np.zeros(shape) for name, shape in shapes.items()}
+    return tensors | {f"blk.{layer}.attn_norm.weight": np.ones(SIZE)}
 
 
 def _dense(layer: int, wide: int = 64) -> Tensors:
@@ -76,14 +76,14 @@ def _dense(layer: int, wide: int = 64) -> Tensors:
 
 
 def _experts(layer: int, wide: int = 32) -> Tensors:
-    made = {
+    tensors = {
         f"blk.{layer}.ffn_gate_inp.weight": np.zeros((2, SIZE)),
         f"blk.{layer}.exp_probs_b.bias": np.zeros(2),
     }
     for name, tensor in _dense(layer, wide).items():
-        made[name.replace(".weight", "_exps.weight")] = np.stack([tensor, tensor])
-        made[name.replace(".weight", "_shexp.weight")] = tensor
-    return made
+        tensors[name.replace(".weight", "_exps.weight")] = np.stack([tensor, tensor])
+        tensors[name.replace(".weight", "_shexp.weight")] = tensor
+    return tensors
 
 
 def _begin(path: Path, family: str, heads: int, **facts: int) -> tuple[Any, int]:
@@ -225,7 +225,7 @@ def _gemma_facts(writer: Any, family: str, windows: list[bool]) -> None:
 
 def _gemma_layer(layer: int, size: int, local: bool, wide: int = 64) -> Tensors:
     head = LOCAL if local else GLOBAL
-    made = {
+    tensors = {
         "attn_q": np.zeros((4 * head, size)), "attn_output": np.zeros((size, 4 * head)),
         "attn_norm": np.ones(size), "attn_q_norm": np.ones(head),
         "post_attention_norm": np.ones(size), "ffn_norm": np.ones(size),
@@ -233,7 +233,7 @@ def _gemma_layer(layer: int, size: int, local: bool, wide: int = 64) -> Tensors:
         "ffn_gate": np.zeros((wide, size)), "ffn_up": np.zeros((wide, size)),
         "ffn_down": np.zeros((size, wide)),
     }  # fmt: skip
-    return {f"blk.{layer}.{name}.weight": data for name, data in made.items()}
+    return {f"blk.{layer}.{name}.weight": data for name, data in tensors.items()}
 
 
 def gemma4(path: Path, layers: int = 2, shared: int = 0, vocab: int = 0) -> None:

@@ -52,8 +52,8 @@ def command(folder: Path, *arguments: str, store: Path | None = None) -> Iterato
     store: Ollama's folder of models, as OLLAMA_MODELS names it.
     """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("LLAMA_", "OLLAMA_"))}
-    said = folder / "stderr.txt"
-    with said.open("wb") as stderr:
+    log = folder / "stderr.txt"
+    with log.open("wb") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "ngramspec", "serve", "--port", "0", *arguments],
             stderr=stderr,
@@ -61,10 +61,10 @@ def command(folder: Path, *arguments: str, store: Path | None = None) -> Iterato
             cwd=ROOT,
         )
     try:
-        wait_until(lambda: "listening on" in said.read_text() or process.poll() is not None)
-        found = re.search(r"listening on (\S+)", said.read_text())
-        assert found is not None, said.read_text()
-        yield found[1], said
+        wait_until(lambda: "listening on" in log.read_text() or process.poll() is not None)
+        match = re.search(r"listening on (\S+)", log.read_text())
+        assert match is not None, log.read_text()
+        yield match[1], log
     finally:
         process.terminate()
         assert process.wait(30) == 0

@@ -75,7 +75,7 @@ class Store:
 
 def tinycode(root: Path) -> Store:
     """Return a store with the embedded model as tinycode:0.5b."""
-    made = Store(root)
+    store = Store(root)
     path = "registry.ollama.ai/library/tinycode/0.5b"
-    made.model(path, model=embedded_model().read_bytes())
-    return made
+    store.model(path, model=embedded_model().read_bytes())
+    return store

@@ -58,8 +58,8 @@ class Recording:
 def load_trace(path: Path, tokenizer: Tokenizer | None = None, cut: Cut | None = None) -> Trace:
     """The only set of a file."""
     (loaded,) = load_files([path], None if tokenizer is None else lambda: tokenizer, cut)
-    (made,) = loaded.sets
-    return made
+    (trace,) = loaded.sets
+    return trace
 
 
 def read_recording(name: str) -> Recording:

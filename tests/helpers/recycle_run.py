@@ -79,8 +79,8 @@ def read() -> tuple[list[Session], list[dict[str, Any]]]:
     sessions = []
     for row in rows:
         if row["kind"] == "session":
-            said = [(one[: len(one) // 2], one[len(one) // 2 :]) for one in row["rows"]]
-            sessions.append(Session(row["prompt"], row["output"], said))
+            pairs = [(one[: len(one) // 2], one[len(one) // 2 :]) for one in row["rows"]]
+            sessions.append(Session(row["prompt"], row["output"], pairs))
     return sessions, [row for row in rows if row["kind"] == "step"]
 
 

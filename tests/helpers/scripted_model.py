@@ -31,8 +31,8 @@ class ScriptedTarget(FakeTarget):
         self.samplings: list[Sampling] = []
 
     def next_token(self, tokens: list[int]) -> int:
-        said = bytes(tokens).rpartition(ANSWER.encode())[2]
-        return self.script[len(said)] if len(said) < len(self.script) else END
+        tail = bytes(tokens).rpartition(ANSWER.encode())[2]
+        return self.script[len(tail)] if len(tail) < len(self.script) else END
 
     def sampler(self, sampling: Sampling, seed: int) -> Any:
         self.samplings.append(sampling)
@@ -79,8 +79,8 @@ class ScriptedModel:
         return bytes([token_id]) if token_id < END else b""
 
     def chat_capabilities(self, template: str | None = None) -> dict[str, bool]:
-        known = "tools" in (template or self.chat_template or "")
-        return {"supports_tools": known, "supports_tool_calls": known}
+        has_tools = "tools" in (template or self.chat_template or "")
+        return {"supports_tools": has_tools, "supports_tool_calls": has_tools}
 
     def render_chat(
         self,
@@ -90,5 +90,5 @@ class ScriptedModel:
         add_generation_prompt: bool = True,
         **_: Any,
     ) -> str:
-        said = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
-        return said + (ANSWER if add_generation_prompt else "")
+        text = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+        return text + (ANSWER if add_generation_prompt else "")

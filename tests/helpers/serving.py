@@ -78,13 +78,13 @@ class Serving:
         """Return a connected socket; receive_buffer: bytes that the system keeps for it."""
         path = self.url.removeprefix("unix:")
         family = socket.AF_INET if path == self.url else socket.AF_UNIX
-        made = socket.socket(family)
-        made.settimeout(PATIENCE)
+        sock = socket.socket(family)
+        sock.settimeout(PATIENCE)
         if receive_buffer:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         place = urlsplit(self.url)
-        made.connect((place.hostname, place.port) if path == self.url else path)
-        return made
+        sock.connect((place.hostname, place.port) if path == self.url else path)
+        return sock
 
     def post(self, path: str, **body: Any) -> httpx.Response:
         return self.client.post(path, json=body)
@@ -92,14 +92,14 @@ class Serving:
     def chat(self, **body: Any) -> Any:
         """Return the answer of OpenAI's client to a greedy chat; `extra` holds other fields."""
         extra = body.pop("extra", {})
-        given: dict[str, Any] = {"model": "tiny", "messages": CHAT, "temperature": 0, **body}
-        return self.openai.chat.completions.create(**given, extra_body=extra)
+        fields: dict[str, Any] = {"model": "tiny", "messages": CHAT, "temperature": 0, **body}
+        return self.openai.chat.completions.create(**fields, extra_body=extra)
 
     def complete(self, **body: Any) -> Any:
         """Return the answer of OpenAI's client to a greedy text completion."""
         extra = body.pop("extra", {})
-        given: dict[str, Any] = {"model": "tiny", "prompt": "def area(", "temperature": 0, **body}
-        return self.openai.completions.create(**given, extra_body=extra)
+        fields: dict[str, Any] = {"model": "tiny", "prompt": "def area(", "temperature": 0, **body}
+        return self.openai.completions.create(**fields, extra_body=extra)
 
     def busy_slots(self) -> int:
         return sum(slot.state != "idle" for slot in self.engine.slots())
@@ -141,15 +141,15 @@ def serving(
         if isinstance(model, Path):
             model = stack.enter_context(LlamaModel(model))
         engine = stack.enter_context(running_engine(model, **own))
-        given: dict[str, Any] = {"sampling": Sampling(temperature=0.0), **(served or {})}
-        offered = ServedModel(name="tiny", model=model, engine=engine, **given)
-        made = ServerSettings(
+        options: dict[str, Any] = {"sampling": Sampling(temperature=0.0), **(served or {})}
+        offered = ServedModel(name="tiny", model=model, engine=engine, **options)
+        server_settings = ServerSettings(
             host=host, port=0, slots=expose_slots, **{"drain_timeout": 5, **settings}
         )
         sock = stack.enter_context(bind([host], 0)[0])
         if send_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        yield stack.enter_context(_listening(create_app(offered, made), sock))
+        yield stack.enter_context(_listening(create_app(offered, server_settings), sock))
 
 
 @contextlib.contextmanager

@@ -167,10 +167,10 @@ class Engine:
             self._process()
         stride = self.rows
         tokens, counts = result.next_token_ids.tolist(), result.accept_lens.tolist()
-        said = [tokens[i * stride : i * stride + n] for i, n in enumerate(counts)]
-        for request, new in zip(self.running, said, strict=True):
+        emitted = [tokens[i * stride : i * stride + n] for i, n in enumerate(counts)]
+        for request, new in zip(self.running, emitted, strict=True):
             request.text += new
-        self.pending = list(zip(self.running, said, strict=True))
+        self.pending = list(zip(self.running, emitted, strict=True))
         if not self.overlap:
             self._process()
         self._keep(result.next_draft_input)
@@ -217,14 +217,14 @@ class Engine:
         mask = batch.spec_info.custom_mask.reshape(len(batch.reqs), self.rows, self.rows)
         rows = batch.input_ids.reshape(len(batch.reqs), self.rows).tolist()
         self.rows_seen, self.mask_seen = rows, mask
-        said = []
+        tokens = []
         for request, ids, allowed in zip(batch.reqs, rows, mask.tolist(), strict=True):
             assert ids[0] == request.text[-1]
             for row in allowed:
                 path = [t for t, on in zip(ids, row, strict=True) if on]
-                said.append(self.model([*request.text[:-1], *path]))
+                tokens.append(self.model([*request.text[:-1], *path]))
         return SimpleNamespace(
-            logits_output=SimpleNamespace(next_token_logits=None, said=said),
+            logits_output=SimpleNamespace(next_token_logits=None, said=tokens),
             can_run_cuda_graph=False,
         )
 
@@ -251,7 +251,7 @@ class Engine:
         return predict, torch.tensor(counts, dtype=torch.int32), torch.tensor(index)
 
     def _settings(self, spec: dict[str, Any]) -> None:
-        given = {
+        fields = {
             "speculative_num_draft_tokens": self.rows, "speculative_num_steps": 1,
             "speculative_eagle_topk": 8, "speculative_ngram_max_trie_depth": 18,
             "speculative_ngram_min_bfs_breadth": 1, "speculative_ngram_max_bfs_breadth": 8,
@@ -261,7 +261,7 @@ class Engine:
             "speculative_ngram_external_corpus_path": None, **spec,
         }  # fmt: skip
         module = self.worker_module
-        module.get_spec = lambda: SimpleNamespace(**given)
+        module.get_spec = lambda: SimpleNamespace(**fields)
         module.get_schedule = lambda: SimpleNamespace(
             disable_overlap_schedule=not self.overlap, page_size=1
         )

@@ -95,8 +95,8 @@ def sources_of(sizes: Mapping[int, Mapping[Pair, int]]) -> dict[int, ArraySource
 
 def sizes_of(cache: StaticCache) -> Sizes:
     """All counts of a cache by size, those of no n-gram left out."""
-    found = {size: counts_of(read_all(EntryReader(cache, size)), size) for size in SIZES}
-    return {size: counts for size, counts in found.items() if counts}
+    sizes = {size: counts_of(read_all(EntryReader(cache, size)), size) for size in SIZES}
+    return {size: counts for size, counts in sizes.items() if counts}
 
 
 def file_order(cache: StaticCache) -> list[tuple[int, ...]]:

@@ -22,10 +22,10 @@ def on_terminal(*arguments: str, **environment: str) -> tuple[str, str]:
     )  # fmt: skip
     os.close(theirs)
     with os.fdopen(ours, "rb", buffering=0) as file, stdout:
-        said = b"".join(_chunks(file))
-        assert process.wait(60) == 0, said.decode()
+        screen = b"".join(_chunks(file))
+        assert process.wait(60) == 0, screen.decode()
         stdout.seek(0)
-        return said.decode(), stdout.read().decode()
+        return screen.decode(), stdout.read().decode()
 
 
 def _chunks(file: Any) -> Iterator[bytes]:

@@ -171,11 +171,11 @@ class Engine:
             sampled = np.full((len(rows), self.most + 1), -1, np.int32)
             for row, tokens in enumerate(emitted):
                 sampled[row, : len(tokens)] = tokens
-            made = SimpleNamespace(
+            output = SimpleNamespace(
                 sampled_token_ids=self.torch.from_numpy(sampled), logprobs_tensors=None
             )
             hidden = self.torch.zeros(1)
-            valid = runner._bookkeeping_sync(scheduled, made, None, hidden, 1)[3]
+            valid = runner._bookkeeping_sync(scheduled, output, None, hidden, 1)[3]
             runner._draft_token_ids = runner.propose_draft_token_ids(
                 scheduled, valid, None, hidden, hidden, None, None, None, None
             )

@@ -33,8 +33,8 @@ class Requests:
         batch = batch_of({"table": [[8, 160]], "ids": list(ids), "texts": texts})
         batch.num_prompt_tokens[:] = 10
         batch._ngramspec_options = {name: self.asks[name] for name in ids if name in self.asks}
-        made = self.proposer.propose(4, batch, [[text[-1]] for text in texts])
-        return dict(zip(ids, made, strict=True))
+        drafts = self.proposer.propose(4, batch, [[text[-1]] for text in texts])
+        return dict(zip(ids, drafts, strict=True))
 
     @property
     def groups(self) -> dict[str, BatchDrafts]:

@@ -79,10 +79,10 @@ def record() -> dict[str, Any]:
     """Play the scenario with our proposer in vLLM's runner; return all calls."""
     from helpers.vllm_engine import Engine, config, load
 
-    made = load("vllm.v1.spec_decode.custom_class_proposer").create_custom_proposer(
+    proposer = load("vllm.v1.spec_decode.custom_class_proposer").create_custom_proposer(
         config(**OPTIONS)
     )
-    recorder = Recorder(made, lambda: engine.rows())
+    recorder = Recorder(proposer, lambda: engine.rows())
     engine = Engine(recorder, "custom_class", model)
     play(engine)
     return {"vllm": VERSION, "calls": recorder.calls}

@@ -44,8 +44,8 @@ def objects(
     """Return a writer of objects, all of them between two texts."""
 
     def write(calls: Calls) -> str:
-        made = (f'{{"{name}": "{n}", "{arguments}": {dumped(a)}}}' for n, a in calls)
-        return start + between.join(made) + end
+        texts = (f'{{"{name}": "{n}", "{arguments}": {dumped(a)}}}' for n, a in calls)
+        return start + between.join(texts) + end
 
     return write
 
@@ -60,11 +60,11 @@ def named(start: str, call: str, end: str, between: str = "") -> Callable[[Calls
     """Return a writer of names and objects; in `call`, NAME, INDEX and JSON are replaced."""
 
     def write(calls: Calls) -> str:
-        made = (
+        texts = (
             call.replace("NAME", n).replace("INDEX", str(i)).replace("JSON", dumped(a))
             for i, (n, a) in enumerate(calls)
         )
-        return start + between.join(made) + end
+        return start + between.join(texts) + end
 
     return write
 
@@ -86,28 +86,28 @@ def tagged(
         )
 
     def write(calls: Calls) -> str:
-        made = (head.replace("NAME", n) + written(a) + tail for n, a in calls)
-        return start + between.join(made) + end
+        texts = (head.replace("NAME", n) + written(a) + tail for n, a in calls)
+        return start + between.join(texts) + end
 
     return write
 
 
 def python(calls: Calls) -> str:
     """Write calls as LFM2 does, with JSON's literals, which it also knows."""
-    made = (f"{n}({', '.join(f'{k}={dumped(v)}' for k, v in a.items())})" for n, a in calls)
-    return f"<|tool_call_start|>[{', '.join(made)}]<|tool_call_end|>"
+    texts = (f"{n}({', '.join(f'{k}={dumped(v)}' for k, v in a.items())})" for n, a in calls)
+    return f"<|tool_call_start|>[{', '.join(texts)}]<|tool_call_end|>"
 
 
 def llama_4(calls: Calls) -> str:
     """Write calls as Llama 4 does, at the start of an answer."""
-    made = (f"{n}({', '.join(f'{k}={dumped(v)}' for k, v in a.items())})" for n, a in calls)
-    return f"[{', '.join(made)}]"
+    texts = (f"{n}({', '.join(f'{k}={dumped(v)}' for k, v in a.items())})" for n, a in calls)
+    return f"[{', '.join(texts)}]"
 
 
 def real_python(calls: Calls) -> str:
     """Write calls as LFM2 does, with Python's literals."""
-    made = (f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})" for n, a in calls)
-    return f"<|tool_call_start|>[{', '.join(made)}]<|tool_call_end|>"
+    texts = (f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})" for n, a in calls)
+    return f"<|tool_call_start|>[{', '.join(texts)}]<|tool_call_end|>"
 
 
 def gemma(calls: Calls) -> str:
@@ -137,11 +137,11 @@ def kimi_k3(calls: Calls) -> str:
             for k, v in arguments.items()
         )
 
-    made = (
+    texts = (
         f'<|open|>call tool="{n}" index="1"<|sep|>{written(a)}<|close|>call<|sep|>'
         for n, a in calls
     )
-    return f"<|open|>tools<|sep|>{''.join(made)}<|close|>tools<|sep|>"
+    return f"<|open|>tools<|sep|>{''.join(texts)}<|close|>tools<|sep|>"
 
 
 def minimax_m3(calls: Calls) -> str:
@@ -154,8 +154,8 @@ def minimax_m3(calls: Calls) -> str:
             return "".join(f"{tag}<item>{value(v)}{tag}</item>" for v in one)
         return one if isinstance(one, str) else dumped(one)
 
-    made = (f'{tag}<invoke name="{n}">{value(a)}{tag}</invoke>\n' for n, a in calls)
-    return f"{tag}<tool_call>\n{''.join(made)}{tag}</tool_call>"
+    texts = (f'{tag}<invoke name="{n}">{value(a)}{tag}</invoke>\n' for n, a in calls)
+    return f"{tag}<tool_call>\n{''.join(texts)}{tag}</tool_call>"
 
 
 def muse(calls: Calls) -> str:
@@ -166,30 +166,30 @@ def muse(calls: Calls) -> str:
         "</atem:invoke>\n",
         "</atem:function_calls>",
     )
-    made = (f" to={name}<|message|>{one([(name, a)])}" for name, a in calls)
-    return "<|eom|><|start|>assistant".join(made)
+    texts = (f" to={name}<|message|>{one([(name, a)])}" for name, a in calls)
+    return "<|eom|><|start|>assistant".join(texts)
 
 
 def command_r7b(calls: Calls) -> str:
-    made = (
+    texts = (
         f'{{"tool_call_id": "{i}", "tool_name": "{n}", "parameters": {dumped(a)}}}'
         for i, (n, a) in enumerate(calls)
     )
-    return "<|START_ACTION|>[\n    " + ",\n    ".join(made) + "\n]<|END_ACTION|>"
+    return "<|START_ACTION|>[\n    " + ",\n    ".join(texts) + "\n]<|END_ACTION|>"
 
 
 def apertus(calls: Calls) -> str:
-    made = ", ".join(f'{{"{n}": {dumped(a)}}}' for n, a in calls)
-    return f"<|tools_prefix|>[{made}]<|tools_suffix|>"
+    members = ", ".join(f'{{"{n}": {dumped(a)}}}' for n, a in calls)
+    return f"<|tools_prefix|>[{members}]<|tools_suffix|>"
 
 
 def solar(calls: Calls) -> str:
-    made = (
+    texts = (
         f"<|tool_call:begin|>abcdefghi{i}<|tool_call:name|>{n}<|tool_call:args|>{dumped(a)}"
         "<|tool_call:end|>"
         for i, (n, a) in enumerate(calls)
     )
-    return "<|tool_calls|>" + "".join(made)
+    return "<|tool_calls|>" + "".join(texts)
 
 
 def functionary(calls: Calls) -> str:

@@ -36,11 +36,11 @@ def crowded(length: int, size: int) -> np.ndarray:
         rolling = np.uint64(0)
         for place in range(length):
             leaving = np.uint64(text[place - size] if place >= size else 0)
-            made = rolling * factor + choices - leaving * power
-            folded = ((made ^ (made >> np.uint64(32))) * np.uint64(FOLD)) >> np.uint64(32)
+            hashes = rolling * factor + choices - leaving * power
+            folded = ((hashes ^ (hashes >> np.uint64(32))) * np.uint64(FOLD)) >> np.uint64(32)
             best = int(folded.argmin())
             text.append(int(choices[best]))
-            rolling = made[best]
+            rolling = hashes[best]
     return int32(text)
 
 
@@ -64,13 +64,13 @@ def test_a_choice_among_thousands_walks_the_shorter_list() -> None:
         text += [1, 2, token]
     text += [1, 2, 9] * 6010
     seconds = {}
-    for known in (60, 70):
+    for followers in (60, 70):
         static = NgramCache(ngram_min=2, ngram_max=2)
-        for token in range(10, 10 + known):
+        for token in range(10, 10 + followers):
             static.update(int32([1, 2, token]))
         drafter = create_drafter("ngram-cache", ngram_min=2, ngram_max=2, static=static)
         drafter.begin(0, int32([*text, 1, 2]))
         assert drafter.propose(0, 1).tolist() == [9]
         propose = [drafter.propose] * 200
-        seconds[known] = least_seconds(lambda calls=propose: [call(0, 1) for call in calls])
+        seconds[followers] = least_seconds(lambda calls=propose: [call(0, 1) for call in calls])
     assert seconds[70] < 8 * seconds[60]

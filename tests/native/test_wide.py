@@ -81,12 +81,12 @@ def functions(library: Path) -> Iterator[tuple[str, str]]:
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     name = ""
     for line in shown.splitlines():
-        if found := re.match(r"[0-9a-f]+ <(.+)>:", line):
-            name = found[1]
-        elif found := re.match(
+        if match := re.match(r"[0-9a-f]+ <(.+)>:", line):
+            name = match[1]
+        elif match := re.match(
             r"\s+[0-9a-f]+:\t(?:rep[nz]* |lock |bnd |data16 |cs |ds )*(\S+)", line
         ):
-            yield name, found[1]
+            yield name, match[1]
 
 
 def wide_functions(library: Path) -> set[str]:
@@ -195,5 +195,5 @@ def test_only_functions_that_are_chosen_at_run_time_need_later_processors(
     assert len(wide_functions(libraries[0])) >= 6
     assert wide_functions(libraries[1]) == set()
     modules = list(Path(ngramspec.__file__).parent.rglob("*.so"))
-    found = {name for module in modules for name in wide_functions(module)}
-    assert {name for name in found if not re.search(r"[._]avx2\b", name)} == set()
+    wide = {name for module in modules for name in wide_functions(module)}
+    assert {name for name in wide if not re.search(r"[._]avx2\b", name)} == set()

@@ -13,7 +13,14 @@ from helpers.paths import ROOT
 # What happened to a value says nothing of it.
 VAGUE = {"found", "given", "kept", "known", "made", "said", "told", "wanted"}
 IN_FILES = {"ngramspec/lab/recordings/record.py": {"kept"}}  # a member of the records' JSON
-SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "ngramspec").rglob("*.py"))
+FOLDERS = (
+    "ngramspec",
+    *(f"tests/{name}" for name in ("drafting", "engine", "golden", "helpers", "native")),
+    *(f"tests/{name}" for name in ("reference", "replay", "text", "verify")),
+)
+FILES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+FILES += (ROOT / "tests").glob("*.py")
+SOURCES = sorted(path.relative_to(ROOT) for path in FILES)
 
 
 def names_set(source: Path) -> Iterator[str]:

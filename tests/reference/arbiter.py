@@ -20,8 +20,8 @@ def depth(i: int) -> int:
 def counts(drafts: Sequence[tuple[float, Draft]], at: int) -> tuple[float, float]:
     """Tokens seen and right at a depth, each draft with its weight."""
     seen = right = 0.0
-    for weight, (good, known) in drafts:
-        tokens = [i for i in range(min(known, good + 1)) if depth(i) == at]
+    for weight, (good, num_known) in drafts:
+        tokens = [i for i in range(min(num_known, good + 1)) if depth(i) == at]
         seen += weight * len(tokens)
         right += weight * sum(i < good for i in tokens)
     return seen, right
@@ -53,18 +53,18 @@ class Source:
 
     def expected(self, slot: int) -> list[float]:
         """By depth, how probable a token is if those before it are right."""
-        made: list[float] = []
+        chances: list[float] = []
         past = 0.7
         for at in range(5):
             seen, right = counts(self.drafts, at)
             past = (right + 4 * past) / (seen + 4)
-            prior = past if at == 0 or seen > 3 else made[-1]
+            prior = past if at == 0 or seen > 3 else chances[-1]
             similar, well = counts(self.after.get(self.lane(slot).recent, []), at)
             prior = (well + 4 * prior) / (similar + 4)
             weight = 4 + 10 * min(similar, 30)
             here, good = counts(self.lane(slot).drafts, at)
-            made.append((good + weight * prior) / (here + weight))
-        return made
+            chances.append((good + weight * prior) / (here + weight))
+        return chances
 
     def beside_wrong(self) -> float:
         """How much less often its first token is right where a free draft beside it is wrong."""
@@ -96,15 +96,15 @@ class Free:
 
 def likeliest_path(p: Sequence[float], parents: Sequence[int], chosen: int) -> list[int]:
     """Tokens of the path among the first `chosen`, then what follows it most likely."""
-    made: list[int] = []
+    way: list[int] = []
     for among in (chosen, len(p)):
         while True:
-            at = made[-1] if made else -1
+            at = way[-1] if way else -1
             after = [i for i in children(parents, at) if i < among]
             if not after:
                 break
-            made.append(max(after, key=lambda i: p[i]))
-    return made
+            way.append(max(after, key=lambda i: p[i]))
+    return way
 
 
 class Arbiter:
@@ -115,8 +115,8 @@ class Arbiter:
         self.sources: dict[str, Source] = {}
 
     def price(self, source: str, start: float, per_token: float) -> None:
-        known = self.sources.setdefault(source, Source())
-        known.start, known.per_token = start, per_token
+        state = self.sources.setdefault(source, Source())
+        state.start, state.per_token = start, per_token
 
     def begin(self, slot: int) -> None:
         for source in self.sources.values():
@@ -141,13 +141,13 @@ class Arbiter:
             total += chance * (place + left)
         return total
 
-    def taken(self, known: Source, k: int, sharing: int, read: float) -> float:
+    def taken(self, state: Source, k: int, sharing: int, read: float) -> float:
         """What drafting k tokens takes."""
-        return read + (known.start + known.per_token * k) / sharing / self.policy.costs.pace
+        return read + (state.start + state.per_token * k) / sharing / self.policy.costs.pace
 
     def best(
         self,
-        known: Source,
+        state: Source,
         q: Sequence[float],
         free: Free,
         most: int,
@@ -163,29 +163,29 @@ class Arbiter:
         """What gains most over the free draft alone: tokens after which, tokens, how, the gain."""
         p, go_on, path = free.p, free.go_on, free.on_path
         bare = worths(p, 0, go_on)[path] + free.sides - prices(free.sent)
-        found = (0, 0, False, 0.0)
+        choice = (0, 0, False, 0.0)
         for after in sorted({0, path}) if extends else [0]:
             sent = free.sent if after else 0
             sure = math.prod(p[:after])
             short = sum(math.prod(p[:i]) for i in range(after + 1)) - sure * (after + 1)
             for k in range(1, min(most, room - sent) + 1):
-                made = [q[depth(i)] for i in range(k)]
-                rest = self.outcomes(p[after:], go_on[after:], made)
+                chances = [q[depth(i)] for i in range(k)]
+                rest = self.outcomes(p[after:], go_on[after:], chances)
                 gain = short + sure * (after + rest) - prices(sent + k) - bare
                 gain += free.sides if after else 0.0
-                gain -= rate * self.taken(known, k, sharing, read)
-                if gain > found[3] and sent + k >= shortest:
-                    found = (after, k, False, gain)
+                gain -= rate * self.taken(state, k, sharing, read)
+                if gain > choice[3] and sent + k >= shortest:
+                    choice = (after, k, False, gain)
         if not free.sent or free.branches >= branches:
-            return found
-        apart = known.beside_wrong()
+            return choice
+        apart = state.beside_wrong()
         for k in range(1, min(most, room) + 1):
-            kept = min(free.sent, room - k)
+            num_free = min(free.sent, room - k)
             here = [apart * math.prod(q[depth(i)] for i in range(d)) for d in range(1, k + 1)]
             level = [
                 min(free.levels[d], 1.0) if d < len(free.levels) else 0.0 for d in range(1, k + 1)
             ]
-            gain = -sum(free.right[kept:])
+            gain = -sum(free.right[num_free:])
             for d in range(1, k + 1):
                 saved = 1 - level[d - 1]
                 if d > path and d <= len(p):  # the next pass would begin with this much of it
@@ -194,11 +194,11 @@ class Arbiter:
                     saved -= math.prod(p[:d]) * (left - more)
                 gain += here[d - 1] * saved
             own = 1 - sum(x * y for x, y in zip(here, level, strict=True)) / k
-            gain -= (prices(kept + k) - prices(free.sent)) * own
-            gain -= rate * self.taken(known, k, sharing, read)  # branches cost nothing here
-            if gain > found[3] and kept + k >= shortest:
-                found = (0, k, True, gain)
-        return found
+            gain -= (prices(num_free + k) - prices(free.sent)) * own
+            gain -= rate * self.taken(state, k, sharing, read)  # branches cost nothing here
+            if gain > choice[3] and num_free + k >= shortest:
+                choice = (0, k, True, gain)
+        return choice
 
     def free(
         self,
@@ -256,7 +256,7 @@ class Arbiter:
         shortest: int = 0,
         left: int = 1,
     ) -> tuple[int, int, bool, bool]:
-        known, lane = self.sources[source], self.sources[source].lane(slot)
+        state, lane = self.sources[source], self.sources[source].lane(slot)
         lane.stake, lane.least, lane.shortest = 0.0, 0.0, 0
         if min(most, room) <= 0:
             return 0, 0, False, False
@@ -269,28 +269,28 @@ class Arbiter:
         extends = extends and offered.sent > 0
         ways = (offered, most, room, prices, rate, sharing, extends)
         ends = (branches, shortest)
-        q = known.expected(slot)
+        q = state.expected(slot)
         part = read / drafts(q, most, left)
-        after, tokens, beside, _ = self.best(known, q, *ways, part, *ends)
+        after, tokens, beside, _ = self.best(state, q, *ways, part, *ends)
         if tokens and stops:
-            wanted = max(tokens, min(most, room - (offered.sent if after else 0)))
+            asked = max(tokens, min(most, room - (offered.sent if after else 0)))
             sent = offered.sent if after or beside else 0
             counts = math.prod(offered.p[:after])  # how often a right token after `tokens` counts
             if beside and tokens + 1 < len(offered.levels):
                 counts -= min(offered.levels[tokens + 1], 1.0)
-            price = (prices(sent + wanted) - prices(sent)) / wanted
-            price += rate * known.per_token / sharing / costs.pace
+            price = (prices(sent + asked) - prices(sent)) / asked
+            price += rate * state.per_token / sharing / costs.pace
             lane.least = price / max(0.9 * counts, 1e-9)
             lane.shortest = shortest - sent
-            tokens = wanted
+            tokens = asked
         if tokens:
             return after, tokens, False, beside
         lane.credit = min(lane.credit + 0.008 * costs.at(base + chosen) / costs.at(1), 2.0)
         q = [max(x, 0.9) for x in q]
         part = read / drafts(q, most, left)
-        if not self.best(known, q, *ways, part, *ends)[1]:
+        if not self.best(state, q, *ways, part, *ends)[1]:
             return 0, 0, False, False
-        took = part + (known.start + known.per_token) / sharing / costs.pace
+        took = part + (state.start + state.per_token) / sharing / costs.pace
         took /= costs.at(1)
         if lane.credit < took:
             return 0, 0, False, False
@@ -303,21 +303,23 @@ class Arbiter:
         lane = self.sources[source].lane(slot)
         return len(claims) < lane.shortest or math.prod(claims) >= lane.least
 
-    def learn(self, slot: int, source: str, right: int, known: int, apart: bool = False) -> None:
-        made, lane = self.sources[source], self.sources[source].lane(slot)
-        if not known:
+    def learn(
+        self, slot: int, source: str, right: int, num_known: int, apart: bool = False
+    ) -> None:
+        state, lane = self.sources[source], self.sources[source].lane(slot)
+        if not num_known:
             lane.credit = min(lane.credit + lane.stake, 2.0)
             lane.stake = 0.0
             return
-        p = made.expected(slot)[0]
+        p = state.expected(slot)[0]
         if apart:
-            made.apart.append((p, right > 0))
-        lane.drafts = aged(lane.drafts, 0.95, (right, known))
-        made.after[lane.recent] = aged(made.after.get(lane.recent, []), 0.99, (right, known))
-        outcome = "wrong" if not right else "right in part" if right < known else "right"
+            state.apart.append((p, right > 0))
+        lane.drafts = aged(lane.drafts, 0.95, (right, num_known))
+        state.after[lane.recent] = aged(state.after.get(lane.recent, []), 0.99, (right, num_known))
+        outcome = "wrong" if not right else "right in part" if right < num_known else "right"
         lane.recent = (*lane.recent, outcome)[-2:] if lane.recent else (outcome, outcome)
-        made.drafts = aged(made.drafts, 0.99, (right, known))
-        if lane.stake > 0 and right == known:
+        state.drafts = aged(state.drafts, 0.99, (right, num_known))
+        if lane.stake > 0 and right == num_known:
             lane.credit = min(lane.credit + 2 * (1 - p) * lane.stake, 2.0)
         lane.stake = 0.0
 
@@ -329,6 +331,6 @@ def drafts(q: Sequence[float], most: int, left: int) -> float:
 
 
 def aged(
-    drafts: Sequence[tuple[float, Draft]], kept: float, newest: Draft
+    drafts: Sequence[tuple[float, Draft]], decay: float, newest: Draft
 ) -> list[tuple[float, Draft]]:
-    return [*((kept * weight, draft) for weight, draft in drafts), (1.0, newest)]
+    return [*((decay * weight, draft) for weight, draft in drafts), (1.0, newest)]

@@ -25,22 +25,22 @@ def worths(p: Sequence[float], i: int, go_on: Sequence[float]) -> list[float]:
 
     `go_on[j]` is what it is worth to be at position j afterwards.
     """
-    n, made, reached, tokens = len(p), [], 1.0, 1.0
+    n, totals, reached, tokens = len(p), [], 1.0, 1.0
     for k in range(n - i + 1):
         follows = p[i + k] * go_on[i + k + 1] if i + k < n else go_on[n]
-        made.append(tokens + reached * follows)
+        totals.append(tokens + reached * follows)
         if i + k < n:
             reached *= p[i + k]
             tokens += reached
-    return made
+    return totals
 
 
 def later(p: Sequence[float], prices: Sequence[float]) -> list[float]:
     """What it is worth to be at each position; behind the last token is fresh text, worth 0."""
     go_on = [0.0] * (len(p) + 1)
     for i in range(len(p) - 1, 0, -1):
-        made = worths(p, i, go_on)
-        go_on[i] = max(0.0, max(made[k] - prices[k] for k in range(len(made))))
+        totals = worths(p, i, go_on)
+        go_on[i] = max(0.0, max(totals[k] - prices[k] for k in range(len(totals))))
     return go_on
 
 
@@ -73,10 +73,10 @@ def best_length(
     """
     if not p:
         return Choice(0, [0.0], [0.0])
-    made = values(p, prices)
-    net = [made[k] - prices[k] for k in range(len(p) + 1)]
+    gross = values(p, prices)
+    net = [gross[k] - prices[k] for k in range(len(p) + 1)]
     may = [k for k in range(len(net)) if k == 0 or allowed is None or allowed[k]]
-    return Choice(max(may, key=lambda k: (net[k], -k)), made, net)
+    return Choice(max(may, key=lambda k: (net[k], -k)), gross, net)
 
 
 @dataclass
@@ -101,9 +101,9 @@ class Calibration:
         """What to add to claims; what is not known of a place is that of the place before."""
         if place < 0:
             return 0.0
-        known, trusted = self.weight[place][level], self.trust[place][level]
+        weight, trusted = self.weight[place][level], self.trust[place][level]
         before = self.excess(place - 1, level)
-        return (known * self.mean[place][level] + trusted * before) / (known + trusted)
+        return (weight * self.mean[place][level] + trusted * before) / (weight + trusted)
 
     def apply(self, i: int, claimed: float) -> float:
         """The probability of token i of a chain."""
@@ -160,9 +160,9 @@ class AutoPolicy:
         """The rate at pace 1: of the last 20 steps or of the last 2000, the lower one."""
         return min(self.running(0.95), self.running(0.9995)) / self.costs.at(1)
 
-    def running(self, kept: float) -> float:
+    def running(self, decay: float) -> float:
         """Tokens per pass over one token; a step counts `kept` times what the next one does."""
-        weights = [kept**age for age in reversed(range(len(self.history)))]
+        weights = [decay**age for age in reversed(range(len(self.history)))]
         emitted = sum(w * tokens for w, (tokens, _) in zip(weights, self.history, strict=True))
         spent = sum(w * passes for w, (_, passes) in zip(weights, self.history, strict=True))
         return emitted / spent
@@ -267,8 +267,8 @@ class AutoPolicy:
                 break
             if self.costs.weight[base + k] > 0 or base + k <= self.costs.listed:
                 below = base + k
-            known = base + k <= self.costs.listed or self.costs.known(base + k)
-            if length < k <= 2 * below - base and not known and self.may_cost(base, k, streak):
+            seen = base + k <= self.costs.listed or self.costs.known(base + k)
+            if length < k <= 2 * below - base and not seen and self.may_cost(base, k, streak):
                 chosen = k
         self.exploring = chosen > length
         return chosen

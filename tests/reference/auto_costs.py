@@ -44,20 +44,20 @@ class PassCosts:
         """A mean over at most 32 observations, each counted as at most 4 times what is known."""
         if not (0 < tokens <= MOST and 0 < seconds < math.inf):
             return
-        known = self.now[tokens] if self.timed else seconds
+        current = self.now[tokens] if self.timed else seconds
         if self.timed and self.weight[tokens] == 0:
             self.weight[tokens] = 0.25
         self.timed = True
-        seconds = min(max(seconds / self.pace, known / 4), known * 4)
+        seconds = min(max(seconds / self.pace, current / 4), current * 4)
         if self.weight[tokens] >= 8:
-            change = (seconds / known) ** 0.25
+            change = (seconds / current) ** 0.25
             self.pace *= change
             seconds /= change
-        if seconds < known / 2 and self.weight[tokens] < 8:
+        if seconds < current / 2 and self.weight[tokens] < 8:
             self.weight[tokens], self.now[tokens] = 1.0, seconds
         else:
             self.weight[tokens] = min(self.weight[tokens] + 1, 32.0)
-            self.now[tokens] = known + (seconds - known) / self.weight[tokens]
+            self.now[tokens] = current + (seconds - current) / self.weight[tokens]
         ratio = self.now[tokens] / self.prior[tokens]
         if abs(ratio - self.shown[tokens]) > 0.02 * self.shown[tokens]:
             self.shown[tokens] = ratio
@@ -97,7 +97,7 @@ class PassCosts:
             return
         x = [self.first[i] / self.first[1] - 1 for i in sizes]
         y = [self.now[i] / self.now[1] for i in sizes]
-        w = [self.weight[i] / made**2 for i, made in zip(sizes, y, strict=True)]
+        w = [self.weight[i] / cost**2 for i, cost in zip(sizes, y, strict=True)]
         total = sum(w)
         middle = sum(a * b for a, b in zip(w, x, strict=True)) / total
         height = sum(a * b for a, b in zip(w, y, strict=True)) / total
@@ -110,8 +110,8 @@ class PassCosts:
         if abs(steep - self.steep) * span > 0.02 * (1 + self.steep * span):
             self.steep = steep
             for i in range(1, MOST + 1):
-                given = self.first[i] / self.first[1]
-                self.prior[i] = max(1 + steep * (given - 1), 0.01 * given)
+                listed = self.first[i] / self.first[1]
+                self.prior[i] = max(1 + steep * (listed - 1), 0.01 * listed)
             self.refill()
 
     def forget(self) -> None:

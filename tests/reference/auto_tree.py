@@ -22,9 +22,9 @@ def shallow(
     claims: Sequence[float], parents: Sequence[int], most: int
 ) -> tuple[list[int], list[float], list[int]]:
     """Return the tokens whose paths have at most `most` tokens, and the tree that they make."""
-    kept = [i for i in range(len(parents)) if len(path(parents, i)) <= most]
-    links = [kept.index(parents[i]) if parents[i] >= 0 else -1 for i in kept]
-    return kept, [claims[i] for i in kept], links
+    nodes = [i for i in range(len(parents)) if len(path(parents, i)) <= most]
+    links = [nodes.index(parents[i]) if parents[i] >= 0 else -1 for i in nodes]
+    return nodes, [claims[i] for i in nodes], links
 
 
 def chain_from(parents: Sequence[int], token: int) -> list[int]:
@@ -38,8 +38,8 @@ def rest(p: Sequence[float], parents: Sequence[int], token: int, prices: Sequenc
     chain = [p[i] for i in chain_from(parents, token)[1:]]
     go_on = [0.0] * (len(chain) + 1)
     for i in range(len(chain) - 1, -1, -1):
-        made = worths(chain, i, go_on)
-        go_on[i] = max(0.0, max(worth - prices[k] for k, worth in enumerate(made)))
+        totals = worths(chain, i, go_on)
+        go_on[i] = max(0.0, max(worth - prices[k] for k, worth in enumerate(totals)))
     return go_on[0]
 
 

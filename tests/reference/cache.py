@@ -80,15 +80,15 @@ class CacheSource(Source):
 
     def one_token(self, context: NgramCache, extended: list[int]) -> int | None:
         sizes = range(min(4, len(extended)), 0, -1)
-        known = [self.static.followers(extended[-size:]) for size in sizes]
-        long = [found for size, found in zip(sizes, known, strict=True) if size >= MIN_WEIGHTS]
-        weights = next((found for found in long if found), {})
+        by_size = [self.static.followers(extended[-size:]) for size in sizes]
+        long = [counts for size, counts in zip(sizes, by_size, strict=True) if size >= MIN_WEIGHTS]
+        weights = next((counts for counts in long if counts), {})
         token = self.from_counts(context, extended, weights, self.lax)
         if token is None:
             token = self.from_counts(self.dynamic, extended, weights, self.strict)
         limits = (self.static_min_sample, self.static_min_percent)
-        while token is None and known:
-            followers = known.pop(0)
+        while token is None and by_size:
+            followers = by_size.pop(0)
             token = self.pick(followers, followers, limits, veto=True)
         return token
 

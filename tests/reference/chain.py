@@ -85,15 +85,15 @@ class ReferenceDrafter:
         return list(state.draft)
 
     def propose_tree(
-        self, slot: int, max_tokens: int, max_width: int = 8, given: Tree | None = None
+        self, slot: int, max_tokens: int, max_width: int = 8, other: Tree | None = None
     ) -> Tree:
-        """Where the native side drafted a tree, it is `given`, to follow it in ties."""
+        """Where the native side drafted a tree, it is `other`, to follow it in ties."""
         state = self._active(slot)
         if max_tokens < 0 or max_width < 1:
             raise InputError("max_tokens must be at least 0 and max_width at least 1")
         state.draft, state.parents, state.owner = [], [], None
         for source in state.sources:
-            tree = source.propose_tree(list(state.history), max_tokens, max_width, given)
+            tree = source.propose_tree(list(state.history), max_tokens, max_width, other)
             if tree[0]:
                 state.draft, state.parents, state.owner = *tree, source
                 break
@@ -262,20 +262,20 @@ def reference_drafter(
     names = spec.split(",") if isinstance(spec, str) else list(spec)
     if order == "priority":
         names = [name for name in MAKERS if name in names]
-    given = {name: {**shared, **(params or {}).get(name, {})} for name in names}
-    options = {name: _fitting(name, given[name]) for name in names}
+    by_name = {name: {**shared, **(params or {}).get(name, {})} for name in names}
+    options = {name: _fitting(name, by_name[name]) for name in names}
     rows = [[MAKERS[name](**options[name]) for name in names] for _ in range(slots)]
     return ReferenceDrafter(names, rows)
 
 
-def _fitting(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _fitting(name: str, params: dict[str, Any]) -> dict[str, Any]:
     """The parameters that this drafter has; what slots share is made here."""
-    made = MAKERS[name]
-    target = made.func if isinstance(made, partial) else made
-    known = target.__init__.__annotations__
-    options = {key: value for key, value in given.items() if key in known and key != "vote"}
+    maker = MAKERS[name]
+    target = maker.func if isinstance(maker, partial) else maker
+    parameters = target.__init__.__annotations__
+    options = {key: value for key, value in params.items() if key in parameters and key != "vote"}
     if name == "ngram-mod" and options.get("pool") is None:
-        pool_options = {key: given[key] for key in POOL_PARAMETERS if key in given}
+        pool_options = {key: params[key] for key in POOL_PARAMETERS if key in params}
         options["pool"] = HashPool(**pool_options)
     if name == "suffix":
         if options.get("pool") is None:
@@ -283,7 +283,7 @@ def _fitting(name: str, given: dict[str, Any]) -> dict[str, Any]:
         options["model"] = Model()
     if name == "recycle":
         if options.get("pool") is None:
-            shape = {key: given[key] for key in ("capacity", "top") if key in given}
+            shape = {key: params[key] for key in ("capacity", "top") if key in params}
             options["pool"] = SuccessorPool(**shape)
         options["model"] = Claims()
     return options

@@ -29,15 +29,15 @@ class Both:
 
     def common(self) -> list[int]:
         """The tokens of the free draft that are also the first ones of the other."""
-        made: list[int] = []
+        places: list[int] = []
         at = self.start
         for token in self.draft:
             same = [i for i in self.sent_children(at) if self.tokens[i] == token]
             if not same:
                 break
             at = same[0]
-            made.append(at)
-        return made
+            places.append(at)
+        return places
 
 
 def start_of(p: Sequence[float], parents: Sequence[int], sent: int, after: bool) -> int:
@@ -76,17 +76,17 @@ def saved(p: Sequence[float], parents: Sequence[int], prices: Sequence[float]) -
         order += after
         waiting += after
     links = [order.index(parents[i]) if parents[i] >= 0 else -1 for i in order]
-    made = gains([p[i] for i in order], links, prices)
-    return [made[order.index(i)] for i in range(len(p))]
+    ordered = gains([p[i] for i in order], links, prices)
+    return [ordered[order.index(i)] for i in range(len(p))]
 
 
-def sent_tree(both: Both, kept: int, end: int) -> tuple[list[int], list[int]]:
+def sent_tree(both: Both, num_free: int, end: int) -> tuple[list[int], list[int]]:
     """Tokens and parents, those of the free draft first."""
-    tokens, parents = both.tokens[:kept], both.parents[:kept]
+    tokens, parents = both.tokens[:num_free], both.parents[:num_free]
     at = both.start
     for k in range(end):
         common = both.common()
-        if k < len(common) and common[k] < kept:
+        if k < len(common) and common[k] < num_free:
             at = common[k]
         else:
             tokens.append(both.draft[k])
@@ -105,24 +105,24 @@ def mix(
     """What each pair of lengths that may be sent is worth, prices taken off."""
     p, q = corrected(both, apart)
     free = saved(p, both.parents, [prices(k) for k in range(len(p) + 1)])
-    common, found = both.common(), dict[tuple[int, int], float]()
+    common, worths = both.common(), dict[tuple[int, int], float]()
     reached, at = 1.0, common[-1] if common else both.start
     while at >= 0:
         reached, at = reached * p[at], both.parents[at]
-    for kept in range(len(both.tokens) + 1):
-        for end in range(len(both.draft) + 1 if both.start < kept else 1):
-            total, right = sum(free[:kept]), reached
+    for num_free in range(len(both.tokens) + 1):
+        for end in range(len(both.draft) + 1 if both.start < num_free else 1):
+            total, right = sum(free[:num_free]), reached
             for k in range(end):
                 if k < len(common):
-                    total += free[common[k]] if common[k] >= kept else 0.0
+                    total += free[common[k]] if common[k] >= num_free else 0.0
                 else:
                     right *= q[k]
                     total += right
-            tokens, parents = sent_tree(both, kept, end)
+            tokens, parents = sent_tree(both, num_free, end)
             ends = sum(not children(parents, i) for i in range(len(tokens)))
-            alone = len(tokens) == kept
-            if (alone and kept == len(both.tokens)) or (
+            alone = len(tokens) == num_free
+            if (alone and num_free == len(both.tokens)) or (
                 not alone and len(tokens) <= room and ends <= branches
             ):
-                found[kept, end] = total - prices(len(tokens))
-    return found
+                worths[num_free, end] = total - prices(len(tokens))
+    return worths

@@ -117,13 +117,13 @@ class ModSource(Source):
     def learn(self, history: list[int], start: int, committed: bool) -> None:
         for position in range(start, len(history)):
             token = history[position]
-            known = False
+            right = False
             if position >= self.n_match:
                 key = history[position - self.n_match : position]
-                known = self.pool.lookup(key) == token
+                right = self.pool.lookup(key) == token
                 self.pool.insert(key, token)
             if committed:
-                self.streak = self.streak + 1 if known else 0
+                self.streak = self.streak + 1 if right else 0
 
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
         if len(history) < self.n_match:

@@ -61,26 +61,26 @@ class SuccessorPool:
         return self.sets.setdefault((value >> 32) * self.num_sets >> 32, [None] * WAYS)
 
     def find(self, context: Context) -> Followers:
-        found = [one for one in self.ways(context) if one is not None and one.context == context]
-        return found[0].followers if found else []
+        entries = [one for one in self.ways(context) if one is not None and one.context == context]
+        return entries[0].followers if entries else []
 
     def put(self, context: Context, followers: Followers) -> None:
         if not followers:
             return
-        ways, kept = self.ways(context), followers[: self.top]
+        ways, likeliest = self.ways(context), followers[: self.top]
         self.num_observed += 1
         for entry in ways:
             if entry is not None and entry.context == context:
-                entry.followers, entry.used = kept, min(entry.used + 1, MOST_USED)
+                entry.followers, entry.used = likeliest, min(entry.used + 1, MOST_USED)
                 return
         if None in ways:
-            ways[ways.index(None)] = Entry(context, kept)
+            ways[ways.index(None)] = Entry(context, likeliest)
             return
         full = [entry for entry in ways if entry is not None]
         place = min(range(WAYS), key=lambda i: full[i].used)
         for entry in full:
             entry.used = max(0, entry.used - 1)
-        ways[place] = Entry(context, kept)
+        ways[place] = Entry(context, likeliest)
         self.num_evicted += 1
 
     def clear(self) -> None:
@@ -95,20 +95,20 @@ class Claims:
 
     def __init__(self) -> None:
         self.start = np.load(CLAIMS)
-        self.known: dict[Claim, Adaptive] = {}
+        self.adaptives: dict[Claim, Adaptive] = {}
 
     def of(self, claim: Claim) -> Adaptive:
-        if claim not in self.known:
-            self.known[claim] = Adaptive(int(self.start[tuple(map(int, claim))]), PRIOR)
-        return self.known[claim]
+        if claim not in self.adaptives:
+            self.adaptives[claim] = Adaptive(int(self.start[tuple(map(int, claim))]), PRIOR)
+        return self.adaptives[claim]
 
 
 def bucket_of(p: int) -> int:
     return sum(p // 64 * 64 + 32 > bound for bound in BOUNDS)
 
 
-def verdict_of(given: float) -> int:
-    return 0 if given <= 0 else 1 + sum(given >= single(level) for level in LEVELS)
+def verdict_of(claim: float) -> int:
+    return 0 if claim <= 0 else 1 + sum(claim >= single(level) for level in LEVELS)
 
 
 @dataclass(eq=False)
@@ -117,7 +117,7 @@ class Node:
 
     path: list[int]
     index: int  # in the tree, -1 = the text
-    given: int | None  # in the given tree, -1 = the text, None = not in it
+    place: int | None  # in the given tree, -1 = the text, None = not in it
     all_right: float
     first: bool  # it and all before it are the likeliest
     considered: list[tuple[int, Claim]] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Leaf:
     after: Node
     token: int
     p: float
-    given: int | None
+    place: int | None
     first: bool = False
 
     @property
@@ -166,11 +166,11 @@ class RecycleSource(Source):
 
     def observe(self, text: list[int], tokens: list[int], logprobs: list[float]) -> None:
         scaled = [int(single(single(exp(log)) * 65535 + 0.5)) for log in logprobs]
-        said = [(token, p) for token, p in zip(tokens, scaled, strict=True) if p > 0]
-        said = said[: self.pool.top]
-        self.pool.put((text[-1],), said)
+        followers = [(token, p) for token, p in zip(tokens, scaled, strict=True) if p > 0]
+        followers = followers[: self.pool.top]
+        self.pool.put((text[-1],), followers)
         if self.key_tokens == 2 and len(text) > 1:
-            self.pool.put((text[-2], text[-1]), said)
+            self.pool.put((text[-2], text[-1]), followers)
 
     def learn(self, history: list[int], start: int, committed: bool) -> None:
         node = self.root if committed and self.base == start else None
@@ -186,9 +186,9 @@ class RecycleSource(Source):
         return self.propose_tree(history, max_tokens, 1)[0]
 
     def propose_tree(
-        self, history: list[int], max_tokens: int, max_width: int, given: Tree | None = None
+        self, history: list[int], max_tokens: int, max_width: int, other: Tree | None = None
     ) -> Tree:
-        """Ties are decided as the native side does: `given` is not needed."""
+        """Ties are decided as the native side does: `other` is not needed."""
         return self.graft(history, max_tokens, max_width, ([], []), [])
 
     def graft(
@@ -212,7 +212,7 @@ class RecycleSource(Source):
                 break
             depth = len(leaf.after.path)
             path = [*leaf.after.path, leaf.token]
-            node = Node(path, len(tokens), leaf.given, leaf.all_right, leaf.first)
+            node = Node(path, len(tokens), leaf.place, leaf.all_right, leaf.first)
             leaf.after.next[leaf.token] = node
             tokens.append(leaf.token)
             parents.append(leaf.after.index)
@@ -239,18 +239,18 @@ class RecycleSource(Source):
         self, node: Node, history: list[int], stem: Tree, claims: list[float]
     ) -> list[Leaf]:
         """The choices after a node: the stem's, then those of the longest known context."""
-        children = [i for i, parent in enumerate(stem[1]) if parent == node.given]
+        children = [i for i, parent in enumerate(stem[1]) if parent == node.place]
         choices = [Leaf(node, stem[0][i], claims[i], i) for i in children]
         most = max((leaf.p for leaf in choices), default=0.0)
         if most < SURE:
             top = next((leaf.token for leaf in choices if leaf.p == most), None)
-            known = [leaf.token for leaf in choices]
-            pair, found = self.look_up([*history[-2:], *node.path])
-            for rank, (token, p) in enumerate(found):
+            tokens = [leaf.token for leaf in choices]
+            pair, followers = self.look_up([*history[-2:], *node.path])
+            for rank, (token, p) in enumerate(followers):
                 place, same = min(len(node.path), 2), token == top
                 claim = (pair, place, verdict_of(most), same, min(rank, 3), bucket_of(p))
                 node.considered.append((token, claim))
-                if token not in known:
+                if token not in tokens:
                     p_right = min(max(self.model.of(claim).value, LEAST), MOST_LIKELY)
                     choices.append(Leaf(node, token, p_right, None))
         if choices:
@@ -259,7 +259,7 @@ class RecycleSource(Source):
 
     def look_up(self, text: list[int]) -> tuple[bool, Followers]:
         if self.key_tokens == 2 and len(text) > 1:
-            found = self.pool.find((text[-2], text[-1]))
-            if found:
-                return True, found
+            followers = self.pool.find((text[-2], text[-1]))
+            if followers:
+                return True, followers
         return False, self.pool.find((text[-1],))

@@ -17,16 +17,16 @@ class Claim:
     count: int = 0
 
 
-def share(wanted: list[int], room: int) -> list[int]:
+def share(claims: list[int], room: int) -> list[int]:
     """Hand out the room one by one, always to the claim that has least and still wants more.
 
     Where claims have equally much the later ones come first: they get what cannot be shared.
     """
-    given = [0] * len(wanted)
-    for _ in range(min(sum(wanted), room)):
-        open_claims = [i for i in range(len(wanted)) if given[i] < wanted[i]]
-        given[max(open_claims, key=lambda i: (-given[i], i))] += 1
-    return given
+    shares = [0] * len(claims)
+    for _ in range(min(sum(claims), room)):
+        open_claims = [i for i in range(len(claims)) if shares[i] < claims[i]]
+        shares[max(open_claims, key=lambda i: (-shares[i], i))] += 1
+    return shares
 
 
 def plan(claims: list[Claim], capacity: int) -> list[Claim]:

@@ -39,9 +39,9 @@ class Source:
         return []
 
     def propose_tree(
-        self, history: list[int], max_tokens: int, max_width: int, given: Tree | None = None
+        self, history: list[int], max_tokens: int, max_width: int, other: Tree | None = None
     ) -> Tree:
-        """The same with branches; `given`: what the other side drafted."""
+        """The same with branches; `other`: what the other side drafted."""
         draft = self.propose(history, max_tokens)[:max_tokens]
         return draft, [i - 1 for i in range(len(draft))]
 

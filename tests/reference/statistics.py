@@ -36,16 +36,16 @@ def merged(parts: Iterable[Mapping[Pair, int]], min_count: int = 1) -> Counts:
     return Counter({pair: count for pair, count in total.items() if count >= min_count})
 
 
-def beyond(counts: Mapping[Pair, int], known: Mapping[Pair, int]) -> Counts:
+def beyond(counts: Mapping[Pair, int], older: Mapping[Pair, int]) -> Counts:
     """By how much counts exceed known ones."""
-    more = {pair: count - known.get(pair, 0) for pair, count in counts.items()}
+    more = {pair: count - older.get(pair, 0) for pair, count in counts.items()}
     return Counter({pair: count for pair, count in more.items() if count > 0})
 
 
 def followers_of(counts: Mapping[Pair, int], ngram: Sequence[int]) -> dict[int, int]:
     """What followed an n-gram, the most frequent first, the smaller token first on ties."""
-    found = {pair[-1]: count for pair, count in counts.items() if pair[:-1] == tuple(ngram)}
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    followers = {pair[-1]: count for pair, count in counts.items() if pair[:-1] == tuple(ngram)}
+    return dict(sorted(followers.items(), key=lambda item: (-item[1], item[0])))
 
 
 def by_ngram(counts: Mapping[Pair, int]) -> dict[Ngram, dict[int, int]]:
@@ -99,19 +99,19 @@ def most_useful(
     classes: dict[int, list[Ngram]] = {}
     for ngram in order:
         classes.setdefault(usefulness(followers, ngram), []).append(ngram)
-    kept: set[Ngram] = set()
+    chosen: set[Ngram] = set()
     for number in sorted(classes, reverse=True):
         ngrams = classes[number]
         needed = {ngram: record_bytes(len(ngram), followers[ngram]) for ngram in ngrams}
         whole = sum(needed.values()) <= max_bytes and len(ngrams) <= max_ngrams
         for ngram in ngrams:
             if needed[ngram] <= max_bytes and max_ngrams >= 1:
-                kept.add(ngram)
+                chosen.add(ngram)
                 max_bytes -= needed[ngram]
                 max_ngrams -= 1
         if not whole:
             break
-    return kept
+    return chosen
 
 
 def continuations(
@@ -139,9 +139,9 @@ def pool_cells(
         entry = (-min(count, COUNT_MAX), check, token)
         best[cell] = min(best.get(cell, entry), entry)
     room = int((1 << cell_bits) * max_occupancy)
-    kept = sorted(best, key=lambda cell: (best[cell][0], cell))[:room]
+    cells = sorted(best, key=lambda cell: (best[cell][0], cell))[:room]
     words = [0] * (1 << cell_bits)
-    for cell in kept:
+    for cell in cells:
         count, check, token = best[cell]
         confidence = min(-count - 1, MAX_CONFIDENCE)
         words[cell] = confidence << 30 | check << 22 | token + 1

@@ -51,20 +51,20 @@ class SuffixSource(Learner):
 
     def match(self, history: list[int], place: str, lines: Lines) -> list[Candidate]:
         """At most 6 places with the longest contexts, the latest first, and what is expected."""
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         hashes = context_hashes(history, len(history))
         for order in reversed(range(len(hashes))):
             for position in lines.find(hashes[order]):
-                if len(found) == 6 or any(one.position == position for one in found):
+                if len(candidates) == 6 or any(one.position == position for one in candidates):
                     continue
-                made = self.candidate(history, place, position)
-                if made is not None and made.run >= SIZES[order]:
-                    found.append(made)
+                candidate = self.candidate(history, place, position)
+                if candidate is not None and candidate.run >= SIZES[order]:
+                    candidates.append(candidate)
         expected = self.expected[place]
-        if expected >= 0 and all(one.position != expected for one in found):
-            made = self.candidate(history, place, expected)
-            found += [made] if made is not None else []
-        return found
+        if expected >= 0 and all(one.position != expected for one in candidates):
+            candidate = self.candidate(history, place, expected)
+            candidates += [candidate] if candidate is not None else []
+        return candidates
 
     def candidate(self, history: list[int], place: str, position: int) -> Candidate | None:
         """What stands there, None for nothing."""
@@ -87,8 +87,8 @@ class SuffixSource(Learner):
         near = 0 if expected < 0 else 3 if far == 0 else 2 if far <= 24 else 1
         return Candidate(position, place, output, same, near, tokens[position])
 
-    def draft(self, history: list[int], given: list[int] | None) -> list[int]:
-        """Draft from the candidates; `given`: decide ties as that draft does."""
+    def draft(self, history: list[int], other: list[int] | None) -> list[int]:
+        """Draft from the candidates; `other`: decide ties as that draft does."""
         live = [Candidate(**vars(one)) for one in self.candidates]
         draft: list[int] = []
         self.records, self.claims = [], []
@@ -98,7 +98,7 @@ class SuffixSource(Learner):
             if record.sure is not None:
                 live = self.kept(live, record.chosen.candidate)
             else:
-                self.choose(record, None if given is None else given[len(draft)])
+                self.choose(record, None if other is None else other[len(draft)])
             if self.records:
                 self.records[-1].next[draft[-1]] = record
             self.records.append(record)
@@ -108,7 +108,7 @@ class SuffixSource(Learner):
             ends = all_right < self.floor
             if abs(all_right - self.floor) < TIE * self.floor:
                 self.ambiguous = True
-                ends = ends if given is None else len(draft) == len(given)
+                ends = ends if other is None else len(draft) == len(other)
             if ends:
                 break
             live = [one for one in live if self.goes_on(one, history, draft)]
@@ -153,15 +153,15 @@ class SuffixSource(Learner):
         self.model.judge(ranked, len(record.choices), self.lately, text, length)
         return record
 
-    def choose(self, record: Record, given: int | None) -> None:
+    def choose(self, record: Record, other: int | None) -> None:
         """Take the likeliest choice, or the given one if it is as likely."""
         best = max(record.choices, key=lambda choice: choice.p)  # the first of equals
         close = [choice for choice in record.choices if best.p - choice.p <= TIE]
         self.ambiguous |= len(close) > 1
         record.chosen = best
-        if given is not None:
-            assert given in [choice.token for choice in close]
-            record.chosen = next(choice for choice in close if choice.token == given)
+        if other is not None:
+            assert other in [choice.token for choice in close]
+            record.chosen = next(choice for choice in close if choice.token == other)
 
     def kept(self, live: list[Candidate], best: Candidate | None) -> list[Candidate]:
         """Few go on where all say the same."""

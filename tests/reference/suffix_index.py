@@ -17,16 +17,18 @@ class SuffixIndex:
     def __init__(self, texts: list[list[int]]) -> None:
         self.tokens = [token for text in texts for token in [*text, -1]]
         self.bits = max(10, (2 * len(self.tokens) - 1).bit_length())
-        found = self._occurrences(texts)
-        seats = [seat for value, places in found.items() for seat in self._seats(value, places)]
+        occurrences = self._occurrences(texts)
+        seats = [
+            seat for value, places in occurrences.items() for seat in self._seats(value, places)
+        ]
         self.lines = Lines(0)
         self.lines.num_lines = len(seats) // FILL + 1
         by_line = defaultdict(list)
         for seat in seats:
             by_line[(seat[1] >> 32) * self.lines.num_lines >> 32].append(seat)
         for line, those in by_line.items():
-            kept = sorted(those)[:WORDS]
-            self.lines.lines[line] = [(value >> 25 & 127, at) for _, value, at in kept]
+            first = sorted(those)[:WORDS]
+            self.lines.lines[line] = [(value >> 25 & 127, at) for _, value, at in first]
 
     def next(self, position: int) -> int:
         """The position after one, -1 at the end of a text."""
@@ -40,13 +42,13 @@ class SuffixIndex:
             for i, at in enumerate(range(start, start + len(text)))
         ]
         seen = Counter(self._cell(value) for _, values in contexts for value in values)
-        found = defaultdict(list)
+        places = defaultdict(list)
         for at, values in contexts:
             for k, value in enumerate(values):
                 if any(seen[self._cell(shorter)] <= RARE for shorter in values[:k]):
                     break
-                found[value].append(at)
-        return found
+                places[value].append(at)
+        return places
 
     def _starts(self, texts: list[list[int]]) -> list[tuple[int, list[int]]]:
         starts, at = [], 0

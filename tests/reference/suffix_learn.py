@@ -121,8 +121,8 @@ class Learner(Source):
                 self.model.sureness(record.sure).learn(right)
             for choice in record.choices:
                 self.model.learn(choice, i, choice.token == token)
-            for said, key in record.votes:
-                self.model.reliability(key).learn(said == token)
+            for voted, key in record.votes:
+                self.model.reliability(key).learn(voted == token)
             if i == 0:
                 hits, step = np.float32(self.lately.hits), np.float32(0.1)
                 self.lately.hits = float(hits + step * (np.float32(right) - hits))

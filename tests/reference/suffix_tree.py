@@ -31,17 +31,17 @@ class TreeSource(SuffixSource):
     """How a tree is drafted."""
 
     def propose_tree(
-        self, history: list[int], max_tokens: int, max_width: int, given: Tree | None = None
+        self, history: list[int], max_tokens: int, max_width: int, other: Tree | None = None
     ) -> Tree:
-        """Return the tree, `given` where its ties were decided otherwise by the other side."""
+        """Return the tree, `other` where its ties were decided otherwise by the other side."""
         tokens, parents = [], []
         if not self.find(history, max_tokens):
             return tokens, parents
         nodes = [Node(-1, [], [], [Candidate(**vars(one)) for one in self.candidates])]
         leaves = self.consider(nodes[0], history)
         widths = [0] * self.limit
-        while leaves and len(tokens) < self.limit and not self.has_ended(nodes, given):
-            node, choice = leaf = self.next_leaf(leaves, len(tokens), given)
+        while leaves and len(tokens) < self.limit and not self.has_ended(nodes, other):
+            node, choice = leaf = self.next_leaf(leaves, len(tokens), other)
             leaves.remove(leaf)
             widths[len(node.path)] += 1
             if widths[len(node.path)] == max_width:
@@ -56,18 +56,18 @@ class TreeSource(SuffixSource):
             tokens.append(choice.token)
             parents.append(node.index)
             self.claims.append(choice.p)
-            if len(tokens) < self.limit and not self.has_ended(nodes, given):
+            if len(tokens) < self.limit and not self.has_ended(nodes, other):
                 offered = self.consider(nodes[-1], history)
                 leaves += [one for one in offered if widths[len(one[0].path)] < max_width]
                 node.record.next[choice.token] = nodes[-1].record
-        assert given is None or (tokens, parents) == given
+        assert other is None or (tokens, parents) == other
         return tokens, parents
 
-    def has_ended(self, nodes: list[Node], given: Tree | None) -> bool:
+    def has_ended(self, nodes: list[Node], other: Tree | None) -> bool:
         """Was the last token so unlikely that the tree ends with it?"""
         all_right = prod(nodes[-1].claims)
-        if given is not None and abs(all_right - self.floor) < TIE * self.floor:
-            return len(nodes) - 1 == len(given[0])
+        if other is not None and abs(all_right - self.floor) < TIE * self.floor:
+            return len(nodes) - 1 == len(other[0])
         return all_right < self.floor
 
     def consider(self, node: Node, history: list[int]) -> list[Leaf]:
@@ -83,19 +83,19 @@ class TreeSource(SuffixSource):
         self.records.append(record)
         return [(node, choice) for choice in record.choices or [record.chosen]]
 
-    def next_leaf(self, leaves: list[Leaf], n: int, given: Tree | None) -> Leaf:
+    def next_leaf(self, leaves: list[Leaf], n: int, other: Tree | None) -> Leaf:
         """The likeliest, or the given one if it is as likely."""
         best = max(leaves, key=promise)
-        if given is None:
+        if other is None:
             return best
-        assert n < len(given[0]), "the tree ended too early"
-        (found,) = [
+        assert n < len(other[0]), "the tree ended too early"
+        (leaf,) = [
             (node, choice)
             for node, choice in leaves
-            if (choice.token, node.index) == (given[0][n], given[1][n])
+            if (choice.token, node.index) == (other[0][n], other[1][n])
         ]
-        assert promise(found) >= (1 - TIE) * promise(best)
-        return found
+        assert promise(leaf) >= (1 - TIE) * promise(best)
+        return leaf
 
     def following(self, node: Node, choice: Choice, history: list[int]) -> list[Candidate]:
         """What agrees with this choice and goes on."""

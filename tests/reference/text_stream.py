@@ -50,10 +50,10 @@ class TextStream:
     def _find_stop(self) -> bool:
         """Cut the held text before the earliest stop text in it."""
         text = "".join(piece for piece, _ in self._held)
-        found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
-        if not found:
+        places = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if not places:
             return False
-        at, self.stop_text = min(found, key=lambda pair: pair[0])
+        at, self.stop_text = min(places, key=lambda pair: pair[0])
         spans = self._release(at)
         self._held, self._length = list(spans), at
         return True

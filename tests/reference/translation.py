@@ -17,12 +17,12 @@ class SlowTranslation:
     def text(self) -> str:
         """The draft model's text, without a begun character."""
         whole = codecs.getincrementaldecoder("utf-8")("replace").decode(self.data)
-        made, at = "", 0
+        exchanged, at = "", 0
         while at < len(whole):
-            found = [(len(old), new) for old, new in self.pairs[::-1] if whole.startswith(old, at)]
-            size, new = max(found, key=lambda one: one[0], default=(1, whole[at]))
-            made, at = made + new, at + size
-        return made
+            pairs = [(len(old), new) for old, new in self.pairs[::-1] if whole.startswith(old, at)]
+            size, new = max(pairs, key=lambda one: one[0], default=(1, whole[at]))
+            exchanged, at = exchanged + new, at + size
+        return exchanged
 
     @property
     def partial(self) -> bytes:
@@ -34,7 +34,7 @@ class SlowTranslation:
     @property
     def ids(self) -> list[int]:
         """Its tokens."""
-        made: list[int] = self.vocabulary.tokenize(
+        tokens: list[int] = self.vocabulary.tokenize(
             self.text, add_special=False, parse_special=True
         ).tolist()
-        return made
+        return tokens

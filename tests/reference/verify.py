@@ -38,10 +38,10 @@ def reject(probs: Any, drafts: Any, lengths: Any, uniforms: Any) -> list[list[in
 
 def sample(row: Any, u: float) -> int:
     """The token that a number in [0, 1) falls to."""
-    wanted, passed = u * sum(map(float, row)), 0.0
+    bound, passed = u * sum(map(float, row)), 0.0
     for token, weight in enumerate(row):
         passed += float(weight)
-        if passed > wanted:
+        if passed > bound:
             return token
     return max(token for token, weight in enumerate(row) if weight > 0)
 

@@ -47,13 +47,13 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(probs, drafts, lengths, uniforms)
 
 
-def texts(made: Any) -> list[list[int]]:
+def texts(verification: Any) -> list[list[int]]:
     """What is emitted, found to be padded and to be of one token more than was accepted."""
-    rows = [[int(t) for t in row if t >= 0] for row in made.tokens]
-    assert made.tokens.tolist() == slow.padded(rows, made.tokens.shape[1])
-    assert made.num_accepted.tolist() == [len(row) - 1 for row in rows]
-    assert str(made.tokens.dtype).endswith("int32")
-    assert str(made.num_accepted.dtype).endswith("int32")
+    rows = [[int(t) for t in row if t >= 0] for row in verification.tokens]
+    assert verification.tokens.tolist() == slow.padded(rows, verification.tokens.shape[1])
+    assert verification.num_accepted.tolist() == [len(row) - 1 for row in rows]
+    assert str(verification.tokens.dtype).endswith("int32")
+    assert str(verification.num_accepted.dtype).endswith("int32")
     return rows
 
 
@@ -66,12 +66,12 @@ def sampled(case: Case, method: Any) -> Any:
 @SETTINGS
 @given(case=cases())
 def test_greedy_is_the_loop_over_logits_or_ids(case: Case) -> None:
-    wanted = slow.greedy(case.probs, case.drafts, case.lengths)
-    assert texts(verify_greedy(case.probs, case.drafts, case.lengths)) == wanted
+    expected = slow.greedy(case.probs, case.drafts, case.lengths)
+    assert texts(verify_greedy(case.probs, case.drafts, case.lengths)) == expected
     ids = case.probs.argmax(-1)
     for i, n in enumerate(case.lengths):
         ids[i, n + 1 :] = -3
-    assert texts(verify_greedy(ids, case.drafts, case.lengths)) == wanted
+    assert texts(verify_greedy(ids, case.drafts, case.lengths)) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -87,31 +87,31 @@ def test_torch_tensors_give_what_arrays_give(case: Case) -> None:
     torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
     here = Case(*map(torch.tensor, case))
     for mixed in (here, here._replace(drafts=case.drafts, lengths=case.lengths.tolist())):
-        made = verify_greedy(mixed.probs, mixed.drafts, mixed.lengths)
-        assert isinstance(made.tokens, torch.Tensor)
-        assert texts(made) == texts(verify_greedy(case.probs, case.drafts, case.lengths))
+        verification = verify_greedy(mixed.probs, mixed.drafts, mixed.lengths)
+        assert isinstance(verification.tokens, torch.Tensor)
+        assert texts(verification) == texts(verify_greedy(case.probs, case.drafts, case.lengths))
         for method in METHODS:
             assert texts(sampled(mixed, method)) == texts(sampled(case, method))
     small = here._replace(probs=here.probs.bfloat16(), uniforms=here.uniforms.float())
     assert texts(sampled(small, "reject")) == slow.reject(*case)
-    made = verify_greedy(
+    verification = verify_greedy(
         here.probs[..., 0].nan_to_num(0, 0).long().abs(), here.drafts, here.lengths
     )
-    assert made.tokens.shape == here.uniforms.shape
+    assert verification.tokens.shape == here.uniforms.shape
 
 
 def test_torch_generators_and_gradients() -> None:
     torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
     probs = torch.full((2, 3, 4), 0.25, requires_grad=True)
     drafts, lengths = torch.zeros((2, 2), dtype=torch.int32), [2, 1]
-    made = [
+    tokens = [
         verify_sampled(
             probs, drafts, lengths, method="reject", generator=torch.Generator().manual_seed(5)
         ).tokens
         for _ in range(2)
     ]
-    assert made[0].tolist() == made[1].tolist()
-    assert not made[0].requires_grad
+    assert tokens[0].tolist() == tokens[1].tolist()
+    assert not tokens[0].requires_grad
     with pytest.raises(InputError, match=r"must be a torch\.Generator like probs, got Generator"):
         verify_sampled(probs, drafts, lengths, method="reject", generator=np.random.default_rng(1))
     with pytest.raises(InputError, match=r"drafts must be whole numbers .* got torch\.float32"):
@@ -154,17 +154,17 @@ def tree_sampled(case: TreeCase, method: Any) -> Any:
     return verify_tree_sampled(*tree, method=method, uniforms=uniforms)
 
 
-def tree_texts(made: Any, case: TreeCase) -> list[list[int]]:
+def tree_texts(verification: Any, case: TreeCase) -> list[list[int]]:
     """What is emitted, found to be what the paths say."""
-    rows = texts(made)
-    assert str(made.paths.dtype).endswith("int32")
-    for i, (row, path) in enumerate(zip(rows, made.paths.tolist(), strict=True)):
-        kept = [node for node in path if node >= 0]
-        assert path == slow.padded([kept], len(path))[0]
-        assert row[:-1] == case.tokens[i][kept].tolist()
-        assert [-1, *kept[:-1]][: len(kept)] == case.parents[i][kept].tolist()
+    rows = texts(verification)
+    assert str(verification.paths.dtype).endswith("int32")
+    for i, (row, path) in enumerate(zip(rows, verification.paths.tolist(), strict=True)):
+        nodes = [node for node in path if node >= 0]
+        assert path == slow.padded([nodes], len(path))[0]
+        assert row[:-1] == case.tokens[i][nodes].tolist()
+        assert [-1, *nodes[:-1]][: len(nodes)] == case.parents[i][nodes].tolist()
         # Of equal siblings the first.
-        for node in kept:
+        for node in nodes:
             twins = (case.parents[i] == case.parents[i][node]) & (
                 case.tokens[i] == case.tokens[i][node]
             )
@@ -176,17 +176,17 @@ def tree_texts(made: Any, case: TreeCase) -> list[list[int]]:
 @given(case=tree_cases())
 def test_greedy_trees_are_the_walk_from_their_roots(case: TreeCase) -> None:
     *tree, _ = case
-    wanted = slow.tree_greedy(*tree)
-    assert tree_texts(verify_tree(*tree), case) == wanted
-    assert tree_texts(verify_tree(case.probs.argmax(-1), *tree[1:]), case) == wanted
+    expected = slow.tree_greedy(*tree)
+    assert tree_texts(verify_tree(*tree), case) == expected
+    assert tree_texts(verify_tree(case.probs.argmax(-1), *tree[1:]), case) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
 @SETTINGS
 @given(case=tree_cases())
 def test_sampled_trees_are_the_walk_from_their_roots(method: str, case: TreeCase) -> None:
-    wanted = getattr(slow, f"tree_{method}")(*case)
-    assert tree_texts(tree_sampled(case, method), case) == wanted
+    expected = getattr(slow, f"tree_{method}")(*case)
+    assert tree_texts(tree_sampled(case, method), case) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -195,10 +195,10 @@ def test_sampled_trees_are_the_walk_from_their_roots(method: str, case: TreeCase
 def test_a_tree_without_branches_is_verified_like_a_chain(method: Any, case: Case) -> None:
     width = case.drafts.shape[1]
     chain = np.tile(np.arange(-1, width - 1), (len(case.lengths), 1))
-    made = verify_tree_sampled(
+    verification = verify_tree_sampled(
         case.probs, case.drafts, chain, case.lengths, method=method, uniforms=case.uniforms
     )
-    assert texts(made) == texts(sampled(case, method))
+    assert texts(verification) == texts(sampled(case, method))
 
 
 @SETTINGS
@@ -207,9 +207,9 @@ def test_trees_as_torch_tensors_give_what_arrays_give(case: TreeCase) -> None:
     torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
     here = TreeCase(*map(torch.tensor, case))
     for mixed in (here, here._replace(tokens=case.tokens, lengths=case.lengths.tolist())):
-        made = verify_tree(*mixed[:4])
-        assert isinstance(made.paths, torch.Tensor)
-        assert texts(made) == texts(verify_tree(*case[:4]))
+        verification = verify_tree(*mixed[:4])
+        assert isinstance(verification.paths, torch.Tensor)
+        assert texts(verification) == texts(verify_tree(*case[:4]))
         for method in METHODS:
             assert texts(tree_sampled(mixed, method)) == texts(tree_sampled(case, method))
 
@@ -226,8 +226,8 @@ def test_arguments_are_left_alone_and_may_be_read_only() -> None:
         sampled(case, method)
         tree_sampled(TreeCase(*case[:2], parents, *case[2:]), method)
     ids = np.ones((2, 3), np.int32)
-    made = verify_greedy(ids, case.drafts, case.lengths)
-    made.tokens[:] = 9
+    verification = verify_greedy(ids, case.drafts, case.lengths)
+    verification.tokens[:] = 9
     assert (ids == 1).all()
     assert all((a == b).all() for a, b in zip(before, case, strict=True))
 
@@ -244,15 +244,15 @@ def changed(array: Any, place: Any, value: Any) -> Any:
     return array
 
 
-def call(**given: Any) -> Any:
-    uniforms = given.pop("uniforms", U)
-    arguments = {"probs": P, "drafts": D, "lengths": N, "method": "reject", **given}
+def call(**changes: Any) -> Any:
+    uniforms = changes.pop("uniforms", U)
+    arguments = {"probs": P, "drafts": D, "lengths": N, "method": "reject", **changes}
     return verify_sampled(**arguments, uniforms=uniforms)
 
 
-def tree_call(**given: Any) -> Any:
+def tree_call(**changes: Any) -> Any:
     arguments = {"probs": P, "tokens": D, "parents": D - 1, "lengths": N, "method": "reject"}
-    return verify_tree_sampled(**{**arguments, "uniforms": U, **given})
+    return verify_tree_sampled(**{**arguments, "uniforms": U, **changes})
 
 
 @pytest.mark.parametrize(
@@ -346,9 +346,9 @@ def test_what_is_not_as_documented_is_refused(call: Any, message: str) -> None:
 def test_tensors_beside_arrays_become_arrays() -> None:
     torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
     uniforms = torch.tensor(U, requires_grad=True)
-    made = call(drafts=torch.tensor(D), lengths=torch.tensor(N), uniforms=uniforms)
-    assert isinstance(made.tokens, np.ndarray)
-    assert (made.tokens == call().tokens).all()
+    verification = call(drafts=torch.tensor(D), lengths=torch.tensor(N), uniforms=uniforms)
+    assert isinstance(verification.tokens, np.ndarray)
+    assert (verification.tokens == call().tokens).all()
 
 
 def test_a_refused_call_uses_no_random_numbers() -> None:

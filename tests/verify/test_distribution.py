@@ -27,9 +27,9 @@ SAMPLES = 60_000
 DRAFTS = [[1, 2, 4], [1, 2, 0], [2, 3, 4], [1, 3, 0], [3, 4, 0], [4, 4, 4]]
 
 
-def model_texts(made: Any, rng: Any) -> Any:
+def model_texts(verification: Any, rng: Any) -> Any:
     """Three tokens per request: what was emitted, then what the model says without drafts."""
-    text = made.tokens[:, :3].astype(int)
+    text = verification.tokens[:, :3].astype(int)
     for j in range(1, 3):
         missing = text[:, j] < 0
         own = (MODEL[text[:, j - 1]].cumsum(-1) > rng.random((len(text), 1))).argmax(-1)
@@ -39,16 +39,17 @@ def model_texts(made: Any, rng: Any) -> Any:
 
 def excess(text: Any) -> float:
     """Chi-square of the texts beside the model's probabilities, over its one in 10,000."""
-    wanted = np.einsum("i,ij,jk->ijk", MODEL[0], MODEL, MODEL).ravel() * len(text)
+    expected = np.einsum("i,ij,jk->ijk", MODEL[0], MODEL, MODEL).ravel() * len(text)
     seen = np.bincount(text @ [25, 5, 1], minlength=125)
-    assert not seen[wanted == 0].any()
-    common = wanted >= 10
-    wanted = np.append(wanted[common], wanted[~common].sum())
+    assert not seen[expected == 0].any()
+    common = expected >= 10
+    expected = np.append(expected[common], expected[~common].sum())
     seen = np.append(seen[common], seen[~common].sum())
-    freedom = len(wanted) - 1
+    freedom = len(expected) - 1
     part = 2 / (9 * freedom)  # Wilson and Hilferty
     return float(
-        ((seen - wanted) ** 2 / wanted).sum() - freedom * (1 - part + 3.719 * math.sqrt(part)) ** 3
+        ((seen - expected) ** 2 / expected).sum()
+        - freedom * (1 - part + 3.719 * math.sqrt(part)) ** 3
     )
 
 
@@ -64,9 +65,9 @@ def drafted(seed: int) -> tuple[Any, Any, Any]:
 def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
     probs, drafts, lengths = drafted(1)
     rng = np.random.default_rng(2)
-    made = verify_sampled(probs, drafts, lengths, method=method, generator=rng)
-    assert made.num_accepted.mean() > 0.3
-    assert excess(model_texts(made, rng)) < 0
+    verification = verify_sampled(probs, drafts, lengths, method=method, generator=rng)
+    assert verification.num_accepted.mean() > 0.3
+    assert excess(model_texts(verification, rng)) < 0
 
 
 # Tokens and parents; the model says 1, 2 or 3 after 0, and only 4 after 3.
@@ -89,66 +90,70 @@ def treed(seed: int) -> tuple[Any, Any, Any, Any]:
 @pytest.mark.parametrize("method", METHODS)
 def test_texts_with_trees_have_the_distribution_of_the_model(method: Any) -> None:
     rng = np.random.default_rng(2)
-    made = verify_tree_sampled(*treed(1), method=method, generator=rng)
-    side = (made.paths[:, 0] > 0).mean()
-    assert made.num_accepted.mean() > 0.5
+    verification = verify_tree_sampled(*treed(1), method=method, generator=rng)
+    side = (verification.paths[:, 0] > 0).mean()
+    assert verification.num_accepted.mean() > 0.5
     assert side > 0.15  # a first token that is not the first one of the tree
-    assert excess(model_texts(made, rng)) < 0
+    assert excess(model_texts(verification, rng)) < 0
 
 
 def test_the_test_of_distribution_notices_a_sibling_that_is_judged_afresh() -> None:
     probs, tokens, parents, lengths = treed(1)
     rng = np.random.default_rng(2)
-    made = verify_tree_sampled(probs, tokens, parents, lengths, method="reject", generator=rng)
+    verification = verify_tree_sampled(
+        probs, tokens, parents, lengths, method="reject", generator=rng
+    )
     # What a number of its own for the second first token would give.
     second = (parents == -1).cumsum(axis=1) == 2
     at = second.argmax(axis=1)
     requests = np.arange(SAMPLES)
     likely = probs[requests, 0, tokens[requests, at]]
-    again = (made.num_accepted == 0) & (at < lengths) & second.any(axis=1)
+    again = (verification.num_accepted == 0) & (at < lengths) & second.any(axis=1)
     again &= rng.random(SAMPLES) < likely
-    made.tokens[again, 0] = tokens[requests, at][again]
-    made.tokens[again, 1:] = -1
-    assert excess(model_texts(made, rng)) > 0
+    verification.tokens[again, 0] = tokens[requests, at][again]
+    verification.tokens[again, 1:] = -1
+    assert excess(model_texts(verification, rng)) > 0
 
 
 def test_the_test_of_distribution_notices_a_residual_that_keeps_the_failed_token() -> None:
     probs, drafts, lengths = drafted(1)
     rng = np.random.default_rng(2)
-    made = verify_sampled(probs, drafts, lengths, method="reject", generator=rng)
-    failed = np.flatnonzero(made.num_accepted < lengths)
-    at = made.num_accepted[failed]
+    verification = verify_sampled(probs, drafts, lengths, method="reject", generator=rng)
+    failed = np.flatnonzero(verification.num_accepted < lengths)
+    at = verification.num_accepted[failed]
     again = rng.random(len(failed)) < probs[failed, at, drafts[failed, at]]
-    made.tokens[failed[again], at[again]] = drafts[failed[again], at[again]]
-    assert excess(model_texts(made, rng)) > 0
+    verification.tokens[failed[again], at[again]] = drafts[failed[again], at[again]]
+    assert excess(model_texts(verification, rng)) > 0
 
 
 def test_the_methods_accept_equally_often_and_differ_in_text() -> None:
     probs, drafts, lengths = drafted(3)
     numbers = position_uniforms(np.arange(SAMPLES), np.zeros(SAMPLES, int), 4)
-    made = [
+    verifications = [
         verify_sampled(probs, drafts, lengths, method=method, uniforms=numbers)
         for method in METHODS
     ]
-    means = [m.num_accepted.mean() for m in made]
+    means = [m.num_accepted.mean() for m in verifications]
     assert abs(means[0] - means[1]) < 5 * math.sqrt(2 * 2 / SAMPLES)
-    assert (made[0].tokens != made[1].tokens).any()
+    assert (verifications[0].tokens != verifications[1].tokens).any()
 
 
 def test_compare_gives_the_text_of_no_drafts_for_a_seed() -> None:
     def text(seed: int, guess: Any, count: int = 40) -> list[int]:
-        said = [0]
-        while len(said) <= count:
-            draft = guess(said)
-            probs = MODEL[[[said[-1], *draft]]]
-            numbers = position_uniforms([seed], [len(said)], len(draft) + 1)
-            made = verify_sampled(probs, [draft], [len(draft)], method="compare", uniforms=numbers)
-            said += made.tokens[0, : made.num_accepted[0] + 1].tolist()
-        return said[: count + 1]
+        ids = [0]
+        while len(ids) <= count:
+            draft = guess(ids)
+            probs = MODEL[[[ids[-1], *draft]]]
+            numbers = position_uniforms([seed], [len(ids)], len(draft) + 1)
+            verification = verify_sampled(
+                probs, [draft], [len(draft)], method="compare", uniforms=numbers
+            )
+            ids += verification.tokens[0, : verification.num_accepted[0] + 1].tolist()
+        return ids[: count + 1]
 
-    plain = [text(seed, lambda said: []) for seed in range(8)]
+    plain = [text(seed, lambda ids: []) for seed in range(8)]
     assert len(set(map(tuple, plain))) == 8
-    for guess in (lambda said: [1, 2, 4], lambda said: said[:3], lambda said: [4] * len(said)):
+    for guess in (lambda ids: [1, 2, 4], lambda ids: ids[:3], lambda ids: [4] * len(ids)):
         assert [text(seed, guess) for seed in range(8)] == plain
 
 
@@ -164,19 +169,19 @@ def test_rounding_leads_to_no_impossible_token() -> None:
     drafts = [[3], [6], [6]]
     for method in METHODS:
         for numbers, ends in ((top, (6, 5)), (low, (2, 2))):
-            made = verify_sampled(probs, drafts, [1, 1, 1], method=method, uniforms=numbers)
-            assert made.num_accepted[2] == 1
-            assert made.tokens[2, 0] == 6
+            verification = verify_sampled(probs, drafts, [1, 1, 1], method=method, uniforms=numbers)
+            assert verification.num_accepted[2] == 1
+            assert verification.tokens[2, 0] == 6
             if numbers is top and method == "reject":
-                assert made.tokens[:2, 0].tolist() == list(ends)
+                assert verification.tokens[:2, 0].tolist() == list(ends)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_drafted_token_of_probability_0_does_not_stay(method: Any) -> None:
     probs = np.array([[[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]])
-    made = verify_sampled(probs, [[0]], [1], method=method, uniforms=np.zeros((1, 2)))
-    assert made.num_accepted.tolist() == [0]
-    assert made.tokens[0, 0] == 1
+    verification = verify_sampled(probs, [[0]], [1], method=method, uniforms=np.zeros((1, 2)))
+    assert verification.num_accepted.tolist() == [0]
+    assert verification.tokens[0, 0] == 1
 
 
 def test_position_uniforms_are_even_and_belong_to_positions() -> None:

@@ -156,8 +156,8 @@ def test_drafts_are_those_of_the_tokens_that_are_held(
     name: str, steps: list[tuple[str, int, int]]
 ) -> None:
     """Whatever was dropped, kept and indexed anew: as if the rest were all there ever was."""
-    given = {} if name == "ngram-cache" else {"size_n": 2}
-    drafter = create_drafter(name, max_history=BOUND, **given)
+    params = {} if name == "ngram-cache" else {"size_n": 2}
+    drafter = create_drafter(name, max_history=BOUND, **params)
     text = np.zeros(0, np.int32)
     drafter.begin(0, text)
     for kind, length, seed in steps:
@@ -171,8 +171,8 @@ def test_drafts_are_those_of_the_tokens_that_are_held(
             text = text[: len(text) - min(length, len(text))]
             drafter.truncate(0, len(text))
         else:
-            kept = len(text) if kind == "turn" else max(len(text) - 30 * length, 0)
-            text = np.concatenate([text[:kept], new])
+            shared = len(text) if kind == "turn" else max(len(text) - 30 * length, 0)
+            text = np.concatenate([text[:shared], new])
             drafter.begin(0, text)
             fits = len(text) if len(text) <= BOUND else 3 * BOUND // 4
             assert 2 * len(drafter.history(0)) >= fits  # dropped tokens may stay dropped
@@ -181,7 +181,7 @@ def test_drafts_are_those_of_the_tokens_that_are_held(
         assert drafter.length(0) == len(text)
         assert len(held) <= BOUND
         assert held.tolist() == text[len(text) - len(held) :].tolist()
-        fresh = create_drafter(name, **given)
+        fresh = create_drafter(name, **params)
         fresh.begin(0, held)
         assert drafter.propose(0, 20).tolist() == fresh.propose(0, 20).tolist()
 

@@ -19,13 +19,13 @@ SMALL = {"size_n": 3, "n_match": 3, "n_min": 1}
 
 def small(name: str, **params: object):
     """Make a drafter with short n-grams."""
-    known = {
+    defaults = {
         "ngram-mod": {"n_match": 3, "n_min": 1, "capacity": 1024},
         "ngram-cache": {},
         "suffix": {"capacity": 4096},
         "recycle": {"capacity": 4096},
     }.get(name, {"size_n": 3})
-    return create_drafter(name, **known, **params)
+    return create_drafter(name, **defaults, **params)
 
 
 @pytest.mark.parametrize("name", DRAFTER_NAMES)
@@ -128,8 +128,8 @@ def test_a_full_pool_frees_the_least_confirmed_entries() -> None:
         assert pool.num_used <= 819
     assert pool.check() == ""
     assert pool.stats()["num_aged"] > 0
-    kept = sum(pool.lookup(key) == token for key, token in often)
-    assert kept >= 15  # once-seen entries went first; a few may have overwritten a cell
+    remaining = sum(pool.lookup(key) == token for key, token in often)
+    assert remaining >= 15  # once-seen entries went first; a few may have overwritten a cell
 
 
 def test_check_bits_turn_most_false_hits_away() -> None:

@@ -87,21 +87,21 @@ def test_follow_equals_the_calls_that_it_stands_for(
     name: str, prompt: list[int], steps: list[tuple[int, list[int]]]
 ) -> None:
     """An engine that only shows its text, and one that says what it accepted."""
-    shown, told = drafter_of(name), drafter_of(name)
+    shown, stepwise = drafter_of(name), drafter_of(name)
     assert shown.follow(0, prompt) == -1
-    told.begin(0, prompt)
+    stepwise.begin(0, prompt)
     text = list(prompt)
     for right, other in steps:
-        draft = told.propose(0, 9)
+        draft = stepwise.propose(0, 9)
         assert shown.propose(0, 9) == draft
         new = (draft[:right] + other) or [1]
         text += new
         accepted = min(common_prefix(draft, new), len(new) - 1)
-        told.accept(0, new, accepted)
+        stepwise.accept(0, new, accepted)
         assert shown.follow(0, text) == accepted
-    assert shown.history(0) == told.history(0) == text
-    assert shown.propose(0, 64) == told.propose(0, 64)
-    assert shown.core.stats().keys() == told.core.stats().keys()
+    assert shown.history(0) == stepwise.history(0) == text
+    assert shown.propose(0, 64) == stepwise.propose(0, 64)
+    assert shown.core.stats().keys() == stepwise.core.stats().keys()
 
 
 @each_drafter

@@ -19,10 +19,10 @@ from ngramspec.errors import FormatError, InputError, NgramspecError, StateError
 @pytest.fixture
 def drafter() -> Drafter:
     """A drafter with a pending draft on slot 0; slot 1 is idle."""
-    made = create_drafter("ngram-simple", slots=2, size_n=2, size_m=4)
-    made.begin(0, [5, 6, 7, 8, 5, 6])
-    made.propose(0, 4)
-    return made
+    simple = create_drafter("ngram-simple", slots=2, size_n=2, size_m=4)
+    simple.begin(0, [5, 6, 7, 8, 5, 6])
+    simple.propose(0, 4)
+    return simple
 
 
 BAD_TOKENS = [
@@ -169,10 +169,10 @@ def batch_of_one(**moved: int) -> dict[str, Any]:
     """The arrays of a batch of one row in one memory, apart from one another unless moved."""
     memory = np.zeros(16, np.int32)
     starts = {"slots": 0, "max_tokens": 1, "out_lens": 2, "out": 4, "parents": 8, **moved}
-    made = {name: memory[at : at + 1] for name, at in starts.items()}
+    arrays = {name: memory[at : at + 1] for name, at in starts.items()}
     for name in ("out", "parents"):
-        made[name] = memory[starts[name] : starts[name] + 4].reshape(1, 4)
-    return made
+        arrays[name] = memory[starts[name] : starts[name] + 4].reshape(1, 4)
+    return arrays
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ def int32(*values: int) -> Any:
 
 
 def table(*rows: list[int], width: int = 80) -> Any:
-    made = np.zeros((len(rows), width), np.int32)
-    for row, tokens in zip(made, rows, strict=True):
+    array = np.zeros((len(rows), width), np.int32)
+    for row, tokens in zip(array, rows, strict=True):
         row[: len(tokens)] = tokens
-    return made
+    return array
 
 
 def drafter(**settings: Any) -> Drafter:
@@ -32,10 +32,10 @@ def follow(d: Drafter, slots: Any, rows: Any, lengths: Any) -> list[int]:
     return list(map(int, accepted))
 
 
-def find(d: Drafter, slots: Any, rows: Any, lengths: Any, wanted: Any) -> list[int]:
-    found = np.full(len(wanted), -9, np.int32)
-    d.find_slots(slots, rows, lengths, wanted, found)
-    return list(map(int, found))
+def find(d: Drafter, slots: Any, rows: Any, lengths: Any, asked: Any) -> list[int]:
+    answers = np.full(len(asked), -9, np.int32)
+    d.find_slots(slots, rows, lengths, asked, answers)
+    return list(map(int, answers))
 
 
 def test_a_row_that_goes_on_is_accepted_as_far_as_the_draft_was_right() -> None:
@@ -191,12 +191,12 @@ def test_find_slots_refuses_what_it_cannot_read(arguments: Any) -> None:
 def test_follow_batch_writes_into_nothing_that_it_reads(shared: str) -> None:
     d = drafter()
     d.begin(0, [1, 2])
-    given = {"slots": int32(0), "token_ids": table([1, 2, 3]), "lengths": int32(3)}
-    before = {name: values.copy() for name, values in given.items()}
+    arrays = {"slots": int32(0), "token_ids": table([1, 2, 3]), "lengths": int32(3)}
+    before = {name: values.copy() for name, values in arrays.items()}
     with pytest.raises(InputError, match="accepted must share no memory with slots"):
-        d.follow_batch(**given, accepted=given[shared].reshape(-1)[:1])
+        d.follow_batch(**arrays, accepted=arrays[shared].reshape(-1)[:1])
     assert d.history(0).tolist() == [1, 2]
-    for name, values in given.items():
+    for name, values in arrays.items():
         assert (values == before[name]).all()
 
 
@@ -204,14 +204,14 @@ def test_follow_batch_writes_into_nothing_that_it_reads(shared: str) -> None:
 def test_find_slots_writes_into_nothing_that_it_reads(shared: str) -> None:
     d = drafter()
     d.begin(0, [1, 2])
-    given = {
+    arrays = {
         "slots": int32(0, 1),
         "token_ids": table([1, 2, 3], [4, 5, 6]),
         "lengths": int32(3, 3),
         "rows": int32(1, 0),
     }
-    before = {name: values.copy() for name, values in given.items()}
+    before = {name: values.copy() for name, values in arrays.items()}
     with pytest.raises(InputError, match="found must share no memory with slots"):
-        d.find_slots(**given, found=given[shared].reshape(-1)[:2])
-    for name, values in given.items():
+        d.find_slots(**arrays, found=arrays[shared].reshape(-1)[:2])
+    for name, values in arrays.items():
         assert (values == before[name]).all()

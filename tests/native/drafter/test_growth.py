@@ -97,8 +97,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1), seed=st.integers(0, 99), length=st.integers(0, 500))
     def begin(self, share: float, seed: int, length: int) -> None:
-        kept = self.history()[: int(share * len(self.history()))]
-        self.both("begin", kept + text_of(seed, length, self.vocabulary))
+        prefix = self.history()[: int(share * len(self.history()))]
+        self.both("begin", prefix + text_of(seed, length, self.vocabulary))
 
     @invariant()
     def they_agree(self) -> None:

@@ -56,12 +56,12 @@ class Twin:
     def accept(self, emitted: list[int], drafted: int) -> None:
         had_right = False
         for name, claims, draft in self.offers:
-            known = min(len(draft), len(emitted))
-            right = next((i for i in range(known) if draft[i] != emitted[i]), known)
-            had_right = had_right or right == known
+            num_known = min(len(draft), len(emitted))
+            right = next((i for i in range(num_known) if draft[i] != emitted[i]), num_known)
+            had_right = had_right or right == num_known
             if name == LEARNS_ITSELF:
                 continue
-            self.policy.learn(name, claims, right, known)
+            self.policy.learn(name, claims, right, num_known)
         self.streak = self.streak + len(emitted) if had_right else 0
         self.policy.step(len(emitted), 1 + drafted)
         for drafter in self.drafters.values():
@@ -237,48 +237,48 @@ def test_a_draft_that_others_are_padded_to_must_pay_for_that() -> None:
 
 def test_padding_counts_for_what_a_pass_costs() -> None:
     table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
     drafter, lengths = padded_pass(policy, 4)
     assert lengths == [3, 0]
     drafter.accept(0, int32([2, 3, 4, 5]), 3)
     drafter.accept(1, int32([7]), 0)
     drafter.propose(0, 1)
-    told.step(5, 16)  # four rows of a newest token and three places
-    assert policy.rate == told.rate < 1
+    twin.step(5, 16)  # four rows of a newest token and three places
+    assert policy.rate == twin.rate < 1
 
 
 def test_padding_is_that_of_drafts_as_they_were_sent() -> None:
     table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
     drafter, _ = padded_pass(policy, 4)
     drafter.shorten(0, 1)
     drafter.accept(0, int32([2, 7]), 1)
     drafter.accept(1, int32([7]), 0)
     drafter.propose(0, 1)
-    told.step(3, 8)  # four rows of a newest token and one place
-    assert policy.rate == told.rate
+    twin.step(3, 8)  # four rows of a newest token and one place
+    assert policy.rate == twin.rate
 
 
 def test_padding_is_of_the_pass_alone() -> None:
     table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
     drafter, _ = padded_pass(policy, 4)
     drafter.accept(0, int32([2, 3, 4, 5]), 3)
     drafter.accept(1, int32([7]), 0)
-    told.step(5, 16)
+    twin.step(5, 16)
     out, lens = np.zeros((2, 8), np.int32), np.zeros(2, np.int32)
     drafter.propose_batch(int32([0, 1]), 8, out, lens)
     assert lens.tolist() == [3, 0]
     drafter.accept(0, int32([6, 7, 8, 1]), 3)
     drafter.accept(1, int32([9]), 0)
     drafter.propose(0, 1)
-    told.step(5, 5)
-    assert policy.rate == told.rate
+    twin.step(5, 5)
+    assert policy.rate == twin.rate
 
 
 def test_padding_counts_where_another_drafter_drafts_for_the_pass_as_well() -> None:
     table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
     drafter, _ = padded_pass(policy, 4)
     other = create_drafter("suffix", policy=policy, share=False)
     other.begin(0, int32(range(200, 232)))
@@ -288,21 +288,21 @@ def test_padding_counts_where_another_drafter_drafts_for_the_pass_as_well() -> N
     drafter.accept(1, int32([7]), 0)
     other.accept(0, int32([8]), 0)
     drafter.propose(0, 1)
-    told.step(6, 17)  # four rows of four places, and the other drafter's
-    assert policy.rate == told.rate
+    twin.step(6, 17)  # four rows of four places, and the other drafter's
+    assert policy.rate == twin.rate
 
 
 def test_drafts_that_are_made_anew_without_padding_have_none() -> None:
     table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
     drafter, _ = padded_pass(policy, 4)
     out, lens = np.zeros((2, 8), np.int32), np.zeros(2, np.int32)
     drafter.propose_batch(int32([0, 1]), 8, out, lens)
     drafter.accept(0, int32([2, 3, 4, 5]), 3)
     drafter.accept(1, int32([7]), 0)
     drafter.propose(0, 1)
-    told.step(5, 5)
-    assert policy.rate == told.rate
+    twin.step(5, 5)
+    assert policy.rate == twin.rate
 
 
 @pytest.mark.parametrize("width", [0, 8])

@@ -42,9 +42,9 @@ def forked() -> tuple[Drafter, list[int], list[int]]:
     return drafter, tokens.tolist(), parents.tolist()
 
 
-def path_to(tokens: list[int], parents: list[int], wanted: list[int]) -> bool:
+def path_to(tokens: list[int], parents: list[int], path: list[int]) -> bool:
     at = -1
-    for token in wanted:
+    for token in path:
         children = [i for i, parent in enumerate(parents) if parent == at and tokens[i] == token]
         if not children:
             return False
@@ -75,14 +75,14 @@ def test_both_ways_of_a_fork_are_in_the_tree() -> None:
 
 def few_branches(tokens: list[int], parents: list[int], most: int) -> tuple[list[int], list[int]]:
     """Keep tokens, in their order, while what is kept has at most `most` leaves: obvious, slow."""
-    kept: list[int] = []
+    chosen: list[int] = []
     for i, parent in enumerate(parents):
-        if parent < 0 or parent in kept:
-            tried = [*kept, i]
+        if parent < 0 or parent in chosen:
+            tried = [*chosen, i]
             leaves = [one for one in tried if not any(parents[other] == one for other in tried)]
-            kept = tried if len(leaves) <= most else kept
-    places = {old: new for new, old in enumerate(kept)} | {-1: -1}
-    return [tokens[i] for i in kept], [places[parents[i]] for i in kept]
+            chosen = tried if len(leaves) <= most else chosen
+    places = {old: new for new, old in enumerate(chosen)} | {-1: -1}
+    return [tokens[i] for i in chosen], [places[parents[i]] for i in chosen]
 
 
 @pytest.mark.parametrize("policy", [None, AutoPolicy(costs=CostTable(((1, 1.0), (64, 1.001))))])
@@ -93,12 +93,12 @@ def test_a_tree_has_no_more_branches_than_asked_for(policy: AutoPolicy | None) -
         drafter.begin(0, rng.integers(0, 4, 60).astype(np.int32))
         tokens, parents, _ = (part.tolist() for part in drafter.propose_tree(0, 24, 8))
         for most in (1, 2, 3, 30):
-            made = [part.tolist() for part in drafter.propose_tree(0, 24, 8, most)[:2]]
-            leaves = len(made[0]) - len(set(made[1]) - {-1})
+            pruned = [part.tolist() for part in drafter.propose_tree(0, 24, 8, most)[:2]]
+            leaves = len(pruned[0]) - len(set(pruned[1]) - {-1})
             assert leaves <= most
             seen.add(leaves)
             if policy is None:
-                assert tuple(made) == few_branches(tokens, parents, most)
+                assert tuple(pruned) == few_branches(tokens, parents, most)
             assert drafter.check() == ""
     assert {1, 2, 3} <= seen
 

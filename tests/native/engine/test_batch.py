@@ -41,8 +41,8 @@ def test_a_batch_is_what_was_added_in_order(adds: list[Any], capacity: int) -> N
             continue
         row = batch.add(sequence, position, np.array(tokens, np.int32), draft, output)
         assert row == (first if output else -1)
-        wanted = [output and i >= len(tokens) - 1 for i in range(len(entries))]
-        expected += [(token, position + i, sequence, wanted[i]) for i, token in enumerate(entries)]
+        outputs = [output and i >= len(tokens) - 1 for i in range(len(entries))]
+        expected += [(token, position + i, sequence, outputs[i]) for i, token in enumerate(entries)]
     assert contents(batch) == expected
     assert len(batch) == len(expected)
     assert batch.num_outputs == sum(entry[3] for entry in expected)
@@ -51,12 +51,12 @@ def test_a_batch_is_what_was_added_in_order(adds: list[Any], capacity: int) -> N
 
 def leaves_below(parents: list[int]) -> list[set[int]]:
     """Return the leaves below each token, itself if it is one."""
-    found: list[set[int]] = [set() for _ in parents]
+    leaves: list[set[int]] = [set() for _ in parents]
     for i in reversed(range(len(parents))):
-        found[i] |= set() if found[i] else {i}
+        leaves[i] |= set() if leaves[i] else {i}
         if parents[i] >= 0:
-            found[parents[i]] |= found[i]
-    return found
+            leaves[parents[i]] |= leaves[i]
+    return leaves
 
 
 @EXAMPLES

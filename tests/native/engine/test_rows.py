@@ -122,9 +122,9 @@ def test_logprobs_of_no_numbers_and_infinite_ones_are_numbers(
 ) -> None:
     """Infinite logits share all of the probability; NaN has none, if any token has."""
     rows, size = rows_of(logits), len(logits)
-    made = [rows.logprobs(0, token, size) for token in range(size)]
-    assert [math.exp(value) for value, _ in made] == pytest.approx(shares)
-    likeliest = [math.exp(value) for _, value in made[0][1]]
+    logprobs = [rows.logprobs(0, token, size) for token in range(size)]
+    assert [math.exp(value) for value, _ in logprobs] == pytest.approx(shares)
+    likeliest = [math.exp(value) for _, value in logprobs[0][1]]
     assert likeliest == pytest.approx(sorted(shares, reverse=True))
 
 

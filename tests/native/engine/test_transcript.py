@@ -40,7 +40,7 @@ def slow(
 ) -> tuple[list[list[Span]], str, int, int]:
     """Return the slow twin's characters of each take, stop text, number of tokens and reason."""
     stream, count, reason = TextStream(stops), 0, GOES_ON
-    made: list[list[Span]] = []
+    takes: list[list[Span]] = []
     for tokens, accepted in steps:
         for index, token in enumerate(tokens):
             if count == most or token == END:
@@ -52,11 +52,11 @@ def slow(
                 break
         else:
             reason = FULL if count == most else GOES_ON
-        made.append(characters(stream.take(reason != GOES_ON)))
+        takes.append(characters(stream.take(reason != GOES_ON)))
         if reason != GOES_ON:
-            return made, stream.stop_text, count, reason
-    made.append(characters(stream.take(True)))
-    return made, stream.stop_text, count, reason
+            return takes, stream.stop_text, count, reason
+    takes.append(characters(stream.take(True)))
+    return takes, stream.stop_text, count, reason
 
 
 @given(
@@ -68,42 +68,42 @@ def slow(
 def test_it_is_its_slow_twin(
     steps: list[tuple[list[int], int]], stops: list[str], most: int
 ) -> None:
-    made = Transcript(Pieces(PIECES, [END]), [stop.encode() for stop in stops], most)
-    found: list[list[Span]] = []  # by take
+    transcript = Transcript(Pieces(PIECES, [END]), [stop.encode() for stop in stops], most)
+    takes: list[list[Span]] = []  # by take
     reason, fed = GOES_ON, []
     for tokens, accepted in steps:
-        before = len(made)
-        reason = made.feed(np.array(tokens, np.int32), accepted)
-        fed += tokens[: len(made) - before]
-        found.append(characters(made.take(reason != GOES_ON)))
+        before = len(transcript)
+        reason = transcript.feed(np.array(tokens, np.int32), accepted)
+        fed += tokens[: len(transcript) - before]
+        takes.append(characters(transcript.take(reason != GOES_ON)))
         if reason != GOES_ON:
             break
     else:
-        found.append(characters(made.take(True)))
-    assert made.take(True) == ()
+        takes.append(characters(transcript.take(True)))
+    assert transcript.take(True) == ()
     expected, stop_text, count, why = slow(steps, stops, most)
-    assert [[c for c, _ in take] for take in found] == [[c for c, _ in take] for take in expected]
-    assert (reason, len(made), made.token_ids().tolist()) == (why, count, fed)
-    assert (stops[made.stop] if made.stop >= 0 else "") == stop_text
-    assert made.text == "".join(c for take in found for c, _ in take)
-    if "\ufffd" not in made.text:  # whose bytes are nobody's character
-        assert found == expected
+    assert [[c for c, _ in take] for take in takes] == [[c for c, _ in take] for take in expected]
+    assert (reason, len(transcript), transcript.token_ids().tolist()) == (why, count, fed)
+    assert (stops[transcript.stop] if transcript.stop >= 0 else "") == stop_text
+    assert transcript.text == "".join(c for take in takes for c, _ in take)
+    if "\ufffd" not in transcript.text:  # whose bytes are nobody's character
+        assert takes == expected
 
 
 def test_text_that_may_begin_a_stop_text_is_held_back() -> None:
-    made = Transcript(Pieces([b"x", b"st", b"op", b"ay"]), [b"stop"])
-    assert made.feed([0, 1]) == GOES_ON
-    assert made.take() == (("x", False),)
-    assert made.feed([3]) == GOES_ON
-    assert made.take() == (("stay", False),)
-    assert made.feed([1, 2, 0]) == STOP_TEXT
-    assert made.take(True) == ()
-    assert (made.text, made.stop, len(made)) == ("xstay", 0, 5)
+    transcript = Transcript(Pieces([b"x", b"st", b"op", b"ay"]), [b"stop"])
+    assert transcript.feed([0, 1]) == GOES_ON
+    assert transcript.take() == (("x", False),)
+    assert transcript.feed([3]) == GOES_ON
+    assert transcript.take() == (("stay", False),)
+    assert transcript.feed([1, 2, 0]) == STOP_TEXT
+    assert transcript.take(True) == ()
+    assert (transcript.text, transcript.stop, len(transcript)) == ("xstay", 0, 5)
 
 
 @pytest.mark.parametrize("cuts", [[], range(40), range(0, 40, 3)], ids=["whole", "bytes", "parts"])
 @pytest.mark.parametrize(
-    ("text", "least", "kept"),
+    ("text", "least", "answer"),
     [
         ("a\n  b\n  c", 2, "a\n  b\n  c"),
         ("a\n  b\n c\n  d", 2, "a\n  b\n "),
@@ -116,21 +116,21 @@ def test_text_that_may_begin_a_stop_text_is_held_back() -> None:
     ],
 )
 def test_a_line_with_too_little_indent_ends_the_answer(
-    cuts: Iterable[int], text: str, least: int, kept: str
+    cuts: Iterable[int], text: str, least: int, answer: str
 ) -> None:
     data = text.encode()
     ends = [0, *(cut for cut in cuts if 0 < cut < len(data)), len(data)]
     pieces = [data[start:end] for start, end in pairwise(ends)]
-    made = Transcript(Pieces(pieces), (), -1, least)
+    transcript = Transcript(Pieces(pieces), (), -1, least)
     reasons = []
     for token in range(len(pieces)):
-        reasons.append(made.feed([token]))
-        made.take(reasons[-1] != GOES_ON)
+        reasons.append(transcript.feed([token]))
+        transcript.take(reasons[-1] != GOES_ON)
         if reasons[-1] != GOES_ON:
             break
-    made.take(True)
-    assert made.text == kept
-    assert reasons[-1] == (GOES_ON if kept == text else FULL)
+    transcript.take(True)
+    assert transcript.text == answer
+    assert reasons[-1] == (GOES_ON if answer == text else FULL)
     with pytest.raises(InputError, match="min_indent must be >= 0, got -1"):
         Transcript(Pieces(pieces), (), -1, -1)
 
@@ -140,13 +140,13 @@ def test_many_and_long_stop_texts_cost_little_per_token() -> None:
     many = [b"the" * 1300 + b"z", *(b"stop text number %d, a" % i for i in range(127))]
 
     def seconds(stops: list[bytes]) -> float:
-        made = Transcript(pieces, stops)
-        made.feed(np.array([1, 2, 3, 4, 1, 1] * 1000, np.int32))
+        transcript = Transcript(pieces, stops)
+        transcript.feed(np.array([1, 2, 3, 4, 1, 1] * 1000, np.int32))
         taken = []
         for _ in range(20):
             started = time.thread_time()
             for token in (1, 2, 3, 4) * 10:
-                made.feed(np.array([token], np.int32))
+                transcript.feed(np.array([token], np.int32))
             taken.append(time.thread_time() - started)
         return min(taken)
 
@@ -154,30 +154,30 @@ def test_many_and_long_stop_texts_cost_little_per_token() -> None:
 
 
 def test_a_character_belongs_to_the_token_that_completes_it() -> None:
-    made = Transcript(Pieces([b"\xe2\x82", b"\xac", b"a"]))
-    made.feed([2, 0], 2)
-    assert made.take() == (("a", True),)
-    made.feed([1, 2], 0)
-    assert made.take() == (("€a", False),)
+    transcript = Transcript(Pieces([b"\xe2\x82", b"\xac", b"a"]))
+    transcript.feed([2, 0], 2)
+    assert transcript.take() == (("a", True),)
+    transcript.feed([1, 2], 0)
+    assert transcript.take() == (("€a", False),)
 
 
 def test_neighbours_of_one_kind_are_one_piece() -> None:
-    made = Transcript(Pieces([b"a", b"b"]))
-    made.feed([0, 1, 0, 1, 1], 3)
-    spans = made.take()
+    transcript = Transcript(Pieces([b"a", b"b"]))
+    transcript.feed([0, 1, 0, 1, 1], 3)
+    spans = transcript.take()
     assert spans == (("aba", True), ("bb", False))
     assert all(one[1] != other[1] for one, other in pairwise(spans))
-    assert made.accepted().tolist() == [True] * 3 + [False] * 2
+    assert transcript.accepted().tolist() == [True] * 3 + [False] * 2
 
 
 def test_many_tokens_keep_their_text() -> None:
-    made = Transcript(Pieces([b"abc", b"de"]))
+    transcript = Transcript(Pieces([b"abc", b"de"]))
     for _ in range(500):
-        made.feed([0, 1, 1])
-        made.take()
-    assert made.text == "abcdede" * 500
-    assert made.token_ids(1497).tolist() == [0, 1, 1]
-    assert made.token_ids(5000).size == 0
+        transcript.feed([0, 1, 1])
+        transcript.take()
+    assert transcript.text == "abcdede" * 500
+    assert transcript.token_ids(1497).tolist() == [0, 1, 1]
+    assert transcript.token_ids(5000).size == 0
 
 
 def test_bad_arguments_are_refused_and_change_nothing() -> None:
@@ -190,8 +190,8 @@ def test_bad_arguments_are_refused_and_change_nothing() -> None:
         Transcript(pieces, (), -2)
     with pytest.raises(InputError, match="empty"):
         Transcript(pieces, [b""])
-    made = Transcript(pieces)
+    transcript = Transcript(pieces)
     for wrong in ([0, 1], [0, -1]):
         with pytest.raises(InputError):
-            made.feed(wrong)
-    assert len(made) == len(pieces) - 1 == 0
+            transcript.feed(wrong)
+    assert len(transcript) == len(pieces) - 1 == 0

@@ -28,12 +28,12 @@ def rows_for(likeliest: list[int]) -> Rows:
 
 def reference(likeliest: list[int], draft: list[int]) -> list[int]:
     """Return the tokens that plain decoding emits while the draft holds."""
-    made = []
+    emitted = []
     for index, token in enumerate(likeliest[: len(draft) + 1]):
-        made.append(token)
+        emitted.append(token)
         if index < len(draft) and token != draft[index]:
             break
-    return made
+    return emitted
 
 
 @EXAMPLES
@@ -46,12 +46,12 @@ def test_tokens_are_the_targets_own_while_the_draft_guesses_them(data: st.DataOb
     own = [st.sampled_from([token, (token + 1) % VOCAB, token]) for token in likeliest[first:]]
     draft = [data.draw(own[i] | guess) for i in range(data.draw(st.integers(0, room)))]
     out = np.full(len(draft) + 1, -7, dtype=np.int32)
-    made = verify(rows_for(likeliest), first, draft, GreedySampler(), out)
+    count = verify(rows_for(likeliest), first, draft, GreedySampler(), out)
     expected = reference(likeliest[first:], draft)
-    assert out[:made].tolist() == expected
-    assert out[made:].tolist() == [-7] * (out.size - made)
-    assert 1 <= made <= len(draft) + 1
-    assert draft[: made - 1] == expected[:-1]
+    assert out[:count].tolist() == expected
+    assert out[count:].tolist() == [-7] * (out.size - count)
+    assert 1 <= count <= len(draft) + 1
+    assert draft[: count - 1] == expected[:-1]
 
 
 @EXAMPLES
@@ -64,9 +64,9 @@ def test_a_tree_is_right_along_any_of_its_branches(data: st.DataObject) -> None:
     expected = [draft[i] for i in path] + [likeliest[path[-1] + 1 if path else 0]]
     out = np.full(len(draft) + 1, -7, dtype=np.int32)
     above = np.array(parents, np.int32)
-    made = verify(rows_for(likeliest), 0, draft, GreedySampler(), out, above)
-    assert out[:made].tolist() == expected
-    assert out[made:].tolist() == [-7] * (out.size - made)
+    count = verify(rows_for(likeliest), 0, draft, GreedySampler(), out, above)
+    assert out[:count].tolist() == expected
+    assert out[count:].tolist() == [-7] * (out.size - count)
 
 
 def test_a_right_draft_gives_one_token_more_than_it_has() -> None:

@@ -116,9 +116,9 @@ def test_merged_counts_stop_at_the_largest_one(times: int, again: int) -> None:
     part = Counter({(1, 2): COUNT_MAX - 1, (1, 3): 2, (4, 4): COUNT_MAX})
     twice = [[ArraySource(entries_of(part, 1)) for _ in range(2)] for _ in range(times)]
     streams = [*map(EntryMerger, twice), *(ArraySource(entries_of(part, 1)) for _ in range(again))]
-    found = counts_of(read_all(EntryMerger(streams)), 1)
-    assert found == slow.merged([part] * (2 * times + again))
-    assert found[1, 2] == found[4, 4] == COUNT_MAX
+    totals = counts_of(read_all(EntryMerger(streams)), 1)
+    assert totals == slow.merged([part] * (2 * times + again))
+    assert totals[1, 2] == totals[4, 4] == COUNT_MAX
 
 
 @pytest.mark.parametrize("max_entries", [1, 1024, 1500, 1 << 16])
@@ -146,18 +146,18 @@ def test_entries_beyond_others_are_the_difference(size: int, data: st.DataObject
     if first and data.draw(st.booleans()):  # the usual case: the second one is older
         chosen = data.draw(st.sets(st.sampled_from(sorted(first))))
         second = Counter({pair: max(1, first[pair] - 1) for pair in chosen})
-    made = entries_beyond(entries_of(first, size), entries_of(second, size))
-    assert counts_of(made, size) == slow.beyond(first, second)
+    difference = entries_beyond(entries_of(first, size), entries_of(second, size))
+    assert counts_of(difference, size) == slow.beyond(first, second)
 
 
 def test_a_merge_that_has_ended_holds_nothing_of_its_sources() -> None:
-    made = []
+    refs = []
 
     def make() -> ArraySource:
         entries = tally_of([[1, 2, 3] * 9]).ngrams(2).copy()
-        made.append(weakref.ref(entries))
+        refs.append(weakref.ref(entries))
         return ArraySource(entries)
 
     merger = EntryMerger([LateSource(make)])
     assert len(read_all(merger)) == 3
-    assert made[0]() is None
+    assert refs[0]() is None

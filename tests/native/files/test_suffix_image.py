@@ -41,11 +41,11 @@ def test_lines_hold_what_the_reference_keeps(corpus: list[list[int]], cuts: list
     assert (image.num_texts, image.position_bits) == (len(corpus), 25)
     assert image.num_tokens == sum(map(len, corpus))
     assert image.largest_token == max(map(max, corpus))
-    made = image.lines(num_lines, 0, num_lines)
-    for line, words in enumerate(made):
+    lines = image.lines(num_lines, 0, num_lines)
+    for line, words in enumerate(lines):
         expected = slow.lines.lines.get(line, [])
         tagged = [tag << 25 | at + 1 for tag, at in expected]
         assert words.tolist() == [*tagged, *[0] * (16 - len(tagged))]
     bounds = [0, *sorted(int(cut * num_lines) for cut in cuts), num_lines]
     parts = [image.lines(num_lines, a, b) for a, b in pairwise(bounds)]
-    assert (np.concatenate(parts) == made).all()
+    assert (np.concatenate(parts) == lines).all()

@@ -34,7 +34,7 @@ def _more(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     counts = st.sampled_from([(0, None), (1, None), (0, 1), (2, 2), (1, 3), (0, 0)])
     return st.one_of(
         st.tuples(st.sampled_from(["all", "one"]), some),
-        st.tuples(inner, counts).map(lambda made: ("repeat", made[0], *made[1])),
+        st.tuples(inner, counts).map(lambda pair: ("repeat", pair[0], *pair[1])),
     )
 
 
@@ -283,14 +283,14 @@ def test_a_large_beginning_takes_no_memory_until_it_is_asked_for(first: str) -> 
     tokens = Tokens([*texts, b""], [False, False, True])
     matcher = Matcher(grammar, tokens)
     assert matcher.nbytes < 1 << 16
-    said: dict[str, Any] = {
+    calls: dict[str, Any] = {
         "allows": lambda: matcher.allows(0),
         "accept": lambda: matcher.accept(0),
         "mask": lambda: matcher.mask().tolist() == [True, False, True],
         "fits": lambda: matcher.fits([0, 1]).all(),
         "may_end": lambda: matcher.may_end,
     }
-    assert said[first]()
+    assert calls[first]()
     assert matcher.nbytes > 1 << 20
     if first != "accept":
         assert matcher.accept(0)
@@ -301,21 +301,21 @@ def test_a_large_beginning_takes_no_memory_until_it_is_asked_for(first: str) -> 
 
 def test_rules_and_tokens_may_be_shared_by_threads() -> None:
     rules = read_grammar('root ::= ([a-c]+ " "?)* "0"', lambda text: -1)
-    found: list[str] = []
+    problems: list[str] = []
 
     def follow() -> None:
         matcher = Matcher(rules, VOCABULARY)
         for byte in b"abc ab c" * 300:
             matcher.mask()
             assert matcher.accept(byte)
-        found.append(matcher.problem)
+        problems.append(matcher.problem)
 
     threads = [threading.Thread(target=follow) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [""] * 4
+    assert problems == [""] * 4
 
 
 GOOD_RULES = ([2, 0], [0, 0], [0, 1], [0], [0, 1], [[97, 97, -1]])
@@ -352,13 +352,13 @@ def test_a_token_must_exist(token: int) -> None:
             call(token)
 
 
-@pytest.mark.parametrize(("times", "known"), [(20, True), (400, False)])
+@pytest.mark.parametrize(("times", "exact"), [(20, True), (400, False)])
 def test_a_draft_costs_little_and_ends_no_text_whatever_the_grammar(
-    times: int, known: bool
+    times: int, exact: bool
 ) -> None:
     """What is not found out in a few thousand steps may fit."""
     matcher = matcher_of("root ::= " + "x " * times + '"0"\nx ::= "d"? [ \t]?')
-    assert matcher.fits([257, ord("9")]).tolist() == [True, not known]  # 15 bytes, then a wrong one
+    assert matcher.fits([257, ord("9")]).tolist() == [True, not exact]  # 15 bytes, then a wrong one
     assert matcher.problem == ""
     assert matcher.accept(257)
     assert not matcher.accept(ord("9"))

@@ -34,12 +34,12 @@ class LlamaBatch(ctypes.Structure):
 class FakeLlama:
     """Functions with llama.cpp's signatures that note their calls.
 
-    status: What llama_decode returns. kept: What the cache holds, last position by sequence.
+    status: What llama_decode returns. ends: What the cache holds, last position by sequence.
     """
 
     def __init__(self) -> None:
         self.status = 0
-        self.kept: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
         self.batches: list[list[tuple[int, int, int, int]]] = []
         self.removed: list[tuple[int, int, int]] = []
         self.copied: list[tuple[int, ...]] = []
@@ -90,7 +90,7 @@ class FakeLlama:
         self.num_cleared += 1
 
     def last(self, sequence: int) -> int:
-        return self.kept.get(sequence, -1)
+        return self.ends.get(sequence, -1)
 
 
 def _maker(result: Any, *arguments: Any) -> Any:
@@ -103,8 +103,8 @@ def fake() -> FakeLlama:
 
 
 def context_of(fake: FakeLlama, **settings: Any) -> LlamaContext:
-    given = {"num_sequences": 3, "context_size": 20, **settings}
-    return LlamaContext(fake.calls, CONTEXT, VOCAB, settings.pop("max_batch", 8), **given)
+    options = {"num_sequences": 3, "context_size": 20, **settings}
+    return LlamaContext(fake.calls, CONTEXT, VOCAB, settings.pop("max_batch", 8), **options)
 
 
 def batch_of(*adds: tuple[Any, ...]) -> Batch:
@@ -189,7 +189,7 @@ def test_logits_that_are_not_there_are_a_failure(fake: FakeLlama) -> None:
 
 def test_the_cache_is_edited_as_asked(fake: FakeLlama) -> None:
     context = context_of(fake)
-    fake.kept = {0: 9}
+    fake.ends = {0: 9}
     assert context.truncate(0, 4)
     fake.can_remove = lambda sequence, first: False
     assert not context.truncate(0, 3)
@@ -262,7 +262,7 @@ BAD_EDITS: dict[str, tuple[Callable[[LlamaContext], Any], str]] = {
 
 @pytest.mark.parametrize("name", BAD_EDITS)
 def test_bad_edits_never_reach_llama(fake: FakeLlama, name: str) -> None:
-    fake.kept = {0: 4, 2: 0}
+    fake.ends = {0: 4, 2: 0}
     call, message = BAD_EDITS[name]
     with pytest.raises(InputError, match=message):
         call(context_of(fake))
@@ -305,9 +305,9 @@ BAD_SETTINGS = [
 
 @pytest.mark.parametrize("settings", BAD_SETTINGS, ids=str)
 def test_settings_out_of_bounds_are_refused(fake: FakeLlama, settings: dict[str, int]) -> None:
-    given = {"context_address": CONTEXT, "vocab_size": VOCAB, "max_batch": 8, "num_sequences": 3}
+    options = {"context_address": CONTEXT, "vocab_size": VOCAB, "max_batch": 8, "num_sequences": 3}
     with pytest.raises(InputError):
-        LlamaContext(fake.calls, **{**given, **settings})
+        LlamaContext(fake.calls, **{**options, **settings})
 
 
 def test_a_library_without_a_function_or_a_cache_is_refused(fake: FakeLlama) -> None:

@@ -47,10 +47,10 @@ def test_rows_are_breadth_first_with_the_mask_of_their_ancestors(data: st.DataOb
     ],
 )
 def test_what_is_no_tree_is_refused(change: dict[str, Any], message: str) -> None:
-    given = {"tokens": [1, 2, 3], "parents": [-1, 0, 0], "root": 7, "width": 4}
-    assert rows(**given)[0].tolist() == [7, 1, 2, 3]
+    arguments = {"tokens": [1, 2, 3], "parents": [-1, 0, 0], "root": 7, "width": 4}
+    assert rows(**arguments)[0].tolist() == [7, 1, 2, 3]
     with pytest.raises(InputError, match=message):
-        rows(**{**given, **change})
+        rows(**{**arguments, **change})
 
 
 def test_arrays_of_other_shapes_are_refused_and_nothing_is_written() -> None:

@@ -62,8 +62,8 @@ class Pair(RuleBasedStateMachine):
         token=st.sampled_from([0.0, 0.03, 0.3]),
     )
     def set_price(self, source: str, start: float, token: float) -> None:
-        for made in (self.native, self.twin):
-            made.price(source, start, token)
+        for side in (self.native, self.twin):
+            side.price(source, start, token)
 
     @rule(
         slot=st.integers(0, 2),
@@ -106,18 +106,18 @@ class Pair(RuleBasedStateMachine):
         draft = FreeDraft("free", floats(claims), np.arange(chosen, dtype=np.int32), links)
         ends = (branches, shortest, left)
         terms = Terms(room, most, *batch, *ends, sharing, extends, stops, backlog)
-        found = self.native.ask(slot, source, draft, terms)
+        answer = self.native.ask(slot, source, draft, terms)
         ways = (chosen, *batch, sharing, extends, backlog, parents, branches, stops, shortest, left)
-        wanted = self.twin.ask(slot, source, most, room, "free", claims, *ways)
-        assert found == wanted
+        expected = self.twin.ask(slot, source, most, room, "free", claims, *ways)
+        assert answer == expected
         assert self.native.pays(slot, source, drafted) == self.twin.pays(slot, source, drafted)
-        assert found.after <= chosen
-        assert parents is not None or found.after in (0, chosen)
-        assert found.tokens <= most
-        assert found.after + found.tokens <= max(room, 0)
-        assert not found.beside or (not found.after and branches > 1)
-        if found.tokens and not found.trial:
-            assert (chosen if found.after or found.beside else 0) + found.tokens >= shortest
+        assert answer.after <= chosen
+        assert parents is not None or answer.after in (0, chosen)
+        assert answer.tokens <= most
+        assert answer.after + answer.tokens <= max(room, 0)
+        assert not answer.beside or (not answer.after and branches > 1)
+        if answer.tokens and not answer.trial:
+            assert (chosen if answer.after or answer.beside else 0) + answer.tokens >= shortest
 
     @rule(
         slot=st.integers(0, 2),
@@ -127,8 +127,8 @@ class Pair(RuleBasedStateMachine):
         apart=st.booleans(),
     )
     def learn(self, slot: int, source: str, right: int, more: int, apart: bool) -> None:
-        for made in (self.native, self.twin):
-            made.learn(slot, source, right, right + more, apart)
+        for side in (self.native, self.twin):
+            side.learn(slot, source, right, right + more, apart)
 
     @rule(emitted=st.integers(0, 9), tokens=st.sampled_from([1, 4, 40]))
     def step(self, emitted: int, tokens: int) -> None:
@@ -149,84 +149,84 @@ class Pair(RuleBasedStateMachine):
     def same_expectations(self) -> None:
         for name in "ab":
             for slot in range(3):
-                wanted = self.twin.sources[name].expected(slot)
-                found = self.native.expected(slot, name, 9)[[0, 1, 2, 4, 8]]
-                assert found == pytest.approx(wanted, abs=1e-6)
+                expected = self.twin.sources[name].expected(slot)
+                chances = self.native.expected(slot, name, 9)[[0, 1, 2, 4, 8]]
+                assert chances == pytest.approx(expected, abs=1e-6)
 
 
 TestPair = Pair.TestCase
 TestPair.settings = SETTINGS
 
 
-def ask(made: Arbiter, claims: np.ndarray = NONE, most: int = 4, **terms: Any) -> Asked:
+def ask(arbiter: Arbiter, claims: np.ndarray = NONE, most: int = 4, **terms: Any) -> Asked:
     """Ask beside a free draft, all of which would be sent."""
     draft = FreeDraft("free", claims, np.arange(len(claims), dtype=np.int32))
-    return made.ask(0, "model", draft, Terms(64, most, **terms))
+    return arbiter.ask(0, "model", draft, Terms(64, most, **terms))
 
 
-def asked(made: Arbiter, claims: np.ndarray = NONE) -> tuple[int, int, bool]:
-    return ask(made, claims)[:3]
+def asked(arbiter: Arbiter, claims: np.ndarray = NONE) -> tuple[int, int, bool]:
+    return ask(arbiter, claims)[:3]
 
 
 def arbiter_of(table: CostTable, start: float = 0.05, per_token: float = 0.05) -> Arbiter:
-    made = Arbiter(AutoPolicy(64, table))
-    made.price("model", start, per_token)
-    made.begin(0)
-    return made
+    arbiter = Arbiter(AutoPolicy(64, table))
+    arbiter.price("model", start, per_token)
+    arbiter.begin(0)
+    return arbiter
 
 
 def test_a_source_that_is_right_is_asked_for_all_it_drafts() -> None:
-    made = arbiter_of(LINE)
+    arbiter = arbiter_of(LINE)
     for _ in range(9):
-        made.learn(0, "model", 4, 4)
-    assert asked(made) == (0, 4, False)
+        arbiter.learn(0, "model", 4, 4)
+    assert asked(arbiter) == (0, 4, False)
 
 
 def test_it_goes_on_where_a_free_draft_ends() -> None:
-    made = arbiter_of(LINE)
+    arbiter = arbiter_of(LINE)
     for _ in range(9):
-        made.learn(0, "model", 4, 4)
-    assert asked(made, floats([0.99, 0.99])) == (2, 4, False)
-    assert asked(made, floats([0.1, 0.1]))[0] == 0, "a free draft that is wrong hides it"
+        arbiter.learn(0, "model", 4, 4)
+    assert asked(arbiter, floats([0.99, 0.99])) == (2, 4, False)
+    assert asked(arbiter, floats([0.1, 0.1]))[0] == 0, "a free draft that is wrong hides it"
 
 
 def test_a_source_that_is_wrong_rests_but_for_trials() -> None:
-    made = arbiter_of(LINE)
-    found = []
+    arbiter = arbiter_of(LINE)
+    answers = []
     for _ in range(400):
-        found.append(asked(made))
-        if found[-1][1]:
-            made.learn(0, "model", 0, found[-1][1])
-    trials = [one for one in found[20:] if one[1]]
+        answers.append(asked(arbiter))
+        if answers[-1][1]:
+            arbiter.learn(0, "model", 0, answers[-1][1])
+    trials = [one for one in answers[20:] if one[1]]
     assert set(trials) == {(0, 1, True)}
     assert 0.006 * 380 < len(trials) * 0.1 <= 0.008 * 380 + 2, "a hundredth of the time at most"
 
 
 def test_a_dear_source_is_never_tried_while_it_could_not_pay() -> None:
-    made = arbiter_of(DEAR, start=3.0)
-    assert {asked(made) for _ in range(2000)} == {(0, 0, False)}
+    arbiter = arbiter_of(DEAR, start=3.0)
+    assert {asked(arbiter) for _ in range(2000)} == {(0, 0, False)}
 
 
 def test_a_source_that_gets_better_is_soon_asked_again() -> None:
-    made = arbiter_of(LINE)
+    arbiter = arbiter_of(LINE)
     for _ in range(50):
-        made.learn(0, "model", 0, 1)
+        arbiter.learn(0, "model", 0, 1)
     waited = 0
-    while asked(made)[1] != 4:
+    while asked(arbiter)[1] != 4:
         waited += 1
         assert waited < 60
-        made.learn(0, "model", 1, 1)
+        arbiter.learn(0, "model", 1, 1)
 
 
 def test_a_source_that_is_right_in_runs_is_left_and_found_within_a_few_drafts() -> None:
-    made = arbiter_of(LINE)
+    arbiter = arbiter_of(LINE)
     late: dict[bool, list[int]] = {True: [], False: []}
     for run in range(40):
         right, waited = run % 2 == 0, 0
         for _ in range(60):
-            _, tokens, trial = asked(made)
+            _, tokens, trial = asked(arbiter)
             if tokens:
-                made.learn(0, "model", tokens if right else 0, tokens)
+                arbiter.learn(0, "model", tokens if right else 0, tokens)
             waited += (trial or not tokens) if right else (tokens > 0 and not trial)
         late[right].append(waited)
     assert np.mean(late[False][-10:]) <= 8, "drafts that were paid for after a run"
@@ -234,82 +234,82 @@ def test_a_source_that_is_right_in_runs_is_left_and_found_within_a_few_drafts() 
 
 
 def test_slots_that_share_a_draft_share_its_price() -> None:
-    made = arbiter_of(LINE, start=0.8, per_token=0.01)
+    arbiter = arbiter_of(LINE, start=0.8, per_token=0.01)
     for _ in range(9):
-        made.learn(0, "model", 3, 4)
-    assert ask(made, batch_tokens=8, decoding=8).tokens == 0
-    assert ask(made, batch_tokens=8, decoding=8, sharing=8).tokens > 1
+        arbiter.learn(0, "model", 3, 4)
+    assert ask(arbiter, batch_tokens=8, decoding=8).tokens == 0
+    assert ask(arbiter, batch_tokens=8, decoding=8, sharing=8).tokens > 1
 
 
 def test_drafting_that_made_the_text_slow_does_not_look_cheap_for_that() -> None:
-    made = arbiter_of(DEAR, start=0.0, per_token=1.0)  # a token takes what a pass takes
+    arbiter = arbiter_of(DEAR, start=0.0, per_token=1.0)  # a token takes what a pass takes
     for _ in range(20):
-        made.learn(0, "model", 4, 4)
-        made.policy.step(1, 1)
-        made.policy.spend(20.0)
-    assert asked(made) == (0, 0, False)
+        arbiter.learn(0, "model", 4, 4)
+        arbiter.policy.step(1, 1)
+        arbiter.policy.spend(20.0)
+    assert asked(arbiter) == (0, 0, False)
 
 
 def test_reading_the_text_is_paid_by_many_drafts_and_trials() -> None:
-    made = arbiter_of(LINE)
+    arbiter = arbiter_of(LINE)
     for _ in range(9):
-        made.learn(0, "model", 4, 4)
-    assert ask(made, backlog=20.0, left=150).tokens == 4
-    assert ask(made, backlog=20.0, left=15).tokens == 0
-    assert ask(made, backlog=200.0, left=150).tokens == 0
-    assert ask(made, backlog=200.0, left=1500).tokens == 4
+        arbiter.learn(0, "model", 4, 4)
+    assert ask(arbiter, backlog=20.0, left=150).tokens == 4
+    assert ask(arbiter, backlog=20.0, left=15).tokens == 0
+    assert ask(arbiter, backlog=200.0, left=150).tokens == 0
+    assert ask(arbiter, backlog=200.0, left=1500).tokens == 4
     for _ in range(50):
-        made.learn(0, "model", 0, 1)
+        arbiter.learn(0, "model", 0, 1)
     trials = []
     for step in range(400):
-        if ask(made, backlog=20.0, left=150).trial:
-            made.learn(0, "model", 0, 1)
+        if ask(arbiter, backlog=20.0, left=150).trial:
+            arbiter.learn(0, "model", 0, 1)
             trials.append(step)
     assert 2 <= len(trials) <= 8
 
 
 def test_a_trial_that_showed_nothing_goes_on() -> None:
-    made = arbiter_of(LINE)
+    arbiter = arbiter_of(LINE)
     for _ in range(50):
-        made.learn(0, "model", 0, 1)
-    while asked(made)[2]:  # what trials may take is spent
-        made.learn(0, "model", 0, 1)
-    while not asked(made)[2]:
+        arbiter.learn(0, "model", 0, 1)
+    while asked(arbiter)[2]:  # what trials may take is spent
+        arbiter.learn(0, "model", 0, 1)
+    while not asked(arbiter)[2]:
         pass
-    made.learn(0, "model", 0, 0)
-    assert asked(made) == (0, 1, True)
-    made.learn(0, "model", 0, 1)
-    assert asked(made) == (0, 0, False)
+    arbiter.learn(0, "model", 0, 0)
+    assert asked(arbiter) == (0, 1, True)
+    arbiter.learn(0, "model", 0, 1)
+    assert asked(arbiter) == (0, 0, False)
 
 
 def test_a_draft_that_may_stop_goes_on_while_its_tokens_pay() -> None:
-    made = arbiter_of(LINE, per_token=0.2)
+    arbiter = arbiter_of(LINE, per_token=0.2)
     for _ in range(9):
-        made.learn(0, "model", 1, 2)
-    assert ask(made, most=16).tokens < 5
-    assert made.pays(0, "model", [0.001])
-    assert ask(made, most=16, stops=True).tokens == 16
-    assert made.pays(0, "model", [0.99] * 15)
-    assert not made.pays(0, "model", [0.99, 0.99, 0.2])
-    made.price("model", 0.05, 0.6)
-    ask(made, most=16, stops=True)
-    assert not made.pays(0, "model", [0.5])
+        arbiter.learn(0, "model", 1, 2)
+    assert ask(arbiter, most=16).tokens < 5
+    assert arbiter.pays(0, "model", [0.001])
+    assert ask(arbiter, most=16, stops=True).tokens == 16
+    assert arbiter.pays(0, "model", [0.99] * 15)
+    assert not arbiter.pays(0, "model", [0.99, 0.99, 0.2])
+    arbiter.price("model", 0.05, 0.6)
+    ask(arbiter, most=16, stops=True)
+    assert not arbiter.pays(0, "model", [0.5])
 
 
 def test_a_draft_that_would_not_be_sent_is_not_asked_for() -> None:
-    made = arbiter_of(LINE, per_token=0.3)
+    arbiter = arbiter_of(LINE, per_token=0.3)
     for _ in range(9):
-        made.learn(0, "model", 1, 2)
-    assert 1 <= ask(made).tokens < 4
-    assert ask(made, shortest=9).tokens == 0
+        arbiter.learn(0, "model", 1, 2)
+    assert 1 <= ask(arbiter).tokens < 4
+    assert ask(arbiter, shortest=9).tokens == 0
     for _ in range(99):
-        made.learn(0, "model", 4, 4)
-    assert ask(made, shortest=4).tokens == 4
-    assert ask(made, shortest=5).tokens == 0
-    assert ask(made, floats([0.99, 0.99]), shortest=6)[:2] == (2, 4)
-    ask(made, stops=True, shortest=3)
-    assert made.pays(0, "model", [0.001, 0.001])
-    assert not made.pays(0, "model", [0.001, 0.001, 0.001])
+        arbiter.learn(0, "model", 4, 4)
+    assert ask(arbiter, shortest=4).tokens == 4
+    assert ask(arbiter, shortest=5).tokens == 0
+    assert ask(arbiter, floats([0.99, 0.99]), shortest=6)[:2] == (2, 4)
+    ask(arbiter, stops=True, shortest=3)
+    assert arbiter.pays(0, "model", [0.001, 0.001])
+    assert not arbiter.pays(0, "model", [0.001, 0.001, 0.001])
 
 
 @pytest.mark.parametrize(

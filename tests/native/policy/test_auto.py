@@ -98,8 +98,8 @@ def test_one_of_many_chooses_as_alone() -> None:
     for table in (FLAT, LINE, DEAR, JUMP):
         for p in (0.2, 0.6, 0.9, 0.99):
             policy = AutoPolicy(costs=table)
-            made = policy.choose_many([("a", sure(24, p), 20)], capacity=99)
-            assert made == [policy.choose(0, "a", sure(24, p), 20)]
+            lengths = policy.choose_many([("a", sure(24, p), 20)], capacity=99)
+            assert lengths == [policy.choose(0, "a", sure(24, p), 20)]
 
 
 def test_what_pads_all_rows_is_paid_for_by_all_drafts() -> None:
@@ -125,8 +125,8 @@ def test_a_streak_bounds_one_of_many_as_it_bounds_one() -> None:
     for streak in (None, 0, 9, 200):
         alone = policy.choose(0, *sure_ones, streak=streak)
         assert policy.choose_many([sure_ones], capacity=99, streaks=[streak]) == [alone]
-    made = policy.choose_many([sure_ones] * 2, capacity=99, streaks=[0, 200])
-    assert 0 < made[0] < made[1], "each slot has its own"
+    lengths = policy.choose_many([sure_ones] * 2, capacity=99, streaks=[0, 200])
+    assert 0 < lengths[0] < lengths[1], "each slot has its own"
     with pytest.raises(InputError, match="streaks must have one entry per chain, 2, got 1"):
         policy.choose_many([sure_ones] * 2, capacity=99, streaks=[0])
 
@@ -134,10 +134,10 @@ def test_a_streak_bounds_one_of_many_as_it_bounds_one() -> None:
 def test_many_share_the_capacity_and_the_surest_come_first() -> None:
     policy = AutoPolicy(costs=FLAT)
     chains = [("a", sure(30, p), 64) for p in (0.9, 0.999, 0.95)]
-    made = policy.choose_many(chains, capacity=3 + 40)
-    assert sum(made) <= 40
-    assert made[1] == 30
-    assert made == policy.choose_many(chains, capacity=3 + 40)
+    lengths = policy.choose_many(chains, capacity=3 + 40)
+    assert sum(lengths) <= 40
+    assert lengths[1] == 30
+    assert lengths == policy.choose_many(chains, capacity=3 + 40)
     assert policy.choose_many(chains, capacity=3) == [0, 0, 0]
     assert policy.choose_many(chains, capacity=0) == [0, 0, 0]
     assert policy.choose_many([], capacity=9) == []
@@ -274,12 +274,12 @@ def test_a_streak_is_a_number_of_tokens() -> None:
 
 def test_sizes_that_a_table_lists_are_not_tried_to_learn_what_they_cost() -> None:
     def lengths(costs: CostTable | None) -> list[int]:
-        policy, made = AutoPolicy(costs=costs), []
+        policy, sizes = AutoPolicy(costs=costs), []
         for _ in range(64):
-            made.append(policy.choose(0, "a", claims(0.95), 1))
-            policy.observe(1 + made[-1], 1.0 + 1.5 * made[-1])
-            policy.step(1, 1 + made[-1])
-        return made
+            sizes.append(policy.choose(0, "a", claims(0.95), 1))
+            policy.observe(1 + sizes[-1], 1.0 + 1.5 * sizes[-1])
+            policy.step(1, 1 + sizes[-1])
+        return sizes
 
     assert sum(lengths(None)) > 0
     assert sum(lengths(CostTable(((1, 1.0), (2, 2.5))))) == 0

@@ -27,9 +27,9 @@ def test_a_table_without_a_clock_counts_as_it_is(table: CostTable) -> None:
     sizes = [1, 2, 7, 63, 64, 65, 300, 1024]
     assert [costs.cost(b) for b in sizes] == pytest.approx([table.cost(b) for b in sizes])
     assert not costs.timed
-    known = costs.table()
-    assert [known.cost(b) for b in sizes] == pytest.approx([table.cost(b) for b in sizes])
-    assert known.name == table.name
+    current = costs.table()
+    assert [current.cost(b) for b in sizes] == pytest.approx([table.cost(b) for b in sizes])
+    assert current.name == table.name
 
 
 def test_without_a_table_a_token_costs_a_tenth_of_a_pass() -> None:
@@ -53,11 +53,11 @@ def test_sizes_that_were_seen_are_corrected_and_jumps_stay() -> None:
     assert costs.cost(66) < 0.2  # and near 64 on the other
 
 
-@pytest.mark.parametrize("given", [None, "cpu", "moe"])
+@pytest.mark.parametrize("prior", [None, "cpu", "moe"])
 @pytest.mark.parametrize("true", PROFILES)
-def test_steepness_is_learnt_from_few_sizes(given: str | None, true: str) -> None:
+def test_steepness_is_learnt_from_few_sizes(prior: str | None, true: str) -> None:
     table = PROFILES[true]
-    costs = PassCosts(given and PROFILES[given])
+    costs = PassCosts(prior and PROFILES[prior])
     timed(costs, {b: 1e-3 * table.cost(b) for b in (1, 4, 9)})
     for size in (2, 6, 12, 16):
         assert costs.cost(size) == pytest.approx(1e-3 * table.cost(size), rel=0.25)

@@ -24,7 +24,7 @@ CLAIMS = st.one_of(
 )
 CHAINS = st.one_of(
     st.lists(CLAIMS, max_size=12),
-    st.tuples(CLAIMS, st.integers(0, 70)).map(lambda made: [made[0]] * made[1]),
+    st.tuples(CLAIMS, st.integers(0, 70)).map(lambda pair: [pair[0]] * pair[1]),
 )
 SOURCES = st.sampled_from(["a", "b"])
 
@@ -84,12 +84,12 @@ class Pair(RuleBasedStateMachine):
         streaks = streaks[: len(chains)]
         slots = len(chains) + more
         batch = slots + more
-        given = [(source, floats(claims), most) for source, claims, most in chains]
-        made = self.native.choose_many(given, batch + room, batch, slots, streaks)
-        assert sum(made) <= max(0, room)
+        offers = [(source, floats(claims), most) for source, claims, most in chains]
+        lengths = self.native.choose_many(offers, batch + room, batch, slots, streaks)
+        assert sum(lengths) <= max(0, room)
         expected = self.twin.choose_many(chains, batch + room, batch, slots, streaks)
-        if made != expected:
-            assert self.worth(chains, made, batch, slots) == pytest.approx(
+        if lengths != expected:
+            assert self.worth(chains, lengths, batch, slots) == pytest.approx(
                 self.worth(chains, expected, batch, slots), abs=CLOSE
             )
 
@@ -101,15 +101,15 @@ class Pair(RuleBasedStateMachine):
         total = self.twin.rate * (costs.at(base) - costs.at(base + sum(lengths)))
         for (source, claims, most), length in zip(chains, lengths, strict=True):
             others = base + sum(lengths) - length
-            made = self.twin.consider(source, claims, most, others, slots).worths
-            total += made[length] - made[0]
+            worths = self.twin.consider(source, claims, most, others, slots).worths
+            total += worths[length] - worths[0]
         return total
 
     @rule(source=SOURCES, claims=CHAINS, ends=st.tuples(st.integers(0, 70), st.integers(0, 70)))
     def learn(self, source: str, claims: list[float], ends: tuple[int, int]) -> None:
-        right, known = (min(end, len(claims)) for end in sorted(ends))
-        self.native.learn(0, source, floats(claims), right, known)
-        self.twin.learn(source, claims, right, known)
+        right, num_known = (min(end, len(claims)) for end in sorted(ends))
+        self.native.learn(0, source, floats(claims), right, num_known)
+        self.twin.learn(source, claims, right, num_known)
 
     @rule(
         tokens=st.sampled_from([0, 1, 1, 2, 3, 8, 9, 40, 65, 700, 1024, 1025]),
@@ -137,15 +137,15 @@ class Pair(RuleBasedStateMachine):
         if not hasattr(self, "native"):
             return
         assert self.native.rate == pytest.approx(self.twin.rate, rel=CLOSE)
-        known = self.native.costs()
-        costs = [cost for _, cost in known.costs]
+        table = self.native.costs()
+        costs = [cost for _, cost in table.costs]
         twin = self.twin.costs
-        assert costs == pytest.approx([twin.pace * twin.at(b) for b, _ in known.costs], rel=CLOSE)
+        assert costs == pytest.approx([twin.pace * twin.at(b) for b, _ in table.costs], rel=CLOSE)
         claims = [0.0, 0.02, 0.3, 0.6, 0.9, 0.97, 0.999, 1.0]
         for source in ("a", "b"):
-            made = self.native.calibrated(source, floats(claims)).tolist()
+            corrected = self.native.calibrated(source, floats(claims)).tolist()
             exact = [float(claim) for claim in floats(claims)]
-            assert made == pytest.approx(self.twin.calibrated(source, exact), abs=CLOSE)
+            assert corrected == pytest.approx(self.twin.calibrated(source, exact), abs=CLOSE)
 
 
 Pair.TestCase.settings = SETTINGS
@@ -194,12 +194,12 @@ def test_slots_that_share_any_pass_choose_alike(
         ("ab"[i % 2], sure[i, : rng.integers(0, 30)], int(rng.integers(0, 30)))
         for i in range(slots)
     ]
-    made = native.choose_many(chains, slots + room)
+    lengths = native.choose_many(chains, slots + room)
     exact = [(source, claims.tolist(), most) for source, claims, most in chains]
-    assert made == twin.choose_many(exact, slots + room)
+    assert lengths == twin.choose_many(exact, slots + room)
     rows = slots + int(rng.integers(0, 4))
-    made = native.choose_many(chains, slots + room, padded_rows=rows)
-    assert made == twin.choose_many(exact, slots + room, padded_rows=rows)
+    lengths = native.choose_many(chains, slots + room, padded_rows=rows)
+    assert lengths == twin.choose_many(exact, slots + room, padded_rows=rows)
 
 
 @SETTINGS
@@ -238,6 +238,6 @@ def expected_tokens(p: list[float], length: int) -> Any:
 @SETTINGS
 @given(p=st.lists(CLAIMS, min_size=1, max_size=10))
 def test_the_twin_counts_tokens_case_by_case(p: list[float]) -> None:
-    made = auto.worths(p, 0, [0.0] * (len(p) + 1))
+    worths = auto.worths(p, 0, [0.0] * (len(p) + 1))
     expected = [expected_tokens(p, k) for k in range(len(p) + 1)]
-    assert made == pytest.approx(expected, abs=CLOSE)
+    assert worths == pytest.approx(expected, abs=CLOSE)

@@ -29,9 +29,9 @@ def ints(*tokens: int) -> np.ndarray:
 
 
 def arbiter_of(table: CostTable) -> Arbiter:
-    made = Arbiter(AutoPolicy(64, table))
-    made.price("model", 0.05, 0.05)
-    return made
+    arbiter = Arbiter(AutoPolicy(64, table))
+    arbiter.price("model", 0.05, 0.05)
+    return arbiter
 
 
 @st.composite
@@ -61,7 +61,7 @@ def drafts(draw: st.DrawFn) -> tuple[mixture.Both, int]:
 
 
 @given(
-    made=drafts(),
+    case=drafts(),
     table=st.sampled_from([FLAT, LINE, DEAR, *PROFILES.values()]),
     batch=st.sampled_from([(1, 1), (9, 8), (30, 2)]),
     branches=st.integers(1, 5),
@@ -69,14 +69,14 @@ def drafts(draw: st.DrawFn) -> tuple[mixture.Both, int]:
     apart=st.integers(0, 6),
 )
 def test_any_two_drafts_give_the_twins_choice(
-    made: tuple[mixture.Both, int],
+    case: tuple[mixture.Both, int],
     table: CostTable,
     batch: tuple[int, int],
     branches: int,
     emitted: int,
     apart: int,
 ) -> None:
-    both, more = made
+    both, more = case
     room = len(both.tokens) + more
     native, slow = arbiter_of(table), auto.AutoPolicy(64, table)
     native.policy.step(emitted, 1)
@@ -98,61 +98,61 @@ def test_any_two_drafts_give_the_twins_choice(
     rate = max(slow.speed, decoding / slow.costs.at(base))
     factor = 1.0 if both.start >= 0 else apart_of(apart)
     price = lambda k: slow.prices(base, decoding, k, rate)[k]  # noqa: E731
-    found = mixture.mix(both, factor, price, room, branches)
-    trees = {pair: mixture.sent_tree(both, *pair) for pair in found}
+    worths = mixture.mix(both, factor, price, room, branches)
+    trees = {pair: mixture.sent_tree(both, *pair) for pair in worths}
     mine = [
-        found[pair]
+        worths[pair]
         for pair, tree in trees.items()
         if tree == (sent.tokens.tolist(), sent.parents.tolist()) and pair[0] == sent.kept
     ]
     assert mine, "a draft that may not be sent"
-    assert mine[0] == pytest.approx(max(found.values()), abs=1e-6)
+    assert mine[0] == pytest.approx(max(worths.values()), abs=1e-6)
 
 
 def apart_of(times: int) -> float:
     """What the arbiter knows after its source was wrong so often where a free draft was, too."""
-    made = arbiter_of(LINE)
+    arbiter = arbiter_of(LINE)
     seen = 0.0
     for _ in range(times):
-        seen = 0.99 * seen + float(made.expected(0, "model", 1)[0])
-        made.learn(0, "model", 0, 1, True)
+        seen = 0.99 * seen + float(arbiter.expected(0, "model", 1)[0])
+        arbiter.learn(0, "model", 0, 1, True)
     return 4 / (seen + 4)
 
 
-def mixed(table: CostTable, *given: Any, branches: int = 4, room: int = 64) -> Mixed:
-    return arbiter_of(table).mix("model", *given, Terms(room, branches=branches))
+def mixed(table: CostTable, *arguments: Any, branches: int = 4, room: int = 64) -> Mixed:
+    return arbiter_of(table).mix("model", *arguments, Terms(room, branches=branches))
 
 
 SPLIT = FreeDraft("free", floats(0.5, 0.9), ints(7, 8))
 
 
 def test_a_branch_stands_beside_a_free_draft_that_says_otherwise() -> None:
-    made = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, SPLIT)
-    assert made.tokens.tolist() == [7, 8, 1, 2]
-    assert made.parents.tolist() == [-1, 0, -1, 2]
-    assert made.kept == 2
+    sent = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, SPLIT)
+    assert sent.tokens.tolist() == [7, 8, 1, 2]
+    assert sent.parents.tolist() == [-1, 0, -1, 2]
+    assert sent.kept == 2
 
 
 def test_it_takes_the_place_of_the_free_draft_where_there_can_be_but_one() -> None:
-    made = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, SPLIT, branches=1)
-    assert (made.tokens.tolist(), made.kept) == ([1, 2], 0)
-    made = mixed(FLAT, floats(0.2, 0.9), ints(1, 2), False, SPLIT, branches=1)
-    assert (made.tokens.tolist(), made.kept) == ([7, 8], 2)
+    sent = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, SPLIT, branches=1)
+    assert (sent.tokens.tolist(), sent.kept) == ([1, 2], 0)
+    sent = mixed(FLAT, floats(0.2, 0.9), ints(1, 2), False, SPLIT, branches=1)
+    assert (sent.tokens.tolist(), sent.kept) == ([7, 8], 2)
 
 
 def test_tokens_that_both_have_are_sent_once_and_are_the_free_drafts() -> None:
-    made = mixed(FLAT, floats(0.8, 0.9, 0.9), ints(7, 8, 9), False, SPLIT)
-    assert made.tokens.tolist() == [7, 8, 9]
-    assert (made.parents.tolist(), made.kept) == ([-1, 0, 1], 2)
-    made = mixed(FLAT, floats(0.8, 0.5), ints(7, 3), False, SPLIT)
-    assert (made.parents.tolist(), made.kept) == ([-1, 0, 0], 2)
+    sent = mixed(FLAT, floats(0.8, 0.9, 0.9), ints(7, 8, 9), False, SPLIT)
+    assert sent.tokens.tolist() == [7, 8, 9]
+    assert (sent.parents.tolist(), sent.kept) == ([-1, 0, 1], 2)
+    sent = mixed(FLAT, floats(0.8, 0.5), ints(7, 3), False, SPLIT)
+    assert (sent.parents.tolist(), sent.kept) == ([-1, 0, 0], 2)
 
 
 def test_a_draft_goes_on_where_the_likeliest_path_ends() -> None:
     tree = FreeDraft("free", floats(0.3, 0.6, 0.9), ints(5, 6, 7), ints(-1, -1, 1))
-    made = mixed(FLAT, floats(0.9, 0.9), ints(1, 2), True, tree)
-    assert made.tokens.tolist() == [5, 6, 7, 1, 2]
-    assert (made.parents.tolist(), made.kept) == ([-1, -1, 1, 2, 3], 3)
+    sent = mixed(FLAT, floats(0.9, 0.9), ints(1, 2), True, tree)
+    assert sent.tokens.tolist() == [5, 6, 7, 1, 2]
+    assert (sent.parents.tolist(), sent.kept) == ([-1, -1, 1, 2, 3], 3)
     assert arbiter_of(FLAT).path(tree).tolist() == [1, 2]
     assert arbiter_of(FLAT).path(tree._replace(tokens=ints(5))).tolist() == [0]
     assert arbiter_of(FLAT).path(tree._replace(tokens=ints())).size == 0
@@ -160,10 +160,10 @@ def test_a_draft_goes_on_where_the_likeliest_path_ends() -> None:
 
 def test_what_does_not_pay_is_not_sent() -> None:
     surer, less_sure = (FreeDraft("free", floats(p), ints(7)) for p in (0.9, 0.7))
-    made = mixed(DEAR, floats(0.3, 0.9), ints(1, 2), False, surer)
-    assert (made.tokens.tolist(), made.kept) == ([7], 1)
-    made = mixed(DEAR, floats(0.99), ints(1), False, less_sure)
-    assert (made.tokens.tolist(), made.kept) == ([1], 0)
+    sent = mixed(DEAR, floats(0.3, 0.9), ints(1, 2), False, surer)
+    assert (sent.tokens.tolist(), sent.kept) == ([7], 1)
+    sent = mixed(DEAR, floats(0.99), ints(1), False, less_sure)
+    assert (sent.tokens.tolist(), sent.kept) == ([1], 0)
 
 
 def test_a_source_that_finds_the_same_tokens_hard_is_no_branch_for_long() -> None:
@@ -194,7 +194,7 @@ def test_a_source_that_finds_the_same_tokens_hard_is_no_branch_for_long() -> Non
     ],
 )
 def test_errors(change: dict[str, Any], message: str) -> None:
-    known: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "source": "model",
         "claimed": floats(0.5, 0.5),
         "draft": ints(1, 2),
@@ -208,8 +208,8 @@ def test_errors(change: dict[str, Any], message: str) -> None:
         terms = Terms(9, batch_tokens=batch_tokens)
         arbiter_of(LINE).mix(source, claimed, draft, False, FreeDraft("free", **free), terms)
 
-    mix(**known)
+    mix(**arguments)
     with pytest.raises(InputError, match=message):
-        mix(**{**known, **change})
+        mix(**{**arguments, **change})
     with pytest.raises(InputError, match="at most 2 tokens, got 3"):
         arbiter_of(LINE).path(FreeDraft("free", floats(0.5, 0.5), ints(1, 2, 3), ints(-1, 0)))

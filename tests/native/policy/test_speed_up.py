@@ -66,8 +66,8 @@ def test_drafts_of_many_slots_never_cost_much(curve: str, clock: bool) -> None:
         [chain(0.98, 0.98)] * 8,
     ):
         policy = AutoPolicy(costs=None if clock else costs)
-        made = run_slots(policy, draws, costs, STEPS, clock=clock)
-        assert made.rate >= NO_LOSS * len(draws) / costs.cost(len(draws))
+        figures = run_slots(policy, draws, costs, STEPS, clock=clock)
+        assert figures.rate >= NO_LOSS * len(draws) / costs.cost(len(draws))
 
 
 class Oracle:
@@ -92,8 +92,8 @@ def test_honest_chains_are_used_as_an_oracle_uses_them(curve: str) -> None:
     middle = float(np.mean(rates))
     best = 0.0
     for rate in (0.8 * middle, middle, 1.2 * middle):
-        made = [run(Oracle(costs, rate), honest, costs, 400, seed=s).rate for s in range(4)]
-        best = max(best, float(np.mean(made)))
+        best_rates = [run(Oracle(costs, rate), honest, costs, 400, seed=s).rate for s in range(4)]
+        best = max(best, float(np.mean(best_rates)))
     assert middle >= 0.95 * best
 
 
@@ -109,7 +109,7 @@ def test_long_drafts_are_tried_where_short_ones_do_not_pay(short: int) -> None:
     costs = CostTable(tuple((b, b if b < 9 else 9 + 0.05 * (b - 9)) for b in range(1, 200)))
     text = phases(300, chain(0.98, 0.98, short), chain(0.98, 0.98))
     lengths = [run(AutoPolicy(), text, costs, 600, s, noise=0.1).lengths for s in range(5)]
-    assert np.median([np.mean(made[400:]) for made in lengths]) > 9
+    assert np.median([np.mean(series[400:]) for series in lengths]) > 9
 
 
 @pytest.mark.parametrize("curve", PROFILES)
@@ -127,8 +127,8 @@ def test_it_falls_silent_where_nothing_repeats_and_wakes_up_where_it_does(curve:
 def test_a_source_that_is_right_is_not_silenced_by_one_that_is_not() -> None:
     costs = CURVES["moe"]
     policy = AutoPolicy(costs=costs)
-    made = run_slots(policy, [chain(0.9, 0.0), chain(0.95, 0.95)], costs, 1500)
-    assert made.rate > 1.5 * 2 / costs.cost(2)
+    figures = run_slots(policy, [chain(0.9, 0.0), chain(0.95, 0.95)], costs, 1500)
+    assert figures.rate > 1.5 * 2 / costs.cost(2)
     for source, truth in (("source 0", 0.0), ("source 1", 0.95)):
         claim = np.full(1, 0.9 if truth == 0 else 0.95, dtype=np.float32)
         assert policy.calibrated(source, claim)[0] == pytest.approx(truth, abs=0.06)

@@ -78,8 +78,8 @@ def test_any_tree_and_costs_give_the_twins_choice(
     for place, token in enumerate(sent):
         assert parents[token] < 0 or parents[token] in sent[:place]
     # As with chains, what is beyond the room now is not counted on.
-    kept, claims, parents = auto_tree.shallow(claims, parents, room)
-    sent = [kept.index(token) for token in sent]
+    nodes, claims, parents = auto_tree.shallow(claims, parents, room)
+    sent = [nodes.index(token) for token in sent]
     prices = prices_of(table, len(claims), policy.rate)
     saved = auto_tree.gains(claims, parents, prices, policy.rate * branch)
     expected = auto_tree.choose(claims, parents, prices, room, policy.rate * branch)
@@ -105,10 +105,10 @@ def test_a_tree_without_branches_is_chosen_like_a_chain(
     sent = policy.choose_tree(0, "a", chain, np.arange(-1, len(chain) - 1, dtype=np.int32), room)
     choice = auto.AutoPolicy(40, table)
     choice.step(emitted, 1)
-    made = choice.choose("a", [float(p) for p in chain], room)
+    best = choice.choose("a", [float(p) for p in chain], room)
     assert sent.tolist() == list(range(len(sent)))
-    ends = [min(k, len(made.values) - 1) for k in (len(sent), made.length)]
-    assert made.values[ends[0]] == pytest.approx(made.values[ends[1]], abs=1e-7)
+    ends = [min(k, len(best.values) - 1) for k in (len(sent), best.length)]
+    assert best.values[ends[0]] == pytest.approx(best.values[ends[1]], abs=1e-7)
 
 
 @given(tree=trees(8), rise=st.floats(0.01, 0.8), emitted=st.integers(1, 5))
@@ -203,15 +203,15 @@ def test_a_drafter_sends_what_the_policy_chooses(table: CostTable) -> None:
     drafter = create_drafter("suffix", share=False, policy=policy)
     drafter.begin(0, FORK)
     chosen = AutoPolicy(costs=table).choose_tree(0, "suffix", claims, parents, 64)
-    made, links_made, claims_made = drafter.propose_tree(0, 64)
-    assert made.tolist() == tokens[chosen].tolist()
-    assert claims_made.tolist() == claims[chosen].tolist()
+    sent, sent_links, sent_claims = drafter.propose_tree(0, 64)
+    assert sent.tolist() == tokens[chosen].tolist()
+    assert sent_claims.tolist() == claims[chosen].tolist()
     place = {-1: -1, **{int(token): i for i, token in enumerate(chosen)}}
-    assert links_made.tolist() == [place[int(parents[token])] for token in chosen]
+    assert sent_links.tolist() == [place[int(parents[token])] for token in chosen]
     drafter.accept(0, [9], 0)
     assert drafter.check() == ""
     stats = drafter.stats()["suffix"]
-    assert stats.num_draft_tokens == len(made)
+    assert stats.num_draft_tokens == len(sent)
 
 
 def test_a_policy_with_short_drafts_bounds_the_tree() -> None:

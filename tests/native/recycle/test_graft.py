@@ -32,13 +32,13 @@ def chain(spec: str, **options: object) -> Drafter:
 
 def nodes(tokens: list[int], parents: list[int], claims: list[float]) -> Nodes:
     """Each token's path from the root, and its claim."""
-    found: dict[tuple[int, ...], float] = {}
+    claim_of: dict[tuple[int, ...], float] = {}
     paths: list[tuple[int, ...]] = []
     for token, parent, claim in zip(tokens, parents, claims, strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
-        found[paths[-1]] = claim
-    assert len(found) == len(tokens)  # siblings differ
-    return found
+        claim_of[paths[-1]] = claim
+    assert len(claim_of) == len(tokens)  # siblings differ
+    return claim_of
 
 
 @st.composite
@@ -85,9 +85,9 @@ class Counts:
 
 @pytest.mark.parametrize("first", ["ngram-simple", "suffix"])
 @settings(SETTINGS, max_examples=2 * SETTINGS.max_examples)
-@given(text=st.lists(st.integers(0, 3), min_size=1, max_size=20), said=steps())
+@given(text=st.lists(st.integers(0, 3), min_size=1, max_size=20), rounds=steps())
 def test_what_grows_is_what_the_reference_grows(
-    first: str, text: list[int], said: list[tuple[Row, list[int], int]]
+    first: str, text: list[int], rounds: list[tuple[Row, list[int], int]]
 ) -> None:
     drafter = chain(f"{first},recycle")
     alone = create_drafter(first, **(SIMPLE if first == "ngram-simple" else {}))
@@ -97,7 +97,7 @@ def test_what_grows_is_what_the_reference_grows(
     for side in (drafter, alone, reference):
         side.begin(0, text)
     counts, grafted = Counts(drafter), 0
-    for (ids, p), emitted, width in said:
+    for (ids, p), emitted, width in rounds:
         logs = [log(one / 65535) for one in p]
         drafter.observe_top(0, np.array([ids], np.int32), np.array([logs], np.float32), None)
         reference.observe_top(0, [ids], [logs], None)
@@ -107,24 +107,24 @@ def test_what_grows_is_what_the_reference_grows(
         else:
             grown = source.propose_tree(reference.history(0), 64, width or 1)
         expected = nodes(*grown, source.claims)
-        tree, made_claims = propose(drafter, 64, width)
-        made = nodes(*tree, made_claims)
+        tree, tree_claims = propose(drafter, 64, width)
+        drafted = nodes(*tree, tree_claims)
         before = drafter.stats()["recycle"].num_draft_tokens
         right = right_path(tree, emitted)
         drafter.accept(0, emitted, right)
         own = drafter.stats()["recycle"].num_draft_tokens > before
         if own:  # some token at the end may not pay
-            assert made.items() <= expected.items()
-            assert len(made) >= 0.8 * len(expected)
+            assert drafted.items() <= expected.items()
+            assert len(drafted) >= 0.8 * len(expected)
             grafted += 1
         else:  # the other's own draft was better, or nothing grew on it
-            assert made.items() <= nodes(*stem, claims).items() | expected.items()
+            assert drafted.items() <= nodes(*stem, claims).items() | expected.items()
         counts.add(tree, stem, emitted[:right])
         for side in (alone, reference):
             side.accept(0, emitted, 0)
         assert drafter.check() == ""
     counts.check()
-    event(f"{min(grafted, 5)} drafts of recycle, of {min(len(said), 5)}")
+    event(f"{min(grafted, 5)} drafts of recycle, of {min(len(rounds), 5)}")
 
 
 def propose(drafter: Drafter, most: int, width: int) -> tuple[Tree, list[float]]:
@@ -209,13 +209,13 @@ def test_where_it_knows_nothing_the_other_drafts_as_ever(tree: bool) -> None:
     for side in (alone, both):
         side.begin(0, text[:200])
     for at in range(200, 590, 3):
-        made = [
+        drafts = [
             [part.tolist() for part in side.propose_tree(0, 20)]
             if tree
             else side.propose(0, 20).tolist()
             for side in (alone, both)
         ]
-        assert made[0] == made[1]
+        assert drafts[0] == drafts[1]
         for side in (alone, both):
             side.accept(0, text[at : at + 3], 0)
     assert both.stats()["recycle"].num_drafts == 0

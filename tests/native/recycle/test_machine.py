@@ -96,10 +96,10 @@ class Machine(SideBySide):
             assert getattr(native, name) == getattr(reference, name), name
         for context in ([token] for token in range(self.max_token + 1)):
             tokens, p = native.successors(context)
-            found = reference.find(tuple(context))
+            expected = reference.find(tuple(context))
             assert (
                 list(zip(tokens.tolist(), (p * 65535).round().astype(int).tolist(), strict=True))
-                == found
+                == expected
             )
 
 

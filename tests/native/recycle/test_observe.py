@@ -46,8 +46,8 @@ def check_row(row: np.ndarray, top: int = 8) -> None:
     drafter, pool = begun([7], top)
     drafter.observe_logits(0, row[None, :])
     tokens, p = pool.successors([7])
-    wanted, likely = expected(row, top)
-    assert tokens.tolist() == wanted[: len(tokens)]
+    ids, likely = expected(row, top)
+    assert tokens.tolist() == ids[: len(tokens)]
     assert p == pytest.approx(likely[: len(p)], abs=2e-5, rel=2e-4)
     assert (likely[len(p) :] < 1e-5).all()  # nothing that 16 bits can hold is missing
     assert pool.check() == ""
@@ -248,8 +248,8 @@ def test_claims_follow_what_comes_true() -> None:
         )
         tokens, _, claims = drafter.propose_tree(0, 2)
         if step in (0, 59):
-            found = dict(zip(tokens.tolist(), claims.tolist(), strict=True))
-            assert (found[3] > found[4]) == (step == 0)
+            claim_of = dict(zip(tokens.tolist(), claims.tolist(), strict=True))
+            assert (claim_of[3] > claim_of[4]) == (step == 0)
         drafter.accept(0, [4], int(tokens[0] == 4))
 
 

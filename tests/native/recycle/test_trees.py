@@ -19,9 +19,9 @@ SAID = {
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_a_depth_that_is_full_stays_full_when_a_token_joins_above_it(width: int) -> None:
     drafter = create_drafter("recycle", min_probability=0.0)
-    for last, said in SAID.items():
+    for last, successors in SAID.items():
         drafter.begin(0, [last])
-        ids, p = zip(*said, strict=True)
+        ids, p = zip(*successors, strict=True)
         drafter.observe_top(0, np.array([ids], np.int32), np.log(np.array([p], np.float32)))
     drafter.begin(0, [1])
     tokens, parents, _ = drafter.propose_tree(0, 30, width)

@@ -254,13 +254,13 @@ def test_wrong_parameters_are_named(params: dict[str, Any], message: str) -> Non
     ],
 )
 def test_a_source_checks_its_arguments(change: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "slots": 1, "pool": None, "max_draft": 64, "floor": 0.1, "prompts": True,
         "weights": confidence_weights(),
     }  # fmt: skip
     with pytest.raises(InputError, match=message):
-        SuffixSource(**{**given, **change})
-    assert SuffixSource(**given).pool is None
+        SuffixSource(**{**arguments, **change})
+    assert SuffixSource(**arguments).pool is None
 
 
 def test_a_source_tells_what_the_last_proposal_weighed() -> None:

@@ -54,19 +54,19 @@ def test_a_draft_ends_where_the_rest_of_its_text_was_evicted() -> None:
     pool = SuffixPool(CAPACITY)
     drafter = create_drafter("suffix", pool=pool, min_probability=0.0)
     own = 256 - 32  # tokens of a block that are not repeated from before it
-    said, longer = words(0, own + 60), words(1, 18 * own)
-    speak(drafter, [], said)
+    answer, longer = words(0, own + 60), words(1, 18 * own)
+    speak(drafter, [], answer)
     for at in range(0, 160, 20):  # so that the block it begins in is useful
-        drafter.begin(0, said[at : at + 17])
-        assert drafter.propose(0, 3).tolist() == said[at + 17 : at + 20].tolist()
-        drafter.accept(0, said[at + 17 : at + 20], 3)
+        drafter.begin(0, answer[at : at + 17])
+        assert drafter.propose(0, 3).tolist() == answer[at + 17 : at + 20].tolist()
+        drafter.accept(0, answer[at + 17 : at + 20], 3)
     drafter.end(0)
-    assert drafted(drafter, said[own - 30 : own - 10]) == said[own - 10 : own + 54].tolist()
+    assert drafted(drafter, answer[own - 30 : own - 10]) == answer[own - 10 : own + 54].tolist()
     drafter.end(0)
     speak(drafter, [], longer)
     assert pool.num_evicted > 0
     assert knows(drafter, longer, 17 * own)
-    assert drafted(drafter, said[own - 30 : own - 10]) == said[own - 10 : own].tolist()
+    assert drafted(drafter, answer[own - 30 : own - 10]) == answer[own - 10 : own].tolist()
 
 
 def test_a_request_that_the_collector_ends_closes_its_blocks() -> None:
@@ -89,40 +89,40 @@ def test_a_request_that_the_collector_ends_closes_its_blocks() -> None:
         gc.collect()
     gc.unfreeze()
     drafter = create_drafter("suffix", pool=pool)
-    said = words(99)
-    speak(drafter, [1], said)
-    assert knows(drafter, said, 100)
+    answer = words(99)
+    speak(drafter, [1], answer)
+    assert knows(drafter, answer, 100)
 
 
 @pytest.mark.parametrize("same_drafter", [True, False])
 def test_what_one_request_said_is_drafted_for_another(same_drafter: bool) -> None:
     pool = SuffixPool(CAPACITY)
     drafter = create_drafter("suffix", pool=pool)
-    said = words(0)
-    speak(drafter, [1, 2, 3], said)
+    answer = words(0)
+    speak(drafter, [1, 2, 3], answer)
     reader = drafter if same_drafter else create_drafter("suffix", pool=pool)
-    assert drafted(reader, said[100:120]) == said[120:184].tolist()
-    assert drafted(reader, said[100:102])[:1] == said[102:103].tolist()
+    assert drafted(reader, answer[100:120]) == answer[120:184].tolist()
+    assert drafted(reader, answer[100:102])[:1] == answer[102:103].tolist()
 
 
 def test_it_is_drafted_while_the_other_request_still_runs() -> None:
     drafter = create_drafter("suffix", slots=2, capacity=CAPACITY)
-    said = words(1, 700)
+    text = words(1, 700)
     drafter.begin(1, [1, 2, 3])
-    for piece in pieces(said, 50):  # pooled 64 and more at a time, as one text over three blocks
+    for piece in pieces(text, 50):  # pooled 64 and more at a time, as one text over three blocks
         drafter.accept(1, piece, 0)
-    assert drafted(drafter, said[40:60]) == said[60:124].tolist()
+    assert drafted(drafter, text[40:60]) == text[60:124].tolist()
     for start in (230, 460, 580):
-        assert drafted(drafter, said[start : start + 20]) == said[start + 20 : start + 84].tolist()
+        assert drafted(drafter, text[start : start + 20]) == text[start + 20 : start + 84].tolist()
 
 
 def test_a_request_does_not_draft_from_what_it_gave_itself() -> None:
     source = SuffixSource(1, SuffixPool(CAPACITY), 8, 0.0, True, confidence_weights())
     drafter = Drafter([source])
-    said = words(2, 100)
+    answer = words(2, 100)
     drafter.begin(0, [5])
-    drafter.accept(0, said, 0)
-    drafter.accept(0, said[:20], 0)
+    drafter.accept(0, answer, 0)
+    drafter.accept(0, answer[:20], 0)
     drafter.propose(0, 4)
     features = source.considered(0)[5]
     assert (features[:, 4] > 0.1).all()  # votes from its own text
@@ -131,19 +131,19 @@ def test_a_request_does_not_draft_from_what_it_gave_itself() -> None:
 
 def test_without_share_every_request_is_for_itself() -> None:
     drafter = create_drafter("suffix", slots=2, share=False)
-    said = words(3)
-    speak(drafter, said[:100], said[100:])
-    assert drafted(drafter, said[50:70], slot=1) == []
-    assert drafted(drafter, said[150:170], slot=1) == []
+    answer = words(3)
+    speak(drafter, answer[:100], answer[100:])
+    assert drafted(drafter, answer[50:70], slot=1) == []
+    assert drafted(drafter, answer[150:170], slot=1) == []
 
 
 @pytest.mark.parametrize("pool_prompts", [True, False])
 def test_prompts_are_pooled_on_demand_only(pool_prompts: bool) -> None:
     drafter = create_drafter("suffix", slots=2, pool_prompts=pool_prompts)
-    prompt, said = words(4), words(5)
-    speak(drafter, prompt, said)
+    prompt, answer = words(4), words(5)
+    speak(drafter, prompt, answer)
     assert knows(drafter, prompt, 100) == pool_prompts
-    assert knows(drafter, said, 100)
+    assert knows(drafter, answer, 100)
 
 
 def test_a_known_prompt_is_not_stored_twice() -> None:
@@ -156,11 +156,11 @@ def test_a_known_prompt_is_not_stored_twice() -> None:
         drafter.begin(slot, [])  # shares nothing with the slot's text
         speak(drafter, prompt, [], slot=slot)
         assert pool.num_known == 468 * times  # a text is recognised by 32 tokens in a row
-    known, stored = pool.num_known, pool.num_tokens
+    recognised, stored = pool.num_known, pool.num_tokens
     changed = prompt.copy()
     changed[250] = 7
     speak(drafter, np.concatenate([words(7, 40), changed]), [])
-    assert pool.num_known - known == (250 - 32) + (500 - 251 - 32)
+    assert pool.num_known - recognised == (250 - 32) + (500 - 251 - 32)
     assert pool.num_tokens - stored == 40 + 32 + 1 + 32
     assert knows(drafter, changed, 270)
 
@@ -177,11 +177,11 @@ def test_outputs_are_stored_as_often_as_they_are_said() -> None:
 def test_the_counters_tell_what_was_given_and_what_went() -> None:
     pool = SuffixPool(CAPACITY)
     drafter = create_drafter("suffix", pool=pool)
-    given = 0
+    total = 0
     for seed in range(60):
         speak(drafter, words(2 * seed + 100, 150), words(2 * seed + 101, 290))
-        given += 440
-        assert pool.num_tokens + pool.num_evicted == given
+        total += 440
+        assert pool.num_tokens + pool.num_evicted == total
         assert 0 < pool.num_tokens <= pool.capacity
     assert pool.num_evicted > 20_000
     assert drafter.check() == ""
@@ -218,13 +218,13 @@ def test_what_was_right_lately_stays_longer() -> None:
 def test_what_is_still_being_written_stays() -> None:
     pool = SuffixPool(CAPACITY)
     drafter = create_drafter("suffix", slots=3, pool=pool)
-    said = words(0, 140)
+    answer = words(0, 140)
     drafter.begin(1, [1])
-    drafter.accept(1, said[:70], 0)
+    drafter.accept(1, answer[:70], 0)
     for seed in range(1, 20):
         speak(drafter, [seed], words(seed))
-    drafter.accept(1, said[70:], 0)
-    assert drafted(drafter, said[20:40], slot=2) == said[40:104].tolist()
+    drafter.accept(1, answer[70:], 0)
+    assert drafted(drafter, answer[20:40], slot=2) == answer[40:104].tolist()
 
 
 def test_when_all_blocks_are_being_written_nothing_more_is_stored() -> None:

@@ -101,8 +101,8 @@ def read(format: ChatFormat, text: str, cuts: list[int]) -> ChatMessage:
 
 
 def calls_of(message: ChatMessage) -> list[tuple[str, Any]]:
-    made = (call["function"] for call in message.calls)
-    return [(function["name"], json.loads(function["arguments"])) for function in made]
+    functions = (call["function"] for call in message.calls)
+    return [(function["name"], json.loads(function["arguments"])) for function in functions]
 
 
 def in_order(calls: Calls) -> list[tuple[str, dict[str, Any]]]:
@@ -133,7 +133,7 @@ def forced(format: ChatFormat) -> Matcher:
 
 
 def test_every_format_has_a_family() -> None:
-    assert {known.name for known in CALL_FORMATS} == set(FAMILIES)
+    assert {one.name for one in CALL_FORMATS} == set(FAMILIES)
 
 
 @families()
@@ -158,8 +158,8 @@ def test_calls_are_read_as_they_were_written(
     message = read(answers(family), text + content + family.write(calls), cuts)
     assert calls_of(message) == [(called, dict(arguments)) for called, arguments in calls]
     assert message.reasoning == ("I see." if text else "")
-    kept = answers(family).calls.keeps_space
-    assert message.content == (content if kept else content.strip())
+    keeps = answers(family).calls.keeps_space
+    assert message.content == (content if keeps else content.strip())
 
 
 @given(calls=st.lists(CALL, min_size=1, max_size=3), cuts=CUTS)
@@ -183,7 +183,7 @@ def test_where_an_answer_is_cut_off_makes_no_difference_to_its_pieces(
     format = answers(family)
     whole, cut = format.message(text), read(format, text, cuts)
     assert (cut.content, cut.reasoning) == (whole.content, whole.reasoning)
-    functions = [[made["function"] for made in message.calls] for message in (whole, cut)]
+    functions = [[one["function"] for one in message.calls] for message in (whole, cut)]
     assert functions[0] == functions[1]
     for function in functions[0]:
         assert function["name"] == call[0]
@@ -344,8 +344,8 @@ def test_references_deeper_than_schemas_are_not_followed() -> None:
         inner = root
         for _ in range(80 - depth):
             inner = inner["a"]
-        found = types_of({"$ref": "#" + "/a" * depth}, inner)
-        assert found == ({"string"} if depth == 64 else set())
+        types = types_of({"$ref": "#" + "/a" * depth}, inner)
+        assert types == ({"string"} if depth == 64 else set())
     assert types_of({"$ref": "#/" + "a/" * 10_000_000}, root) == set()
 
 
@@ -451,19 +451,19 @@ def test_what_the_forced_grammar_makes_is_read_as_calls(name: str, seed: int) ->
     sample = family.write(
         [("get_weather", {"city": "Rome", "days": 3, "tags": ["a", "b"], "place": {"lat": 1.5}})]
     ).encode()
-    matcher, made = forced(format), bytearray()
-    while not (matcher.may_end and (len(made) > 600 or draw.random() < 0.3)):
+    matcher, text = forced(format), bytearray()
+    while not (matcher.may_end and (len(text) > 600 or draw.random() < 0.3)):
         mask = matcher.mask()
-        likely = next(filter(None, (followers(sample, made[-n:], mask) for n in (12, 6, 3))), [])
+        likely = next(filter(None, (followers(sample, text[-n:], mask) for n in (12, 6, 3))), [])
         usual = [byte for byte in {*sample, *b'ab"}0'} if mask[byte]]
         some = usual or [byte for byte in range(256) if mask[byte]]
         if not some:
             break
-        byte = draw.choice(likely if likely and (draw.random() < 0.97 or len(made) > 600) else some)
+        byte = draw.choice(likely if likely and (draw.random() < 0.97 or len(text) > 600) else some)
         matcher.accept(byte)
-        made.append(byte)
-        assume(len(made) < 4000)
-    message = read(format, made.decode(errors="replace"), [])
+        text.append(byte)
+        assume(len(text) < 4000)
+    message = read(format, text.decode(errors="replace"), [])
     assert message.calls
     assert not message.content
     for called, arguments in calls_of(message):

@@ -14,11 +14,11 @@ CLOCK = {"type": "function", "function": {"name": "get_time"}}
 
 
 def test_a_grammar_alone_is_kept_and_refused_beside_tools() -> None:
-    given = 'root ::= "a"'
-    assert chat_grammar(given, None, "json_schema", chat_format("", "")) == given
+    text = 'root ::= "a"'
+    assert chat_grammar(text, None, "json_schema", chat_format("", "")) == text
     format = chat_format("", "", tools_of([CLOCK]))
     with pytest.raises(ChatError, match="grammar cannot be used with tools") as caught:
-        chat_grammar(given, None, "json_schema", format)
+        chat_grammar(text, None, "json_schema", format)
     assert caught.value.field == "grammar"
 
 

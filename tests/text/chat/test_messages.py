@@ -20,9 +20,9 @@ RESULT = {"role": "tool", "tool_call_id": "c1", "content": "12:30"}
 def test_a_template_that_knows_tools_gets_them_beside_the_messages() -> None:
     tools = tools_of([CLOCK])
     messages = messages_of([ASK, CALLING, RESULT])
-    made, listed = for_template(messages, tools, tools.tools, writes_calls=True)
-    assert made == messages
-    assert made[1]["tool_calls"][0]["function"]["arguments"] == '{"zone":1}'
+    turns, listed = for_template(messages, tools, tools.tools, writes_calls=True)
+    assert turns == messages
+    assert turns[1]["tool_calls"][0]["function"]["arguments"] == '{"zone":1}'
     assert [tool["function"]["name"] for tool in listed] == ["get_time"]
 
 
@@ -33,13 +33,13 @@ def test_a_template_that_writes_calls_only_keeps_them() -> None:
 
 def test_a_template_that_knows_no_tools_gets_them_as_text() -> None:
     messages = messages_of([ASK, CALLING, RESULT])
-    made, listed = for_template(messages, tools_of([CLOCK]), None, writes_calls=False)
+    turns, listed = for_template(messages, tools_of([CLOCK]), None, writes_calls=False)
     assert listed == []
-    assert [message["role"] for message in made] == ["system", "user", "assistant", "user"]
-    assert '"name": "get_time"' in made[0]["content"]
+    assert [message["role"] for message in turns] == ["system", "user", "assistant", "user"]
+    assert '"name": "get_time"' in turns[0]["content"]
     call = '<tool_call>\n{"name": "get_time", "arguments": {"zone": 1}}\n</tool_call>'
-    assert made[2]["content"] == call
-    assert made[3]["content"] == "<tool_response>\n12:30\n</tool_response>"
+    assert turns[2]["content"] == call
+    assert turns[3]["content"] == "<tool_response>\n12:30\n</tool_response>"
     assert for_template(messages_of([ASK]), tools_of(None), None, False) == ([ASK], [])
 
 

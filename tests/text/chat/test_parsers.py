@@ -212,7 +212,7 @@ def test_mistrals_call_ids_have_nine_characters() -> None:
 def test_reasoning_is_told_from_the_answer(case: Any, cuts: list[int]) -> None:
     text, inside, reasoning, answer = case
     parser = ChatParser([], Tools(), THINK, begun=inside)
-    told = [one for piece in pieces(text, cuts) for one in parser.feed(piece)]
-    told += parser.feed("", last=True)
-    assert "".join(delta.text for delta in told if delta.kind == "reasoning") == reasoning
-    assert "".join(delta.text for delta in told if delta.kind == "content") == answer
+    deltas = [one for piece in pieces(text, cuts) for one in parser.feed(piece)]
+    deltas += parser.feed("", last=True)
+    assert "".join(delta.text for delta in deltas if delta.kind == "reasoning") == reasoning
+    assert "".join(delta.text for delta in deltas if delta.kind == "content") == answer

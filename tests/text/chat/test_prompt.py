@@ -27,12 +27,12 @@ class Listing(ScriptedModel):
 
 def test_a_template_that_knows_tools_gets_them_in_openais_shape() -> None:
     model = Listing("{{ tools }} <tool_call>")
-    made = chat_prompt(model, [ASK], [CLOCK])
-    assert made.text == "user: What time is it?\nassistant:"
+    prompt = chat_prompt(model, [ASK], [CLOCK])
+    assert prompt.text == "user: What time is it?\nassistant:"
     described = {"name": "get_time", "description": "", "parameters": {}}
     assert model.listed == [{"type": "function", "function": described}]
     answer = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
-    (call,) = made.format.message(answer).calls
+    (call,) = prompt.format.message(answer).calls
     assert call["function"] == {"name": "get_time", "arguments": "{}"}
     assert chat_prompt(model, [ASK]).format.message(answer).content == answer
     assert model.listed is None
@@ -40,9 +40,9 @@ def test_a_template_that_knows_tools_gets_them_in_openais_shape() -> None:
 
 def test_a_template_that_knows_no_tools_gets_them_as_text() -> None:
     model = Listing("nothing")
-    made = chat_prompt(model, [ASK], [CLOCK])
-    assert made.text.startswith("system: You can call these functions")
-    assert '"name": "get_time"' in made.text
+    prompt = chat_prompt(model, [ASK], [CLOCK])
+    assert prompt.text.startswith("system: You can call these functions")
+    assert '"name": "get_time"' in prompt.text
     assert model.listed is None
 
 
@@ -60,8 +60,8 @@ def test_reasoning_that_the_prompt_has_opened_is_told_apart() -> None:
             return super().render_chat(messages, **variables) + "<think>\n"
 
     answer = "Hm.</think>Noon."
-    made = chat_prompt(Opening("<think>"), [ASK]).format.message(answer)
-    assert (made.reasoning, made.content) == ("Hm.", "Noon.")
+    message = chat_prompt(Opening("<think>"), [ASK]).format.message(answer)
+    assert (message.reasoning, message.content) == ("Hm.", "Noon.")
     assert chat_prompt(ScriptedModel("<think>"), [ASK]).format.message(answer).content == answer
 
 

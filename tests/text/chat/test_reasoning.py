@@ -116,7 +116,7 @@ def test_a_call_ends_the_reasoning_of_models_that_forget_its_end() -> None:
     call = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
     message = format.message(f"I look: <tool_call> or not.\n{call}")
     assert message.reasoning == "I look: <tool_call> or not."
-    assert [made["function"]["name"] for made in message.calls] == ["now"]
+    assert [one["function"]["name"] for one in message.calls] == ["now"]
     others = chat_format("<tool_call> <think>", "<think>\n", tools, parses_reasoning=True)
     call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
     message = others.message(f"I could {call}.</think>No.")

@@ -19,8 +19,8 @@ def allowed(mode: str, *tools: Any) -> Any:
 
 
 def chosen(choice: Any, *tools: Any) -> tuple[list[str], bool, bool]:
-    made = tools_of(tools, choice)
-    return [tool.name for tool in made.tools], made.required, made.several
+    offer = tools_of(tools, choice)
+    return [tool.name for tool in offer.tools], offer.required, offer.several
 
 
 def test_only_what_is_chosen_may_be_called() -> None:
@@ -50,12 +50,12 @@ def test_templates_get_what_they_read_of_a_tool() -> None:
     assert parameters["properties"] == {"input": {"type": "string"}}
 
 
-def custom(**given: Any) -> dict[str, Any]:
-    return {"type": "custom", "custom": {"name": "query", **given}}
+def custom(**fields: Any) -> dict[str, Any]:
+    return {"type": "custom", "custom": {"name": "query", **fields}}
 
 
-def grammar(**given: Any) -> dict[str, Any]:
-    return custom(format={"type": "grammar", **given})
+def grammar(**fields: Any) -> dict[str, Any]:
+    return custom(format={"type": "grammar", **fields})
 
 
 @pytest.mark.parametrize(

@@ -109,11 +109,11 @@ def test_deep_data_is_refused_and_not_a_crash() -> None:
 
 def test_a_template_of_the_greatest_depth_fits_into_the_stack_of_a_thread() -> None:
     text = "{{ if . }}" * 40 + "{{ print " + "(" * 20 + "." + ")" * 20 + " }}" + "{{ end }}" * 40
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(Template.parse(text).render("deep")))
+    outputs: list[str] = []
+    thread = threading.Thread(target=lambda: outputs.append(Template.parse(text).render("deep")))
     thread.start()
     thread.join()
-    assert found == ["deep"]
+    assert outputs == ["deep"]
 
 
 def test_a_call_from_a_deep_stack_is_refused_and_not_a_crash() -> None:

@@ -53,8 +53,8 @@ def holds(sequence: tuple[tuple[int, int], ...], text: bytes) -> bool:
 def test_the_sequences_of_a_range_write_its_characters_and_no_others(first: int, last: int) -> None:
     sequences = list(utf8_sequences(first, last)) if first <= last else []
     for code in filter(is_char, SOME):
-        found = [sequence for sequence in sequences if holds(sequence, chr(code).encode())]
-        assert len(found) == (first <= code <= last)
+        holding = [sequence for sequence in sequences if holds(sequence, chr(code).encode())]
+        assert len(holding) == (first <= code <= last)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def accepts(grammar: str, text: str) -> bool:
 def test_until_ends_with_the_first_mark(mark: str, text: str, ending: bool) -> None:
     text += mark if ending else ""
     rules = Rules()
-    found = text.find(mark)
+    place = text.find(mark)
     assert accepts(rules.grammar(until(rules, mark)), text) == (
-        found >= 0 and found == len(text) - len(mark)
+        place >= 0 and place == len(text) - len(mark)
     )
 
 

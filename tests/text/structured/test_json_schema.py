@@ -224,8 +224,8 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model(), vocab_only=True) as made:
-        yield made
+    with LlamaModel(embedded_model(), vocab_only=True) as embedded:
+        yield embedded
 
 
 @pytest.fixture(scope="module")
@@ -258,9 +258,9 @@ def accepts(model: LlamaModel) -> Accepts:
 
     def accepts(schema: Any, text: str) -> bool:
         grammar, tokens = grammar_of(schema), model.tokenize(text, add_special=False).tolist()
-        found = followed(grammar, tokens)
-        assert found == followed_by_llama_cpp(grammar, tokens)
-        return found
+        fits = followed(grammar, tokens)
+        assert fits == followed_by_llama_cpp(grammar, tokens)
+        return fits
 
     return accepts
 
@@ -278,9 +278,9 @@ def test_a_grammar_takes_what_its_schema_allows(
 @pytest.mark.parametrize("most", [65_536, 300_000, 1_000_000])
 def test_long_bounds_are_written_once(most: int) -> None:
     text = {"type": "string", "minLength": 1, "maxLength": most}
-    made = grammar_of({"properties": {f"p{i}": dict(text) for i in range(20)}})
-    read_grammar(made, lambda text: -1)
-    assert made.count("{1000}") == made.count("{0,999}") == 1
+    grammar = grammar_of({"properties": {f"p{i}": dict(text) for i in range(20)}})
+    read_grammar(grammar, lambda text: -1)
+    assert grammar.count("{1000}") == grammar.count("{0,999}") == 1
 
 
 def test_bounds_that_no_grammar_has_room_for_are_refused_by_the_field() -> None:
@@ -297,9 +297,9 @@ def test_multiples_are_all_let_through_and_nothing_else(step: int) -> None:
     limits = limits_of({"multipleOf": step, "minimum": -300, "maximum": 12345})
     assert limits is not None
     for whole in (True, False):
-        made = number_automaton(limits, whole, lambda steps: None)
-        found = [number for number in range(-500, 13000) if made.mask(str(number))]
-        assert found == [number for number in range(-300, 12346) if number % step == 0]
+        automaton = number_automaton(limits, whole, lambda steps: None)
+        numbers = [number for number in range(-500, 13000) if automaton.mask(str(number))]
+        assert numbers == [number for number in range(-300, 12346) if number % step == 0]
 
 
 @pytest.mark.parametrize("low", [-1205, -100, -99, -10, -9, -1, 0, 1, 9, 10, 11, 99, 120, 999])
@@ -307,9 +307,9 @@ def test_multiples_are_all_let_through_and_nothing_else(step: int) -> None:
 def test_bounds_let_every_whole_number_between_them_through(low: int, size: int) -> None:
     limits = limits_of({"minimum": low, "maximum": low + size})
     assert limits is not None
-    made = number_automaton(limits, True, lambda steps: None)
-    found = [number for number in range(-2500, 2500) if made.mask(str(number))]
-    assert found == list(range(low, low + size + 1))
+    automaton = number_automaton(limits, True, lambda steps: None)
+    numbers = [number for number in range(-2500, 2500) if automaton.mask(str(number))]
+    assert numbers == list(range(low, low + size + 1))
 
 
 @pytest.mark.parametrize(

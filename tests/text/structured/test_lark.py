@@ -75,8 +75,8 @@ CASES = [
 
 def allows(grammar: str, text: str, spelling: Spelling = AS_IS) -> bool:
     rules = Rules()
-    made = rules.grammar(lark_grammar(grammar).gbnf(rules, "input", spelling))
-    matcher = Matcher(read_grammar(made, lambda _: -1), BYTES)
+    gbnf = rules.grammar(lark_grammar(grammar).gbnf(rules, "input", spelling))
+    matcher = Matcher(read_grammar(gbnf, lambda _: -1), BYTES)
     return all(matcher.accept(byte) for byte in text.encode()) and matcher.may_end
 
 

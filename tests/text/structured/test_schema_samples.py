@@ -57,12 +57,12 @@ def integers(draw: Draw) -> Made:
 @st.composite
 def bounds(draw: Draw, low: Any, high: Any, unit: Any = 1) -> dict[str, Any]:
     """Write bounds one of two ways; a whole number may be a float."""
-    made = {}
+    limits = {}
     if low is not None:
-        made.update(draw(st.sampled_from([{"minimum": low}, {"exclusiveMinimum": low - unit}])))
+        limits.update(draw(st.sampled_from([{"minimum": low}, {"exclusiveMinimum": low - unit}])))
     if high is not None:
-        made.update(draw(st.sampled_from([{"maximum": high}, {"exclusiveMaximum": high + unit}])))
-    return {word: draw(st.sampled_from([value, float(value)])) for word, value in made.items()}
+        limits.update(draw(st.sampled_from([{"maximum": high}, {"exclusiveMaximum": high + unit}])))
+    return {word: draw(st.sampled_from([value, float(value)])) for word, value in limits.items()}
 
 
 @st.composite
@@ -114,7 +114,7 @@ def formats() -> st.SearchStrategy[Made]:
     dates = st.dates().map(str)
     label = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
     hosts = st.lists(label, min_size=2, max_size=3).map(".".join)
-    found = {
+    strategies = {
         "date": dates,
         "time": times,
         "date-time": st.builds(lambda d, t: f"{d}T{t}", dates, times),
@@ -128,13 +128,15 @@ def formats() -> st.SearchStrategy[Made]:
         "duration": st.sampled_from(["P1D", "PT5M", "P3Y6M4DT12H30M5S", "P2W", "PT1H30M", "P1Y"]),
         "uri": st.builds(lambda h, p: f"https://{h}/{p}?q=%20#x", hosts, label),
     }
-    return st.sampled_from(list(found)).map(lambda n: ({"type": "string", "format": n}, found[n]))
+    return st.sampled_from(list(strategies)).map(
+        lambda n: ({"type": "string", "format": n}, strategies[n])
+    )
 
 
 def listed() -> st.SearchStrategy[Made]:
     values = ["a", 'b"', "", 1, 2.5, None, True, ["a"], {"k": [1]}]
     enum = st.lists(st.sampled_from(values), min_size=1, max_size=5)
-    plain = enum.map(lambda found: ({"enum": found}, st.sampled_from(found)))
+    plain = enum.map(lambda members: ({"enum": members}, st.sampled_from(members)))
     one = st.sampled_from(values).map(lambda value: ({"const": value}, st.just(value)))
     mixed = ({"type": ["string", "null"], "enum": [1, "a", None]}, st.sampled_from(["a", None]))
     return st.one_of(plain, one, st.just(mixed))
@@ -155,7 +157,7 @@ def arrays(draw: Draw, inner: st.SearchStrategy[Made]) -> Made:
     high = draw(st.none() | st.integers(low or 0, 4))
     schema = {"type": "array", "items": items, **some(minItems=low, maxItems=high)}
     if first:
-        schema["prefixItems"] = [made for made, _ in first]
+        schema["prefixItems"] = [one for one, _ in first]
     usual = len(first) if high is None else min(len(first), high)
     size = draw(st.integers(usual if low is None else low, 4 if high is None else high))
     parts = [value for _, value in first[:size]] + [item] * (size - len(first))
@@ -165,10 +167,10 @@ def arrays(draw: Draw, inner: st.SearchStrategy[Made]) -> Made:
 @st.composite
 def objects(draw: Draw, inner: st.SearchStrategy[Made]) -> Made:
     names = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=4))
-    known = {name: draw(inner) for name in names}
+    members = {name: draw(inner) for name in names}
     required = [name for name in names if draw(st.booleans())]
     schema: dict[str, Any] = {"type": "object", "required": required}
-    schema["properties"] = {name: made for name, (made, _) in known.items()}
+    schema["properties"] = {name: part for name, (part, _) in members.items()}
     there = [name for name in names if name in required or draw(st.booleans())]
     more: dict[str, st.SearchStrategy[Any]] = {}
     kind = draw(st.sampled_from(["closed", "open", "patterns"]))
@@ -192,32 +194,32 @@ def objects(draw: Draw, inner: st.SearchStrategy[Made]) -> Made:
         one, other = draw(st.permutations(names))[:2]
         assume(one not in there or other in there)
         schema["dependentRequired"] = {one: [other]}
-    values = {name: value for name, (_, value) in known.items() if name in there}
+    values = {name: value for name, (_, value) in members.items() if name in there}
     return schema, ordered({**values, **more}, {})
 
 
 def ordered(there: Mapping[str, Any], perhaps: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     """Return objects whose members come in order, as grammars want them."""
     names = (*there, *perhaps)
-    made = st.fixed_dictionaries({**there}, optional={**perhaps})
-    return made.map(lambda found: {name: found[name] for name in names if name in found})
+    dictionaries = st.fixed_dictionaries({**there}, optional={**perhaps})
+    return dictionaries.map(lambda drawn: {name: drawn[name] for name in names if name in drawn})
 
 
 @st.composite
 def choices(draw: Draw, inner: st.SearchStrategy[Made]) -> Made:
-    made = draw(st.lists(inner, min_size=1, max_size=3))
+    parts = draw(st.lists(inner, min_size=1, max_size=3))
     word = draw(st.sampled_from(["anyOf", "oneOf", "tagged"]))
     if word == "tagged":
         tags = [
             {"type": "object", "properties": {"tag": {"const": i}, "of": one},
              "required": ["tag", "of"], "additionalProperties": False}
-            for i, (one, _) in enumerate(made)
+            for i, (one, _) in enumerate(parts)
         ]  # fmt: skip
         values = [
-            st.builds(lambda of, i=i: {"tag": i, "of": of}, v) for i, (_, v) in enumerate(made)
+            st.builds(lambda of, i=i: {"tag": i, "of": of}, v) for i, (_, v) in enumerate(parts)
         ]
         return {"oneOf": tags}, st.one_of(values)
-    return {word: [one for one, _ in made]}, st.one_of([value for _, value in made])
+    return {word: [one for one, _ in parts]}, st.one_of([value for _, value in parts])
 
 
 @st.composite
@@ -299,9 +301,9 @@ SLOW = settings(max_examples=examples(150), deadline=None, suppress_health_check
 @SLOW
 @given(schemas(2), st.data(), st.randoms(use_true_random=False))
 def test_what_a_strict_grammar_writes_is_valid_and_what_is_valid_is_taken(
-    made: Made, data: st.DataObject, rng: random.Random
+    pair: Made, data: st.DataObject, rng: random.Random
 ) -> None:
-    schema, values = made
+    schema, values = pair
     assume(str(schema).count("$ref") == ("$ref" in schema))
     try:
         grammar = grammar_of(schema, strict=True)

@@ -188,11 +188,11 @@ def test_no_client_gets_more_steps_than_take_about_a_second() -> None:
 
 
 def test_namespaces_keep_their_members_to_themselves() -> None:
-    made = "{% set ns = namespace(a=1, items=2) %}"
-    assert render(made + "{{ ns.a }}{{ ns.items }}{{ ns.missing }}") == "12"
+    head = "{% set ns = namespace(a=1, items=2) %}"
+    assert render(head + "{{ ns.a }}{{ ns.items }}{{ ns.missing }}") == "12"
     for name in ("__class__", "_Namespace__attrs", "__init__"):
         with contextlib.suppress(InputError):  # refused, or nothing is there
-            assert render(f"{made}{{{{ ns.{name} }}}}{{{{ ns.{name}.mro }}}}") == ""
+            assert render(f"{head}{{{{ ns.{name} }}}}{{{{ ns.{name}.mro }}}}") == ""
 
 
 def test_templates_write_what_jinja_does() -> None:

@@ -62,8 +62,8 @@ def test_the_embedded_model_and_its_tokenizer_json_match(gguf_path: Path, json_p
 
 def test_the_digest_of_a_vocabulary_does_not_change() -> None:
     """It is stored in files."""
-    made = fingerprint_of(VOCABULARY_WITH_SPACES)
-    assert str(made) == made.digest.hex() == "c661897c859f9f70d32bbce3042aebb2"
+    fingerprint = fingerprint_of(VOCABULARY_WITH_SPACES)
+    assert str(fingerprint) == fingerprint.digest.hex() == "c661897c859f9f70d32bbce3042aebb2"
 
 
 def test_padding_and_gaps_change_the_size_only(of_gguf: Make, of_json: Make) -> None:

@@ -64,11 +64,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_type_is_read(small: Path) -> None:
-    found = read_metadata(small, everything)
-    numbers = found.pop("numbers")
+    metadata = read_metadata(small, everything)
+    numbers = metadata.pop("numbers")
     assert isinstance(numbers, np.ndarray)
     assert numbers.tolist() == [1, -2, 3]
-    assert found == {
+    assert metadata == {
         **{"general.architecture": "llama", "u8": 200, "u16": 200, "u32": 200, "u64": 200},
         **{"i8": -100, "i16": -100, "i32": -100, "i64": -100, "f32": 0.5, "f64": 0.1},
         **{"bool": True, "text": "h\u00e9", "strings": [b"a", b"", "\u2581the".encode()]},
@@ -78,45 +78,45 @@ def test_every_type_is_read(small: Path) -> None:
 
 def test_unwanted_keys_are_stepped_over(small: Path) -> None:
     for name, value in read_metadata(small, everything).items():
-        found = read_metadata(small, name.__eq__)
-        assert list(found) == [name]
-        assert np.array_equal(found[name], value)  # type: ignore[arg-type]
+        metadata = read_metadata(small, name.__eq__)
+        assert list(metadata) == [name]
+        assert np.array_equal(metadata[name], value)  # type: ignore[arg-type]
     assert read_metadata(small, nothing) == {}
 
 
 def test_the_embedded_model_reads_as_with_the_gguf_package(gguf_path: Path) -> None:
     expected = read_gguf(gguf_path)
-    found = read_metadata(gguf_path, lambda name: name.startswith("tokenizer."))
-    assert list(found) == list(expected)
-    for name, value in found.items():
+    metadata = read_metadata(gguf_path, lambda name: name.startswith("tokenizer."))
+    assert list(metadata) == list(expected)
+    for name, value in metadata.items():
         plain: Any = value.tolist() if isinstance(value, np.ndarray) else value
         if isinstance(plain, list) and isinstance(plain[0], bytes):
             plain = [item.decode() for item in plain]
         assert plain == expected[name]
 
 
-@pytest.mark.parametrize("wanted", [everything, nothing])
+@pytest.mark.parametrize("select", [everything, nothing])
 def test_every_prefix_is_refused_with_name_and_offset(
-    small: Path, tmp_path: Path, wanted: Any
+    small: Path, tmp_path: Path, select: Any
 ) -> None:
     data = small.read_bytes()
     end = data.index(b"nested_numbers") + len("nested_numbers") + 4 + 12 + 2 * 12 + 3 * 4
     path = tmp_path / "cut.gguf"
     path.write_bytes(data[:end])
-    read_metadata(path, wanted)
+    read_metadata(path, select)
     for length in range(end):
         path.write_bytes(data[:length])
         with pytest.raises(
             FormatError, match=r"cut\.gguf(: .*offset \d+$| is empty| is not a GGUF)"
         ):
-            read_metadata(path, wanted)
+            read_metadata(path, select)
 
 
 @SETTINGS
 @given(damage=st.lists(st.tuples(st.integers(0, 700), st.binary(min_size=1, max_size=9))))
-@pytest.mark.parametrize("wanted", [everything, nothing])
+@pytest.mark.parametrize("select", [everything, nothing])
 def test_damage_gives_a_result_or_a_format_error(
-    small: Path, tmp_path_factory: pytest.TempPathFactory, wanted: Any, damage: list[Any]
+    small: Path, tmp_path_factory: pytest.TempPathFactory, select: Any, damage: list[Any]
 ) -> None:
     data = bytearray(small.read_bytes())
     for offset, replacement in damage:
@@ -124,7 +124,7 @@ def test_damage_gives_a_result_or_a_format_error(
     path = tmp_path_factory.getbasetemp() / "damaged.gguf"
     path.write_bytes(data)
     with contextlib.suppress(FormatError):  # anything else fails the test
-        assert isinstance(read_metadata(path, wanted), dict)
+        assert isinstance(read_metadata(path, select), dict)
 
 
 HUGE = 1 << 60
@@ -147,16 +147,16 @@ HUGE = 1 << 60
         (header(0, version=0x03000000), "big-endian"),
     ],
 )
-@pytest.mark.parametrize("wanted", [everything, nothing])
+@pytest.mark.parametrize("select", [everything, nothing])
 def test_impossible_lengths_are_refused_without_memory(
-    tmp_path: Path, data: bytes, reason: str, wanted: Any
+    tmp_path: Path, data: bytes, reason: str, select: Any
 ) -> None:
     path = tmp_path / "bad.gguf"
     path.write_bytes(data)
     tracemalloc.start()
     try:
         with pytest.raises(FormatError, match=f"bad.gguf: .*({reason}).* offset"):
-            read_metadata(path, wanted)
+            read_metadata(path, select)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -207,10 +207,10 @@ def tensors_file(path: Path, alignment: int | None = None, **sizes: int) -> Path
 @pytest.mark.parametrize("alignment", [None, 32, 256])
 def test_sizes_of_tensors_are_those_of_the_package(tmp_path: Path, alignment: int | None) -> None:
     path = tensors_file(tmp_path / "a.gguf", alignment, one=1, two=1000, three=64)
-    found, padding = read_tensors(path), alignment or 32
-    known = {tensor.name: int(tensor.n_bytes) for tensor in GGUFReader(path).tensors}
-    assert found.keys() == known.keys()
-    assert all(0 <= found[name] - size < padding for name, size in known.items())
+    sizes, padding = read_tensors(path), alignment or 32
+    expected = {tensor.name: int(tensor.n_bytes) for tensor in GGUFReader(path).tensors}
+    assert sizes.keys() == expected.keys()
+    assert all(0 <= sizes[name] - size < padding for name, size in expected.items())
     assert read_tensors(tensors_file(tmp_path / "none.gguf")) == {}
 
 

@@ -29,9 +29,9 @@ TEXTS = st.lists(CHARS | SPECIAL | st.text("ab \n\t0(_'", max_size=20), max_size
 
 @pytest.fixture(scope="module")
 def tokenizers(gguf_path: Path, json_path: Path) -> Iterator[tuple[Tokenizer, Tokenizer]]:
-    made = load_tokenizer(gguf_path), load_tokenizer(json_path)
-    yield made
-    for tokenizer in made:
+    pair = load_tokenizer(gguf_path), load_tokenizer(json_path)
+    yield pair
+    for tokenizer in pair:
         tokenizer.close()
 
 
@@ -56,25 +56,25 @@ def test_both_are_of_one_vocabulary(tokenizers: tuple[Tokenizer, Tokenizer]) -> 
 def test_a_batch_is_encoded_in_order(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     _, tokenizer = tokenizers
     texts = ["", CODE, "a", "\ud800", CODE * 50]
-    found = tokenizer.encode_batch(texts)
-    assert [ids.tolist() for ids in found] == [tokenizer.encode(text).tolist() for text in texts]
-    assert tokenizer.decode(found[3]) == "?"
+    batch = tokenizer.encode_batch(texts)
+    assert [ids.tolist() for ids in batch] == [tokenizer.encode(text).tolist() for text in texts]
+    assert tokenizer.decode(batch[3]) == "?"
     assert tokenizer.encode_batch([]) == []
 
 
 def test_truncation_padding_and_templates_of_the_file_do_not_apply(
     json_path: Path, tmp_path: Path
 ) -> None:
-    found = json.loads(json_path.read_text())
-    found["truncation"] = {
+    fields = json.loads(json_path.read_text())
+    fields["truncation"] = {
         **{"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     }
-    found["padding"] = {
+    fields["padding"] = {
         **{"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None},
         **{"pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"},
     }
     special = {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}
-    found["post_processor"] = {
+    fields["post_processor"] = {
         "type": "TemplateProcessing",
         "single": [special, {"Sequence": {"id": "A", "type_id": 0}}],
         "pair": [special, {"Sequence": {"id": "A", "type_id": 0}}],
@@ -83,17 +83,17 @@ def test_truncation_padding_and_templates_of_the_file_do_not_apply(
         },
     }
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(fields))
     plain, tokenizer = load_tokenizer(json_path), load_tokenizer(path)
     assert tokenizer.encode(CODE).tolist() == plain.encode(CODE).tolist()
 
 
 def test_added_tokens_that_are_not_special_are_recognised(json_path: Path, tmp_path: Path) -> None:
-    found = json.loads(json_path.read_text())
-    entry = {**found["added_tokens"][0], "id": 4096, "content": "<tool_call>", "special": False}
-    found["added_tokens"].append(entry)
+    fields = json.loads(json_path.read_text())
+    entry = {**fields["added_tokens"][0], "id": 4096, "content": "<tool_call>", "special": False}
+    fields["added_tokens"].append(entry)
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(fields))
     assert 4096 in load_tokenizer(path).encode("a<tool_call>b")
 
 

@@ -28,27 +28,27 @@ TEXTS = st.text() | st.text("ab \n\t0(_'\u00e9\u4e2d\U0001f600", max_size=60)
 
 @pytest.fixture(scope="module")
 def tokenizer(gguf_path: Path) -> Iterator[Tokenizer]:
-    made = load_tokenizer(gguf_path)
-    yield made
-    made.close()
+    embedded = load_tokenizer(gguf_path)
+    yield embedded
+    embedded.close()
 
 
 @pytest.fixture(scope="module")
 def llama(gguf_path: Path) -> Iterator[Any]:
     from llama_cpp import Llama
 
-    made = Llama(str(gguf_path), vocab_only=True, verbose=False)
-    yield made
-    made.close()
+    vocabulary = Llama(str(gguf_path), vocab_only=True, verbose=False)
+    yield vocabulary
+    vocabulary.close()
 
 
 @SETTINGS
 @given(text=TEXTS)
 def test_ids_are_those_of_llama_cpp(tokenizer: Tokenizer, llama: Any, text: str) -> None:
-    found = tokenizer.encode(text)
-    assert found.dtype == np.int32
+    tokens = tokenizer.encode(text)
+    assert tokens.dtype == np.int32
     expected = llama.tokenize(text.encode(), add_bos=False, special=False)
-    assert found.tolist() == expected
+    assert tokens.tolist() == expected
     assert [ids.tolist() for ids in tokenizer.encode_batch([text, "", text])] == [
         *(expected, [], expected)
     ]
@@ -67,9 +67,9 @@ def test_it_knows_its_name_and_fingerprint(tokenizer: Tokenizer, gguf_path: Path
 
 def test_special_tokens_in_a_text_are_text(tokenizer: Tokenizer, llama: Any) -> None:
     (special,) = llama.tokenize(b"<|im_end|>", add_bos=False, special=True)
-    found = tokenizer.encode("<|im_end|>")
-    assert special not in found
-    assert tokenizer.decode(found) == tokenizer.decode([special]) == "<|im_end|>"
+    ids = tokenizer.encode("<|im_end|>")
+    assert special not in ids
+    assert tokenizer.decode(ids) == tokenizer.decode([special]) == "<|im_end|>"
 
 
 def test_no_begin_token_even_where_the_model_adds_one(tmp_path: Path) -> None:
@@ -106,12 +106,12 @@ def test_a_text_without_line_ends_is_cut_anywhere(tokenizer: Tokenizer, size: in
 
 
 def test_long_runs_do_not_overflow_the_stack_of_std_regex(gguf_path: Path, tmp_path: Path) -> None:
-    found = read_gguf(gguf_path)
+    metadata = read_gguf(gguf_path)
     path = write_gguf(
         tmp_path / "m.gguf",
-        found["tokenizer.ggml.tokens"],
-        types=found["tokenizer.ggml.token_type"],
-        merges=found["tokenizer.ggml.merges"],
+        metadata["tokenizer.ggml.tokens"],
+        types=metadata["tokenizer.ggml.token_type"],
+        merges=metadata["tokenizer.ggml.merges"],
         model="gpt2",
         pre="deepseek-llm",
     )
@@ -160,8 +160,8 @@ def test_threads_get_the_same_ids(tokenizer: Tokenizer) -> None:
     texts = [f"{CODE}# {i}\n" * 40 for i in range(40)]
     alone = tokenizer.encode_batch(texts)
     with ThreadPoolExecutor(4) as pool:
-        for found, expected in zip(pool.map(tokenizer.encode, texts), alone, strict=True):
-            assert np.array_equal(found, expected)
+        for ids, expected in zip(pool.map(tokenizer.encode, texts), alone, strict=True):
+            assert np.array_equal(ids, expected)
 
 
 def test_a_pickled_tokenizer_is_loaded_anew(tokenizer: Tokenizer) -> None:

@@ -63,9 +63,9 @@ def export_tokenizer_json(gguf_path: Path, path: Path) -> None:
     """Write a byte-level BPE vocabulary of a GGUF file as tokenizer.json."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    found = read_gguf(gguf_path)
-    tokens, types = found["tokenizer.ggml.tokens"], found["tokenizer.ggml.token_type"]
-    merges = [tuple(merge.split(" ")) for merge in found["tokenizer.ggml.merges"]]
+    metadata = read_gguf(gguf_path)
+    tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
     vocab = {token: i for i, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
