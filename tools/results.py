@@ -170,6 +170,7 @@ TABLES = (
     Table("smollm2-two-threads", RESULTS, real, REAL),
     Table("qwen-two-threads", RESULTS, real, REAL),
     Table("smollm2-one-thread", RESULTS, real, REAL),
+    Table("qwen-one-thread", RESULTS, real, REAL),
     Table("replay", RESULTS, replay, (*DRAFTING, *REPLAY), PEERS),
     Table("llamacpp", RESULTS, llamacpp, (*DRAFTING, "benchmarks/native_replay.py")),
     Table(
