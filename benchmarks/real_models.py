@@ -140,7 +140,9 @@ def measure(
         RuntimeError: A program did not start, or refused a prompt.
     """
     cores = share(setting.threads)
-    settings = Settings(setting.model, 1, setting.threads, arguments.context, 512, "", {}, cores)
+    template = f"--chat-template {arguments.chat_template}" if arguments.chat_template else ""
+    more = dict.fromkeys((Ours.name, LlamaServer.name), template)
+    settings = Settings(setting.model, 1, setting.threads, arguments.context, 512, "", more, cores)
     total = sum(map(len, kinds.values()))
     what = f"{setting.model.stem}, -t {setting.threads}, {setting.temperature:g}, round {turn + 1}"
     task = progress.add_task(what, total=total * len(programs))
@@ -241,6 +243,7 @@ def parse() -> argparse.Namespace:
     add("--rounds", type=int, default=2, help="(2)")
     add("-c", "--context", type=int, default=2048, help="tokens (2048)")
     add("--seed", type=int, default=1)
+    add("--chat-template", metavar="NAME", help="of a base model, which has none: chatml")
     add("--json", type=Path, metavar="FILE", help="write every cell")
     arguments = parser.parse_args()
     arguments.kinds = arguments.kinds or list(real(1))
