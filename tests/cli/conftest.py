@@ -83,8 +83,8 @@ def build(invoke: Any) -> Callable[..., dict[str, Any]]:
     def run(*arguments: str, out: str = "out.ngc", stdin: str | None = None) -> dict[str, Any]:
         result = invoke("build-cache", *arguments, "-o", out, "--json", stdin=stdin)
         assert result.exit_code == 0, result.output
-        made: dict[str, Any] = json.loads(result.stdout)
-        return made
+        report: dict[str, Any] = json.loads(result.stdout)
+        return report
 
     return run
 

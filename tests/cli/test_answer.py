@@ -23,8 +23,8 @@ THINK = f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}``
 
 def shown(template: str, pieces: list[str], prompt: str = "") -> str:
     answer = AnswerText(chat_format(template, prompt, parses_reasoning=True))
-    made = [answer.pieces([(piece, True)], False) for piece in pieces]
-    return "".join(text for spans in (*made, answer.pieces([], True)) for text, _ in spans)
+    parts = [answer.pieces([(piece, True)], False) for piece in pieces]
+    return "".join(text for spans in (*parts, answer.pieces([], True)) for text, _ in spans)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_what_a_draft_guessed_keeps_its_colour() -> None:
 
 def test_the_embedded_model_reasons_where_it_is_asked_to(invoke: Any) -> None:
     asked = ("generate", "-p", THINK, "-n", "150", "--temp", "0", "--spec-type", "none")
-    made = json.loads(invoke(*asked, "--json").stdout)
-    message = made["message"]
+    answer = json.loads(invoke(*asked, "--json").stdout)
+    message = answer["message"]
     assert message["reasoning_content"]
     assert "think>" not in message["content"] + message["reasoning_content"]
     printed = invoke(*asked).stdout
@@ -110,9 +110,9 @@ def test_marks_that_are_control_tokens_are_told_apart(
     monkeypatch.setattr(LLM, "stream", forced)
     asked = ("generate", "-p", "What time is it?", "-n", "60")
     assert invoke(*asked).stdout == "<think>\nI see.\n</think>\n\nIt is noon.\n"
-    made = json.loads(invoke(*asked, "--json").stdout)
-    assert made["text"] == f"{mark}see I see.{mark}It is noon."
-    assert made["message"]["reasoning_content"] == "I see."
+    answer = json.loads(invoke(*asked, "--json").stdout)
+    assert answer["text"] == f"{mark}see I see.{mark}It is noon."
+    assert answer["message"]["reasoning_content"] == "I see."
 
 
 def test_what_a_grammar_shapes_is_printed_as_it_is(invoke: Any) -> None:
@@ -123,5 +123,5 @@ def test_what_a_grammar_shapes_is_printed_as_it_is(invoke: Any) -> None:
 
 
 def test_a_prompt_that_is_no_chat_has_no_message(invoke: Any) -> None:
-    made = json.loads(invoke("generate", "-p", "import os", "--raw", "-n", "8", "--json").stdout)
-    assert "message" not in made
+    answer = json.loads(invoke("generate", "-p", "import os", "--raw", "-n", "8", "--json").stdout)
+    assert "message" not in answer

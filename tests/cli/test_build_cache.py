@@ -56,7 +56,7 @@ def test_summary_without_a_terminal(spawn: Any) -> None:
 
 
 def test_json_and_file_agree_with_slow_counts(build: Any) -> None:
-    made = build(*FEW, "--ngram-min", "1", "--ngram-max", "3")
+    report = build(*FEW, "--ngram-min", "1", "--ngram-max", "3")
     cache = open_cache("out.ngc", verify=True)
     texts = [Path(path).read_text("utf-8") for path in FEW]
     num_pairs = 0
@@ -67,14 +67,14 @@ def test_json_and_file_agree_with_slow_counts(build: Any) -> None:
             assert cache.followers(np.array(ngram, np.int32)) == counts[ngram]
         num_pairs += sum(map(len, counts.values()))
     assert cache.num_ngrams(4) == 0
-    assert made["header"]["num_pairs"] == num_pairs
-    assert made["header"]["fingerprint"] == str(fingerprint_of(embedded_model()))
-    assert made["totals"]["documents"] == 2
-    assert made["totals"]["text_bytes"] == sum(len(text.encode()) for text in texts)
-    assert made["file_bytes"] == len(bytes_of())
-    assert made["path"] == "out.ngc"
-    assert made["held_out"] is None
-    assert made["seconds"]["total"] > 0
+    assert report["header"]["num_pairs"] == num_pairs
+    assert report["header"]["fingerprint"] == str(fingerprint_of(embedded_model()))
+    assert report["totals"]["documents"] == 2
+    assert report["totals"]["text_bytes"] == sum(len(text.encode()) for text in texts)
+    assert report["file_bytes"] == len(bytes_of())
+    assert report["path"] == "out.ngc"
+    assert report["held_out"] is None
+    assert report["seconds"]["total"] > 0
 
 
 def test_the_embedded_model_is_the_default(build: Any) -> None:
@@ -86,16 +86,16 @@ def test_the_embedded_model_is_the_default(build: Any) -> None:
 def write_tokenizer_json() -> None:
     vocab = {word: i for i, word in enumerate(["?", "one", "two", "three"])}
     model = {"type": "WordLevel", "vocab": vocab, "unk_token": "?"}
-    made = {"version": "1.0", "added_tokens": [], "model": model}
-    made["pre_tokenizer"] = {"type": "Whitespace"}
-    Path("tokenizer.json").write_text(json.dumps(made))
+    tokenizer = {"version": "1.0", "added_tokens": [], "model": model}
+    tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+    Path("tokenizer.json").write_text(json.dumps(tokenizer))
 
 
 def test_tokenizer_json(build: Any, invoke: Any) -> None:
     write_tokenizer_json()
     Path("text.txt").write_text("one two three one two")
-    found = build("text.txt", "--tokenizer", "tokenizer.json")
-    assert found["header"]["vocab_size"] == 4
+    report = build("text.txt", "--tokenizer", "tokenizer.json")
+    assert report["header"]["vocab_size"] == 4
     assert open_cache("out.ngc").followers(np.array([1, 2], np.int32)) == {3: 1}
     result = invoke("build-cache", "text.txt", "-o", "x.ngc", "--tokenizer", "tokenizer.json")
     assert result.stderr == ""  # nothing to say about the embedded model
@@ -155,10 +155,10 @@ def test_provenance_is_stated_unless_refused(build: Any) -> None:
 
 def test_files_are_chosen_by_patterns(build: Any) -> None:
     chosen = ("--include", "c*.py", "--include", "bisect.py", "--exclude", "http")
-    made = build(CODE, *chosen, "--exclude", "csv.py", "--exclude", "unittest/*")
+    report = build(CODE, *chosen, "--exclude", "csv.py", "--exclude", "unittest/*")
     corpus = about_of(open_container("out.ngc"))["corpus"]
     assert corpus == ["bisect.py", "colorsys.py", "contextlib.py", "copy.py"]
-    assert made["totals"]["documents"] == 4
+    assert report["totals"]["documents"] == 4
 
 
 CHAT = [
@@ -213,9 +213,9 @@ def test_names_of_files_command_no_terminal(invoke: Any) -> None:
     Path("in").mkdir()
     Path("in/\x1b[2Ja\n.png").write_bytes(bytes(9))
     Path("in/b.txt").write_text("one two three")
-    said = invoke("build-cache", "in", "-o", "out.ngc").stdout
-    assert "    \\x1b[2Ja\\x0a.png: binary: it holds NUL bytes\n" in said
-    assert "\x1b" not in said
+    stdout = invoke("build-cache", "in", "-o", "out.ngc").stdout
+    assert "    \\x1b[2Ja\\x0a.png: binary: it holds NUL bytes\n" in stdout
+    assert "\x1b" not in stdout
     failed = invoke("build-cache", "in/\x1b[2Ja\n.png", "-o", "none.ngc").stderr
     assert "Error: no text to count in the corpus: \\x1b[2Ja .png: binary" in failed
     assert "\x1b" not in failed
@@ -227,15 +227,15 @@ def test_a_text_that_quotes_a_log_can_be_counted_as_text(invoke: Any, build: Any
     result = invoke("build-cache", "README.md", "guide.md", "-o", "out.ngc")
     assert_one_error(result, "README.md holds recorded requests and guide.md does not", 2)
     assert "give --format text to count all as text" in result.stderr
-    made = build("README.md", "guide.md", "--format", "text")
-    assert made["totals"]["documents"] == 2
+    report = build("README.md", "guide.md", "--format", "text")
+    assert report["totals"]["documents"] == 2
 
 
 def test_held_out_text_is_measured(invoke: Any, build: Any) -> None:
-    made = build(CODE, "--held-out", "10%")
-    found = made["held_out"]
-    assert found["documents"] == made["totals"]["held_out"] > 0
-    with_file, without = found["with_file"], found["without_file"]
+    report = build(CODE, "--held-out", "10%")
+    held_out = report["held_out"]
+    assert held_out["documents"] == report["totals"]["held_out"] > 0
+    with_file, without = held_out["with_file"], held_out["without_file"]
     assert with_file["right"] > without["right"] > 0
     assert with_file["mean_accepted_length"] > without["mean_accepted_length"] > 1
     assert with_file["modelled_speedup"] > without["modelled_speedup"] > 1
@@ -243,7 +243,9 @@ def test_held_out_text_is_measured(invoke: Any, build: Any) -> None:
     assert bytes_of("same.ngc") == bytes_of()
     more = with_file["right"] - without["right"]
     share = more / without["right"]
-    sentence = f"Of {found['tokens']:,} held-out tokens, {more:,} more are drafted right with the"
+    sentence = (
+        f"Of {held_out['tokens']:,} held-out tokens, {more:,} more are drafted right with the"
+    )
     assert f"{sentence} file ({share:+.1%})." in result.stdout
     for label, drafts in (("without the file", without), ("with the file", with_file)):
         row = next(line for line in result.stdout.splitlines() if label in line[:18])
@@ -251,7 +253,7 @@ def test_held_out_text_is_measured(invoke: Any, build: Any) -> None:
         speed = f"{drafts['modelled_speedup']:.3f}"
         counts = [f"{drafts['drafted']:,}", f"{drafts['right']:,}"]
         assert row.split()[3:] == [mean, *counts, share, speed]
-    assert found["costs"] == "cpu"
+    assert held_out["costs"] == "cpu"
     assert "costs: profile cpu (no model given)." in result.stdout
 
 
@@ -265,9 +267,9 @@ def test_held_out_of_a_corpus_that_is_too_small(invoke: Any) -> None:
 def test_bytes_do_not_depend_on_jobs_and_memory(
     build: Any, text: str, uninterrupted: bytes, means: tuple[str, ...]
 ) -> None:
-    made = build(*BY_JSONL, *means, stdin=text)
+    report = build(*BY_JSONL, *means, stdin=text)
     assert bytes_of() == uninterrupted
-    assert (made["num_runs"] > 0) is ("--memory" in means)
+    assert (report["num_runs"] > 0) is ("--memory" in means)
 
 
 def test_ray_is_asked_when_it_is_to_build(
@@ -291,10 +293,10 @@ def test_ray_is_asked_when_it_is_to_build(
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
     build(*FEW)
     local = bytes_of()
-    made = build(
+    report = build(
         *FEW, "--executor", "ray", "--ray-address", "auto", "--memory", "1G", "--work", "w"
     )
-    assert made["totals"]["documents"] == 2
+    assert report["totals"]["documents"] == 2
     assert bytes_of() == local
     assert asked == {
         "address": "auto", "memory": 1 << 30, "tokenizer": embedded_model(),
@@ -316,9 +318,9 @@ def test_links_out_of_the_corpus_are_read_only_when_asked(invoke: Any, tmp_path:
     for options, documents, skipped in (((), 1, 1), (("--follow-links",), 2, 0)):
         result = invoke("build-cache", "corpus", "-o", "out.ngc", "--json", *options)
         assert result.exit_code == 0, result.output
-        told = json.loads(result.stdout)
-        assert told["totals"]["documents"] == documents
-        assert told["problems"]["num_skipped"] == skipped
+        report = json.loads(result.stdout)
+        assert report["totals"]["documents"] == documents
+        assert report["problems"]["num_skipped"] == skipped
     assert open_container("out.ngc").header.num_ngrams > 30
     assert Path("out.ngc").stat().st_mode & 0o777 == 0o600
 

@@ -57,8 +57,8 @@ class Running:
 
     def end(self) -> str:
         """Wait for the end and return what else it wrote to stderr."""
-        _, said = self.process.communicate(timeout=60)
-        return said.decode()
+        _, stderr = self.process.communicate(timeout=60)
+        return stderr.decode()
 
 
 @pytest.fixture
@@ -87,10 +87,10 @@ def test_ctrl_c_and_resume(spawn: Any, start: Any, lines: list[str], uninterrupt
     run.press()
     assert run.stderr.readline().decode() == f"{STOPPING}\n"
     run.write(lines[300:400])
-    said = run.end()
+    stderr = run.end()
     assert run.process.returncode == 130
     assert re.fullmatch(
-        r"stopped after \d+ documents; run the same command with --resume to continue\n", said
+        r"stopped after \d+ documents; run the same command with --resume to continue\n", stderr
     )
     assert os.listdir() == [".out.ngc.build"]
 

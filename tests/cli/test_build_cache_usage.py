@@ -143,8 +143,8 @@ def test_recorded_requests_from_a_pipe_are_not_counted_as_text(
         writer = threading.Thread(target=Path(place).write_text, args=(text,))
         writer.start()
     run = invoke if place != "/dev/fd/0" else spawn
-    given = {} if place == "pipe" else {"stdin": text}
-    result = run("build-cache", place, "-o", "out.ngc", **given)
+    options = {} if place == "pipe" else {"stdin": text}
+    result = run("build-cache", place, "-o", "out.ngc", **options)
     if writer is not None:
         writer.join()
     name = "standard input" if place == "-" else place
@@ -164,9 +164,9 @@ def test_text_from_a_pipe_is_counted(build: Any) -> None:
 @pytest.mark.parametrize("format", ["requests", "chats", "llama-log", "tokens"])
 def test_recorded_requests_must_be_in_a_file(invoke: Any, format: str) -> None:
     os.mkfifo("pipe")
-    for name, said in (("-", "standard input"), ("pipe", "pipe")):
+    for name, place in (("-", "standard input"), ("pipe", "pipe")):
         result = invoke("build-cache", name, "-o", "out.ngc", "--format", format, stdin="")
-        message = f"{said} is no file: recorded requests are read more than once, name a file"
+        message = f"{place} is no file: recorded requests are read more than once, name a file"
         assert_one_error(result, message, 2)
 
 

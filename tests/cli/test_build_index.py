@@ -43,12 +43,12 @@ def texts_of(name: str) -> list[int]:
 
 
 def test_an_index_holds_the_texts_in_order_whatever_the_means(invoke: Any) -> None:
-    made = built(invoke, *FEW)
+    report = built(invoke, *FEW)
     tokenizer = load_tokenizer(embedded_model())
     tokens = [tokenizer.encode(Path(name).read_text()).tolist() for name in FEW]
     assert texts_of("code.ngx") == [token for text in tokens for token in [*text, -1]]
-    assert made["header"]["num_pairs"] == made["totals"]["tokens"] == sum(map(len, tokens))
-    assert made["file_bytes"] == Path("code.ngx").stat().st_size < 40 * made["totals"]["tokens"]
+    assert report["header"]["num_pairs"] == report["totals"]["tokens"] == sum(map(len, tokens))
+    assert report["file_bytes"] == Path("code.ngx").stat().st_size < 40 * report["totals"]["tokens"]
     built(invoke, *FEW, "-j", "3", "--memory", "64M", name="other.ngx")
     assert bytes_of("code.ngx") == bytes_of("other.ngx")
     assert sorted(os.listdir()) == ["code.ngx", "other.ngx"]
@@ -58,8 +58,8 @@ def test_equal_documents_come_once_and_options_of_the_corpus_hold(invoke: Any) -
     Path("a.txt").write_text("one two three\n")
     Path("b.txt").write_text("one two three\n")
     Path("c.rst").write_text("another\n")
-    made = built(invoke, ".", "--include", "*.txt", "--no-provenance")
-    assert (made["totals"]["documents"], made["totals"]["duplicates"]) == (1, 1)
+    report = built(invoke, ".", "--include", "*.txt", "--no-provenance")
+    assert (report["totals"]["documents"], report["totals"]["duplicates"]) == (1, 1)
     assert texts_of("code.ngx").count(-1) == 1
     assert "about" not in open_container("code.ngx").sections
 
@@ -92,9 +92,9 @@ def test_its_speed_is_that_at_the_costs_saved_for_the_model(
 
 
 def test_the_size_is_kept(invoke: Any) -> None:
-    made = built(invoke, *FEW, "--max-size", "64K")
-    assert 50 << 10 < made["file_bytes"] <= 64 << 10
-    assert made["header"]["num_pairs"] < made["totals"]["tokens"]
+    report = built(invoke, *FEW, "--max-size", "64K")
+    assert 50 << 10 < report["file_bytes"] <= 64 << 10
+    assert report["header"]["num_pairs"] < report["totals"]["tokens"]
 
 
 def test_a_stopped_build_goes_on(invoke: Any) -> None:
@@ -161,19 +161,19 @@ def test_options_of_other_kinds_are_refused_by_the_library_too() -> None:
 
 
 def test_inspect_and_verify_know_an_index(invoke: Any) -> None:
-    made = built(invoke, *FEW)
-    told = json.loads(invoke("cache", "inspect", "code.ngx", "--json").stdout)
-    header = made["header"]
-    assert (told["kind"], told["tokenizer"]) == ("suffix", "the embedded model's")
-    index = told["index"]
+    report = built(invoke, *FEW)
+    facts = json.loads(invoke("cache", "inspect", "code.ngx", "--json").stdout)
+    header = report["header"]
+    assert (facts["kind"], facts["tokenizer"]) == ("suffix", "the embedded model's")
+    index = facts["index"]
     assert (index["num_texts"], index["num_tokens"]) == (2, header["num_pairs"])
     assert index["num_positions"] == header["num_ngrams"]
-    assert index["bytes_per_token"] == made["file_bytes"] / header["num_pairs"]
+    assert index["bytes_per_token"] == report["file_bytes"] / header["num_pairs"]
     assert [*index["sections"]] == ["shape", "about", "tokens", "lines"]
-    assert told["about"]["options"]["kind"] == "suffix"
-    assert not {"pool", "ngram_min", "min_count"} & set(told["about"]["options"])
-    said = invoke("cache", "inspect", "code.ngx").stdout
-    assert f"tokens     {header['num_pairs']:,} in 2 texts, " in said
+    assert facts["about"]["options"]["kind"] == "suffix"
+    assert not {"pool", "ngram_min", "min_count"} & set(facts["about"]["options"])
+    stdout = invoke("cache", "inspect", "code.ngx").stdout
+    assert f"tokens     {header['num_pairs']:,} in 2 texts, " in stdout
     result = invoke("cache", "verify", "code.ngx")
     assert f"{header['num_pairs']:,} tokens: good" in result.stdout
     whole = bytearray(bytes_of("code.ngx"))
@@ -202,13 +202,13 @@ def test_other_commands_say_that_it_holds_texts(invoke: Any, arguments: Any, tas
 
 def test_generate_reads_an_index(invoke: Any) -> None:
     built(invoke, *FEW)
-    said = []
+    answers = []
     for more in ((), ("--suffix-index", "code.ngx")):
         result = invoke("generate", "-p", PROMPT, "-n", "24", "--temp", "0", "--raw", "--json",
                         "--spec-type", "suffix", *more)  # fmt: skip
         assert result.exit_code == 0, result.output
-        said.append(json.loads(result.stdout))
-    assert said[0]["text"] == said[1]["text"]
+        answers.append(json.loads(result.stdout))
+    assert answers[0]["text"] == answers[1]["text"]
     result = invoke("generate", "-p", "x", "--spec-type", "ngram-mod", "--suffix-index", "code.ngx")
     assert_one_error(result, "--suffix-index requires suffix, but --spec-type is ngram-mod", 2)
     result = invoke("generate", "-p", "x", "--spec-type", "suffix", "--suffix-index", "absent.ngx")

@@ -102,9 +102,9 @@ def test_damaged_files_are_not_worked_on(invoke: Any, command: tuple[str, ...]) 
 
 def test_file_without_n_grams(cache: Any, invoke: Any) -> None:
     cache("prune", "a.ngc", "-o", "empty.ngc", "--min-count", "999999")
-    made = cache("inspect", "empty.ngc")
-    assert made["num_ngrams"] == 0
-    assert made["bytes_per_ngram"] is None
+    facts = cache("inspect", "empty.ngc")
+    assert facts["num_ngrams"] == 0
+    assert facts["bytes_per_ngram"] is None
     assert invoke("cache", "inspect", "empty.ngc").exit_code == 0
     assert cache("verify", "empty.ngc")[0]["error"] is None
     cache("merge", "empty.ngc", "a.ngc", "-o", "m.ngc")

@@ -25,8 +25,8 @@ def test_convert_there_and_back(cache: Any) -> None:
     counts = counts_of("a.ngc", 2)
     for ngram in list(counts)[::50]:
         assert read.followers(np.array(ngram, np.int32)) == counts[ngram]
-    made = cache("convert", "a.bin", "back.ngc", *MODEL)
-    assert made["header"]["fingerprint"] == str(fingerprint_of(embedded_model()))
+    report = cache("convert", "a.bin", "back.ngc", *MODEL)
+    assert report["header"]["fingerprint"] == str(fingerprint_of(embedded_model()))
     assert Path("back.ngc").read_bytes()[1024:] == Path("bare.ngc").read_bytes()[1024:]
     assert (
         cache("convert", "a.bin", "unknown", "--to", "ngramspec")["header"]["fingerprint"] is None
@@ -48,8 +48,8 @@ def test_prune_by_count_and_size(cache: Any, invoke: Any) -> None:
     about = about_of(open_container("p.ngc"))
     assert about["corpus"] == ["copy.py", "csv.py", "glob.py"]
     assert about["pruned"][0]["min_count"] == 2
-    made = cache("prune", "a.ngc", "-o", "a.ngc", "--max-size", "80K")  # in place
-    assert 40 << 10 < made["file_bytes"] <= 80 << 10
+    report = cache("prune", "a.ngc", "-o", "a.ngc", "--max-size", "80K")  # in place
+    assert 40 << 10 < report["file_bytes"] <= 80 << 10
     assert cache("verify", "a.ngc")[0]["error"] is None
     result = invoke("cache", "prune", "b.ngc", "-o", "p.ngc", "--max-size", "1G")
     assert " of " in result.stdout

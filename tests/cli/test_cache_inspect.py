@@ -21,16 +21,16 @@ pytestmark = pytest.mark.usefixtures("cache_files")
 
 
 def test_inspect_agrees_with_slow_counts(cache: Any) -> None:
-    made = cache("inspect", "a.ngc", "--top", "5")
+    facts = cache("inspect", "a.ngc", "--top", "5")
     tokenizer = load_tokenizer(embedded_model())
-    assert (made["kind"], made["version"]) == ("ngram-cache", 1)
-    assert made["producer"].startswith("ngramspec ")
-    assert made["fingerprint"] == str(fingerprint_of(embedded_model()))
-    assert made["tokenizer"] == "the embedded model's"
-    assert made["file_bytes"] == Path("a.ngc").stat().st_size
-    assert made["about"]["corpus"] == ["copy.py", "csv.py", "glob.py"]
-    assert [size["size"] for size in made["sizes"]] == [2, 3, 4]
-    for size in made["sizes"]:
+    assert (facts["kind"], facts["version"]) == ("ngram-cache", 1)
+    assert facts["producer"].startswith("ngramspec ")
+    assert facts["fingerprint"] == str(fingerprint_of(embedded_model()))
+    assert facts["tokenizer"] == "the embedded model's"
+    assert facts["file_bytes"] == Path("a.ngc").stat().st_size
+    assert facts["about"]["corpus"] == ["copy.py", "csv.py", "glob.py"]
+    assert [size["size"] for size in facts["sizes"]] == [2, 3, 4]
+    for size in facts["sizes"]:
         counts = counts_of("a.ngc", size["size"])
         totals = {ngram: sum(followers.values()) for ngram, followers in counts.items()}
         assert size["num_ngrams"] == len(counts)
@@ -45,8 +45,8 @@ def test_inspect_agrees_with_slow_counts(cache: Any) -> None:
             assert follower["count"] == counts[ngram][follower["token_id"]]
             assert follower["count"] == max(counts[ngram].values())
             assert follower["text"] == tokenizer.decode([follower["token_id"]])
-    assert made["num_ngrams"] == sum(size["num_ngrams"] for size in made["sizes"])
-    assert made["bytes_per_ngram"] == made["file_bytes"] / made["num_ngrams"]
+    assert facts["num_ngrams"] == sum(size["num_ngrams"] for size in facts["sizes"])
+    assert facts["bytes_per_ngram"] == facts["file_bytes"] / facts["num_ngrams"]
 
 
 def test_inspect_in_words(invoke: Any) -> None:
@@ -67,11 +67,11 @@ def test_inspect_in_words(invoke: Any) -> None:
 
 
 def test_inspect_without_a_known_tokenizer_shows_ids(invoke: Any, cache: Any) -> None:
-    made = cache("inspect", "a.bin", "--top", "1")
-    assert made["kind"] == "llama.cpp lookup cache"
-    assert made["tokenizer"] is made["fingerprint"] is made["vocab_size"] is None
-    assert "text" not in made["sizes"][0]["top"][0]
-    ids = " ".join(map(str, made["sizes"][0]["top"][0]["token_ids"]))
+    facts = cache("inspect", "a.bin", "--top", "1")
+    assert facts["kind"] == "llama.cpp lookup cache"
+    assert facts["tokenizer"] is facts["fingerprint"] is facts["vocab_size"] is None
+    assert "text" not in facts["sizes"][0]["top"][0]
+    ids = " ".join(map(str, facts["sizes"][0]["top"][0]["token_ids"]))
     assert f" {ids} " in invoke("cache", "inspect", "a.bin", "--top", "1").stdout
     shown = cache("inspect", "a.bin", "--top", "1", *MODEL)
     assert shown["sizes"][0]["top"][0]["text"]
@@ -100,9 +100,9 @@ def test_ids_are_shown_without_llama_cpp(cache: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setitem(sys.modules, "llama_cpp.llama_cpp", None)
     monkeypatch.setattr("ngramspec.text.tokenizers.llama_library._LOADED", [])
-    made = cache("inspect", "a.ngc", "--top", "1")
-    assert made["tokenizer"] == "the embedded model's"
-    assert "text" not in made["sizes"][0]["top"][0]
+    facts = cache("inspect", "a.ngc", "--top", "1")
+    assert facts["tokenizer"] == "the embedded model's"
+    assert "text" not in facts["sizes"][0]["top"][0]
 
 
 def test_made_from_names_only_what_was_read(build: Any, invoke: Any, tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_made_from_names_only_what_was_read(build: Any, invoke: Any, tmp_path: P
         (folder / name).write_text(f"print('{name}')\n" * 20)
     for name in ("a.pyc", "d.pyc"):
         (folder / name).write_bytes(bytes(40))
-    made = build(str(folder))
-    assert made["problems"]["num_skipped"] == 2
-    assert set(made["problems"]) == {
+    report = build(str(folder))
+    assert report["problems"]["num_skipped"] == 2
+    assert set(report["problems"]) == {
         "num_files",
         "num_skipped",
         "num_recoded",
@@ -129,9 +129,9 @@ def test_made_from_names_only_what_was_read(build: Any, invoke: Any, tmp_path: P
 def test_what_a_file_says_commands_no_terminal(invoke: Any) -> None:
     about = {"corpus": ["\x1b]0;title\x07a\n\x9b2J.py"], "tokenizer": "\x1b[2J"}
     write_cache("evil.ngc", {}, Origin(about=about))
-    said = invoke("cache", "inspect", "evil.ngc").stdout
-    assert r"made from  \x1b]0;title\x07a\x0a\x9b2J.py; 0 documents" in said
-    assert not re.search(r"[^\n -~]", said)
+    stdout = invoke("cache", "inspect", "evil.ngc").stdout
+    assert r"made from  \x1b]0;title\x07a\x0a\x9b2J.py; 0 documents" in stdout
+    assert not re.search(r"[^\n -~]", stdout)
     assert json.loads(invoke("cache", "inspect", "evil.ngc", "--json").stdout)["about"] == about
 
 

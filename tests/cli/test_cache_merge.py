@@ -22,14 +22,14 @@ pytestmark = pytest.mark.usefixtures("cache_files")
 
 @pytest.mark.parametrize("order", [("a.ngc", "b.ngc"), ("b.ngc", "a.ngc")])
 def test_merged_counts_add_up(cache: Any, order: tuple[str, ...]) -> None:
-    made = cache("merge", *order, "-o", "m.ngc")
+    report = cache("merge", *order, "-o", "m.ngc")
     for size in (2, 3, 4):
         counts = added(*(counts_of(name, size) for name in order))
         assert open_cache("m.ngc", verify=True).num_ngrams(size) == len(counts)
         for ngram in list(counts)[::100]:
             assert open_cache("m.ngc").followers(np.array(ngram, np.int32)) == counts[ngram]
-    assert made["header"]["num_ngrams"] == len(open_cache("m.ngc"))
-    assert made["header"]["fingerprint"] == str(fingerprint_of(embedded_model()))
+    assert report["header"]["num_ngrams"] == len(open_cache("m.ngc"))
+    assert report["header"]["fingerprint"] == str(fingerprint_of(embedded_model()))
     parts = about_of(open_container("m.ngc"))["merged"]
     assert sorted(part["corpus"][-1] for part in parts) == ["csv.py", "glob.py"]
     cache("merge", *order[::-1], "-o", "again.ngc")
@@ -63,8 +63,8 @@ def test_merge_with_bounds(cache: Any) -> None:
     assert held_by("often.ngc", 3) == {n: f for n, f in often.items() if f}
     about = about_of(open_container("often.ngc"))
     assert about["pruned"] == [{"min_count": 3, "max_bytes": None}]
-    made = cache("merge", "a.ngc", "b.ngc", "-o", "small.ngc", "--max-size", "100K")
-    assert 50 << 10 < made["file_bytes"] <= 100 << 10
+    report = cache("merge", "a.ngc", "b.ngc", "-o", "small.ngc", "--max-size", "100K")
+    assert 50 << 10 < report["file_bytes"] <= 100 << 10
     assert not list(Path().glob("*.whole"))
 
 
@@ -105,7 +105,7 @@ def test_merge_of_different_tokenizers(invoke: Any, cache: Any) -> None:
 
 
 def test_merged_pools_keep_the_more_confirmed_cell(cache: Any) -> None:
-    made = cache("merge", "a.pool", "b.pool", "-o", "m.pool")
+    report = cache("merge", "a.pool", "b.pool", "-o", "m.pool")
     a, b, m = (np.frombuffer(open_container(n).view("cells"), "<u4").tolist()
                for n in ("a.pool", "b.pool", "m.pool"))  # fmt: skip
     chosen = [
@@ -120,7 +120,7 @@ def test_merged_pools_keep_the_more_confirmed_cell(cache: Any) -> None:
     for i in rare[-surplus:]:
         chosen[i] = 0
     assert m == chosen
-    assert made["header"]["num_ngrams"] == most
+    assert report["header"]["num_ngrams"] == most
     assert open_pool("m.pool").num_used == most
     cache("merge", "b.pool", "a.pool", "-o", "again.pool")
     assert Path("again.pool").read_bytes() == Path("m.pool").read_bytes()

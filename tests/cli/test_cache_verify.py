@@ -22,10 +22,10 @@ def test_verify_good_files(invoke: Any, cache: Any) -> None:
     lines = invoke("cache", "verify", *names).stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == names
     assert all(line.endswith(": good") for line in lines)
-    made = cache("verify", *names)
+    checks = cache("verify", *names)
     num = len(open_cache("a.ngc"))
-    assert [one.get("num_ngrams") for one in made] == [num, None, num]
-    assert all(one["error"] is None for one in made)
+    assert [one.get("num_ngrams") for one in checks] == [num, None, num]
+    assert all(one["error"] is None for one in checks)
 
 
 def test_verify_tells_what_a_file_of_successors_holds(invoke: Any, cache: Any) -> None:
@@ -37,8 +37,8 @@ def test_verify_tells_what_a_file_of_successors_holds(invoke: Any, cache: Any) -
     assert invoke("cache", "verify", "said.ngp").stdout.endswith(
         f" {len(pool.entries())} keys: good\n"
     )
-    (made,) = cache("verify", "said.ngp")
-    assert (made["num_contexts"], made["error"]) == (len(pool.entries()), None)
+    (check,) = cache("verify", "said.ngp")
+    assert (check["num_contexts"], check["error"]) == (len(pool.entries()), None)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_verify_finds_damage_and_goes_on(
     assert result.stderr.startswith(f"Error: {message}")
     assert len(result.stderr.splitlines()) == 1
     assert result.stdout.startswith("b.ngc: ")
-    made = cache("verify", name, "b.ngc", code=1)
-    assert made[0]["error"].startswith(message)
-    assert made[1]["error"] is None
+    checks = cache("verify", name, "b.ngc", code=1)
+    assert checks[0]["error"].startswith(message)
+    assert checks[1]["error"] is None
 
 
 def test_verify_looks_beyond_checksums(invoke: Any) -> None:
@@ -71,14 +71,14 @@ def test_verify_looks_beyond_checksums(invoke: Any) -> None:
 
 
 def test_verify_finds_an_index_that_does_not_fit(invoke: Any) -> None:
-    found = open_container("a.ngc")
+    container = open_container("a.ngc")
     with new_container("x.ngc") as writer:  # all checksums are right
-        for name in found.sections:
-            data = bytearray(found.view(name))
+        for name in container.sections:
+            data = bytearray(container.view(name))
             if name == "index3":
                 data[400] += 1
             writer.add(name, bytes(data))
-        writer.finish(found.header)
+        writer.finish(container.header)
     message = "x.ngc: index of 3-grams: word 100 does not match the records"
     assert_one_error(invoke("cache", "verify", "x.ngc"), message, 1)
 
@@ -96,7 +96,7 @@ def test_verify_tells_what_it_cannot_read_and_goes_on(
     assert result.exit_code == code
     assert result.stderr.splitlines()[0] == "Error: absent.ngc: No such file or directory"
     assert result.stdout.startswith("b.ngc: ") == bool(good)
-    made = cache("verify", *names, code=code)
-    assert [one["path"] for one in made] == names
-    assert made[0]["error"] == "absent.ngc: No such file or directory"
-    assert not good or made[-1]["error"] is None
+    checks = cache("verify", *names, code=code)
+    assert [one["path"] for one in checks] == names
+    assert checks[0]["error"] == "absent.ngc: No such file or directory"
+    assert not good or checks[-1]["error"] is None

@@ -33,18 +33,18 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_json_of_passes_kinds_of_work_and_the_verdict(invoke: Any) -> None:
     result = invoke(*QUICK, "--json")
     assert result.exit_code == 0, result.output
-    made = json.loads(result.stdout)
-    assert made["model"] == "tiny-code-q8_0.gguf"
-    assert [row["tokens"] for row in made["passes"]] == list(SIZES)
-    names = [(row["name"], row["temperature"]) for row in made["findings"]]
+    report = json.loads(result.stdout)
+    assert report["model"] == "tiny-code-q8_0.gguf"
+    assert [row["tokens"] for row in report["passes"]] == list(SIZES)
+    names = [(row["name"], row["temperature"]) for row in report["findings"]]
     kinds = ("copies", "edits", "chats")
     assert names == [(kind, temperature) for temperature in (0, 0.8) for kind in kinds]
-    for row in made["findings"]:
+    for row in report["findings"]:
         assert len(row["runs"]) == 2
         assert row["low"] <= row["ratio"] <= row["high"]
-    assert made["answer"] in ("yes", "some", "no", "unknown")
-    assert made["verdict"].endswith(".")
-    assert made["serve"].startswith("ngramspec serve --threads 1")
+    assert report["answer"] in ("yes", "some", "no", "unknown")
+    assert report["verdict"].endswith(".")
+    assert report["serve"].startswith("ngramspec serve --threads 1")
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_ctrl_c_shows_what_was_measured(invoke: Any, monkeypatch: pytest.MonkeyP
 
     run = Bench.run
 
-    def interrupted(*given: Any, **more: Any) -> Any:
-        outcomes = run(*given, **more)
+    def interrupted(*arguments: Any, **more: Any) -> Any:
+        outcomes = run(*arguments, **more)
         monkeypatch.setattr(Bench, "run", run)
         signal.raise_signal(signal.SIGINT)
         return outcomes
@@ -86,9 +86,9 @@ def test_ctrl_c_shows_what_was_measured(invoke: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Bench, "run", interrupted)
     result = invoke(*QUICK, "--json")
     assert result.exit_code == 130, result.output
-    made = json.loads(result.stdout)
-    assert [(row["name"], row["temperature"]) for row in made["findings"]] == [("copies", 0)]
-    assert "fewer than 2 rounds" in made["verdict"]
+    report = json.loads(result.stdout)
+    assert [(row["name"], row["temperature"]) for row in report["findings"]] == [("copies", 0)]
+    assert "fewer than 2 rounds" in report["verdict"]
 
 
 def test_a_ctrl_c_while_passes_are_timed(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +122,6 @@ def test_nothing_is_concluded_on_a_machine_with_more_to_do_than_it_can(
 ) -> None:
     path = "ngramspec.llamacpp.saved_costs.overload"
     monkeypatch.setattr(path, lambda: "load 9.5 on 2 processors")
-    made = json.loads(invoke(*QUICK, "--json").stdout)
-    assert (made["answer"], made["busy"]) == ("unknown", True)
-    assert "varies too much: load 9.5 on 2 processors. Close what" in made["verdict"]
+    report = json.loads(invoke(*QUICK, "--json").stdout)
+    assert (report["answer"], report["busy"]) == ("unknown", True)
+    assert "varies too much: load 9.5 on 2 processors. Close what" in report["verdict"]

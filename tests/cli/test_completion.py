@@ -23,8 +23,8 @@ FILES = ("", "file")
 def offered(line: str) -> list[str | tuple[str, str]]:
     """Return what is offered for the last word of a line."""
     *words, last = line.split(" ")
-    found = ShellComplete(main, {}, "ngramspec", "_NGRAMSPEC_COMPLETE").get_completions(words, last)
-    return [one.value if one.type == "plain" else (one.value, one.type) for one in found]
+    items = ShellComplete(main, {}, "ngramspec", "_NGRAMSPEC_COMPLETE").get_completions(words, last)
+    return [one.value if one.type == "plain" else (one.value, one.type) for one in items]
 
 
 @pytest.mark.parametrize(
@@ -87,21 +87,21 @@ def test_the_documented_line_completes_in_bash(tmp_path: Path) -> None:
         echo "${{COMPREPLY[@]}}"
         complete -p ngramspec
     """
-    made = subprocess.run(
+    done = subprocess.run(
         ["bash", "-c", script],
         env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"},
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert made.stdout.splitlines()[0] == "ngram-map-k ngram-map-k4v", made
-    assert "_ngramspec_completion ngramspec" in made.stdout
+    assert done.stdout.splitlines()[0] == "ngram-map-k ngram-map-k4v", done
+    assert "_ngramspec_completion ngramspec" in done.stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_documented_shell_has_its_script(shell: str) -> None:
     assert f"_NGRAMSPEC_COMPLETE={shell}_source ngramspec" in documented()[shell]
-    made = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "ngramspec"],
         env={**os.environ, "_NGRAMSPEC_COMPLETE": f"{shell}_source"},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert f"{shell}_complete" in made.stdout
+    assert f"{shell}_complete" in done.stdout

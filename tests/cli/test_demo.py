@@ -29,17 +29,17 @@ def one_drafter(invoke: Any) -> dict[str, Any]:
     result = invoke(*QUICK, "--drafter", "ngram-simple", "--json")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
-    made: dict[str, Any] = json.loads(result.stdout)
-    return made
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
 
 
 def cheating(bench: Bench, mode: Any, request: Any, *prompt: Any) -> Run:
     """Return a run, with a wrong token in it if something drafts."""
-    made = RUN(bench, mode, request, *prompt)
-    ids = made.token_ids
+    run = RUN(bench, mode, request, *prompt)
+    ids = run.token_ids
     if not mode.names or len(ids) < 10:
-        return made
-    return dataclasses.replace(made, token_ids=(*ids[:7], ids[7] + 1, *ids[8:]))
+        return run
+    return dataclasses.replace(run, token_ids=(*ids[:7], ids[7] + 1, *ids[8:]))
 
 
 def test_json_has_settings_summary_and_tasks(one_drafter: dict[str, Any]) -> None:
@@ -161,10 +161,10 @@ def test_lengths_are_fixed_only_where_all_drafters_have_settings() -> None:
 
 def test_bit_exact_setting_can_be_timed(invoke: Any) -> None:
     result = invoke(*QUICK, "--drafter", "ngram-cache", "--exact", "--json")
-    made = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     assert result.exit_code == 0
-    assert made["settings"]["exact"] is True
-    assert made["summary"][1]["identical_timed_texts"] == 1
+    assert report["settings"]["exact"] is True
+    assert report["summary"][1]["identical_timed_texts"] == 1
 
 
 def test_tasks_begin_with_one_mode_after_the_other(
@@ -187,13 +187,13 @@ def test_tasks_begin_with_one_mode_after_the_other(
 
 
 def test_drafts_stay_within_what_was_tested(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Exactness(Setting(), {"alone": {1: 0, 2: 0, 3: 0, 4: 1}})
-    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", lambda *_: found)
+    exactness = Exactness(Setting(), {"alone": {1: 0, 2: 0, 3: 0, 4: 1}})
+    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", lambda *_: exactness)
     result = invoke(*QUICK, "--drafter", "ngram-simple", "--exact", "--json")
     assert result.exit_code == 0, result.output
-    made = json.loads(result.stdout)
-    run = made["tasks"][0]["runs"][1]
-    assert made["exact_batch"] == 3
+    report = json.loads(result.stdout)
+    run = report["tasks"][0]["runs"][1]
+    assert report["exact_batch"] == 3
     assert 0 < run["drafted"] <= 2 * run["drafts"]
 
 
@@ -213,8 +213,8 @@ def test_where_no_setting_is_exact_a_line_says_so(
     )
     assert "in the\nbit-exact setting" not in result.stdout
     assert "Times are without flash attention; there 0 of 1 are equal" in result.stdout
-    made = json.loads(invoke(*quick, "--json").stdout)
-    assert (made["exact_batch"], made["identical"]) == (0, False)
+    report = json.loads(invoke(*quick, "--json").stdout)
+    assert (report["exact_batch"], report["identical"]) == (0, False)
     assert invoke(*quick, "--exact").exit_code == 1
 
 
@@ -223,9 +223,9 @@ def test_text_that_differs_is_an_error(invoke: Any, monkeypatch: pytest.MonkeyPa
     result = invoke(*QUICK, "--drafter", "ngram-cache", "--json")
     assert result.exit_code == 1
     assert "Error: task repeat, ngram-cache: the texts part at token 8" in result.stderr
-    made = json.loads(result.stdout)
-    assert made["identical"] is False
-    assert made["tasks"][0]["runs"][1]["difference"]["position"] == 7
+    report = json.loads(result.stdout)
+    assert report["identical"] is False
+    assert report["tasks"][0]["runs"][1]["difference"]["position"] == 7
 
 
 def test_ctrl_c_shows_what_was_measured(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,8 +166,8 @@ def _commands_with(flag: str) -> list[str]:
 def test_prompt_that_does_not_fit(invoke: Any) -> None:
     result = invoke("generate", "-p", "word " * 300, "-c", "256")
     assert result.exit_code == 2
-    said = r"the prompt has \d+ tokens, the context 256: -c N gives more, up to 2048"
-    assert re.search(said, result.stderr)
+    message = r"the prompt has \d+ tokens, the context 256: -c N gives more, up to 2048"
+    assert re.search(message, result.stderr)
 
 
 def test_prompt_that_does_not_fit_in_the_trained_context(invoke: Any) -> None:
@@ -175,8 +175,8 @@ def test_prompt_that_does_not_fit_in_the_trained_context(invoke: Any) -> None:
     for size in ((), ("-c", "0"), ("-c", "8192")):
         result = invoke("generate", "-p", "word " * 9000, *trained, *size)
         assert result.exit_code == 2
-        said = r"tokens, the context 8192: the model was trained with 8192; --rope-scale"
-        assert re.search(said, result.stderr), result.stderr
+        message = r"tokens, the context 8192: the model was trained with 8192; --rope-scale"
+        assert re.search(message, result.stderr), result.stderr
 
 
 def test_model_without_chat_template(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,12 +207,12 @@ def test_a_missing_package_of_the_server_is_explained(name: str) -> None:
     code = f"import sys; sys.modules[{name!r}] = None; from ngramspec.cli import main; main()"
     command = [sys.executable, "-c", code, "serve"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"Error: serve needs ([\w.]+), which is not installed: (.*)\n", done.stderr
     )
-    assert found is not None, done.stderr
-    assert found[1].split(".")[0] == name
-    assert found[2] == 'pip install "ngramspec[server]"'
+    assert match is not None, done.stderr
+    assert match[1].split(".")[0] == name
+    assert match[2] == 'pip install "ngramspec[server]"'
     assert done.returncode == 1
 
 

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.usefixtures("tested_once")
 def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
     result = invoke(*SHORT, "--json", *arguments, stdin=stdin)
     assert result.exit_code == 0, result.output
-    made: dict[str, Any] = json.loads(result.stdout)
-    return made
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
 
 
 def test_models_by_their_names_in_ollamas_store(
@@ -40,8 +40,8 @@ def test_models_by_their_names_in_ollamas_store(
     store = tinycode(tmp_path / "models")
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     arguments = ("generate", "-n", "8", "--json", "-p", PROMPT, "-md")
-    made = json.loads(invoke(*arguments, "tinycode:0.5b").stdout)
-    assert made["speculative"]["draft_model"]["name"] == "tinycode:0.5b"
+    answer = json.loads(invoke(*arguments, "tinycode:0.5b").stdout)
+    assert answer["speculative"]["draft_model"]["name"] == "tinycode:0.5b"
     assert json.loads(invoke(*arguments, "none").stdout)["speculative"]["draft_model"] is None
     wrong = invoke(*arguments, "tinycode:1b")
     assert wrong.exit_code == 2
@@ -55,19 +55,19 @@ def test_models_by_their_names_in_ollamas_store(
 
 
 def test_json_shape(invoke: Any) -> None:
-    made = run_json(invoke, "-p", PROMPT, "-s", "7", "--policy", "fixed")
-    assert made["model"].endswith(".gguf")
-    assert made["seed"] == 7
-    assert len(made["token_ids"]) == len(made["accepted"]) <= 24
-    assert sum(made["accepted"]) == made["num_accepted"] > 0
-    assert made["finish_reason"] in ("stop", "length")
-    assert list(made["stats"]) == ["suffix"]
-    assert made["speculative"]["active"] is True
-    assert [one["name"] for one in made["speculative"]["drafters"]] == ["suffix"]
-    assert made["stats"]["suffix"]["num_drafts"] > 0
-    assert "compare" not in made
+    answer = run_json(invoke, "-p", PROMPT, "-s", "7", "--policy", "fixed")
+    assert answer["model"].endswith(".gguf")
+    assert answer["seed"] == 7
+    assert len(answer["token_ids"]) == len(answer["accepted"]) <= 24
+    assert sum(answer["accepted"]) == answer["num_accepted"] > 0
+    assert answer["finish_reason"] in ("stop", "length")
+    assert list(answer["stats"]) == ["suffix"]
+    assert answer["speculative"]["active"] is True
+    assert [one["name"] for one in answer["speculative"]["drafters"]] == ["suffix"]
+    assert answer["stats"]["suffix"]["num_drafts"] > 0
+    assert "compare" not in answer
     for key in ("tokens_per_second", "seconds", "prompt_seconds", "draft_seconds"):
-        assert made[key] > 0
+        assert answer[key] > 0
 
 
 def test_prompt_by_argument_file_and_stdin_is_the_same(invoke: Any, tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ def test_verbose_has_llama_servers_statistics_line(invoke: Any) -> None:
 
 def test_notes_on_drafts_are_told_in_words_too(invoke: Any) -> None:
     line = ("generate", "-p", "x", "-n", "2", "-t", "1", "-b", "8", "--policy", "fixed")
-    made = invoke(*line, "--json")
-    assert json.loads(made.stdout)["speculative"]["notes"] == ["a batch holds 8 tokens"]
-    assert "a batch holds" not in made.stderr  # it stands in the JSON
-    told = [one for one in invoke(*line).stderr.splitlines() if one.startswith("drafters ")]
-    assert len(told) == 1
-    assert told[0].startswith("drafters suffix (")
-    assert told[0].endswith(", up to 7 tokens by policy fixed; a batch holds 8 tokens")
+    with_json = invoke(*line, "--json")
+    assert json.loads(with_json.stdout)["speculative"]["notes"] == ["a batch holds 8 tokens"]
+    assert "a batch holds" not in with_json.stderr  # it stands in the JSON
+    lines = [one for one in invoke(*line).stderr.splitlines() if one.startswith("drafters ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("drafters suffix (")
+    assert lines[0].endswith(", up to 7 tokens by policy fixed; a batch holds 8 tokens")
     assert "drafters " not in invoke(*line, "--spec-type", "none").stderr
 
 
@@ -131,35 +131,35 @@ def test_exact_fails_where_no_setting_is_exact(
 
 def test_exact_takes_threads_and_another_type_of_cache(invoke: Any) -> None:
     cache = ("-ctk", "q8_0", "-ctv", "q8_0", "-b", "8", "-ub", "8")  # so less is tested
-    made = run_json(invoke, "-p", PROMPT, "-t", "1", *cache, "--compare")
-    assert made["compare"]["identical"] is True
+    answer = run_json(invoke, "-p", PROMPT, "-t", "1", *cache, "--compare")
+    assert answer["compare"]["identical"] is True
     mixed = invoke(*SHORT, "-p", PROMPT, "-ctk", "f32")
     assert_one_error(mixed, "the same type for cached keys and values, got f32 and f16", 2)
 
 
 def test_accepted_tokens_are_green_on_a_terminal(spawn: Any) -> None:
-    given = ("generate", "-n", "24", "-t", "1", "--policy", "fixed", "-p", PROMPT)
-    done = spawn(*given, FORCE_COLOR="1", TERM="xterm-256color")
+    command = ("generate", "-n", "24", "-t", "1", "--policy", "fixed", "-p", PROMPT)
+    done = spawn(*command, FORCE_COLOR="1", TERM="xterm-256color")
     assert "\x1b[32m" in done.stdout
-    plain = spawn(*given, "--no-color", FORCE_COLOR="1", TERM="xterm-256color")
+    plain = spawn(*command, "--no-color", FORCE_COLOR="1", TERM="xterm-256color")
     assert "\x1b" not in plain.stdout
     assert re.sub(r"\x1b\[\d*m", "", done.stdout) == plain.stdout
 
 
 @pytest.mark.parametrize("sampling", [(), ("--temp", "0.9", "-s", "3", "--repeat-penalty", "1.1")])
 def test_comparison_finds_equal_texts(invoke: Any, sampling: tuple[str, ...]) -> None:
-    made = run_json(invoke, "-p", PROMPT, "--compare", *sampling)["compare"]
-    assert made["identical"] is True
-    assert made["difference"] is None
-    assert made["speedup"] > 0
-    assert made["plain"]["drafted"] == 0
+    comparison = run_json(invoke, "-p", PROMPT, "--compare", *sampling)["compare"]
+    assert comparison["identical"] is True
+    assert comparison["difference"] is None
+    assert comparison["speedup"] > 0
+    assert comparison["plain"]["drafted"] == 0
 
 
 def test_comparison_is_told_in_words(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of the first run, the three without drafts, and the others with them.
     rates = itertools.cycle([60.0, 40.0, 44.0, 40.0, 80.0, 48.0])
-    monkeypatch.setattr(Generation, "tokens_per_second", property(lambda run: found[id(run)]))
-    found: dict[int, float] = collections.defaultdict(lambda: next(rates))
+    monkeypatch.setattr(Generation, "tokens_per_second", property(lambda run: rate_by_run[id(run)]))
+    rate_by_run: dict[int, float] = collections.defaultdict(lambda: next(rates))
     words = r"speed-up 1.50x \(1.20 to 1.82 in 3 rounds\); the texts are equal$"
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
     assert re.search(rf"^compare: 40.0 tokens/s without drafts, {words}", result.stderr, re.M)
@@ -169,8 +169,8 @@ def test_comparison_does_not_conclude_on_a_busy_machine(
     invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = itertools.cycle([60.0, 40.0, 60.0, 60.0, 60.0, 40.0])
-    monkeypatch.setattr(Generation, "tokens_per_second", property(lambda run: found[id(run)]))
-    found: dict[int, float] = collections.defaultdict(lambda: next(rates))
+    monkeypatch.setattr(Generation, "tokens_per_second", property(lambda run: rate_by_run[id(run)]))
+    rate_by_run: dict[int, float] = collections.defaultdict(lambda: next(rates))
     line = invoke(*SHORT, "-p", PROMPT, "--compare").stderr.splitlines()[-1]
     assert line.startswith("compare: no conclusion on the speed: the machine is too busy")
     assert "40.0 to 60.0 tokens/s" in line
@@ -178,8 +178,8 @@ def test_comparison_does_not_conclude_on_a_busy_machine(
 
 
 def test_no_pass_yields_less_than_a_token(invoke: Any) -> None:
-    made = run_json(invoke, "-p", PROMPT, "--spec-type", "none", "-n", "-1", "-c", "200")
-    assert made["mean_accepted_length"] == 1.0  # the pass that chose the end token, too
+    answer = run_json(invoke, "-p", PROMPT, "--spec-type", "none", "-n", "-1", "-c", "200")
+    assert answer["mean_accepted_length"] == 1.0  # the pass that chose the end token, too
 
 
 def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,11 +189,11 @@ def test_comparison_tells_where_texts_part(invoke: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr("ngramspec.lab.e2e.difference.find_difference", other)
     result = invoke(*SHORT, "-p", PROMPT, "--compare")
     assert result.exit_code == 0
-    found = re.search(
+    match = re.search(
         r"part at token 6, where the two candidates are ([\d.]+) logits", result.stderr
     )
-    assert found is not None
-    assert float(found[1]) > 0
+    assert match is not None
+    assert float(match[1]) > 0
 
 
 def test_texts_are_equal_whatever_drafts(invoke: Any) -> None:
@@ -205,7 +205,7 @@ def test_texts_are_equal_whatever_drafts(invoke: Any) -> None:
         )
         for spec in specs
     }
-    assert len({made["text"] for made in texts.values()}) == 1
+    assert len({answer["text"] for answer in texts.values()}) == 1
     assert texts["none"]["stats"] == {}
     assert texts["ngram-simple"]["num_accepted"] > 0
 
@@ -219,8 +219,8 @@ def test_order_of_the_list_can_be_kept(invoke: Any) -> None:
 
 
 def test_max_draft_cuts_every_draft(invoke: Any) -> None:
-    made = run_json(invoke, "-p", PROMPT, "--max-draft", "1", "--policy", "fixed")
-    assert 0 < made["drafted"] == made["drafts"]
+    answer = run_json(invoke, "-p", PROMPT, "--max-draft", "1", "--policy", "fixed")
+    assert 0 < answer["drafted"] == answer["drafts"]
 
 
 def test_seeds_decide(invoke: Any) -> None:
@@ -231,12 +231,12 @@ def test_seeds_decide(invoke: Any) -> None:
 
 
 def test_grammar_is_obeyed(invoke: Any, tmp_path: Path) -> None:
-    made = run_json(invoke, "-p", PROMPT, "--grammar", "root ::= [0-9]+")
-    assert made["text"].isdigit()
+    answer = run_json(invoke, "-p", PROMPT, "--grammar", "root ::= [0-9]+")
+    assert answer["text"].isdigit()
     file = tmp_path / "letters.gbnf"
     file.write_text("root ::= [a-z]+")
-    made = run_json(invoke, "-p", PROMPT, "--grammar-file", str(file))
-    assert re.fullmatch("[a-z]+", made["text"])
+    answer = run_json(invoke, "-p", PROMPT, "--grammar-file", str(file))
+    assert re.fullmatch("[a-z]+", answer["text"])
 
 
 def test_a_json_schema_is_followed(invoke: Any, tmp_path: Path) -> None:
@@ -268,15 +268,15 @@ def test_dynamic_lookup_cache_grows(invoke: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_every_policy_has_its_name(invoke: Any, policy: str) -> None:
-    made = run_json(invoke, "-p", PROMPT, "--policy", policy)
-    assert made["speculative"]["policy"] == policy
+    answer = run_json(invoke, "-p", PROMPT, "--policy", policy)
+    assert answer["speculative"]["policy"] == policy
 
 
 @pytest.mark.parametrize("flag", ["--pool", "--pool-file"])
 def test_a_pool_is_kept_in_a_file(invoke: Any, tmp_path: Path, flag: str) -> None:
     pool = tmp_path / "pool.ngp"
-    made = run_json(invoke, "-p", PROMPT, "--spec-type", "ngram-mod", flag, str(pool))
-    assert list(made["stats"]) == ["ngram-mod"]
+    answer = run_json(invoke, "-p", PROMPT, "--spec-type", "ngram-mod", flag, str(pool))
+    assert list(answer["stats"]) == ["ngram-mod"]
     assert pool.stat().st_size > 0
 
 
@@ -303,20 +303,20 @@ def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) ->
     code = "".join(f"    total_{name} = width * height\n" for name in ("one", "two", "three"))
     prompt = f"Repeat this code:\n\n```python\ndef area(width, height):\n{code * 2}```"
     # A fixed length: whether a draft pays must not hang on how busy the machine is.
-    given = ("generate", "-p", prompt, "-n", "140", "--spec-type", spec)
-    given += ("--temp", "0", "--policy", "fixed")
-    result = invoke(*given, "-v")
+    command = ("generate", "-p", prompt, "-n", "140", "--spec-type", spec)
+    command += ("--temp", "0", "--policy", "fixed")
+    result = invoke(*command, "-v")
     assert result.exit_code == 0, result.output
-    (told,) = re.findall(r"\((\d+) accepted / (\d+) drafted\)", result.stderr)
+    (figures,) = re.findall(r"\((\d+) accepted / (\d+) drafted\)", result.stderr)
     drafted = sum(map(int, re.findall(r"#gen tokens = +(\d+)", result.stderr)))
     accepted = sum(map(int, re.findall(r"#acc tokens = +(\d+)", result.stderr)))
-    assert (str(accepted), str(drafted)) == told
+    assert (str(accepted), str(drafted)) == figures
     assert accepted > 0
-    made = json.loads(invoke(*given, "--json").stdout)
-    sources = made["stats"].values()
-    assert made["drafted"] == sum(one["num_draft_tokens"] for one in sources)
-    assert made["num_accepted"] == sum(one["num_accepted_tokens"] for one in sources)
-    assert sum(made["accepted"]) in (made["num_accepted"], made["num_accepted"] - 1)
+    answer = json.loads(invoke(*command, "--json").stdout)
+    sources = answer["stats"].values()
+    assert answer["drafted"] == sum(one["num_draft_tokens"] for one in sources)
+    assert answer["num_accepted"] == sum(one["num_accepted_tokens"] for one in sources)
+    assert sum(answer["accepted"]) in (answer["num_accepted"], answer["num_accepted"] - 1)
 
 
 def test_an_answer_of_one_token_has_no_speed(invoke: Any) -> None:

@@ -50,21 +50,21 @@ def run(invoke: Any, line: str) -> Any:
 @pytest.mark.parametrize("source", LINES)
 def test_a_line_generates(invoke: Any, source: str) -> None:
     line = LINES[source]
-    made = run(invoke, line if " -n " in line else f"{line} -n 8")
-    assert 0 < len(made["token_ids"]) <= 8
+    answer = run(invoke, line if " -n " in line else f"{line} -n 8")
+    assert 0 < len(answer["token_ids"]) <= 8
 
 
 def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
     lora = write_lora(tmp_path / "a.gguf")
     plain = "-m MODEL -p 'def area(width, height):' --raw -n 12 -t 1 -c 512"
-    said = [run(invoke, f"{plain} {more}")["text"] for more in (
+    texts = [run(invoke, f"{plain} {more}")["text"] for more in (
         "", f"--lora {lora}", f"--lora-scaled {lora}:0.5", "--rope-freq-base 300",
         "--override-kv llama.rope.freq_base=float:90",
     )]  # fmt: skip
-    assert len(set(said)) == len(said)
+    assert len(set(texts)) == len(texts)
     stretched = "--exact --rope-freq-base 300 --poll 0 -b 40 --no-op-offload"
     assert run(invoke, f"{plain} {stretched}")["text"] != run(invoke, f"{plain} --exact")["text"]
-    assert run(invoke, f"{plain} --lora-scaled {lora}:0")["text"] == said[0]
+    assert run(invoke, f"{plain} --lora-scaled {lora}:0")["text"] == texts[0]
     ends = "-m MODEL -p 'Repeat this text:\n\none' -n 40 -t 1"
     assert run(invoke, f"{ends} --ignore-eos")["finish_reason"] == "length"
     assert run(invoke, ends)["finish_reason"] == "stop"
@@ -73,17 +73,17 @@ def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
 
 def test_help_says_where_defaults_are_not_those_of_llama_cli(invoke: Any) -> None:
     text = "".join(invoke("generate", "--help-all").stdout.split())  # lines break anywhere
-    for told in (
+    for sentence in (
         "0 is greedy. llama-cli's default is 0.8. [default: 0.0]",
         "-1, llama-cli's default: until the context is full. [default: 256]",
     ):
-        assert told.replace(" ", "") in text
+        assert sentence.replace(" ", "") in text
 
 
 def test_a_prompt_is_read_with_escapes_where_asked_for(invoke: Any) -> None:
     for line, count in (("-e", 2), ("", 3), ("--no-escape", 3)):
-        made = run(invoke, f"-m MODEL --raw -t 1 -n 1 -p 'a\\nb' {line}")
-        assert (made["prompt_tokens"] < 4) is (count == 2), made
+        answer = run(invoke, f"-m MODEL --raw -t 1 -n 1 -p 'a\\nb' {line}")
+        assert (answer["prompt_tokens"] < 4) is (count == 2), answer
 
 
 def test_a_stretched_context_may_be_longer(
@@ -95,6 +95,6 @@ def test_a_stretched_context_may_be_longer(
     refused = invoke("generate", *shlex.split(line.replace("MODEL", MODEL)))
     assert refused.exit_code == 2
     assert "the context 2048: the model was trained with 2048" in refused.stderr
-    told = [record.getMessage() for record in caplog.records]
-    assert any(line.startswith("-c 4096 is cut to the 2048 tokens that the") for line in told)
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("-c 4096 is cut to the 2048 tokens that the") for line in messages)
     assert run(invoke, f"{line} --rope-scaling yarn --rope-scale 2")["prompt_tokens"] > 2048

@@ -87,8 +87,8 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         settings = serve_run.runtime_settings(options, drafts)
         with contextlib.closing(serve_run.open_served(options, settings)) as runtime:
             prompt = runtime.model.tokenize_prompt(PROMPT)
-            (made,) = runtime.engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
-            assert made.error is None
+            (answer,) = runtime.engine.generate([Request(prompt_ids=prompt, max_tokens=24)])
+            assert answer.error is None
             seen.append({"drafters": runtime.engine.source_stats(), "drafts": drafts})
 
     monkeypatch.setattr(serve_run, "run", run)
@@ -141,15 +141,15 @@ def small_of(
     asked = ("serve", "-m", MODEL, "-c", "1024", "-np", str(slots), "-t", "1")
     result = invoke(*asked, *SMALL, *arguments(line))
     assert result.exit_code == 0, result.output
-    made = serving.pop()["drafts"].second
-    assert isinstance(made, DraftModelSettings)
-    return made
+    settings = serving.pop()["drafts"].second
+    assert isinstance(settings, DraftModelSettings)
+    return settings
 
 
 def test_a_draft_model_has_its_own_defaults(invoke: Any, serving: list[dict[str, Any]]) -> None:
-    made = small_of(invoke, serving, "")
-    assert made == DraftModelSettings(path=Path(MODEL))
-    assert (made.n_max, made.n_min, made.p_min, made.context_size) == (16, 0, 0.75, 0)
+    small = small_of(invoke, serving, "")
+    assert small == DraftModelSettings(path=Path(MODEL))
+    assert (small.n_max, small.n_min, small.p_min, small.context_size) == (16, 0, 0.75, 0)
 
 
 def test_bounds_of_all_drafts_bound_the_draft_models(
@@ -160,8 +160,8 @@ def test_bounds_of_all_drafts_bound_the_draft_models(
         ("--draft-max 8 --spec-draft-n-max 5 --draft-min 6", (5, 5)),
         ("--draft-min 2 --spec-draft-n-min 1", (16, 1)),
     ):
-        made = small_of(invoke, serving, line)
-        assert (made.n_max, made.n_min) == bounds
+        small = small_of(invoke, serving, line)
+        assert (small.n_max, small.n_min) == bounds
 
 
 def test_a_draft_model_runs_as_the_line_says(invoke: Any, serving: list[dict[str, Any]]) -> None:
@@ -192,7 +192,7 @@ def test_a_draft_model_runs_as_the_line_says(invoke: Any, serving: list[dict[str
 def test_a_line_tells_about_what_does_nothing(invoke: Any, line: str, note: str) -> None:
     result = invoke("generate", "-p", "x", "-n", "1", *arguments(line))
     assert result.exit_code == 0, result.output
-    assert len([said for said in result.stderr.splitlines() if note in said]) == 1
+    assert len([text for text in result.stderr.splitlines() if note in text]) == 1
 
 
 def test_the_environment_has_the_same_names(
@@ -228,9 +228,9 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
     mtp_models.gemma4_assistant(heads)
     asked = ("generate", "-m", str(model), "-p", "abcdefgh", "-n", "30", "-t", "1", "--temp", "0")
     line = "--policy fixed --spec-type draft-mtp --spec-draft-n-max 2 -ngld 0 -cd 512 -td 1"
-    given = (*asked, *line.split(), "-ctkd", "q8_0", "-md", str(heads), "--json")
+    command = (*asked, *line.split(), "-ctkd", "q8_0", "-md", str(heads), "--json")
     for exact in ((), ("--exact",)):
-        result = invoke(*given, *exact)
+        result = invoke(*command, *exact)
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["text"].startswith("ijklmnopqrstuvwxyzabc")
         assert json.loads(result.stdout)["stats"]["draft-mtp"]["num_accepted_tokens"] > 5
@@ -242,7 +242,7 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("", ""),
         ("-ctkd f16 -cd 0 --spec-draft-n-max 2", ""),
@@ -259,15 +259,15 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
     ],
 )
 def test_options_that_heads_of_the_model_have_not_are_told(
-    invoke: Any, tmp_path: Path, line: str, told: str
+    invoke: Any, tmp_path: Path, line: str, message: str
 ) -> None:
     mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
     mtp_models.glm4moe(tmp_path / "model.gguf")
     asked = ("generate", "-m", str(tmp_path / "model.gguf"), "-p", "abcd", "-n", "4", "-t", "1")
     result = invoke(*asked, "--json", "--spec-type", "draft-mtp", *line.split())
     assert result.exit_code == 0, result.output
-    said = [line for line in result.stderr.splitlines(keepends=True) if " nothing: " in line]
-    assert "".join(said) == told
+    lines = [line for line in result.stderr.splitlines(keepends=True) if " nothing: " in line]
+    assert "".join(lines) == message
 
 
 @pytest.mark.parametrize(
@@ -346,6 +346,6 @@ def test_a_downloaded_model_is_found_by_its_name(
     for line in (("-hf", "some/one-GGUF"), ("-hf", "some/one-GGUF:q8_0", "-hfd", "some/one-GGUF")):
         result = invoke("generate", "-p", PROMPT, "-n", "8", "-t", "1", "--json", *line)
         assert result.exit_code == 0, result.output
-        made = json.loads(result.stdout)
-        assert made["model"].endswith("one-Q8_0.gguf")
-        assert ("draft-simple" in made["stats"]) == ("-hfd" in line)
+        answer = json.loads(result.stdout)
+        assert answer["model"].endswith("one-Q8_0.gguf")
+        assert ("draft-simple" in answer["stats"]) == ("-hfd" in line)

@@ -36,11 +36,11 @@ SHOWS_AND_ENDS = ("-h", "--help", "--usage", "--version", "--list-devices")
 
 
 def option_by_flag() -> dict[str, click.Option]:
-    made = {}
+    options = {}
     for param in serve.params:
         if isinstance(param, click.Option):
-            made.update(dict.fromkeys((*param.opts, *param.secondary_opts), param))
-    return made
+            options.update(dict.fromkeys((*param.opts, *param.secondary_opts), param))
+    return options
 
 
 @pytest.fixture
@@ -61,29 +61,29 @@ def test_the_data_is_whole() -> None:
 
 
 def test_every_option_is_known_with_its_number_of_values() -> None:
-    known = option_by_flag()
+    options = option_by_flag()
     wrong = []
     for names, values, _ in ROWS:
         for name in names:
             if name in ("-h", "--help"):
                 continue
-            found = known.get(name)
-            if found is None:
+            option = options.get(name)
+            if option is None:
                 wrong.append(f"{name} is not known")
-            elif (0 if found.is_flag or found.count else found.nargs) != values:
+            elif (0 if option.is_flag or option.count else option.nargs) != values:
                 wrong.append(f"{name} takes {values} values")
     assert wrong == []
 
 
 def test_every_variable_is_known() -> None:
-    known = option_by_flag()
+    options = option_by_flag()
     quiet = {name for flag in FLAGS if flag.kind == "silent" for name in flag.names.split()}
     wrong = []
     for names, _, variable in ROWS:
-        found = [known[name] for name in names if name not in quiet and name in known]
-        given = [one.envvar or () for one in found]
-        envs = {env for one in given for env in ([one] if isinstance(one, str) else one)}
-        if variable and found and variable not in envs:
+        row_options = [options[name] for name in names if name not in quiet and name in options]
+        envvars = [one.envvar or () for one in row_options]
+        envs = {env for one in envvars for env in ([one] if isinstance(one, str) else one)}
+        if variable and row_options and variable not in envs:
             wrong.append(f"{variable} of {names}")
     assert wrong == []
 
@@ -118,8 +118,8 @@ def test_a_flag_of_the_table_does_what_its_kind_says(
             continue
         assert result.exit_code == 0, result.output
         assert served[-1] == served[0]
-        told = result.stderr.removeprefix(plain.stderr)
-        assert told.endswith(f"{flag.reason}\n") if flag.kind == "note" else not told
+        note = result.stderr.removeprefix(plain.stderr)
+        assert note.endswith(f"{flag.reason}\n") if flag.kind == "note" else not note
     for word in flag.harmless:
         result = invoke("serve", "-t", "1", name, word)
         assert (result.exit_code, result.stderr) == (0, plain.stderr)
@@ -132,7 +132,7 @@ def test_a_flag_of_the_table_does_what_its_kind_says(
 
 def test_generate_knows_what_is_not_the_servers_alone(invoke: Any) -> None:
     line = ["generate", "-p", "x", "-n", "1", "--raw", "-t", "1"]
-    taken, told = [], set()
+    taken, reasons = [], set()
     for flag in ALL_CLI_FLAGS:
         for name in flag.names.split():
             words = [name, *words_for(max(0, flag.values))]
@@ -142,15 +142,15 @@ def test_generate_knows_what_is_not_the_servers_alone(invoke: Any) -> None:
                 assert flag.reason in result.stderr
                 continue
             taken += words
-            told |= {flag.reason} if flag.kind == "note" else set()
+            reasons |= {flag.reason} if flag.kind == "note" else set()
     result = invoke(*line, *taken)  # at once, as each run loads a model
     assert result.exit_code == 0, result.output
-    assert told
-    for reason in told:
+    assert reasons
+    for reason in reasons:
         assert reason in result.stderr
-    known = {flag for param in generate.params for flag in (*param.opts, *param.secondary_opts)}
+    flags = {flag for param in generate.params for flag in (*param.opts, *param.secondary_opts)}
     for flag in CLI_FLAGS:
-        assert set(flag.names.split()) <= known
+        assert set(flag.names.split()) <= flags
 
 
 def test_hidden_flags_are_not_in_the_help(invoke: Any) -> None:
@@ -185,10 +185,10 @@ def test_variables_switch_on_and_off(
     invoke: Any, served: list[ServeOptions], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     positive, negative = SWITCHES[name]
-    for word, wanted in [(word, True) for word in ON] + [(word, False) for word in OFF]:
+    for word, is_on in [(word, True) for word in ON] + [(word, False) for word in OFF]:
         monkeypatch.setenv(positive, word)
         assert invoke("serve").exit_code == 0
-        assert getattr(served[-1], name) is wanted
+        assert getattr(served[-1], name) is is_on
     monkeypatch.setenv(positive, "1")
     monkeypatch.setenv(negative, "1")  # as in llama.cpp, whatever its value is
     assert invoke("serve").exit_code == 0
@@ -218,13 +218,13 @@ def test_a_preset_names_a_model_and_how_it_is_served(
     (snapshot / "gpt-oss-20b-mxfp4.gguf").symlink_to(embedded_model())
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert invoke("serve", "--gpt-oss-20b-default", "--port", "9000").exit_code == 0
-    made = served[-1]
-    assert made.model is not None
-    assert made.model.name == "gpt-oss-20b-mxfp4.gguf"
-    assert (made.port, made.parallel, made.ctx_size) == (9000, 2, 262144)
-    assert (made.temperature, made.top_k, made.min_p) == (1.0, 0, 0.01)
-    for given in (("-m", "x.gguf"), ("-hf", "a/b")):
-        result = invoke("serve", "--gpt-oss-20b-default", *given)
+    options = served[-1]
+    assert options.model is not None
+    assert options.model.name == "gpt-oss-20b-mxfp4.gguf"
+    assert (options.port, options.parallel, options.ctx_size) == (9000, 2, 262144)
+    assert (options.temperature, options.top_k, options.min_p) == (1.0, 0, 0.01)
+    for model_words in (("-m", "x.gguf"), ("-hf", "a/b")):
+        result = invoke("serve", "--gpt-oss-20b-default", *model_words)
         assert result.exit_code == 2
         assert "--gpt-oss-20b-default names a model" in result.stderr
 
@@ -235,17 +235,17 @@ def test_slots_are_auto_in_llama_servers_way(invoke: Any, served: list[ServeOpti
         "-np 4": (4, True), "-np 2 -kvu": (2, True), "-no-kvu": (4, False),
         "-np 4 -c 2048 --spec-type none": (4, False), "-c 2048": (4, True), "-np 4 -c 0": (4, True),
     }  # fmt: skip
-    for line, wanted in lines.items():
+    for line, expected in lines.items():
         assert invoke("serve", *line.split()).exit_code == 0
-        assert (served[-1].num_slots, served[-1].kv_unified) == wanted, line
+        assert (served[-1].num_slots, served[-1].kv_unified) == expected, line
 
 
 def test_slots_of_a_given_size_share_a_cache_where_they_draft(
     invoke: Any, served: list[ServeOptions]
 ) -> None:
     assert invoke("serve", "-np", "4", "-c", "2048").exit_code == 0
-    found = serve_run.served_context(served[-1])
-    assert (found.kv_unified, found.context_size, found.cells) == (True, 512, 2048)
+    context = serve_run.served_context(served[-1])
+    assert (context.kv_unified, context.context_size, context.cells) == (True, 512, 2048)
 
 
 def test_slots_of_an_exact_setting_have_a_cache_each(
@@ -256,8 +256,8 @@ def test_slots_of_an_exact_setting_have_a_cache_each(
     }  # fmt: skip
     for line, each in lines.items():
         assert invoke("serve", "--exact", *line).exit_code == 0
-        found = serve_run.served_context(served[-1])
-        assert (found.kv_unified, found.context_size) == (False, each), line
+        context = serve_run.served_context(served[-1])
+        assert (context.kv_unified, context.context_size) == (False, each), line
     assert invoke("serve", "--exact", "-np", "2", "-kvu").exit_code == 0
     with pytest.raises(InputError, match="a cache for each slot: leave out --kv-unified"):
         settle(model_settings(served[-1]), serve_run.served_context(served[-1]), exact=True)

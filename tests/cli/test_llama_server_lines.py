@@ -141,12 +141,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
                 max_tokens=options.predict % 33,
                 sampling=defaults["sampling"],
             )
-            (made,) = runtime.engine.generate([request])
-            assert made.error is None
+            (answer,) = runtime.engine.generate([request])
+            assert answer.error is None
             size = runtime.engine.context_size
             seen.append({
                 **defaults, **vars(options), "settings": settings, "size": size,
-                "text": made.text, "num_slots": options.num_slots, "adapters": options.adapters(),
+                "text": answer.text, "num_slots": options.num_slots, "adapters": options.adapters(),
             })  # fmt: skip
 
     monkeypatch.setattr(serve_run, "run", run)
@@ -157,22 +157,22 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 def test_a_line_starts_the_server(
     invoke: Any, words_of: Any, started: list[dict[str, Any]], source: str
 ) -> None:
-    line, wanted = LINES[source]
+    line, expected = LINES[source]
     result = invoke("serve", *words_of(line))
     assert result.exit_code == 0, result.output
-    made = started[-1]
-    assert {name: made[name] for name in wanted} == wanted
-    told = [text for text in result.stderr.splitlines() if " does nothing: " in text]
+    server = started[-1]
+    assert {name: server[name] for name in expected} == expected
+    notes = [text for text in result.stderr.splitlines() if " does nothing: " in text]
     may = ("--cache-ram", "--cache-reuse", "--ui-config")
-    flags = [text.partition(" ")[0] for text in told]
+    flags = [text.partition(" ")[0] for text in notes]
     assert [flag for flag in flags if flag != "-ngl"] == [flag for flag in may if flag in line]
 
 
 def test_a_priority_is_that_of_the_process(
     invoke: Any, words_of: Any, started: list[dict[str, Any]], priorities: list[int]
 ) -> None:
-    for given in ("", "--prio 0", "--prio -1", "--prio 3"):
-        assert invoke("serve", *words_of(f"-m MODEL -c 256 {given}")).exit_code == 0
+    for option in ("", "--prio 0", "--prio -1", "--prio 3"):
+        assert invoke("serve", *words_of(f"-m MODEL -c 256 {option}")).exit_code == 0
     assert priorities == [NICE[-1], NICE[3]]
 
 
@@ -183,12 +183,18 @@ def test_variables_start_the_server(
         monkeypatch.setenv(name, value)
     result = invoke("serve")
     assert result.exit_code == 0, result.output
-    made = started[-1]
-    found = (made["num_slots"], made["size"], made["mmap"], made["flash_attn"], made["kv_offload"])
-    assert found == (2, 2048, False, "on", False)
-    assert made["settings"].api_keys == ("two words", "three")
-    assert (made["settings"].page, made["settings"].metrics) == (False, True)
-    assert (made["sampling"].top_k, made["alias"]) == (7, ("Mine 8B",))
+    server = started[-1]
+    options = (
+        server["num_slots"],
+        server["size"],
+        server["mmap"],
+        server["flash_attn"],
+        server["kv_offload"],
+    )
+    assert options == (2, 2048, False, "on", False)
+    assert server["settings"].api_keys == ("two words", "three")
+    assert (server["settings"].page, server["settings"].metrics) == (False, True)
+    assert (server["sampling"].top_k, server["alias"]) == (7, ("Mine 8B",))
 
 
 def test_origins_may_have_spaces_between_them(
@@ -331,9 +337,9 @@ def test_a_server_started_by_a_line_answers(words_of: Any, line: str, prefix: st
         with httpx.Client(base_url=url, timeout=60) as client:
             assert client.get("/health").json() == {"status": "ok"}
             body = {"prompt": "import os\n", "n_predict": 4, "temperature": 0}
-            made = client.post("/completion", json=body).json()
-            assert made["content"] == ("yes" if "--grammar" in line else made["content"])
-            assert 0 < made["tokens_predicted"] <= 4
+            answer = client.post("/completion", json=body).json()
+            assert answer["content"] == ("yes" if "--grammar" in line else answer["content"])
+            assert 0 < answer["tokens_predicted"] <= 4
             listed = client.get("/v1/models").json()["data"][0]
             assert listed["tags"] == (["a", "b"] if "--tags" in line else [])
             page = client.get("/")

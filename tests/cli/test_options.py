@@ -89,9 +89,9 @@ def test_variables_set_options() -> None:
     ],
 )
 def test_what_a_field_does_not_allow_is_an_error(words: tuple[str, ...], reason: str) -> None:
-    made = run(*words)
-    assert made.exit_code == 2
-    assert reason in made.output
+    done = run(*words)
+    assert done.exit_code == 2
+    assert reason in done.output
     assert not seen
 
 

@@ -53,8 +53,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with two statistics files."""
     folder = tmp_path_factory.mktemp("built")
     for corpus, name in ((CODE, "a.ngc"), (FEW[0], "b.ngc")):
-        given = ["build-cache", corpus, "-o", str(folder / name)]
-        result = CliRunner().invoke(main, given, prog_name="ngramspec")
+        command = ["build-cache", corpus, "-o", str(folder / name)]
+        result = CliRunner().invoke(main, command, prog_name="ngramspec")
         assert result.exit_code == 0, result.output
     return folder
 
@@ -71,9 +71,9 @@ def test_a_line_comes_while_a_long_step_runs(capsys: Any, often: None) -> None:
         until = time.monotonic() + 30
         while time.monotonic() < until:
             time.sleep(0.01)
-            said = capsys.readouterr()
-            assert said.out == ""
-            if re.search(rf"^{line}\d+\.\d s$", said.err, re.MULTILINE):
+            captured = capsys.readouterr()
+            assert captured.out == ""
+            if re.search(rf"^{line}\d+\.\d s$", captured.err, re.MULTILINE):
                 return True
         return False
 
@@ -97,10 +97,10 @@ def test_what_is_done_soon_says_nothing(capsys: Any) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.usefixtures("often", "files")
 def test_every_long_command_tells_how_far_it_is(invoke: Any, name: str) -> None:
-    arguments, said = COMMANDS[name]
+    arguments, pattern = COMMANDS[name]
     result = invoke(*map(str, arguments), "--json")
     assert result.exit_code == 0, result.output
-    assert re.search(rf"^.*{said}", result.stderr, re.MULTILINE), result.stderr
+    assert re.search(rf"^.*{pattern}", result.stderr, re.MULTILINE), result.stderr
     assert json.loads(result.stdout)
 
 
@@ -113,8 +113,8 @@ def test_no_progress_where_it_is_not_wanted(invoke: Any) -> None:
 @pytest.mark.parametrize("options", [["--json"], []])
 def test_a_bar_on_the_terminal_leaves_stdout_alone(options: list[str]) -> None:
     command = ["bench", "e2e", "-n", "8", "--repeats", "1", "--drafter", "ngram-mod", "-t", "1"]
-    said, stdout = on_terminal(*command, *options)
-    assert "\x1b" in said
+    screen, stdout = on_terminal(*command, *options)
+    assert "\x1b" in screen
     assert "\x1b" not in stdout
     if options:
         assert json.loads(stdout)

@@ -37,8 +37,8 @@ def ask(url: str, count: int, seed: int, keys: tuple[str, ...] = ("none",)) -> N
     with httpx.Client(timeout=60, verify=False) as plain:  # no certificates: they take a while
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", http_client=plain)
         for number in range(count):
-            name, given = chance.choice(NAMES), chance.choice(GIVEN)
-            prompt = f"class Box:\n    def __init__(self, {given}):\n        self.{name} = {name}\n"
+            name, args = chance.choice(NAMES), chance.choice(GIVEN)
+            prompt = f"class Box:\n    def __init__(self, {args}):\n        self.{name} = {name}\n"
             prompt += f"\n    def {name}(self):\n"
             key = keys[number % len(keys)]
             if number % 2:
@@ -56,9 +56,9 @@ def serve() -> Iterator[Callable[..., Process]]:
     with ExitStack() as stack:
 
         def start(*arguments: str, **environment: str) -> Process:
-            made = Process(*arguments, **environment)
-            stack.callback(made.close)
-            return made
+            process = Process(*arguments, **environment)
+            stack.callback(process.close)
+            return process
 
         yield start
 
@@ -89,8 +89,8 @@ def replay(invoke: Any) -> Run:
 
 def made(result: Result) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
 
 
 def test_from_a_server_to_a_better_one(
@@ -121,10 +121,10 @@ def test_keys_that_learn_apart_are_replayed_apart(
     first, second = dict.fromkeys(
         json.loads(line)["key"] for line in path.read_text().splitlines()[1:]
     )
-    found = made(replay(path, "--json"))
-    assert found["sets"].keys() == {f"r key {first}", f"r key {second}"}
-    found = made(replay(path, "--json", "--key", first))
-    assert found["sets"].keys() == {f"r key {first}"}
+    report = made(replay(path, "--json"))
+    assert report["sets"].keys() == {f"r key {first}", f"r key {second}"}
+    report = made(replay(path, "--json", "--key", first))
+    assert report["sets"].keys() == {f"r key {first}"}
     message = "2 keys that learn for themselves, and one file would hold the answers to all"
     assert_one_error(invoke("build-cache", str(path), "-o", str(file)), message, 2)
     for more in (("--key", second), ("--mix-keys",)):
@@ -135,11 +135,11 @@ def test_keys_that_learn_apart_are_replayed_apart(
 def test_build_cache_counts_recorded_answers(invoke: Any, log: Path, tmp_path: Path) -> None:
     out, answers = tmp_path / "a.ngx", list(Recording(recognise(log)))
     result = invoke("build-cache", str(log), "-o", str(out), "--kind", "suffix", "--json")
-    found = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     distinct = {one.output.tobytes() for one in answers}
-    assert found["totals"]["documents"] == len(distinct)
-    assert found["totals"]["duplicates"] == 60 - len(distinct)
-    assert found["totals"]["tokens"] == sum(len(text) // 4 for text in distinct)
+    assert report["totals"]["documents"] == len(distinct)
+    assert report["totals"]["duplicates"] == 60 - len(distinct)
+    assert report["totals"]["tokens"] == sum(len(text) // 4 for text in distinct)
     shown = invoke(
         "build-cache", str(log), "-o", str(out), "--kind", "suffix", "--held-out", "30%"
     ).stdout

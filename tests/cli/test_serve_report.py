@@ -24,11 +24,11 @@ def test_passes_without_a_draft_count_as_they_do_for_one_request(
     engine = Engine(target, Oracle(target), slots=2, policy=AutoPolicy(fixed=4))
     report(engine)
     assert "draft acceptance = 0.0% (0 accepted / 0 drafted)\n" in capsys.readouterr().err
-    wanted = (Speculation(), Speculation(enabled=False))
-    made = engine.generate(
-        [Request(prompt_ids=int32([9] * 20), max_tokens=11, speculation=one) for one in wanted]
+    kinds = (Speculation(), Speculation(enabled=False))
+    answers = engine.generate(
+        [Request(prompt_ids=int32([9] * 20), max_tokens=11, speculation=one) for one in kinds]
     )
-    assert [one.mean_accepted_length for one in made] == [5.0, 1.0]
+    assert [one.mean_accepted_length for one in answers] == [5.0, 1.0]
     report(engine)
     # Ten tokens in two passes, ten in ten.
     assert f"mean accepted length = {20 / 12:.2f}\n" in capsys.readouterr().err
@@ -58,5 +58,5 @@ def test_passes_that_others_slow_down_are_told_once(
     for _ in range(3):
         engine.generate([Request(prompt_ids=int32([9] * 20), max_tokens=25)])
         watch.look()
-    told = [line for line in capsys.readouterr().err.splitlines() if "-t with" in line]
-    assert len(told) == tells
+    lines = [line for line in capsys.readouterr().err.splitlines() if "-t with" in line]
+    assert len(lines) == tells

@@ -233,12 +233,12 @@ def test_a_terminal_that_has_few_characters(
 )
 def test_a_closed_stdin_is_empty(build: Any, arguments: tuple[str, ...], message: str) -> None:
     build(FEW[0])
-    made = subprocess.run(
+    done = subprocess.run(
         ["sh", "-c", 'exec "$0" -m ngramspec "$@" <&-', sys.executable, *arguments],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert (made.returncode, made.stdout) == (2, "")
-    assert made.stderr.splitlines()[-1] == f"Error: {message}"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == f"Error: {message}"
     assert not Path("new.ngc").exists()
 
 
@@ -247,12 +247,12 @@ def test_output_that_cannot_be_written(build: Any) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full")
     with open("/dev/full", "w") as full:
-        made = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "ngramspec", "cache", "inspect", "out.ngc"],
             stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
         )  # fmt: skip
-    assert made.returncode == 1
-    assert made.stderr == "Error: the output cannot be written: No space left on device\n"
+    assert done.returncode == 1
+    assert done.stderr == "Error: the output cannot be written: No space left on device\n"
 
 
 def test_ctrl_c_ends_with_130_and_a_word() -> None:
@@ -263,10 +263,10 @@ def test_ctrl_c_ends_with_130_and_a_word() -> None:
         assert process.stderr is not None
         process.stderr.readline()  # the model is named: the command runs
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert said.endswith("interrupted\n")
-    assert "Traceback" not in said
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stderr.endswith("interrupted\n")
+    assert "Traceback" not in stderr
 
 
 # The command, where SIGINT is not ignored, as it is in a background job of a shell.

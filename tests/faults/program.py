@@ -68,24 +68,24 @@ class Run:
         return path.read_bytes() if path.exists() else None
 
     def leftovers(self) -> list[str]:
-        known = {self.writer.target, f"{self.writer.target}.lock"}
-        return sorted({path.name for path in self.folder.iterdir()} - known)
+        expected = {self.writer.target, f"{self.writer.target}.lock"}
+        return sorted({path.name for path in self.folder.iterdir()} - expected)
 
     def fail(self, nth: int, mode: int, code: int) -> None:
         """A call goes wrong: the writer says so, or has made up for it."""
         self.prepare()
         self.shim.arm(mode, nth, code)
-        said = True
+        raised = True
         try:
             self.writer.run(self.folder)
-            said = False
+            raised = False
         except (OSError, SystemExit):
             pass
         fired = self.shim.disarm()
         assert fired or mode == SHORT, "the call did not come"
-        found = self.read()
-        assert found in (self.old, self.new)
-        assert said or found == self.new
+        contents = self.read()
+        assert contents in (self.old, self.new)
+        assert raised or contents == self.new
         assert set(self.leftovers()) <= self.writer.kept_after_errors, self.leftovers()
         self.writer.again(self.folder)
         self.check_end()

@@ -51,8 +51,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     if not os.access(memory, os.W_OK):
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(dir=memory) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
 
 
 def run(
@@ -91,12 +91,12 @@ def test_a_writer_that_is_careless_is_found_out(folder: Path, library: Path) -> 
 
 def test_what_is_renamed_is_on_disk_before_and_its_name_after(folder: Path, library: Path) -> None:
     done = run("Cache", folder, library, "log")
-    made = folder.resolve() / "made"
+    place = folder.resolve() / "made"
     calls = [line.split(" ", 1) for line in done.stdout.splitlines()[1:]]
     names = [call for call, _ in calls]
     at = names.index("rename")
-    assert calls[at][1] == str(made / "out.ngc")
+    assert calls[at][1] == str(place / "out.ngc")
     assert calls[at - 1][0] == "fsync"
     assert Path(calls[at - 1][1]).name.startswith(".out.ngc.")
     assert "write" not in names[at:]
-    assert ["fsync", str(made)] in calls[at:]
+    assert ["fsync", str(place)] in calls[at:]

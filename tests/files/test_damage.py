@@ -202,8 +202,8 @@ def test_a_damaged_record_or_list_is_found_by_reading(cache_path: Path, name: st
     record = (ALONE if word == ALONE + 2 else LISTED) if size == 1 and name != "key" else 0
     patched(cache_path, (place(cache_path, section, word), "<I", value))
     cache = open_cache(cache_path)
-    found = f"{size}-gram record at offset {start + 4 * record}: expected {message}"
-    refused(cache_path, lambda: check_cache(cache), found)
+    refusal = f"{size}-gram record at offset {start + 4 * record}: expected {message}"
+    refused(cache_path, lambda: check_cache(cache), refusal)
     with pytest.raises(FormatError):
         DynamicFile(cache_path)
     with pytest.raises(FormatError):

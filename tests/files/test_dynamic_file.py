@@ -166,13 +166,13 @@ def test_a_bounded_file_keeps_the_most_useful_ngrams(
         by_size = {size: Counter({p: c for p, c in everything.items() if len(p) == size + 1})
                    for size in SIZES}  # fmt: skip
         whole = cache_in_memory(sources_of({s: c for s, c in by_size.items() if c}))
-        kept = slow.most_useful(everything, file_order(whole), float("inf"), 40)
+        useful = slow.most_useful(everything, file_order(whole), float("inf"), 40)
         if name.endswith(".bin") and (folder / name).exists():
-            found = counts_of_records(read_lookup_cache(folder / name).records())
+            counts = counts_of_records(read_lookup_cache(folder / name).records())
         elif (folder / name).exists():
-            found = slow.merged(sizes_of(open_cache(folder / name)).values())
+            counts = slow.merged(sizes_of(open_cache(folder / name)).values())
         else:
-            found = Counter()
-        assert found == {pair: count for pair, count in everything.items() if pair[:-1] in kept}
+            counts = Counter()
+        assert counts == {pair: count for pair, count in everything.items() if pair[:-1] in useful}
     finally:
         shutil.rmtree(folder)

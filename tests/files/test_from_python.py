@@ -38,10 +38,10 @@ def b(tmp_path: Path) -> Statistics:
 
 
 def pool(path: Path, n_match: int = 2, **cells: int) -> Statistics:
-    made = np.zeros(1024, np.uint32)
+    image = np.zeros(1024, np.uint32)
     for at, cell in cells.items():
-        made[int(at[1:])] = cell
-    write_pool(path, made, PoolShape(n_match, 1024), OURS)
+        image[int(at[1:])] = cell
+    write_pool(path, image, PoolShape(n_match, 1024), OURS)
     return open_statistics(path)
 
 
@@ -70,33 +70,33 @@ def test_what_an_open_file_tells(a: Statistics, tmp_path: Path) -> None:
 
 
 def test_a_survey_counts_and_finds_the_most_frequent(a: Statistics) -> None:
-    found = survey(a.sources()[1], 1, 1)
-    assert (found.num_ngrams, found.num_pairs, found.occurrences) == (2, 2, 5)
-    assert (found.top.tolist(), found.counts.tolist()) == ([[5]], [3])
+    tally = survey(a.sources()[1], 1, 1)
+    assert (tally.num_ngrams, tally.num_pairs, tally.occurrences) == (2, 2, 5)
+    assert (tally.top.tolist(), tally.counts.tolist()) == ([[5]], [3])
 
 
 @pytest.mark.parametrize("num", [1, 3, 50])
 def test_chunks_do_not_matter(num: int) -> None:
     one = random_entries(1)[:900]
-    whole, made = (survey(Chunks(one, [n]), 4, 7) for n in (len(one), num))
-    assert (made.num_ngrams, made.num_pairs) == (whole.num_ngrams, whole.num_pairs)
-    assert made.num_pairs < len(one)
-    assert made.occurrences == whole.occurrences
-    assert made.top.tolist() == whole.top.tolist()
-    assert made.counts.tolist() == whole.counts.tolist()
+    whole, chunked = (survey(Chunks(one, [n]), 4, 7) for n in (len(one), num))
+    assert (chunked.num_ngrams, chunked.num_pairs) == (whole.num_ngrams, whole.num_pairs)
+    assert chunked.num_pairs < len(one)
+    assert chunked.occurrences == whole.occurrences
+    assert chunked.top.tolist() == whole.top.tolist()
+    assert chunked.counts.tolist() == whole.counts.tolist()
 
 
 def test_what_a_file_holds_as_plain_data(a: Statistics, tmp_path: Path) -> None:
-    made = describe(a, 1)
-    assert (made["kind"], made["num_ngrams"], made["about"]) == ("ngram-cache", 4, {})
-    assert made["fingerprint"] == (b"a" * 16).hex()
-    assert [size["num_pairs"] for size in made["sizes"]] == [2, 2]
-    assert made["sizes"][0]["top"] == [
+    facts = describe(a, 1)
+    assert (facts["kind"], facts["num_ngrams"], facts["about"]) == ("ngram-cache", 4, {})
+    assert facts["fingerprint"] == (b"a" * 16).hex()
+    assert [size["num_pairs"] for size in facts["sizes"]] == [2, 2]
+    assert facts["sizes"][0]["top"] == [
         {"token_ids": [5], "count": 3, "num_followers": 1, "follower": {"token_id": 6, "count": 3}}
     ]
     assert "top" not in describe(a, 0)["sizes"][0]
-    made = describe(pool(tmp_path / "1.pool", c3=7, c4=1 << 30 | 2))["pool"]
-    assert (made["num_used"], made["by_confidence"]) == (2, [1, 1, 0, 0])
+    facts = describe(pool(tmp_path / "1.pool", c3=7, c4=1 << 30 | 2))["pool"]
+    assert (facts["num_used"], facts["by_confidence"]) == (2, [1, 1, 0, 0])
 
 
 def test_merging_adds_up(a: Statistics, b: Statistics, tmp_path: Path) -> None:
@@ -170,11 +170,11 @@ def test_to_a_lookup_cache_and_back(a: Statistics, tmp_path: Path) -> None:
     path = tmp_path / "a.cache"  # known by its contents
     assert to_lookup_cache(a, path) == path.stat().st_size
     assert read_lookup_cache(path).followers([5, 6]) == {7: 2}
-    found = open_statistics(path)
-    found.check()
-    assert (found.kind, found.container, found.vocab_size) == (LOOKUP_KIND, None, 0)
-    from_lookup_cache(found, tmp_path / "again.ngc", OURS)
+    statistics = open_statistics(path)
+    statistics.check()
+    assert (statistics.kind, statistics.container, statistics.vocab_size) == (LOOKUP_KIND, None, 0)
+    from_lookup_cache(statistics, tmp_path / "again.ngc", OURS)
     assert (tmp_path / "again.ngc").read_bytes() == a.path.read_bytes()
-    for convert, given in ((to_lookup_cache, found), (from_lookup_cache, a)):
+    for convert, source in ((to_lookup_cache, statistics), (from_lookup_cache, a)):
         with pytest.raises(InputError, match=r"is already a .* of"):
-            convert(given, tmp_path / "x")
+            convert(source, tmp_path / "x")

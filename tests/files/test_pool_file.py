@@ -54,12 +54,12 @@ def cells_from(entries: Entries, check_bits: int, max_occupancy: float = 0.95) -
 def test_hashed_counts_are_those_of_the_reference(
     texts: list[list[int]], n_match: int, check_bits: int
 ) -> None:
-    found: Counter[slow.Continuation] = Counter()
+    counts: Counter[slow.Continuation] = Counter()
     for a, b in tally_of(texts).hashed(n_match, CELL_BITS, check_bits).tolist():
         check = a << CELL_BITS & 2**64 - 1
         assert check << check_bits & 2**64 - 1 == 0
-        found[a >> 64 - CELL_BITS, check >> 64 - check_bits, b >> 22] += b & 2**22 - 1
-    assert found == slow.continuations(texts, n_match, CELL_BITS, check_bits)
+        counts[a >> 64 - CELL_BITS, check >> 64 - check_bits, b >> 22] += b & 2**22 - 1
+    assert counts == slow.continuations(texts, n_match, CELL_BITS, check_bits)
 
 
 @pytest.mark.parametrize("max_occupancy", [0.0005, 0.1, 0.5, 0.95])
@@ -120,8 +120,8 @@ def test_lookups_return_the_most_frequent_continuation(
             ngram = tokens[i - n_match : i]
             hashed = slow.ngram_hash(ngram)
             word = words[hashed % CAPACITY]
-            known = word >> 22 & 0xFF == hashed >> 64 - check_bits
-            assert pool.lookup(int32(ngram)) == (word & 0x3FFFFF) - 1 if known else -1
+            is_stored = word >> 22 & 0xFF == hashed >> 64 - check_bits
+            assert pool.lookup(int32(ngram)) == (word & 0x3FFFFF) - 1 if is_stored else -1
 
 
 @SETTINGS

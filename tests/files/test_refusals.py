@@ -140,8 +140,8 @@ def test_files_of_another_tokenizer_are_refused_unless_any_will_do(
             cache_path, origin=Origin(t.digest) if t else None, any_tokenizer=any_tokenizer)),
     ]  # fmt: skip
     for path, call in calls:
-        for known in (None, ours):
-            call(known)
+        for tokenizer in (None, ours):
+            call(tokenizer)
         refused(path, lambda call=call: call(others), message, VocabMismatchError)
         call(others, any_tokenizer=True)
         unknown = path.read_bytes()

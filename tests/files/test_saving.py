@@ -160,10 +160,10 @@ def test_what_another_saves_while_a_file_is_opened_is_not_lost(
     first.cache.update(int32(TEXT))
 
     def read_then_wait(self: DynamicFile) -> Any:
-        found = read(self)
+        contents = read(self)
         monkeypatch.undo()
         first.save()
-        return found
+        return contents
 
     monkeypatch.setattr(DynamicFile, "_read", read_then_wait)
     second = DynamicFile(path)
@@ -275,16 +275,16 @@ def test_what_is_learnt_again_after_the_cache_forgot_it_counts(tmp_path: Path) -
     file = DynamicFile(path, 1, 1, max_ngrams=16)
     file.cache.update(int32([5, 6] * 40))
     file.save()
-    known = open_cache(path).followers([5])[6]
+    count = open_cache(path).followers([5])[6]
     other = 100
     while file.cache.followers([5]):
         file.cache.update(int32([other, 1, other, 1]))
         other += 1
     file.save()  # the file still has it
-    assert open_cache(path).followers([5]) == {6: known}
+    assert open_cache(path).followers([5]) == {6: count}
     file.cache.update(int32([5, 6] * 10))
     file.save()
-    assert open_cache(path).followers([5]) == {6: known + 10}
+    assert open_cache(path).followers([5]) == {6: count + 10}
 
 
 def test_two_processes_at_the_bound_do_not_count_twice(tmp_path: Path) -> None:
@@ -338,14 +338,14 @@ def test_a_copy_of_a_cache_is_made_whatever_is_learned_meanwhile(
     cache.update(int32([5, 6, 7, 8]))
     monkeypatch.setattr(np, "empty", learn_then_take)
     if copy == "records":
-        found = counts_of_records(cache.records())
+        counts = counts_of_records(cache.records())
     elif copy == "entries":
-        found = counts_of(cache.entries(1), 1)
+        counts = counts_of(cache.entries(1), 1)
     else:
-        found = Counter({(5, token): count for token, count in cache.followers([5]).items()})
-    assert found[5, 6] == 1
+        counts = Counter({(5, token): count for token, count in cache.followers([5]).items()})
+    assert counts[5, 6] == 1
     if copy != "followers":
-        assert found[6, 7] == found[7, 8] == 1
+        assert counts[6, 7] == counts[7, 8] == 1
 
 
 def test_a_save_ends_while_others_learn(tmp_path: Path) -> None:
@@ -418,11 +418,11 @@ def test_a_lock_that_another_process_holds_ends_a_save_in_time(tmp_path: Path) -
         with pytest.raises(TimeoutError, match=r"has held .*learned.ngc.lock for 0.2 s") as caught:
             file.save()
         assert str(path) in str(caught.value)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as notices:
             warnings.simplefilter("always")
             saving = Autosave(file, 0.01)
             wait_for(lambda: file.num_save_failures > 2)
-        assert [f"cannot save {path}" in str(one.message) for one in told] == [True]
+        assert [f"cannot save {path}" in str(one.message) for one in notices] == [True]
     finally:
         holder.kill()
         holder.communicate()

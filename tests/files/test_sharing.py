@@ -186,9 +186,9 @@ def test_a_pool_outlives_processes_that_are_killed(tmp_path: Path) -> None:
     for pool in (own, again):
         assert pool.lookup(int32([1, 2])) == 3
         for number in range(3):
-            found = [pool.lookup(int32([100 + number, i])) for i in range(100)]
-            assert set(found) <= {-1, number}  # -1: another n-gram fell into the same cell
-            assert found.count(number) > 70
+            tokens = [pool.lookup(int32([100 + number, i])) for i in range(100)]
+            assert set(tokens) <= {-1, number}  # -1: another n-gram fell into the same cell
+            assert tokens.count(number) > 70
 
 
 def test_counters_are_repaired_when_a_pool_is_opened(tmp_path: Path) -> None:

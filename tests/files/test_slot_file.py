@@ -21,8 +21,8 @@ COUNTS = ("num_prompt", "num_reusable", "num_window")
 NO_WINDOW = {"num_window": 0, "window": np.empty(0, np.uint8)}
 
 
-def saved(**given: Any) -> SavedSlot:
-    made: dict[str, Any] = {
+def saved(**changes: Any) -> SavedSlot:
+    fields: dict[str, Any] = {
         "tokens": np.arange(7, dtype=np.int32),
         "state": np.arange(200, dtype=np.uint8),
         "history": np.arange(3, 9, dtype=np.int32),
@@ -34,7 +34,7 @@ def saved(**given: Any) -> SavedSlot:
         "window": np.arange(90, dtype=np.uint8),
         "namespace": "key:ä",
     }
-    return SavedSlot(**{**made, **given})
+    return SavedSlot(**{**fields, **changes})
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -52,11 +52,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_an_empty_slot_is_a_file_too(tmp_path: Path) -> None:
     empty = np.empty(0, np.int32)
-    made = saved(
+    slot = saved(
         tokens=empty, state=np.empty(0, np.uint8), history=empty, num_prompt=0, num_reusable=0,
         **NO_WINDOW,
     )  # fmt: skip
-    write_slot(tmp_path / "a", made)
+    write_slot(tmp_path / "a", slot)
     assert read_slot(tmp_path / "a")[0].tokens.size == 0
 
 

@@ -49,7 +49,7 @@ from ngramspec.files.prune import useful_sources, write_pruned
 @SETTINGS
 @given(sizes=many_sizes(), min_count=st.sampled_from([1, 1, 2, 4]))
 def test_a_file_holds_every_pair_and_no_other(sizes: Sizes, min_count: int) -> None:
-    kept = {size: slow.merged([pairs], min_count) for size, pairs in sizes.items()}
+    often = {size: slow.merged([pairs], min_count) for size, pairs in sizes.items()}
     with TemporaryDirectory() as folder:
         path, copy = Path(folder) / "first.ngc", Path(folder) / "second.ngc"
         header = write_cache(
@@ -57,11 +57,11 @@ def test_a_file_holds_every_pair_and_no_other(sizes: Sizes, min_count: int) -> N
         )
         cache = open_cache(path)
         check_cache(cache)
-        assert sizes_of(cache) == {size: pairs for size, pairs in kept.items() if pairs}
-        assert header.num_ngrams == len(cache) == sum(len(slow.by_ngram(p)) for p in kept.values())
-        assert header.num_pairs == sum(map(len, kept.values()))
+        assert sizes_of(cache) == {size: pairs for size, pairs in often.items() if pairs}
+        assert header.num_ngrams == len(cache) == sum(len(slow.by_ngram(p)) for p in often.values())
+        assert header.num_pairs == sum(map(len, often.values()))
         assert cache.vocab_size == 1 + max(
-            (max(p) for some in kept.values() for p in some), default=0
+            (max(p) for some in often.values() for p in some), default=0
         )
         assert cache.fingerprint == b"0123456789abcdef"
         sources = {size: EntryReader(cache, size) for size in sizes}
@@ -76,8 +76,8 @@ def test_a_file_is_laid_out_as_documented(sizes: Sizes) -> None:
     for size, pairs in sizes.items():
         sections = cache.sections(size)
         assert sections is not None
-        found = tuple(np.asarray(words).tolist() for words in sections)
-        assert found == slow.section_words(pairs, size)
+        layout = tuple(np.asarray(words).tolist() for words in sections)
+        assert layout == slow.section_words(pairs, size)
 
 
 @SETTINGS
@@ -95,8 +95,8 @@ def test_followers_are_found_in_place(sizes: Sizes, other: Documents) -> None:
         asked |= {(*ngram[1:], ngram[-1] ^ 1) for ngram in asked}
         assert cache.num_ngrams(size) == len(slow.by_ngram(pairs))
         for ngram in asked:
-            found = list(cache.followers(int32(list(ngram))).items())
-            assert found == list(slow.followers_of(pairs, ngram).items())
+            followers = list(cache.followers(int32(list(ngram))).items())
+            assert followers == list(slow.followers_of(pairs, ngram).items())
 
 
 @SETTINGS
@@ -205,19 +205,21 @@ def test_pruning_keeps_the_most_useful_ngrams(sizes: Sizes, data: st.DataObject)
     budget = data.draw(st.one_of(st.none(), st.integers(0, total + 50)))
     max_ngrams = data.draw(st.one_of(st.none(), st.integers(0, len(order) + 2)))
     for _ in range(2):
-        kept = slow.most_useful(
+        useful = slow.most_useful(
             everything,
             order,
             float("inf") if budget is None else budget,
             float("inf") if max_ngrams is None else max_ngrams,
         )
         sources = useful_sources(cache, max_bytes=budget, max_ngrams=max_ngrams)
-        found = {size: counts_of(read_all(source), size) for size, source in sources.items()}
-        expected = {pair: count for pair, count in everything.items() if pair[:-1] in kept}
-        assert slow.merged(found.values()) == expected
+        pruned = {size: counts_of(read_all(source), size) for size, source in sources.items()}
+        expected = {pair: count for pair, count in everything.items() if pair[:-1] in useful}
+        assert slow.merged(pruned.values()) == expected
         # Once more with just the bytes that these need.
         grouped = slow.by_ngram(expected)
-        budget = sum(slow.record_bytes(len(ngram), found) for ngram, found in grouped.items())
+        budget = sum(
+            slow.record_bytes(len(ngram), followers) for ngram, followers in grouped.items()
+        )
 
 
 @SETTINGS
@@ -233,13 +235,13 @@ def test_a_pruned_file_is_no_larger_than_asked_for(sizes: Sizes, room: int, abou
         assert path.stat().st_size <= least + room
         pruned = open_cache(path)
         check_cache(pruned)
-        whole, found = slow.merged(sizes.values()), slow.merged(sizes_of(pruned).values())
+        whole, left = slow.merged(sizes.values()), slow.merged(sizes_of(pruned).values())
         followers = slow.by_ngram(whole)
-        assert all(whole[pair] == count for pair, count in found.items())
-        kept = {pair[:-1] for pair in found}
+        assert all(whole[pair] == count for pair, count in left.items())
+        ngrams = {pair[:-1] for pair in left}
         classes = {ngram: slow.usefulness(followers, ngram) for ngram in followers}
-        assert max((classes[n] for n in followers if n not in kept), default=0) <= min(
-            (classes[n] for n in kept), default=1 << 20
+        assert max((classes[n] for n in followers if n not in ngrams), default=0) <= min(
+            (classes[n] for n in ngrams), default=1 << 20
         )
 
 

@@ -226,16 +226,16 @@ def test_impossible_contents_are_refused(
 def test_it_is_described_but_has_no_counts(tmp_path: Path) -> None:
     path = tmp_path / "pool"
     write_successors(path, filled([(1, 2), (3, 2)]), KNOWN)
-    found = open_statistics(path, verify=True)
-    found.check()
-    facts = describe(found)
+    statistics = open_statistics(path, verify=True)
+    statistics.check()
+    facts = describe(statistics)
     assert facts["kind"] == "successors"
     held = facts["successors"]
     assert (held["num_tokens"], held["num_pairs"], held["top"]) == (1, 2, 8)
     assert held["num_successors"] == sum((found_row & 0xFF) for found_row in pool_counts(path))
     for task in ("merge", "prune"):
         with pytest.raises(InputError, match=f"kind successors: it has no counts to {task}"):
-            found.need_ngrams(task)
+            statistics.need_ngrams(task)
 
 
 def pool_counts(path: Path) -> list[int]:

@@ -40,9 +40,9 @@ TEXTS = [words(seed) for seed in range(4)]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A file of four texts."""
-    made = tmp_path / "corpus.ngx"
-    write_suffix_index(made, joined(*TEXTS), Origin(OURS, 100_000, {"corpus": ["a"]}))
-    return made
+    file = tmp_path / "corpus.ngx"
+    write_suffix_index(file, joined(*TEXTS), Origin(OURS, 100_000, {"corpus": ["a"]}))
+    return file
 
 
 def drafted(prompt: np.ndarray, num: int = 16, **params: Any) -> list[int]:
@@ -101,12 +101,12 @@ def test_the_head_tells_what_the_file_is_for(path: Path) -> None:
 
 def test_equal_texts_give_equal_bytes_whatever_memory_there_is(tmp_path: Path) -> None:
     tokens = joined(*[words(seed, 3000) % 500 for seed in range(5)])
-    made = []
+    contents = []
     for memory in (2 << 30, 1 << 16):
         write_suffix_index(tmp_path / "x.ngx", tokens, Origin(OURS), memory=memory)
-        made.append((tmp_path / "x.ngx").read_bytes())
-    assert made[0] == made[1]
-    assert len(made[0]) < 40 * len(tokens)
+        contents.append((tmp_path / "x.ngx").read_bytes())
+    assert contents[0] == contents[1]
+    assert len(contents[0]) < 40 * len(tokens)
 
 
 @pytest.mark.parametrize("max_bytes", [65536, 100_000, 150_000])
@@ -231,13 +231,13 @@ def test_every_flipped_byte_is_noticed_when_a_small_file_is_opened(path: Path) -
     ],
 )
 def test_an_index_checks_its_arrays(change: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "tokens": int32([1, -1]), "lines": np.zeros((1, 16), np.uint32), "position_bits": 25,
         "vocab_size": 9,
     }  # fmt: skip
-    assert SuffixIndex(**given).num_tokens == 2
+    assert SuffixIndex(**fields).num_tokens == 2
     with pytest.raises(InputError) as caught:
-        SuffixIndex(**{**given, **change})
+        SuffixIndex(**{**fields, **change})
     assert message in str(caught.value)
 
 

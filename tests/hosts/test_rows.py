@@ -28,7 +28,7 @@ class SlowRequest:
     def __init__(self, spec: str, mark: int, prompt: list[int]) -> None:
         self.drafter = make(spec, 1)
         self.mark, self.text = mark, list(prompt)
-        self.known = 0  # tokens that the drafter has seen
+        self.num_seen = 0  # tokens that the drafter has seen
         self.last: list[int] = []  # its pending draft
         self.draft: list[int] = []  # the same, if the engine will verify it
         self.active = False
@@ -36,16 +36,16 @@ class SlowRequest:
     def catch_up(self, count: int) -> None:
         """What a drafter is told that knows whose text it is."""
         if not self.active:
-            self.known = len(self.text) - count
-            self.drafter.begin(0, self.text[: self.known])
+            self.num_seen = len(self.text) - count
+            self.drafter.begin(0, self.text[: self.num_seen])
             self.active = True
-        new = self.text[self.known :]
-        pending = self.last[: len(new) - 1] if self.known else []
+        new = self.text[self.num_seen :]
+        pending = self.last[: len(new) - 1] if self.num_seen else []
         right = 0
         while right < len(pending) and pending[right] == new[right]:
             right += 1
         self.drafter.accept(0, new, right)
-        self.known = len(self.text)
+        self.num_seen = len(self.text)
 
     def propose(self, most: int) -> list[int]:
         self.last = self.drafter.propose(0, most).tolist()
@@ -120,12 +120,12 @@ class Batches(RuleBasedStateMachine):
         for row, request in enumerate(self.rows):
             self.table[row, : len(request.text)] = request.text
         keys = [request.mark for request in self.rows] if self.keyed else None
-        made = self.drafts.draft(Rows(self.table, lengths, counts, keys), MOST)
+        by_row = self.drafts.draft(Rows(self.table, lengths, counts, keys), MOST)
         for row, request in enumerate(self.rows):
             if counts[row]:
                 request.catch_up(int(counts[row]))
                 request.draft = request.propose(MOST)
-            assert made[row] == request.draft, row
+            assert by_row[row] == request.draft, row
         assert self.drafts.drafter.check() == ""
 
     @staticmethod
@@ -319,8 +319,8 @@ def test_drafts_end_before_ids_that_the_model_does_not_have(drafter: Drafter) ->
     drafts = BatchDrafts(drafter, 4, 100, vocab_size=50)
     ids = np.zeros((1, 100), np.int32)
     ids[0, :8] = [1, 2, 3, 60, 4, 5, 1, 2]
-    made = drafts.draft(Rows(ids, np.array([8], np.int32), np.array([1], np.int32)), 4)
-    assert made == [[3]]
+    by_row = drafts.draft(Rows(ids, np.array([8], np.int32), np.array([1], np.int32)), 4)
+    assert by_row == [[3]]
     assert drafts.num_tokens == 2
     ids[0, 8:10] = [3, 9]
     drafts.draft(Rows(ids, np.array([10], np.int32), np.array([2], np.int32)), 4)
@@ -331,5 +331,5 @@ def test_drafts_leave_room_for_one_token_more(drafter: Drafter) -> None:
     ids = np.array([[1, 2, 3, 4, 5, 1, 2, 0, 0, 0]], np.int32)
     for longest, size in ((10, 2), (9, 1), (8, 0), (7, 0)):
         drafts = BatchDrafts(make("ngram-simple", 1), 4, longest)
-        made = drafts.draft(Rows(ids, np.array([7], np.int32), np.array([1], np.int32)), 4)
-        assert made == [[3, 4, 5, 1][:size]]
+        by_row = drafts.draft(Rows(ids, np.array([7], np.int32), np.array([1], np.int32)), 4)
+        assert by_row == [[3, 4, 5, 1][:size]]

@@ -28,7 +28,7 @@ def bench_replay() -> Callable[..., Result]:
     from ngramspec.cli import main
 
     def run(*arguments: str | Path) -> Result:
-        given = ["bench", "replay", *map(str, arguments)]
-        return CliRunner().invoke(main, given, prog_name="ngramspec")
+        command = ["bench", "replay", *map(str, arguments)]
+        return CliRunner().invoke(main, command, prog_name="ngramspec")
 
     return run

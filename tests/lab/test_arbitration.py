@@ -45,32 +45,32 @@ def test_counted_by_hand() -> None:
     # All tokens differ, so that ours never drafts. The source's first pass, at the second output
     # token, would emit 3 tokens with two drafted ones, the next 1, and the last 1.
     one = with_lengths(request([1, 2], [3, 4, 5, 6, 7, 8]), [9, 3, 1, 1, 1, 1])
-    found = arbitrate(Trace("set", (one,)), OtherSource("eagle", 2, 0.0, 0.1), LINE)
-    assert found.ours == 1.0
+    speedups = arbitrate(Trace("set", (one,)), OtherSource("eagle", 2, 0.0, 0.1), LINE)
+    assert speedups.ours == 1.0
     # By best length 2: (1.2 + 0.1) for three tokens, then twice (1.2 or 1.1 + 0.1) for one.
     by_length = {1: 5 / (4 * 1.2), 2: 5 / (1.3 + 1.3 + 1.2)}
-    assert found.other == pytest.approx(by_length[2])
-    assert found.other_tokens == 2
-    assert found.perfect == pytest.approx(5 / (1.3 + 1 + 1))
-    assert found.passes >= 3
-    assert found.arbiter > 1.0
+    assert speedups.other == pytest.approx(by_length[2])
+    assert speedups.other_tokens == 2
+    assert speedups.perfect == pytest.approx(5 / (1.3 + 1 + 1))
+    assert speedups.passes >= 3
+    assert speedups.arbiter > 1.0
 
 
 def test_a_source_that_never_helps_costs_a_hundredth(trace_of: Callable[..., Trace]) -> None:
     trace = made_up(trace_of("code_edit.debugbench", 20), lambda *_: 0.0)
     for profile in PROFILES.values():
-        found = arbitrate(trace, EAGLE, profile)
-        assert found.other_tokens == 0
-        assert 1.001 * found.ours > found.arbiter > 0.985 * found.ours
-        assert found.perfect == pytest.approx(found.ours, rel=0.02)
+        speedups = arbitrate(trace, EAGLE, profile)
+        assert speedups.other_tokens == 0
+        assert 1.001 * speedups.ours > speedups.arbiter > 0.985 * speedups.ours
+        assert speedups.perfect == pytest.approx(speedups.ours, rel=0.02)
 
 
 def test_tokens_of_both_in_a_pass_are_faster_where_passes_are_cheap(
     trace_of: Callable[..., Trace],
 ) -> None:
     trace = made_up(trace_of("chat_revise.mt_redundant", 20), lambda *_: 0.8)
-    found = arbitrate(trace, EAGLE, PROFILES["h100-8b"], branches=4)
-    assert found.arbiter > 1.05 * found.either > 1.05 * max(found.ours, found.other)
+    speedups = arbitrate(trace, EAGLE, PROFILES["h100-8b"], branches=4)
+    assert speedups.arbiter > 1.05 * speedups.either > 1.05 * max(speedups.ours, speedups.other)
     dear = arbitrate(trace, EAGLE, PROFILES["moe-a3b"], branches=4)
     assert dear.arbiter > 0.98 * dear.either
 
@@ -80,8 +80,8 @@ def test_a_source_that_never_helps_costs_little_beside_trees(
 ) -> None:
     trace = made_up(trace_of("code_edit.debugbench", 20), lambda *_: 0.0)
     for profile in PROFILES.values():
-        found = arbitrate(trace, EAGLE, profile, branches=4)
-        assert found.arbiter > 0.98 * found.ours
+        speedups = arbitrate(trace, EAGLE, profile, branches=4)
+        assert speedups.arbiter > 0.98 * speedups.ours
 
 
 def test_both_together_are_faster_than_either(trace_of: Callable[..., Trace]) -> None:
@@ -92,10 +92,10 @@ def test_both_together_are_faster_than_either(trace_of: Callable[..., Trace]) ->
     }
     trace = trace_of("chat_revise.mt_redundant", 30)
     for kind, chance in kinds.items():
-        found = arbitrate(made_up(trace, chance), EAGLE, PROFILES["h100-8b"])
-        better = max(found.ours, found.other)
-        assert found.arbiter > 1.03 * better, kind
-        assert found.arbiter <= 1.05 * found.perfect, kind
+        speedups = arbitrate(made_up(trace, chance), EAGLE, PROFILES["h100-8b"])
+        better = max(speedups.ours, speedups.other)
+        assert speedups.arbiter > 1.03 * better, kind
+        assert speedups.arbiter <= 1.05 * speedups.perfect, kind
 
 
 def test_a_request_without_lengths_is_named() -> None:
@@ -148,14 +148,14 @@ def test_the_command(
     assert result.exit_code == 0, result.output
     assert "at most 4 tokens for 0.05 + 0.05 passes per token" in " ".join(result.stdout.split())
     assert max(map(len, result.stdout.splitlines())) <= 80
-    found = json.loads(bench_replay(path, "--other", spec, "--json").stdout)["other"]
-    assert (found["name"], found["tokens"], found["price"], found["start"]) == (
+    report = json.loads(bench_replay(path, "--other", spec, "--json").stdout)["other"]
+    assert (report["name"], report["tokens"], report["price"], report["start"]) == (
         "eagle", 4, 0.05, 0.05,
     )  # fmt: skip
-    row = found["sets"]["reasoning.misguided_attention"]
+    row = report["sets"]["reasoning.misguided_attention"]
     assert list(row) == list(PROFILES)
-    wanted = arbitrate(Trace("set", trace.requests), EAGLE, PROFILES["cpu"]).as_json()
-    assert row["cpu"] == wanted
+    expected = arbitrate(Trace("set", trace.requests), EAGLE, PROFILES["cpu"]).as_json()
+    assert row["cpu"] == expected
     refused = bench_replay(path, "--other", "mtp:tokens=4,price=0.05")
     assert refused.exit_code == 2
     assert "no other_lengths of 'mtp', only eagle" in refused.output

@@ -39,8 +39,8 @@ def run() -> Run:
     from ngramspec.cli import main
 
     def invoke(*arguments: str | Path) -> Result:
-        given = ["bench", "calibrate", *map(str, arguments)]
-        return CliRunner().invoke(main, given, prog_name="ngramspec")
+        command = ["bench", "calibrate", *map(str, arguments)]
+        return CliRunner().invoke(main, command, prog_name="ngramspec")
 
     return invoke
 
@@ -57,23 +57,23 @@ def test_json_and_the_file_that_the_server_finds(run: Run, cache_home: Path) -> 
     result = run(*QUICK, "--json")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
-    made: dict[str, Any] = json.loads(result.stdout)
-    assert set(made) == {"model", "saved", "complete", "context", "key", "costs"}
-    assert made["complete"] is True
-    assert made["context"] == 40
-    assert [row["tokens"] for row in made["costs"]] == SIZES
-    for row in made["costs"]:
+    report: dict[str, Any] = json.loads(result.stdout)
+    assert set(report) == {"model", "saved", "complete", "context", "key", "costs"}
+    assert report["complete"] is True
+    assert report["context"] == 40
+    assert [row["tokens"] for row in report["costs"]] == SIZES
+    for row in report["costs"]:
         assert row["fastest_seconds"] <= row["seconds"] + 1e-9
         assert row["seconds"] <= row["slowest_seconds"] + 1e-9
-        assert row["relative"] == row["seconds"] / made["costs"][0]["seconds"]
+        assert row["relative"] == row["seconds"] / report["costs"][0]["seconds"]
         assert row["seconds_per_token"] == row["seconds"] / row["tokens"]
         assert row["samples"] == 2
-    path = Path(made["saved"])
+    path = Path(report["saved"])
     assert path.is_relative_to(cache_home)
     table = load_costs(path)
     assert table.name == embedded_model().stem
-    assert dict(table.costs) == {row["tokens"]: row["seconds"] for row in made["costs"]}
-    assert json.loads(path.read_text())["key"] == made["key"]
+    assert dict(table.costs) == {row["tokens"]: row["seconds"] for row in report["costs"]}
+    assert json.loads(path.read_text())["key"] == report["key"]
     assert costs_of_server("-np", "2", "-c", "512") == table
     assert costs_of_server("-fa", "off") is None
 
@@ -101,15 +101,15 @@ def test_the_table_and_a_file_of_its_own(run: Run, tmp_path: Path, cache_home: P
 
 def test_the_context_is_what_the_model_has_room_for(run: Run, tmp_path: Path) -> None:
     arguments = ("--context", "9999", "--max-batch", "2", "--rounds", "1", "--json")
-    made = json.loads(run(*arguments, "-o", tmp_path / "x.json").stdout)
-    assert made["context"] == 2048 - 2
+    report = json.loads(run(*arguments, "-o", tmp_path / "x.json").stdout)
+    assert report["context"] == 2048 - 2
 
 
 def test_exact_settings_bound_the_batch(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Exactness(Setting(), {"alone": {1: 0, 2: 0, 3: 0, 4: 1}})
-    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", lambda *_: found)
+    exactness = Exactness(Setting(), {"alone": {1: 0, 2: 0, 3: 0, 4: 1}})
+    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", lambda *_: exactness)
     path = tmp_path / "x.json"
     result = run("--exact", "--rounds", "1", "-o", path)
     assert result.exit_code == 0, result.output
@@ -136,10 +136,10 @@ def test_what_was_measured_before_ctrl_c_is_shown_and_not_saved(
     assert result.exit_code == 130, result.output
     assert not list(cache_home.rglob("*.json"))
     if as_json:
-        made = json.loads(result.stdout)
-        assert made["complete"] is False
-        assert made["saved"] is None
-        assert 3 in [row["tokens"] for row in made["costs"]]
+        report = json.loads(result.stdout)
+        assert report["complete"] is False
+        assert report["saved"] is None
+        assert 3 in [row["tokens"] for row in report["costs"]]
     else:
         assert "not saved: incomplete" in result.stdout
 

@@ -109,13 +109,13 @@ def test_the_verdict_in_words(findings: list[Finding], answer: str, text: str) -
 
 
 def test_runs_come_in_pairs_until_the_time_is_over() -> None:
-    told: list[str] = []
+    log: list[str] = []
     target = FakeTarget()
     bench = Bench(target, [parse_mode("none"), parse_mode("ngram-simple")])
     tasks = [Task("same", "", ("x",)), Task("same", "", ("y",))]  # names need not differ
     prompts = [np.array([1, 2], dtype=np.int32), np.array([3], dtype=np.int32)]
-    findings = measure(bench, tasks, prompts, 4, advance=told.append, stopped=lambda: len(told) > 9)
-    assert told[:5] == ["same at temperature 0"] * 4 + ["same at temperature 0.8"]
+    findings = measure(bench, tasks, prompts, 4, advance=log.append, stopped=lambda: len(log) > 9)
+    assert log[:5] == ["same at temperature 0"] * 4 + ["same at temperature 0.8"]
     assert [(f.name, f.temperature) for f in findings] == [
         ("same", temperature) for temperature in TEMPERATURES for _ in tasks
     ]

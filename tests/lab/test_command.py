@@ -23,24 +23,24 @@ Run = Callable[..., Result]
 
 def made(result: Result) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
 
 
 def test_json_of_the_default(bench_replay: Run) -> None:
-    found = made(bench_replay(TRACES, "--limit", "2", "--json"))
-    assert len(found["sets"]) == 12
-    for row in found["sets"].values():
+    report = made(bench_replay(TRACES, "--limit", "2", "--json"))
+    assert len(report["sets"]) == 12
+    for row in report["sets"].values():
         assert row.keys() >= FIGURES
         assert list(row["modelled_speedup"]) == list(PROFILES)
-    assert not {"drafters", "growth_us_per_step"} & found.keys()
+    assert not {"drafters", "growth_us_per_step"} & report.keys()
 
 
 def test_several_drafters(bench_replay: Run) -> None:
     arguments = (SQL, "--limit", "30", "--drafter", "ngram-cache", "--spec-type", "ngram-mod")
-    found = made(bench_replay(*arguments, "--json"))
-    assert list(found["drafters"]) == ["ngram-cache", "ngram-mod"]
-    assert found["sets"] == found["drafters"]["ngram-cache"]["sets"]
+    report = made(bench_replay(*arguments, "--json"))
+    assert list(report["drafters"]) == ["ngram-cache", "ngram-mod"]
+    assert report["sets"] == report["drafters"]["ngram-cache"]["sets"]
     text = bench_replay(*arguments).stdout
     assert text.startswith("structured.spider_sql: 30 requests in order")
     assert "ngram-cache" in text
@@ -89,15 +89,15 @@ def test_text_is_read_with_a_tokenizer(bench_replay: Run, tmp_path: Path) -> Non
         f"{path}: recorded requests: 1 to replay",
     ]
     for option in ("--tokenizer", "--model"):
-        found = made(bench_replay(path, option, embedded_model(), "--json"))
-        assert found["sets"]["chat"]["tokens"] > 3
+        report = made(bench_replay(path, option, embedded_model(), "--json"))
+        assert report["sets"]["chat"]["tokens"] > 3
 
 
 def test_a_measured_table_is_one_more_profile(bench_replay: Run, tmp_path: Path) -> None:
     costs = tmp_path / "mine.json"
     save_costs(CostTable(((1, 0.01), (9, 0.02)), "mine"), costs)
-    found = made(bench_replay(SQL, "--limit", "9", "--costs", costs, "--json"))
-    assert list(found["sets"]["structured.spider_sql"]["modelled_speedup"])[-1] == "mine"
+    report = made(bench_replay(SQL, "--limit", "9", "--costs", costs, "--json"))
+    assert list(report["sets"]["structured.spider_sql"]["modelled_speedup"])[-1] == "mine"
     save_costs(CostTable(((1, 0.01),), "moe"), costs)
     assert_one_error(bench_replay(SQL, "--costs", costs), "already a profile named 'moe'", 2)
     costs.write_text("{}")

@@ -39,22 +39,22 @@ def test_the_margin_is_that_of_the_model_where_they_part(bench: Bench, text: lis
         asked.append(request.prompt_ids.tolist())
         return bench.ask(request)
 
-    found = find_difference(PROMPT, text, [*text[:4], other, *text[5:]], run)
-    assert found is not None
-    assert (found.position, found.expected, found.got) == (4, text[4], other)
+    difference = find_difference(PROMPT, text, [*text[:4], other, *text[5:]], run)
+    assert difference is not None
+    assert (difference.position, difference.expected, difference.got) == (4, text[4], other)
     assert asked == [[*PROMPT.tolist(), *text[:4]]]
-    assert found.margin is not None
+    assert difference.margin is not None
     back = find_difference(PROMPT, [*text[:4], other], text, bench.ask)
     assert back is not None
-    assert back.margin == pytest.approx(-found.margin)
-    assert "part at token 5, where the two candidates are " in found.line()
+    assert back.margin == pytest.approx(-difference.margin)
+    assert "part at token 5, where the two candidates are " in difference.line()
 
 
 def test_a_text_that_ends_first_has_no_margin(text: list[int]) -> None:
     for expected, got, tokens in ((text, text[:3], (text[3], -1)), (text[:3], text, (-1, text[3]))):
-        found = find_difference(PROMPT, expected, got, refuse)
-        assert found == Difference(3, *tokens, None)
-        assert found.line() == "the texts part at token 4, where one of them ends"
+        difference = find_difference(PROMPT, expected, got, refuse)
+        assert difference == Difference(3, *tokens, None)
+        assert difference.line() == "the texts part at token 4, where one of them ends"
 
 
 def test_a_token_that_the_model_did_not_name_has_no_margin() -> None:

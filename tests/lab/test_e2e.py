@@ -41,8 +41,8 @@ def run() -> Run:
     from ngramspec.cli import main
 
     def invoke(*arguments: str | Path) -> Result:
-        given = ["bench", "e2e", *map(str, arguments)]
-        return CliRunner().invoke(main, given, prog_name="ngramspec")
+        command = ["bench", "e2e", *map(str, arguments)]
+        return CliRunner().invoke(main, command, prog_name="ngramspec")
 
     return invoke
 
@@ -62,9 +62,9 @@ def one_run(tokens: int, seconds: float, steps: int = 1, reason: str = "length")
 def test_every_round_begins_with_another_mode() -> None:
     order: list[str] = []
     steps: list[int] = []
-    made = run_in_turns("abc", 4, lambda mode: order.append(mode), lambda: steps.append(1))
+    rounds = run_in_turns("abc", 4, lambda mode: order.append(mode), lambda: steps.append(1))
     assert "".join(order) == "abcbcacababc"
-    assert [list(found) for found in made] == [list("abc")] * 4
+    assert [list(one_round) for one_round in rounds] == [list("abc")] * 4
     assert len(steps) == 12
     order.clear()
     run_in_turns("abc", 2, lambda mode: order.append(mode), first=5)
@@ -121,7 +121,7 @@ def test_every_run_has_a_fresh_drafter_and_the_target_s_own_text() -> None:
     bench.warm_up(ids, GREEDY)
     outcomes = bench.run(ids, max_tokens=60, repeats=3, sampling=GREEDY)
     expected = tuple(target.expected(ids.tolist(), 60))
-    assert all(one.token_ids == expected for made in outcomes for one in made.runs)
+    assert all(one.token_ids == expected for outcome in outcomes for one in outcome.runs)
     drafted = {one.drafted for one in outcomes[1].runs}
     assert len(drafted) == 1  # nothing learned from the run before
     assert outcomes[0].drafted == 0
@@ -151,9 +151,9 @@ def test_a_draft_model_beside_drafters_and_alone() -> None:
         Bench(FakeTarget(), [PLAIN, alone])
     small = DraftModel(FakeTarget(), 3, 0, 0.0)
     bench = Bench(FakeTarget(), [PLAIN, both, alone], "fixed", setup=DraftSetup(second=small))
-    made = bench.run(int32([3, 5, 7]), max_tokens=30, repeats=2, sampling=GREEDY)
-    plain, with_both, with_small = made
-    assert [one.difference for one in made[1:]] == [None, None]
+    outcomes = bench.run(int32([3, 5, 7]), max_tokens=30, repeats=2, sampling=GREEDY)
+    plain, with_both, with_small = outcomes
+    assert [one.difference for one in outcomes[1:]] == [None, None]
     assert plain.drafted == 0 < with_both.drafted
     for run in with_small.runs:  # none finds what another has left in the model's cache
         assert (run.drafted, run.accepted) == (with_small.runs[0].drafted, run.drafted)
@@ -173,7 +173,7 @@ def test_what_a_bench_refuses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "opened", "chosen"),
+    ("words", "opened", "chosen"),
     [
         ((), 4, "auto"),
         (("--spec-tree", "off"), 1, "off"),
@@ -187,29 +187,29 @@ def test_drafts_may_have_branches(
     run: Run,
     prompt: Path,
     monkeypatch: pytest.MonkeyPatch,
-    given: tuple[str, ...],
+    words: tuple[str, ...],
     opened: int,
     chosen: Any,
 ) -> None:
-    made: list[tuple[int, Any]] = []
+    trees: list[tuple[int, Any]] = []
 
     def watched(target: Any, drafter: Any, **options: Any) -> Engine:
-        made.append((target.max_branches, options.get("tree") if drafter else None))
+        trees.append((target.max_branches, options.get("tree") if drafter else None))
         return Engine(target, drafter, **options)
 
     monkeypatch.setattr("ngramspec.runtime.Engine", watched)
-    drafters = ("--drafter", "suffix,recycle", *given)
+    drafters = ("--drafter", "suffix,recycle", *words)
     result = run("--prompts", prompt, "--repeats", "1", "-n", "8", "--json", *drafters)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["settings"]["spec_tree"] == chosen
-    assert set(made) >= {(opened, None), (opened, chosen)}
+    assert set(trees) >= {(opened, None), (opened, chosen)}
 
 
 def test_branches_that_cannot_be_had_are_refused(run: Run, prompt: Path) -> None:
-    given = ("--prompts", prompt, "--drafter", "suffix")
+    line = ("--prompts", prompt, "--drafter", "suffix")
     message = "drafts cannot have 3 branches: only the policy auto chooses branches"
-    assert_one_error(run(*given, "--policy", "fixed", "--spec-tree", "3"), message, 2)
-    assert_one_error(run(*given, "--spec-tree", "many"), "neither a number >= 1 nor auto", 2)
+    assert_one_error(run(*line, "--policy", "fixed", "--spec-tree", "3"), message, 2)
+    assert_one_error(run(*line, "--spec-tree", "many"), "neither a number >= 1 nor auto", 2)
 
 
 def test_the_command_knows_the_policies() -> None:
@@ -241,16 +241,16 @@ def test_json(run: Run, prompt: Path) -> None:
     result = run("--prompts", prompt, *drafters, *QUICK, "--json")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
-    made: dict[str, Any] = json.loads(result.stdout)
-    assert set(made) == {"version", "model", "settings", "identical", "summary", "prompts"}
-    assert made["settings"]["n_predict"] == 24
-    assert made["settings"]["policy"] == "auto"
-    assert made["identical"] is True
-    assert [row["drafter"] for row in made["summary"]] == ["none", *specs]
-    (found,) = made["prompts"]
-    assert found["name"] == "push [1]"
-    assert found["text"].startswith("```python\ndef push(job):")
-    plain, drafted, _ = found["runs"]
+    report: dict[str, Any] = json.loads(result.stdout)
+    assert set(report) == {"version", "model", "settings", "identical", "summary", "prompts"}
+    assert report["settings"]["n_predict"] == 24
+    assert report["settings"]["policy"] == "auto"
+    assert report["identical"] is True
+    assert [row["drafter"] for row in report["summary"]] == ["none", *specs]
+    (entry,) = report["prompts"]
+    assert entry["name"] == "push [1]"
+    assert entry["text"].startswith("```python\ndef push(job):")
+    plain, drafted, _ = entry["runs"]
     assert plain["ratios"] == [1.0, 1.0]
     assert plain["drafted"] == 0
     assert drafted["parameters"] == {"ngram-simple": {"size_n": 3, "size_m": 9}}
@@ -258,7 +258,7 @@ def test_json(run: Run, prompt: Path) -> None:
     assert drafted["first_difference"] is None
     assert 0 < drafted["accepted"] <= drafted["drafted"]
     assert drafted["mean_accepted_length"] > 1.2
-    for row in found["runs"]:
+    for row in entry["runs"]:
         rates = [(one["tokens"] - 1) / one["seconds"] for one in row["runs"]]
         assert row["tokens_per_second"] == pytest.approx(sum(rates) / 2, rel=1e-3)
         assert len(row["ratios"]) == 2
@@ -312,8 +312,8 @@ def test_ctrl_c_shows_the_whole_rounds(
     assert result.exit_code == 130, result.output
     assert len(runs) == 7
     if more:
-        (found,) = json.loads(result.stdout)["prompts"]
-        assert [len(one["runs"]) for one in found["runs"]] == [2, 2]
+        (entry,) = json.loads(result.stdout)["prompts"]
+        assert [len(one["runs"]) for one in entry["runs"]] == [2, 2]
     else:
         assert "push" in result.stdout
 
@@ -363,10 +363,10 @@ def test_texts_that_differ_are_told_and_no_error(
     inner = Real._run
 
     def cheating(self: Any, mode: Mode, request: Any, *prompt: Any) -> OneRun:
-        made = inner(self, mode, request, *prompt)
+        timed_run = inner(self, mode, request, *prompt)
         if mode.names:
-            object.__setattr__(made, "token_ids", (*made.token_ids[:3], -1))
-        return made
+            object.__setattr__(timed_run, "token_ids", (*timed_run.token_ids[:3], -1))
+        return timed_run
 
     monkeypatch.setattr(Real, "_run", cheating)
     result = run("--prompts", prompt, *QUICK, "--drafter", "ngram-mod")
@@ -398,11 +398,11 @@ def test_a_draft_model_has_the_settings_of_serve(run: Run, prompt: Path) -> None
         return json.loads(result.stdout)
 
     own = ("--spec-draft-n-max", "3", "--spec-draft-n-min", "2", "--draft-p-min", "0")
-    found = made(*own, "-ngld", "0", "-td", "1", "-ctkd", "f32", "-ctvd", "f32")
-    known = found["settings"]["draft_model"]
-    assert (known["n_max"], known["n_min"], known["p_min"]) == (3, 2, 0)
-    assert found["settings"]["max_draft"] == 64
-    for one in found["prompts"][0]["runs"][1]["runs"]:
+    report = made(*own, "-ngld", "0", "-td", "1", "-ctkd", "f32", "-ctvd", "f32")
+    draft_model = report["settings"]["draft_model"]
+    assert (draft_model["n_max"], draft_model["n_min"], draft_model["p_min"]) == (3, 2, 0)
+    assert report["settings"]["max_draft"] == 64
+    for one in report["prompts"][0]["runs"][1]["runs"]:
         assert 0 < one["drafted"] <= 3 * one["steps"]
     bounded = made("--draft-max", "5")["settings"]
     assert (bounded["max_draft"], bounded["draft_model"]["n_max"]) == (5, 5)
@@ -427,15 +427,15 @@ def test_the_models_own_heads(run: Run, prompt: Path, tmp_path: Path) -> None:
     mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
     mtp_models.glm4moe(tmp_path / "model.gguf")
     modes = ("--drafter", "draft-mtp:policy=fixed", "--drafter", "suffix,draft-mtp")
-    given = ("-m", tmp_path / "model.gguf", "--prompts", prompt, *QUICK)
-    result = run(*given, *modes, "--json")
+    line = ("-m", tmp_path / "model.gguf", "--prompts", prompt, *QUICK)
+    result = run(*line, *modes, "--json")
     assert result.exit_code == 0, result.output
     plain, alone, both = json.loads(result.stdout)["summary"]
     assert alone["drafted"] >= alone["accepted"] > 0 == plain["drafted"]
     assert both["drafter"] == modes[3]
-    refused = run(*given, *modes, "-md", embedded_model())
+    refused = run(*line, *modes, "-md", embedded_model())
     assert_one_error(refused, "is not an assistant but a model of the family llama", 2)
-    refused = run(*given, *modes, "--drafter", "draft-simple")
+    refused = run(*line, *modes, "--drafter", "draft-simple")
     assert_one_error(refused, "--drafter takes either draft-simple or draft-mtp", 2)
 
 
@@ -451,15 +451,15 @@ def test_heads_in_a_file_of_their_own(run: Run, prompt: Path, tmp_path: Path) ->
 
 
 def test_all_drafters_are_the_default(run: Run, prompt: Path) -> None:
-    made = json.loads(run("--prompts", prompt, "--repeats", "1", "-n", "3", "--json").stdout)
-    assert [row["drafter"] for row in made["summary"]] == ["none", *DRAFTER_NAMES]
+    report = json.loads(run("--prompts", prompt, "--repeats", "1", "-n", "3", "--json").stdout)
+    assert [row["drafter"] for row in report["summary"]] == ["none", *DRAFTER_NAMES]
 
 
 def test_wrong_command_lines(run: Run, prompt: Path, tmp_path: Path) -> None:
-    given = ("--prompts", prompt)
-    assert_one_error(run(*given, "--drafter", "ngram-mud"), "did you mean ngram-mod", 2)
-    assert_one_error(run(*given, "--policy", "none"), "'none' is not one of", 2)
-    assert_one_error(run(*given, "-n", "1"), "1 is not in the range", 2)
+    line = ("--prompts", prompt)
+    assert_one_error(run(*line, "--drafter", "ngram-mud"), "did you mean ngram-mod", 2)
+    assert_one_error(run(*line, "--policy", "none"), "'none' is not one of", 2)
+    assert_one_error(run(*line, "-n", "1"), "1 is not in the range", 2)
     assert_one_error(run("--prompts", tmp_path / "absent"), "does not exist", 2)
     assert_one_error(run("-m", "absent.gguf"), "absent.gguf: No such file", 2)
     for name, text, message, code in (

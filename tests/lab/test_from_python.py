@@ -41,13 +41,13 @@ def test_sets_are_read_and_replayed() -> None:
     paths = find_traces([TRACES / "structured.spider_sql.txt.xz"])
     traces = load_traces(paths, cut=Cut(4), advance=lambda: seen.append("read"))
     subjects = [subject("ngram-simple:size_n=3"), subject("ngram-cache")]
-    found = replay_sets(traces, subjects, cold=True, progress=progress)
+    replays = replay_sets(traces, subjects, cold=True, progress=progress)
     assert shown == [("replaying", 8)]
     assert seen == ["read", *["replaying"] * 8]
-    assert found.drafters == ["ngram-simple:size_n=3", "ngram-cache"]
-    (outcomes,) = found.sets.values()
+    assert replays.drafters == ["ngram-simple:size_n=3", "ngram-cache"]
+    (outcomes,) = replays.sets.values()
     assert outcomes["ngram-cache"].first.requests == 4
-    assert found.cold
+    assert replays.cold
 
 
 def test_profiles_have_names_of_their_own(tmp_path: Path) -> None:
@@ -116,28 +116,28 @@ def test_totals_are_over_all_prompts() -> None:
     none, drafted = parse_mode("none"), parse_mode("ngram-simple:size_n=3")
     plain = (one(11, 2.0),)
     outcomes = (PromptOutcome(none, plain, plain), PromptOutcome(drafted, (one(11, 0.5),), plain))
-    found = [PromptResult("a", 3, "text", outcomes), PromptResult("b", 3, "text", outcomes)]
-    first, second = totals(found)
+    prompts = [PromptResult("a", 3, "text", outcomes), PromptResult("b", 3, "text", outcomes)]
+    first, second = totals(prompts)
     assert (first.drafter, first.ratio) == ("none", 1.0)
     assert (second.ratio, second.tokens_per_second) == (pytest.approx(4.0), 20.0)
     assert (second.drafted, second.accepted, second.same, second.texts) == (8, 4, 2, 2)
     assert second.as_json()["identical_texts"] == 2
-    row = found[0].as_json()["runs"][1]
+    row = prompts[0].as_json()["runs"][1]
     assert row["parameters"] == {"ngram-simple": {"size_n": 3}}
     assert row["runs"][0]["tokens"] == 11
 
 
 def test_rows_of_a_calibration() -> None:
-    found = Calibration({1: [0.2, 0.1, 0.3], 4: [0.4, 0.4, 0.6]}, 0, True)
-    one, four = found.rows()
+    calibration = Calibration({1: [0.2, 0.1, 0.3], 4: [0.4, 0.4, 0.6]}, 0, True)
+    one, four = calibration.rows()
     assert (one["seconds"], one["relative"], one["slowest_seconds"]) == (0.2, 1.0, 0.3)
     assert (four["relative"], four["seconds_per_token"], four["samples"]) == (2.0, 0.1, 3)
     assert Calibration({4: [0.4]}, 0, False).rows()[0]["relative"] is None
 
 
 def test_settings_that_llama_cpp_has() -> None:
-    made = combinations([1, 2], [True, False], ["q8_0"])
-    assert made == [
+    settings = combinations([1, 2], [True, False], ["q8_0"])
+    assert settings == [
         Setting(1, True, "q8_0", True),
         Setting(1, True, "q8_0", False),
         Setting(2, True, "q8_0", True),
@@ -145,5 +145,5 @@ def test_settings_that_llama_cpp_has() -> None:
         Setting(2, True, "q8_0", False),
     ]
     assert len(combinations([1], [True, False], ["f16"])) == 4
-    found = Exactness(made[0], {"alone": {1: 0, 2: 0, 3: 1}}, 8).as_json()
-    assert (found["threads"], found["exact_batch"], found["rows"]) == (1, 2, 8)
+    exactness = Exactness(settings[0], {"alone": {1: 0, 2: 0, 3: 1}}, 8).as_json()
+    assert (exactness["threads"], exactness["exact_batch"], exactness["rows"]) == (1, 2, 8)

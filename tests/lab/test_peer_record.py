@@ -45,8 +45,8 @@ def test_a_file_is_extended_and_changed_tokens_replace_a_set(tmp_path: Path) -> 
     save(path, one=TALLY)
     save(path, two=longer)
     save(path, OTHER, one=TALLY)
-    found, _ = load_peers(path, [TRACE, OTHER], cold=False)
-    assert found == {"a": {"one": TALLY, "two": longer}, "b": {"one": TALLY}}
+    peers, _ = load_peers(path, [TRACE, OTHER], cold=False)
+    assert peers == {"a": {"one": TALLY, "two": longer}, "b": {"one": TALLY}}
     changed = Trace("a", OTHER.requests)
     assert load_peers(path, [changed], cold=False) == ({}, ["a"])
     save(path, changed, three=TALLY)
@@ -76,8 +76,8 @@ def test_replays_of_another_kind_are_refused(tmp_path: Path) -> None:
 def test_damaged_files(tmp_path: Path, change: Callable[[Any], Any]) -> None:
     path = tmp_path / "peers.json"
     save(path, one=TALLY)
-    made = change(json.loads(path.read_text()))
-    path.write_text(made if isinstance(made, str) else json.dumps(made))
+    body = change(json.loads(path.read_text()))
+    path.write_text(body if isinstance(body, str) else json.dumps(body))
     with pytest.raises(FormatError, match=str(path)):
         load_peers(path, [TRACE], cold=False)
 
@@ -92,9 +92,9 @@ def test_the_recorded_peers_are_of_the_recorded_sets() -> None:
             assert list(row["modelled_speedup"]) == list(PROFILES)
     small = [load_trace(TRACES / f"{name}.txt.xz") for name in
              ("structured.spider_sql", "doc_rewrite.booookscore_inc")]  # fmt: skip
-    found, others = load_peers(path, small, cold=False)
+    peers, others = load_peers(path, small, cold=False)
     assert not others
-    for rows in found.values():
+    for rows in peers.values():
         assert rows[ORACLE].acceptance == 1.0
         assert rows[ORACLE].accepted == rows[ORACLE_OF].accepted
 
@@ -109,8 +109,8 @@ def test_the_recorded_counts_give_the_recorded_figures() -> None:
             for profile, table in PROFILES.items():
                 assert round(tally.speedup(table), 4) == row["modelled_speedup"][profile]
             if peer.startswith("llamacpp-"):
-                known = upstream["sets"][name][peer.removeprefix("llamacpp-")]
-                assert tally.mean_accepted_length == pytest.approx(known, abs=0.0005)
+                length = upstream["sets"][name][peer.removeprefix("llamacpp-")]
+                assert tally.mean_accepted_length == pytest.approx(length, abs=0.0005)
 
 
 @pytest.mark.parametrize(

@@ -63,13 +63,13 @@ def test_an_installed_peer_drafts_as_recorded(trace_of: Callable[..., Trace], na
 
 def test_prompt_lookup_reaches_its_known_figures(trace_of: Callable[..., Trace]) -> None:
     pytest.importorskip("llama_cpp", reason="the peer is llama-cpp-python")
-    found = replay(trace_of(SET), open_peer(PEERS["lcp-pld(2,10)"]), PROFILES).as_json(PROFILES)
-    assert found["mean_accepted_length"] == pytest.approx(1.317, abs=0.001)
-    assert found["acceptance"] == pytest.approx(0.071, abs=0.001)
-    assert found["drafted_per_token"] == pytest.approx(3.38, abs=0.01)
-    known = {"h100-8b": 1.3, "moe": 0.891, "cpu": 0.611}
-    for profile, speedup in known.items():
-        assert found["modelled_speedup"][profile] == pytest.approx(speedup, abs=0.001)
+    figures = replay(trace_of(SET), open_peer(PEERS["lcp-pld(2,10)"]), PROFILES).as_json(PROFILES)
+    assert figures["mean_accepted_length"] == pytest.approx(1.317, abs=0.001)
+    assert figures["acceptance"] == pytest.approx(0.071, abs=0.001)
+    assert figures["drafted_per_token"] == pytest.approx(3.38, abs=0.01)
+    speedups = {"h100-8b": 1.3, "moe": 0.891, "cpu": 0.611}
+    for profile, speedup in speedups.items():
+        assert figures["modelled_speedup"][profile] == pytest.approx(speedup, abs=0.001)
 
 
 def test_a_peer_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
         line = ["replay_peers.py", str(SQL), "--json", str(path), *map(str, words)]
         monkeypatch.setattr(sys, "argv", line)
         replay_peers.main()
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        return found
+        report: dict[str, Any] = json.loads(path.read_bytes())
+        return report
 
     return call
 
@@ -36,10 +36,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
 def test_recorded_peers_are_compared(
     run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = run("--drafter", "ngram-mod")
-    length = found["peers"]["lcp-pld(2,10)"]["sets"][SET]["mean_accepted_length"]
+    report = run("--drafter", "ngram-mod")
+    length = report["peers"]["lcp-pld(2,10)"]["sets"][SET]["mean_accepted_length"]
     assert length == pytest.approx(1.317, abs=0.001)
-    assert found["against_peers"]["ngram-mod"]["moe"]["best_peer"] == {SET: "arctic-default"}
+    assert report["against_peers"]["ngram-mod"]["moe"]["best_peer"] == {SET: "arctic-default"}
     text = capsys.readouterr().out
     assert "ngram-mod: speed-up over that of the best peer" in text
     assert "of the oracle's" in text
@@ -59,13 +59,13 @@ def test_peers_that_run_are_saved(
 ) -> None:
     pytest.importorskip("llama_cpp", reason="the peer is llama-cpp-python")
     record = tmp_path / "peers.json"
-    found = run("--limit", "5", "--cold", "--run", "--save", record)
-    assert "lcp-pld(2,10)" in found["peers"]
-    assert "llamacpp-ngram-simple" in found["missing_peers"]
+    report = run("--limit", "5", "--cold", "--run", "--save", record)
+    assert "lcp-pld(2,10)" in report["peers"]
+    assert "llamacpp-ngram-simple" in report["missing_peers"]
     assert "Missing: llamacpp-ngram-simple" in capsys.readouterr().err
-    found = run("--limit", "5", "--cold", "--record", record)
-    assert "lcp-pld(2,10)" in found["peers"]
-    assert found["knowledge"] == "cold"
+    report = run("--limit", "5", "--cold", "--record", record)
+    assert "lcp-pld(2,10)" in report["peers"]
+    assert report["knowledge"] == "cold"
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

@@ -13,30 +13,30 @@ QUIET = [True] * 40
 
 def test_the_interval_holds_the_ratio_and_noise_that_hits_both_does_not_widen_it() -> None:
     noise = np.random.default_rng(1).uniform(0.2, 1.0, 40)
-    found = ratio(list(90 * noise), list(100 * noise), QUIET)
-    assert found.low == pytest.approx(0.9)
-    assert found.high == pytest.approx(0.9)
-    assert found.known
+    interval = ratio(list(90 * noise), list(100 * noise), QUIET)
+    assert interval.low == pytest.approx(0.9)
+    assert interval.high == pytest.approx(0.9)
+    assert interval.known
 
 
 def test_noise_that_hits_one_widens_the_interval() -> None:
     noise = np.random.default_rng(1).uniform(0.5, 1.5, 40)
-    found = ratio(list(100 * noise), [100.0] * 40, QUIET)
-    assert found.low < found.median < found.high
-    assert found.low < 1 < found.high
+    interval = ratio(list(100 * noise), [100.0] * 40, QUIET)
+    assert interval.low < interval.median < interval.high
+    assert interval.low < 1 < interval.high
 
 
 def test_the_interval_holds_the_true_median_about_as_often_as_it_says() -> None:
     chance, held = np.random.default_rng(3), 0
     for seed in range(60):
-        found = ratio(list(chance.lognormal(0.0, 0.2, 30)), [1.0] * 30, [True] * 30, seed)
-        held += found.low <= 1.0 <= found.high
+        interval = ratio(list(chance.lognormal(0.0, 0.2, 30)), [1.0] * 30, [True] * 30, seed)
+        held += interval.low <= 1.0 <= interval.high
     assert held >= 51
 
 
 def test_disturbed_pairs_are_left_out() -> None:
-    found = ratio([1.0] * 8 + [9.0] * 20, [1.0] * 28, [True] * 8 + [False] * 20)
-    assert (found.median, found.used, found.pairs) == (1.0, 8, 28)
+    interval = ratio([1.0] * 8 + [9.0] * 20, [1.0] * 28, [True] * 8 + [False] * 20)
+    assert (interval.median, interval.used, interval.pairs) == (1.0, 8, 28)
 
 
 def test_too_few_quiet_pairs_are_marked_and_the_verdict_says_that_it_cannot_tell() -> None:

@@ -47,9 +47,9 @@ def test_ratios_to_the_best_peer_of_each_set() -> None:
 def test_a_peer_slower_than_no_drafts_is_no_measure() -> None:
     costs = {"dear": CostTable(((1, 1.0), (2, 2.0)), "dear")}
     row = {name: same_for_all(tally(10, right), costs) for name, right in (("mine", 9), ("x", 2))}
-    found = Replays(costs, ["mine"], {"a": row})
-    assert found.speedup("a", "x", "dear") < 1.0
-    assert compare(found, "mine")["dear"].ratios == {"a": found.speedup("a", "mine", "dear")}
+    outcomes = Replays(costs, ["mine"], {"a": row})
+    assert outcomes.speedup("a", "x", "dear") < 1.0
+    assert compare(outcomes, "mine")["dear"].ratios == {"a": outcomes.speedup("a", "mine", "dear")}
 
 
 def test_means_need_every_set() -> None:
@@ -62,9 +62,9 @@ def test_means_need_every_set() -> None:
 
 
 def test_json_without_peers_has_only_ours() -> None:
-    found = replays(a={"mine": (10, 5)}).as_json()
-    assert list(found) == ["sets", "drafter", "knowledge", "geometric_mean_speedup"]
-    row = found["sets"]["a"]
+    report = replays(a={"mine": (10, 5)}).as_json()
+    assert list(report) == ["sets", "drafter", "knowledge", "geometric_mean_speedup"]
+    row = report["sets"]["a"]
     assert row["mean_accepted_length"] == 1.5
     assert row["acceptance"] == 0.5
     assert row["drafted_per_token"] == pytest.approx(10 / 15, abs=1e-4)
@@ -75,10 +75,10 @@ def test_json_without_peers_has_only_ours() -> None:
 
 
 def test_json_with_peers() -> None:
-    found = as_json(BOTH, {})
-    assert list(found["peers"]) == ["x", "y", ORACLE]
-    assert found["peers"]["y"]["sets"]["a"]["mean_accepted_length"] == 1.8
-    against = found["against_peers"]["mine"]["flat"]
+    report = as_json(BOTH, {})
+    assert list(report["peers"]) == ["x", "y", ORACLE]
+    assert report["peers"]["y"]["sets"]["a"]["mean_accepted_length"] == 1.8
+    against = report["against_peers"]["mine"]["flat"]
     assert against["best_peer"] == {"a": "y", "b": "x"}
     assert against["geometric_mean_ratio"] == pytest.approx(0.9759, abs=1e-4)
     assert against["oracle_share"]["a"] == 0.75

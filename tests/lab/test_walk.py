@@ -93,12 +93,12 @@ def test_cold_forgets_what_in_order_keeps(trace_of: Any) -> None:
     again = trace_of("structured.spider_sql", 20)
     twice = type(again)("twice", again.requests * 2)
     drafter = subject("ngram-mod:n_match=4,n_min=1")
-    kept = replay(twice, drafter, PROFILES).first
+    in_order = replay(twice, drafter, PROFILES).first
     cold = replay(twice, drafter, PROFILES, cold=True).first
     once = replay(again, drafter, PROFILES, cold=True).first
     assert cold.accepted == 2 * once.accepted
-    assert kept.accepted > 2 * cold.accepted
-    assert kept.requests == cold.requests == 40
+    assert in_order.accepted > 2 * cold.accepted
+    assert in_order.requests == cold.requests == 40
 
 
 def test_on_request_is_called_after_each_request(trace_of: Any) -> None:
@@ -122,9 +122,9 @@ def test_an_adaptive_drafter_is_replayed_once_per_profile(trace_of: Any) -> None
     assert {name: tally.drafted for name, tally in outcome.tallies.items()} == {
         "h100-8b": 0, "moe": 0, "cpu": 1, "moe-a3b": 0,
     }  # fmt: skip
-    made = outcome.as_json(PROFILES)
-    assert made["drafted_per_token"] == 0.0
-    assert made["by_profile"]["cpu"]["drafted_per_token"] > 0
+    report = outcome.as_json(PROFILES)
+    assert report["drafted_per_token"] == 0.0
+    assert report["by_profile"]["cpu"]["drafted_per_token"] > 0
     fixed = replay(trace, FixedSubject("fixed", lambda: Scripted([])), PROFILES)
     assert not fixed.adaptive
     assert "by_profile" not in fixed.as_json(PROFILES)

@@ -41,13 +41,13 @@ def make_llama(model_path: Callable[[str], str]) -> Iterator[Callable[..., Any]]
     """Return a function that loads a model, bit-exact unless told otherwise."""
     from llama_cpp import Llama
 
-    made: list[Any] = []
+    llamas: list[Any] = []
 
     def make(name: str = "llama", kind: Any = Llama, **settings: Any) -> Any:
         llama = kind(model_path(name), **{"n_ctx": 512, "n_batch": 512, **BIT_EXACT, **settings})
-        made.append(llama)
+        llamas.append(llama)
         return llama
 
     yield make
-    for llama in made:
+    for llama in llamas:
         llama.close()

@@ -45,15 +45,15 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def stack() -> Iterator[contextlib.ExitStack]:
-    with contextlib.ExitStack() as made:
-        yield made
+    with contextlib.ExitStack() as exits:
+        yield exits
 
 
 def opened(stack: contextlib.ExitStack, path: Path, **settings: Any) -> LlamaTarget:
     """Return a target without its assistant."""
     model = stack.enter_context(LlamaModel(path))
-    given = {"context_size": 512, "kv_unified": True, "threads": 1, **settings}
-    return stack.enter_context(LlamaTarget(model, **given))
+    options = {"context_size": 512, "kv_unified": True, "threads": 1, **settings}
+    return stack.enter_context(LlamaTarget(model, **options))
 
 
 def text(*tokens: int) -> Any:
@@ -104,10 +104,10 @@ def test_an_assistant_follows_requests_that_fill_the_cache(
     requests = [
         Request(prompt_ids=text(*mtp_models.letters_after(n, 40)), max_tokens=150) for n in range(8)
     ]
-    made = engine.generate(requests)
-    assert {answer.finish_reason for answer in made} == {"length"}
+    answers = engine.generate(requests)
+    assert {answer.finish_reason for answer in answers} == {"length"}
     assert engine.stats().num_preempted > 0
-    for request, answer in zip(requests, made, strict=True):
+    for request, answer in zip(requests, answers, strict=True):
         last = int(request.prompt_ids[-1]) - mtp_models.FIRST_LETTER
         assert list(answer.token_ids) == mtp_models.letters_after(last, len(answer.token_ids))
     assert engine.source_stats()["draft-mtp"].num_accepted_tokens > 100
@@ -121,14 +121,14 @@ def test_what_is_told_about_an_assistant(files: tuple[Path, Path]) -> None:
         assert (info.name, info.kind) == ("MTP assistant assistant.gguf", "draft-mtp")
         assert (info.path, info.n_max) == (str(files[1]), 2)
         assert info.nbytes > files[1].stat().st_size // 2
-        made = llm.generate(text(*mtp_models.letters_after(0, 9)).tolist(), max_tokens=40)
-        assert made.token_ids == mtp_models.letters_after(9, 40)
+        answer = llm.generate(text(*mtp_models.letters_after(0, 9)).tolist(), max_tokens=40)
+        assert answer.token_ids == mtp_models.letters_after(9, 40)
 
 
 def test_an_assistant_opens_after_costs_were_measured(files: tuple[Path, Path]) -> None:
     with LLM(files[0], draft_model=MtpSettings(path=files[1]), calibrate=0.3) as llm:
-        made = llm.generate(text(*mtp_models.letters_after(0, 9)).tolist(), max_tokens=40)
-        assert made.token_ids == mtp_models.letters_after(9, 40)
+        answer = llm.generate(text(*mtp_models.letters_after(0, 9)).tolist(), max_tokens=40)
+        assert answer.token_ids == mtp_models.letters_after(9, 40)
 
 
 SMALL = {
@@ -322,9 +322,9 @@ def test_an_assistant_is_neither_a_draft_model_nor_a_target(
 ])  # fmt: skip
 def test_an_assistant_lies_on_the_targets_devices(asked: Any, of_target: int, layers: int) -> None:
     target = Placement(of_target, devices=("none",), split="none", main_gpu=1, shares=(1.0,))
-    made = assistant_placement(Placement(asked, cpu_experts=1), target, 2)
+    placement = assistant_placement(Placement(asked, cpu_experts=1), target, 2)
     same = {"devices": ("none",), "split": "none", "main_gpu": 1, "shares": (1.0,)}
-    assert made == Placement(layers, cpu_experts=1, **same)
+    assert placement == Placement(layers, cpu_experts=1, **same)
 
 
 def test_a_context_of_another_layout_shares_nothing(files: tuple[Path, Path]) -> None:

@@ -39,15 +39,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaModel]:
 @pytest.fixture
 def open_target(model: LlamaModel) -> Iterator[Open]:
     """Return a function that makes a target with branches; all are closed afterwards."""
-    made: list[LlamaTarget] = []
+    targets: list[LlamaTarget] = []
 
-    def make(**given: Any) -> LlamaTarget:
-        known = {"slots": SLOTS, "context_size": CONTEXT, "branches": BRANCHES}
-        made.append(LlamaTarget(model, **{**PLAIN, **known, **given}))
-        return made[-1]
+    def make(**changes: Any) -> LlamaTarget:
+        sizes = {"slots": SLOTS, "context_size": CONTEXT, "branches": BRANCHES}
+        targets.append(LlamaTarget(model, **{**PLAIN, **sizes, **changes}))
+        return targets[-1]
 
     yield make
-    for target in made:
+    for target in targets:
         target.close()
 
 
@@ -62,10 +62,10 @@ def plain_row(target: LlamaTarget, text: list[int]) -> np.ndarray:
 
 def paths_of(parents: list[int]) -> list[list[int]]:
     """Return for each token of a tree the indexes from its root to itself."""
-    found: list[list[int]] = []
+    paths: list[list[int]] = []
     for i, parent in enumerate(parents):
-        found.append([*(found[parent] if parent >= 0 else []), i])
-    return found
+        paths.append([*(paths[parent] if parent >= 0 else []), i])
+    return paths
 
 
 def branches_of(parents: list[int]) -> list[int]:
@@ -114,9 +114,9 @@ def test_a_cache_with_branches_is_one_without(model: LlamaModel) -> None:
 
         @initialize()
         def begin(self) -> None:
-            known: dict[str, Any] = {"context_size": CONTEXT, **PLAIN}
-            self.target = LlamaTarget(model, slots=SLOTS, branches=BRANCHES, **known)
-            self.other = LlamaTarget(model, slots=1, **known)
+            options: dict[str, Any] = {"context_size": CONTEXT, **PLAIN}
+            self.target = LlamaTarget(model, slots=SLOTS, branches=BRANCHES, **options)
+            self.other = LlamaTarget(model, slots=1, **options)
             self.texts: list[list[int]] = [[] for _ in range(SLOTS)]  # in the cache
             self.seed = 0
 
@@ -145,14 +145,14 @@ def test_a_cache_with_branches_is_one_without(model: LlamaModel) -> None:
             if not added:
                 return
             self.target.decode(batch, rows)
-            kept = [rows.copy(i) for i in range(batch.num_outputs)]
+            logits = [rows.copy(i) for i in range(batch.num_outputs)]
             for slot, pending, parents, draft, first in added:
                 text = [*self.texts[slot], *pending]
                 node = data.draw(st.integers(-1, len(parents) - 1))
                 path = paths_of(parents)[node] if node >= 0 else []
                 right = [*text, *(draft[i] for i in path)]
                 expected = plain_row(self.other, right)
-                assert np.abs(kept[first + 1 + node] - expected).max() < CLOSE
+                assert np.abs(logits[first + 1 + node] - expected).max() < CLOSE
                 branch = branches_of(parents)[node] if node >= 0 else 0
                 if branch:
                     self.target.adopt(slot, branch)
@@ -213,8 +213,8 @@ def test_a_shift_moves_a_text_whose_branches_hold_it_too(open_target: Open) -> N
         batch.add(0, len(text) - 6, [7], [5], True)
         one.decode(batch, rows)
         if one is target:
-            made = rows.copy(1)
-    assert np.abs(made - rows.copy(1)).max() < CLOSE
+            logits = rows.copy(1)
+    assert np.abs(logits - rows.copy(1)).max() < CLOSE
 
 
 def test_what_is_saved_of_a_slot_is_its_text(open_target: Open) -> None:
@@ -231,8 +231,8 @@ def test_what_is_saved_of_a_slot_is_its_text(open_target: Open) -> None:
     batch.clear()
     batch.add(0, len(text) + 2, [9])
     target.decode(batch, rows)
-    made = rows.copy(0)
-    assert np.abs(made - plain_row(target, [*text, 4, 5, 9])).max() < CLOSE
+    logits = rows.copy(0)
+    assert np.abs(logits - plain_row(target, [*text, 4, 5, 9])).max() < CLOSE
 
 
 def test_what_making_branches_takes_is_told_apart_from_the_pass(open_target: Open) -> None:
@@ -294,7 +294,7 @@ def test_errors_of_branches(open_target: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"branches": 0}, r"branches must be in 1\.\.31 with 2 slots, got 0"),
         ({"branches": 32}, r"branches must be in 1\.\.31 with 2 slots, got 32"),
@@ -302,6 +302,6 @@ def test_errors_of_branches(open_target: Open) -> None:
         ({"kv_unified": False}, "branches need kv_unified"),
     ],
 )
-def test_bad_settings_are_refused(open_target: Open, given: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(open_target: Open, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        open_target(**given)
+        open_target(**options)

@@ -79,8 +79,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def model(model_path: Callable[[str], str]) -> Iterator[LlamaModel]:
-    with LlamaModel(model_path("llama")) as made:
-        yield made
+    with LlamaModel(model_path("llama")) as llama:
+        yield llama
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +131,9 @@ def test_candidates_are_those_that_llamas_own_chain_leaves(target: LlamaTarget, 
         assert ours.choose(rows, index) == token
         if token < 0:
             break
-        found, likeliest = ours.candidates(token, top)
+        log_p, likeliest = ours.candidates(token, top)
         expected, left = theirs.candidates(token, top)
-        assert np.exp(found) == pytest.approx(expected, rel=1e-12), index
+        assert np.exp(log_p) == pytest.approx(expected, rel=1e-12), index
         assert [one for one, _ in likeliest] == [one for one, _ in left], index
         assert np.exp([p for _, p in likeliest]) == pytest.approx([p for _, p in left], rel=1e-12)
         if target.is_end(token):
@@ -160,7 +160,7 @@ def test_generated_text_is_that_of_llama_sampler_sample(target: LlamaTarget, nam
         theirs.accept(token, generated=False)
     target.truncate(0, 0)
     batch, rows, tokens = Batch(64), Rows(target.vocab_size), prompt
-    made: list[int] = []
+    ids: list[int] = []
     for position in range(prompt.size, prompt.size + 40):
         batch.clear()
         batch.add(0, position - tokens.size, tokens)
@@ -168,10 +168,10 @@ def test_generated_text_is_that_of_llama_sampler_sample(target: LlamaTarget, nam
         sampled = int(lib.llama_sampler_sample(theirs.chain, context, -1))
         assert ours.choose(rows, 0) == sampled
         ours.accept(sampled)
-        made.append(sampled)
+        ids.append(sampled)
         tokens = np.array([sampled], dtype=np.int32)
     theirs.close()
-    assert len(set(made)) > 5
+    assert len(set(ids)) > 5
 
 
 LOGITS = st.one_of(
@@ -186,7 +186,7 @@ def slow(target: LlamaTarget, sampling: Sampling, seed: int) -> Any:
     """Return the same sampler without the short cut for the largest logits."""
     chains = Chains(target.model, CONTEXT)
     fill = chains._fill
-    chains._fill = lambda *given: (0, fill(*given)[1])  # type: ignore[method-assign]
+    chains._fill = lambda *arguments: (0, fill(*arguments)[1])  # type: ignore[method-assign]
     return chains.sampler(sampling, seed)
 
 

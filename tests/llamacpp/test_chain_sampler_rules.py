@@ -25,8 +25,8 @@ from ngramspec.text.grammar import read_grammar
 
 @pytest.fixture(scope="module")
 def model(model_path: Callable[[str], str]) -> Iterator[LlamaModel]:
-    with LlamaModel(model_path("llama")) as made:
-        yield made
+    with LlamaModel(model_path("llama")) as llama:
+        yield llama
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +39,10 @@ def id_of(target: LlamaTarget, text: str) -> int:
     return int(token)
 
 
-def rows_of(target: LlamaTarget, *wanted: Any) -> Rows:
+def rows_of(target: LlamaTarget, *likeliest: Any) -> Rows:
     """Return rows in which these texts are the likeliest ones, the first most of all."""
-    logits = np.zeros((len(wanted), target.vocab_size), dtype=np.float32)
-    for row, texts in zip(logits, wanted, strict=True):
+    logits = np.zeros((len(likeliest), target.vocab_size), dtype=np.float32)
+    for row, texts in zip(logits, likeliest, strict=True):
         for place, text in enumerate(texts):
             row[id_of(target, text)] = 30.0 - place
     rows = Rows(target.vocab_size)
@@ -166,18 +166,18 @@ def test_drafts_do_not_change_the_tokens(target: LlamaTarget, settings: dict[str
     rows = Rows(target.vocab_size)
     rows.set(logits)
     out = np.empty(64, dtype=np.int32)
-    alone, made = target.sampler(Sampling(**settings), 9), []
+    alone, expected = target.sampler(Sampling(**settings), 9), []
     for index in range(40):
         assert verify(rows, index, [], alone, out) == 1
-        made.append(int(out[0]))
-    drafted, found = target.sampler(Sampling(**settings), 9), []
-    while len(found) < 40:
-        start, right = len(found), len(found) % 5
-        draft = made[start : start + right] + [0] * min(3, 39 - start - right)
+        expected.append(int(out[0]))
+    drafted, ids = target.sampler(Sampling(**settings), 9), []
+    while len(ids) < 40:
+        start, right = len(ids), len(ids) % 5
+        draft = expected[start : start + right] + [0] * min(3, 39 - start - right)
         count = verify(rows, start, draft[: 39 - start], drafted, out)
         assert count >= 1
-        found += out[:count].tolist()
-    assert found[:40] == made
+        ids += out[:count].tolist()
+    assert ids[:40] == expected
 
 
 def test_equal_seeds_give_equal_tokens_and_the_last_seed_is_no_random_one(
@@ -247,8 +247,8 @@ def test_bad_arguments_are_refused(target: LlamaTarget) -> None:
     calls, candidates = target.model.library.calls, Candidates(8)
     with pytest.raises(InputError, match="vocab_size must be >= 1"):
         Candidates(0)
-    for given in ({"chain_address": 0}, {"keep": -1}, {"keep": 129}, {"lookback": -1}):
-        settings = {"chain_address": 1, **given}
+    for change in ({"chain_address": 0}, {"keep": -1}, {"keep": 129}, {"lookback": -1}):
+        settings = {"chain_address": 1, **change}
         with pytest.raises(InputError):
             ChainSampler(calls, candidates=candidates, owner=None, **settings)
     with pytest.raises(InputError, match=r"token ids in 0\.\.7"):

@@ -22,25 +22,25 @@ JSON = 'root ::= "{" [a-z ]* "}"'
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as llama:
+        yield llama
 
 
 @pytest.fixture
 def target(model: LlamaModel) -> Iterator[LlamaTarget]:
-    with LlamaTarget(model, slots=1, context_size=256, threads=1) as made:
-        yield made
+    with LlamaTarget(model, slots=1, context_size=256, threads=1) as opened:
+        yield opened
 
 
 def chosen(target: LlamaTarget, sampling: Sampling, rows: Rows, prompt: np.ndarray) -> list[int]:
     """Return what a fresh sampler chooses from the same rows, one after the other."""
     sampler = target.sampler(sampling, 7)
     sampler.accept_prompt(prompt)
-    made = []
+    tokens = []
     for _ in range(6):
-        made.append(sampler.choose(rows, 0))
-        sampler.accept(made[-1])
-    return made
+        tokens.append(sampler.choose(rows, 0))
+        sampler.accept(tokens[-1])
+    return tokens
 
 
 def test_many_threads_make_samplers_with_dry_and_grammars(target: LlamaTarget) -> None:
@@ -101,15 +101,15 @@ def test_many_biases_cost_little_per_token(target: LlamaTarget) -> None:
 
 
 def test_what_is_kept_has_bounds() -> None:
-    kept: Kept[str] = Kept(3, 100)
+    store: Kept[str] = Kept(3, 100)
     for i in range(6):
-        assert kept.get(i, lambda i=i: (f"made {i}", 10)) == f"made {i}"  # type: ignore[misc]
-    assert kept.get(4, lambda: ("anew", 1)) == "made 4"
-    assert kept.get(0, lambda: ("heavy", 1000)) == "heavy"
-    assert kept.get(0, lambda: ("again", 1)) == "heavy"
-    assert kept.clear() == ["heavy"]
-    assert kept.get(1, lambda: ("anew", 100)) == "anew"
-    assert sorted(kept.clear()) == ["anew"]
+        assert store.get(i, lambda i=i: (f"made {i}", 10)) == f"made {i}"  # type: ignore[misc]
+    assert store.get(4, lambda: ("anew", 1)) == "made 4"
+    assert store.get(0, lambda: ("heavy", 1000)) == "heavy"
+    assert store.get(0, lambda: ("again", 1)) == "heavy"
+    assert store.clear() == ["heavy"]
+    assert store.get(1, lambda: ("anew", 100)) == "anew"
+    assert sorted(store.clear()) == ["anew"]
 
 
 def test_closing_frees_what_is_kept(model: LlamaModel) -> None:

@@ -26,10 +26,10 @@ def run(tmp_path: Path) -> Callable[[int, int | None], tuple[Texts, int, dict[st
     """
 
     def path(size: int) -> Path:
-        made = tmp_path / f"{size}.gguf"
-        if not made.exists():
-            llama(made, vocab=size, noise=0.0, strength=20.0)
-        return made
+        file = tmp_path / f"{size}.gguf"
+        if not file.exists():
+            llama(file, vocab=size, noise=0.0, strength=20.0)
+        return file
 
     def generate(own: int, other: int | None) -> tuple[Texts, int, dict[str, int]]:
         with contextlib.ExitStack() as stack:
@@ -50,9 +50,9 @@ def run(tmp_path: Path) -> Callable[[int, int | None], tuple[Texts, int, dict[st
                 )
                 for end in ends
             ]
-            made = engine.generate(asked)
-            drafted = sum(one.timings.num_draft_tokens for one in made)
-            return [one.token_ids for one in made], drafted, engine.source_failures()
+            answers = engine.generate(asked)
+            drafted = sum(one.timings.num_draft_tokens for one in answers)
+            return [one.token_ids for one in answers], drafted, engine.source_failures()
 
     return generate
 

@@ -21,8 +21,8 @@ CLOSE = 1e-4
 
 @pytest.fixture(scope="module")
 def loaded() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as llama:
+        yield llama
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -37,11 +37,11 @@ def test_vectors_are_those_of_llama_cpp_python(loaded: LlamaModel, pooling: str)
         texts = [loaded.tokenize(text) for text in TEXTS]
         together = embedder.embed(texts)
         for text, ids, vectors in zip(TEXTS, texts, together, strict=True):
-            wanted = np.atleast_2d(np.array(peer.embed(text, normalize=False), dtype=np.float32))
+            expected = np.atleast_2d(np.array(peer.embed(text, normalize=False), dtype=np.float32))
             assert vectors.shape == (len(ids) if pooling == "none" else 1, embedder.size)
-            np.testing.assert_allclose(vectors, wanted, atol=CLOSE * np.abs(wanted).max())
+            np.testing.assert_allclose(vectors, expected, atol=CLOSE * np.abs(expected).max())
             (alone,) = embedder.embed([ids])
-            np.testing.assert_allclose(vectors, alone, atol=CLOSE * np.abs(wanted).max())
+            np.testing.assert_allclose(vectors, alone, atol=CLOSE * np.abs(expected).max())
     peer.close()
 
 

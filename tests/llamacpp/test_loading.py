@@ -43,7 +43,7 @@ def test_metadata_is_believed_instead_of_the_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"mode": "fast"}, "mode must be one of auto, none, mmap, mlock, mmap+mlock, dio"),
         ({"lazy": "very"}, "lazy must be one of auto, on, off, got 'very'"),
@@ -53,7 +53,7 @@ def test_metadata_is_believed_instead_of_the_files() -> None:
         ({"metadata": {"k": 1 << 63}}, "metadata: k must fit in 64 bits"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        Loading(**given)
+        Loading(**options)
     assert message in str(caught.value)

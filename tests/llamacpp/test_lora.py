@@ -65,18 +65,18 @@ def test_drafts_change_no_token_whatever_adapters_requests_have(files: list[Path
             for ids in prompts
             for setting in SETTINGS
         ]
-        found = find_exact(model, 1, 1)
-        said = []
+        exactness = find_exact(model, 1, 1)
+        ids_by_drafter = []
         for drafter, requests in ((None, asked), ("ngram-mod,ngram-cache", asked[::-1])):
-            with open_exact(model, found, 1, 512) as target:
-                made = Engine(target, drafter, slots=1, exact=True).generate(requests)
-                assert all(one.error is None for one in made)
-                by_request = {id(one.request): list(one.token_ids) for one in made}
-                said.append([by_request[id(request)] for request in asked])
-        assert said[0] == said[1]
-        texts = [tuple(tokens) for tokens in said[0]]
-        told = {tuple(texts[i :: len(SETTINGS)]) for i in range(len(SETTINGS))}
-        assert len(told) == len(SETTINGS)  # each says its own, to one request at least
+            with open_exact(model, exactness, 1, 512) as target:
+                answers = Engine(target, drafter, slots=1, exact=True).generate(requests)
+                assert all(one.error is None for one in answers)
+                by_request = {id(one.request): list(one.token_ids) for one in answers}
+                ids_by_drafter.append([by_request[id(request)] for request in asked])
+        assert ids_by_drafter[0] == ids_by_drafter[1]
+        texts = [tuple(tokens) for tokens in ids_by_drafter[0]]
+        variants = {tuple(texts[i :: len(SETTINGS)]) for i in range(len(SETTINGS))}
+        assert len(variants) == len(SETTINGS)  # each says its own, to one request at least
 
 
 def test_an_exact_setting_is_exact_with_adapters_too(files: list[Path]) -> None:
@@ -84,8 +84,8 @@ def test_an_exact_setting_is_exact_with_adapters_too(files: list[Path]) -> None:
     with LlamaModel(embedded_model(), adapters=files) as model:
         with pytest.raises(BackendError, match="with LoRA adapters only one slot is exact"):
             find_exact(model, 1, 2)
-        found = find_exact(model, 1, 1)
-        with open_exact(model, found, 1, 512) as target:
+        exactness = find_exact(model, 1, 1)
+        with open_exact(model, exactness, 1, 512) as target:
             for setting in SETTINGS:
                 target.adapt(setting)
                 rows = []

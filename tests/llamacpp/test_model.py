@@ -31,14 +31,14 @@ KINDS = [
 
 @pytest.fixture(scope="module")
 def chat(model_path: Callable[[str], str]) -> Iterator[LlamaModel]:
-    with LlamaModel(model_path("chat")) as made:
-        yield made
+    with LlamaModel(model_path("chat")) as llama:
+        yield llama
 
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as made:
-        yield made
+    with LlamaModel(embedded_model()) as llama:
+        yield llama
 
 
 def test_facts_are_those_of_the_file(embedded: LlamaModel) -> None:
@@ -84,8 +84,8 @@ def test_kinds_are_told_apart(
 def test_options_reach_llama_cpp(model_path: Callable[[str], str]) -> None:
     unmapped, plain = Loading(mode="none"), Loading(repack=False)
     options = [{"loading": unmapped}, {"loading": plain}, {"vocab_only": True}]
-    for given in options:
-        with LlamaModel(model_path("llama"), **given) as model:  # type: ignore[arg-type]
+    for option in options:
+        with LlamaModel(model_path("llama"), **option) as model:  # type: ignore[arg-type]
             assert model.tokenize("ab", add_special=False).tolist() == [326, 327]
 
 
@@ -171,8 +171,8 @@ def test_the_begin_token_is_there_once(chat: LlamaModel, template: str) -> None:
 
 def test_templates_get_tools_and_variables(chat: LlamaModel) -> None:
     template = "{{ tools[0].name }} {{ think }} {{ eos_token }} {{ [1] | tojson }}"
-    made = chat.render_chat(HELLO, template=template, tools=[{"name": "f"}], think=True)
-    assert made == "f True <|im_end|> [1]"
+    text = chat.render_chat(HELLO, template=template, tools=[{"name": "f"}], think=True)
+    assert text == "f True <|im_end|> [1]"
     assert chat.render_chat(HELLO, template="{{ tools is defined }}") == "False"
     assert chat.render_chat(HELLO, template="{{ self.x }}{{ messages.x }}", self={"x": 1}) == ""
 
@@ -189,8 +189,8 @@ def test_a_template_for_tools_is_used_where_there_are_tools(
 
 def test_a_begun_answer_stays_open(chat: LlamaModel) -> None:
     begun = [*HELLO, {"role": "assistant", "content": "Well, "}]
-    made = chat.render_chat(begun, continue_final_message=True)
-    assert made == chat.render_chat(HELLO) + "Well, "
+    text = chat.render_chat(begun, continue_final_message=True)
+    assert text == chat.render_chat(HELLO) + "Well, "
     assert chat.tokenize_chat(begun, continue_final_message=True).size > 0
 
 

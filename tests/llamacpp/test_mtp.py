@@ -38,8 +38,8 @@ class Opened:
 
     def engine(self, drafter: Any = None, **options: Any) -> Engine:
         """Return an engine that drafts with the heads, three tokens unless told otherwise."""
-        given = {"policy": AutoPolicy(fixed=3), "slots": self.target.num_sequences, **options}
-        return Engine(self.target, drafter, draft_model=self.heads, **given)
+        settings = {"policy": AutoPolicy(fixed=3), "slots": self.target.num_sequences, **options}
+        return Engine(self.target, drafter, draft_model=self.heads, **settings)
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def opened(tmp_path: Path) -> Iterator[Open]:
         ) -> Opened:
             path, own = written(family, tmp_path, wrong)
             model = stack.enter_context(LlamaModel(path, loading=Loading(mtp=True)))
-            given = {"slots": 1, "context_size": 1024, "kv_unified": True, "threads": 1, **settings}
-            target = stack.enter_context(LlamaTarget(model, **given))
+            setup = {"slots": 1, "context_size": 1024, "kv_unified": True, "threads": 1, **settings}
+            target = stack.enter_context(LlamaTarget(model, **setup))
             return Opened(
                 model, target, open_mtp(replace(heads or own, path=own.path), target, stack)
             )
@@ -83,8 +83,8 @@ def prompt(letter: int, length: int) -> Any:
 def wanted(request: Request) -> list[int]:
     """Return what the model writes."""
     last = int(request.prompt_ids[-1]) - mtp_models.FIRST_LETTER
-    made: list[int] = mtp_models.letters_after(last, request.max_tokens)
-    return made
+    ids: list[int] = mtp_models.letters_after(last, request.max_tokens)
+    return ids
 
 
 def passes(letter: int, wrong: Collection[int], tokens: int, n_max: int = 3) -> tuple[int, int]:
@@ -92,14 +92,14 @@ def passes(letter: int, wrong: Collection[int], tokens: int, n_max: int = 3) -> 
 
     letter: The last one of the prompt. tokens: Of the answer.
     """
-    right = made = count = 0
+    right = emitted = count = 0
     before = letter
-    made, count = 1, 1  # the prompt's pass gives the first token
-    while made < tokens:
+    emitted, count = 1, 1  # the prompt's pass gives the first token
+    while emitted < tokens:
         count += 1
-        room = min(n_max, tokens - made - 1)
+        room = min(n_max, tokens - emitted - 1)
         accepted, state = 0, before
-        newest = (letter + made) % mtp_models.LETTERS
+        newest = (letter + emitted) % mtp_models.LETTERS
         before = (newest - 1) % mtp_models.LETTERS
         state = before
         for step in range(room):
@@ -108,7 +108,7 @@ def passes(letter: int, wrong: Collection[int], tokens: int, n_max: int = 3) -> 
                 break
             accepted += 1
         right += accepted
-        made += accepted + 1
+        emitted += accepted + 1
     return right, count
 
 
@@ -117,9 +117,9 @@ def passes(letter: int, wrong: Collection[int], tokens: int, n_max: int = 3) -> 
 def test_heads_draft_what_their_weights_say(
     opened: Open, family: str, wrong: tuple[int, ...]
 ) -> None:
-    made = opened(family, wrong)
+    loaded = opened(family, wrong)
     request = Request(prompt_ids=prompt(0, 5), max_tokens=100)
-    engine = made.engine()
+    engine = loaded.engine()
     (answer,) = engine.generate([request])
     assert list(answer.token_ids) == wanted(request)
     right, count = passes(5, wrong, 100)
@@ -129,7 +129,7 @@ def test_heads_draft_what_their_weights_say(
     assert not engine.source_failures()
     if not wrong:
         assert stats.num_draft_tokens == right
-        start, each = made.heads.price()
+        start, each = loaded.heads.price()
         assert start >= 0 < each
 
 
@@ -138,12 +138,12 @@ def test_heads_draft_what_their_weights_say(
 def test_slots_share_passes_whatever_the_length_of_their_texts(
     opened: Open, family: str, unified: bool
 ) -> None:
-    made = opened(family, (3, 9), slots=4, kv_unified=unified, n_batch=128, n_ubatch=64)
+    loaded = opened(family, (3, 9), slots=4, kv_unified=unified, n_batch=128, n_ubatch=64)
     requests = [
         Request(prompt_ids=prompt(letter, length), max_tokens=40)
         for letter, length in ((0, 1), (7, 40), (3, 200), (11, 700), (20, 9), (1, 33))
     ]
-    engine = made.engine()
+    engine = loaded.engine()
     for request, answer in zip(requests, engine.generate(requests), strict=True):
         assert list(answer.token_ids) == wanted(request)
     right = sum(passes((a + n) % 26, (3, 9), 40)[0] for a, n in
@@ -156,8 +156,8 @@ def test_slots_share_passes_whatever_the_length_of_their_texts(
 def test_a_next_turn_and_a_copied_prompt_go_on_with_what_the_heads_have_read(
     opened: Open, family: str
 ) -> None:
-    made = opened(family, slots=2)
-    engine = made.engine()
+    loaded = opened(family, slots=2)
+    engine = loaded.engine()
     first = Request(prompt_ids=prompt(0, 300), max_tokens=20)
     (answer,) = engine.generate([first])
     text = np.concatenate([first.prompt_ids, np.array(answer.token_ids, np.int32)])
@@ -165,7 +165,7 @@ def test_a_next_turn_and_a_copied_prompt_go_on_with_what_the_heads_have_read(
     before = engine.source_stats()["draft-mtp"]
     for request, again in zip(turns, engine.generate(turns), strict=True):
         assert list(again.token_ids) == wanted(request)
-        assert again.timings.num_cached > 200 or made.target.min_copy is None
+        assert again.timings.num_cached > 200 or loaded.target.min_copy is None
     after = engine.source_stats()["draft-mtp"]
     drafted = after.num_draft_tokens - before.num_draft_tokens
     assert after.num_accepted_tokens - before.num_accepted_tokens == drafted > 40
@@ -173,8 +173,8 @@ def test_a_next_turn_and_a_copied_prompt_go_on_with_what_the_heads_have_read(
 
 @pytest.mark.parametrize("family", ["qwen35", "qwen3next"])
 def test_states_that_are_saved_and_brought_back(opened: Open, family: str) -> None:
-    made = opened(family, tuple(range(0, 26, 4)), n_rs_seq=0)
-    engine = made.engine()
+    loaded = opened(family, tuple(range(0, 26, 4)), n_rs_seq=0)
+    engine = loaded.engine()
     request = Request(prompt_ids=prompt(0, 9), max_tokens=100)
     (answer,) = engine.generate([request])
     assert list(answer.token_ids) == wanted(request)
@@ -186,8 +186,8 @@ def test_states_that_are_saved_and_brought_back(opened: Open, family: str) -> No
 def test_the_cache_of_the_heads_is_emptied_with_that_of_the_target(
     opened: Open, family: str
 ) -> None:
-    made = opened(family, slots=4, context_size=256, cells=512)
-    engine = made.engine()
+    loaded = opened(family, slots=4, context_size=256, cells=512)
+    engine = loaded.engine()
     requests = [Request(prompt_ids=prompt(n, 180), max_tokens=40) for n in range(12)]
     for request, answer in zip(requests, engine.generate(requests), strict=True):
         assert answer.finish_reason in ("length", "error")
@@ -198,8 +198,8 @@ def test_the_cache_of_the_heads_is_emptied_with_that_of_the_target(
 
 @pytest.mark.parametrize("family", ["glm4moe", "gemma4"])
 def test_heads_follow_a_shifting_context(opened: Open, family: str) -> None:
-    made = opened(family, context_size=256)
-    engine = made.engine(context_shift=True)
+    loaded = opened(family, context_size=256)
+    engine = loaded.engine(context_shift=True)
     request = Request(prompt_ids=prompt(0, 100), max_tokens=600)
     (answer,) = engine.generate([request])
     assert list(answer.token_ids) == wanted(request)
@@ -211,8 +211,8 @@ def test_heads_follow_a_shifting_context(opened: Open, family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_restored_slot_drafts_without_what_its_heads_had_read(opened: Open, family: str) -> None:
-    made = opened(family)
-    engine = made.engine()
+    loaded = opened(family)
+    engine = loaded.engine()
     request = Request(prompt_ids=prompt(0, 100), max_tokens=20)
     engine.generate([request])
     saved = engine.save_slot(0)
@@ -230,9 +230,9 @@ def test_a_restored_slot_drafts_without_what_its_heads_had_read(opened: Open, fa
 
 
 def test_trees_of_another_drafter_go_with_heads(opened: Open) -> None:
-    made = opened(wrong=(3, 9), context_size=512, branches=4)
+    loaded = opened(wrong=(3, 9), context_size=512, branches=4)
     flat = AutoPolicy(62, CostTable(((1, 1.0), (63, 1.05))))
-    engine = made.engine("suffix", policy=flat, tree=4)
+    engine = loaded.engine("suffix", policy=flat, tree=4)
     requests = [Request(prompt_ids=prompt(n, 90), max_tokens=100) for n in range(3)]
     for request, answer in zip(requests, engine.generate(requests), strict=True):
         assert list(answer.token_ids) == wanted(request)
@@ -247,23 +247,23 @@ def test_in_the_exact_setting_text_and_logprobs_are_those_without_heads(
     tmp_path: Path, family: str, temperature: float
 ) -> None:
     path, heads = written(family, tmp_path, (3, 9))
-    given: dict[str, Any] = {"context_size": 512, "exact": True, "calibrate": 0}
+    settings: dict[str, Any] = {"context_size": 512, "exact": True, "calibrate": 0}
     asked = [prompt(n, 5 + 40 * n).tolist() for n in range(4)]
     options = {"max_tokens": 60, "temperature": temperature, "seed": 5, "logprobs": 2}
-    with LLM(path, None, **given) as plain:
+    with LLM(path, None, **settings) as plain:
         expected = plain.generate(asked, **options)
-    with LLM(path, None, draft_model=heads, policy="fixed", slots=2, **given) as llm:
-        made = llm.generate(asked, **options)
+    with LLM(path, None, draft_model=heads, policy="fixed", slots=2, **settings) as llm:
+        answers = llm.generate(asked, **options)
         assert llm.engine.source_stats()["draft-mtp"].num_accepted_tokens > 20
-    for one, other in zip(made, expected, strict=True):
+    for one, other in zip(answers, expected, strict=True):
         assert one.token_ids == other.token_ids
         assert one.logprobs == other.logprobs
 
 
 @pytest.mark.parametrize("family", ["glm4moe", "gemma4"])
 def test_a_request_may_do_without_and_set_its_own_bounds(opened: Open, family: str) -> None:
-    made = opened(family)
-    engine = made.engine()
+    loaded = opened(family)
+    engine = loaded.engine()
     none = Speculation(enabled=False)
     sure = Speculation(p_min=0.9999999)
     asked = prompt(0, 5)
@@ -278,13 +278,13 @@ def test_a_request_may_do_without_and_set_its_own_bounds(opened: Open, family: s
 
 @pytest.mark.parametrize("family", ["glm4moe", "gemma4"])
 def test_heads_that_rest_cost_nothing_and_go_on_later(opened: Open, family: str) -> None:
-    made = opened(family)
+    loaded = opened(family)
     request = Request(prompt_ids=prompt(0, 5), max_tokens=30)
-    made.heads.follow(False)
-    (answer,) = Engine(made.target, None).generate([request])
+    loaded.heads.follow(False)
+    (answer,) = Engine(loaded.target, None).generate([request])
     assert list(answer.token_ids) == wanted(request)
-    made.heads.follow(True)
-    engine = made.engine()
+    loaded.heads.follow(True)
+    engine = loaded.engine()
     (answer,) = engine.generate([request])
     assert list(answer.token_ids) == wanted(request)
     assert engine.source_stats()["draft-mtp"].num_accepted_tokens > 15
@@ -294,13 +294,13 @@ def test_heads_that_rest_cost_nothing_and_go_on_later(opened: Open, family: str)
 def test_a_failed_decode_of_the_heads_ends_their_drafts_and_no_request(
     opened: Open, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = opened(family)
+    loaded = opened(family)
 
     def fail(*_: Any) -> Any:
         raise BackendError("no memory")
 
     monkeypatch.setattr(nextn.NextnContext, "decode", fail)
-    engine = made.engine()
+    engine = loaded.engine()
     requests = [Request(prompt_ids=prompt(n, 100), max_tokens=30) for n in range(2)]
     for request, answer in zip(requests, engine.generate(requests), strict=True):
         assert list(answer.token_ids) == wanted(request)
@@ -310,8 +310,8 @@ def test_a_failed_decode_of_the_heads_ends_their_drafts_and_no_request(
 def test_states_that_llama_cpp_does_not_give_end_no_request(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = opened()
-    engine = made.engine()
+    loaded = opened()
+    engine = loaded.engine()
     asked: list[bool] = []
 
     def fail(*_: Any) -> Any:
@@ -385,20 +385,20 @@ def test_models_whose_heads_cannot_run_are_refused(
 
 
 def test_states_go_with_tokens_in_contexts_that_take_them(opened: Open) -> None:
-    made = opened()
-    batch, rows = Batch(4), Rows(made.target.vocab_size)
+    loaded = opened()
+    batch, rows = Batch(4), Rows(loaded.target.vocab_size)
     batch.add(0, 0, prompt(0, 2))
-    heads = mtp.LlamaHeads(made.target)
+    heads = mtp.LlamaHeads(loaded.target)
     with contextlib.closing(heads):
         for states in (None, np.zeros((2, heads.state_width)), np.zeros((3, 5))):
-            given = None if states is None else states.astype(np.float32)
+            floats = None if states is None else states.astype(np.float32)
             with pytest.raises(InputError, match=r"come with states|states must have the shape"):
-                heads._context.decode(batch, rows, given)
+                heads._context.decode(batch, rows, floats)
         states = np.zeros((3, heads.state_width), np.float32)
         assert heads._context.decode(batch, rows, states) == 0
     with pytest.raises(InputError, match="tokens of this context come without states"):
-        made.target._context.decode(batch, rows, states)
-    calls, address = made.model.library.calls, made.target.address
+        loaded.target._context.decode(batch, rows, states)
+    calls, address = loaded.model.library.calls, loaded.target.address
     for wrong in ({"state_width": -1}, {"state_width": 4, "pad_sequence": 1}):
         with pytest.raises(InputError, match="state_width must be >= 0, and 0 with a pad_sequence"):
             LlamaContext(calls, address, 10, 4, **wrong)

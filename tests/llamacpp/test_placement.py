@@ -35,13 +35,13 @@ def last_logits(model: LlamaModel) -> list[float]:
 def test_a_placement_does_not_change_what_the_model_says() -> None:
     with LlamaModel(embedded_model()) as model:
         plain = last_logits(model)
-    for given in ACCEPTED:
-        with LlamaModel(embedded_model(), placement=Placement(**given)) as model:
-            assert last_logits(model) == pytest.approx(plain, abs=0.05), given
+    for options in ACCEPTED:
+        with LlamaModel(embedded_model(), placement=Placement(**options)) as model:
+            assert last_logits(model) == pytest.approx(plain, abs=0.05), options
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"cpu_experts": -2}, "cpu_experts must be >= -1, got -2"),
         ({"cpu_dense": -2}, "cpu_dense must be >= -1, got -2"),
@@ -52,14 +52,14 @@ def test_a_placement_does_not_change_what_the_model_says() -> None:
         ({"buffers": (("blk.(", "CPU"),)}, "'blk.(' is not a regular expression"),
     ],
 )
-def test_values_out_of_their_bounds_are_refused(given: dict[str, Any], message: str) -> None:
+def test_values_out_of_their_bounds_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        Placement(**given)
+        Placement(**options)
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"devices": ("CUDA7",)}, "llama.cpp has no device 'CUDA7'; there is: "),
         ({"devices": ("CPU",)}, "llama.cpp has no device 'CPU'; there is: "),
@@ -67,9 +67,9 @@ def test_values_out_of_their_bounds_are_refused(given: dict[str, Any], message: 
         ({"shares": (1.0,) * 1000}, "devices, got 1000 shares"),
     ],
 )
-def test_what_this_machine_does_not_have_is_refused(given: dict[str, Any], message: str) -> None:
+def test_what_this_machine_does_not_have_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        LlamaModel(embedded_model(), placement=Placement(**given))
+        LlamaModel(embedded_model(), placement=Placement(**options))
     assert message in str(caught.value)
 
 

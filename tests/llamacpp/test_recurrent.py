@@ -79,14 +79,14 @@ def test_snapshots_take_back_what_the_last_decode_added_but_its_first_token(
     position = 0
     for size in (12, 9, 5, 2, 1, 9, 7):
         right = max(1, size - 8)
-        for kept in range(right, size):
+        for length in range(right, size):
             if position + size > 60:
                 break
-            mixed = np.concatenate([tokens[position : position + kept], other[: size - kept]])
-            made = rows_of(target, mixed, start=position)
-            assert np.abs(made[:kept] - expected[position : position + kept]).max() < NEAR
-            assert target.truncate(0, position + kept)
-            position += kept
+            mixed = np.concatenate([tokens[position : position + length], other[: size - length]])
+            logits = rows_of(target, mixed, start=position)
+            assert np.abs(logits[:length] - expected[position : position + length]).max() < NEAR
+            assert target.truncate(0, position + length)
+            position += length
     assert position > 40
 
 
@@ -121,8 +121,8 @@ def test_a_restored_state_has_no_snapshots(open_target: Open) -> None:
 def test_without_snapshots_only_the_whole_sequence_is_removed(open_target: Open) -> None:
     target = open_target("mamba")
     rows_of(target, tokens_of(1, 20), step=10)
-    for kept in (19, 10, 1):
-        assert not target.truncate(0, kept)
+    for length in (19, 10, 1):
+        assert not target.truncate(0, length)
     assert rows_of(target, tokens_of(1, 5), start=20).shape[0] == 5
     assert target.truncate(0, 0)
 
@@ -240,10 +240,10 @@ def test_a_recurrent_draft_model_reads_no_text_twice(
 ) -> None:
     """It drafts for itself, so nearly all is right, and goes back to a saved state where not."""
     prompts = [[BOS, *range(FIRST_LETTER + n, FIRST_LETTER + n + 9)] * 8 for n in (0, 5, 9)]
-    given: dict[str, Any] = {"slots": 3, "context_size": 512, "threads": 1, "calibrate": 0}
+    settings: dict[str, Any] = {"slots": 3, "context_size": 512, "threads": 1, "calibrate": 0}
     options: dict[str, Any] = {"max_tokens": 60, "temperature": 0.7, "seed": 3}
-    with LLM(model_path(name), None, **given) as plain:
-        expected = [made.token_ids for made in plain.generate(prompts, **options)]
+    with LLM(model_path(name), None, **settings) as plain:
+        expected = [answer.token_ids for answer in plain.generate(prompts, **options)]
     decoded = 0
     decode = DraftModel._read_to
 
@@ -254,10 +254,10 @@ def test_a_recurrent_draft_model_reads_no_text_twice(
 
     monkeypatch.setattr(DraftModel, "_read_to", counting)
     draft = DraftModelSettings(path=model_path(name), n_max=4, p_min=0.0)
-    with LLM(model_path(name), None, draft_model=draft, policy="fixed", **given) as llm:
-        made = [one.token_ids for one in llm.generate(prompts, **options)]
+    with LLM(model_path(name), None, draft_model=draft, policy="fixed", **settings) as llm:
+        texts = [one.token_ids for one in llm.generate(prompts, **options)]
         stats = llm.engine.source_stats()["draft-simple"]
         assert not llm.engine.source_failures()
-    assert sum(one == other for one, other in zip(made, expected, strict=True)) >= 2
+    assert sum(one == other for one, other in zip(texts, expected, strict=True)) >= 2
     assert stats.num_accepted_tokens > 20
     assert decoded < sum(map(len, prompts)) + 3 * 60 + 50, "each token about once"

@@ -122,15 +122,15 @@ def on_gpu(layers: int) -> LlamaModel:
 
 
 def test_all_layers_are_found_whatever_number_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [GPU]
-    monkeypatch.setattr("ngramspec.llamacpp.saved_costs.gpus", lambda placement: found)
+    devices = [GPU]
+    monkeypatch.setattr("ngramspec.llamacpp.saved_costs.gpus", lambda placement: devices)
     with on_gpu(-1) as model:
         every = int(model.metadata[f"{model.architecture}.block_count"]) + 1  # with the output
         saved(model)
-    for layers, known in ((-1, True), (99, True), (every, True), (every - 1, False), (0, False)):
+    for layers, hit in ((-1, True), (99, True), (every, True), (every - 1, False), (0, False)):
         with on_gpu(layers) as model:
-            assert (find_costs(model, SETTINGS) is not None) == known, layers
-    found.clear()
+            assert (find_costs(model, SETTINGS) is not None) == hit, layers
+    devices.clear()
     with on_gpu(0) as model:
         saved(model)
     with on_gpu(99) as model:  # without a GPU it does nothing
@@ -142,10 +142,10 @@ def test_costs_of_other_settings_are_told_by_what_differs(
 ) -> None:
     monkeypatch.setattr("ngramspec.llamacpp.saved_costs.gpus", lambda placement: [GPU])
 
-    def save(made: LlamaModel, settings: ContextSettings) -> None:
-        path = costs_path(made, settings)
+    def save(llama: LlamaModel, settings: ContextSettings) -> None:
+        path = costs_path(llama, settings)
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_costs(TABLE, path, {"key": cost_key(made, settings)})
+        save_costs(TABLE, path, {"key": cost_key(llama, settings)})
 
     assert other_costs(model, SETTINGS) == ""
     for number, text in enumerate(("", "[]", "{}", '{"key": 5}')):  # tell nothing
@@ -155,17 +155,17 @@ def test_costs_of_other_settings_are_told_by_what_differs(
     assert other_costs(model, SETTINGS) == ""
     with on_gpu(5) as partly, on_gpu(4) as less:
         save(less, ContextSettings(threads=2, flash_attn=True, type_k="q8_0", type_v="q8_0"))
-        told = "costs are saved for threads [2, 2] instead of [1, 1], flash_attn true instead of"
-        assert other_costs(less, SETTINGS).startswith(told)
+        note = "costs are saved for threads [2, 2] instead of [1, 1], flash_attn true instead of"
+        assert other_costs(less, SETTINGS).startswith(note)
         assert other_costs(less, SETTINGS).endswith(" and 1 more")
         save(less, SETTINGS)
-        told = "costs are saved for placement n_gpu_layers 4 instead of 5"
-        assert other_costs(partly, SETTINGS) == told
+        note = "costs are saved for placement n_gpu_layers 4 instead of 5"
+        assert other_costs(partly, SETTINGS) == note
 
 
 def test_costs_of_a_part_of_the_layers_say_how_to_have_them_found() -> None:
-    for layers, told in ((-1, ""), (0, ""), (17, "start `serve` with -ngl 17")):
-        assert told in layers_note({"placement": {"n_gpu_layers": layers}})
+    for layers, note in ((-1, ""), (0, ""), (17, "start `serve` with -ngl 17")):
+        assert note in layers_note({"placement": {"n_gpu_layers": layers}})
     assert layers_note({"placement": {"n_gpu_layers": -1}}) == ""
 
 
@@ -229,15 +229,15 @@ def target() -> Iterator[LlamaTarget]:
 
 def test_costs_are_measured_once_and_kept(target: LlamaTarget) -> None:
     assert known_costs(target, 0) is None
-    found = known_costs(target, 30)
-    assert found is not None
-    assert {1, 8} <= {size for size, _ in found.costs}
+    table = known_costs(target, 30)
+    assert table is not None
+    assert {1, 8} <= {size for size, _ in table.costs}
     path = costs_path(target.model, target.settings)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     written = path.stat().st_mtime_ns
-    assert known_costs(target, 30) == known_costs(target, 0) == found
+    assert known_costs(target, 30) == known_costs(target, 0) == table
     assert path.stat().st_mtime_ns == written
 
 

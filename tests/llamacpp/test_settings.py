@@ -35,8 +35,8 @@ def open_target(model_path: Callable[[str], str]) -> Iterator[Open]:
 def test_settings_decide_what_a_target_can_do(open_target: Open) -> None:
     attention, recurrent = open_target(), open_target("mamba")
     hybrid, bare = open_target("lfm2"), open_target("lfm2", n_rs_seq=0)
-    found = [(t.max_rollback, t.can_save, t.min_copy) for t in (attention, recurrent, hybrid, bare)]
-    assert found == [(None, False, 32), (0, True, None), (64, True, None), (0, True, None)]
+    facts = [(t.max_rollback, t.can_save, t.min_copy) for t in (attention, recurrent, hybrid, bare)]
+    assert facts == [(None, False, 32), (0, True, None), (64, True, None), (0, True, None)]
     assert open_target("lfm2", n_rs_seq=5).max_rollback == 5
     assert open_target(n_batch=32, slots=2).max_batch == 32
     assert attention.vocab_size == attention.model.vocab_size
@@ -131,7 +131,7 @@ def test_every_setting_of_rope_changes_the_logits(open_target: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"scaling": "longrope"}, "rope scaling must be one of none, linear, yarn, got 'longrope'"),
         ({"freq_base": float("inf")}, "freq_base must be finite and not negative, got inf"),
@@ -139,6 +139,6 @@ def test_every_setting_of_rope_changes_the_logits(open_target: Open) -> None:
         ({"yarn_orig_ctx": -1}, r"yarn_orig_ctx must be in 0\.\.2147483647, got -1"),
     ],
 )
-def test_rope_out_of_its_bounds_is_refused(given: dict[str, Any], message: str) -> None:
+def test_rope_out_of_its_bounds_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Rope(**given)
+        Rope(**options)

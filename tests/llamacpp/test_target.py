@@ -56,8 +56,8 @@ def test_many_sequences_in_one_batch_give_the_rows_of_each_alone(
     target.decode(batch, rows)
     assert firsts == [0, 14, 26, 41]
     for first, sequence in zip(firsts, (2, 0, 3, 1), strict=True):
-        made = [rows.copy(first + i) for i in range(texts[sequence].size)]
-        assert np.array_equal(made, alone[sequence])
+        logits = [rows.copy(first + i) for i in range(texts[sequence].size)]
+        assert np.array_equal(logits, alone[sequence])
 
 
 @pytest.mark.parametrize("name", ["mamba", "lfm2"])
@@ -72,8 +72,8 @@ def test_recurrent_sequences_of_unequal_length_share_a_batch(open_target: Open, 
     firsts = [batch.add(s, 0, texts[s][:1], texts[s][1:]) for s in range(3)]
     target.decode(batch, rows)
     for sequence, first in enumerate(firsts):
-        made = np.array([rows.copy(first + i) for i in range(texts[sequence].size)])
-        assert np.abs(made - alone[sequence]).max() < 1e-3
+        logits = np.array([rows.copy(first + i) for i in range(texts[sequence].size)])
+        assert np.abs(logits - alone[sequence]).max() < 1e-3
 
 
 @pytest.mark.parametrize("name", ATTENTION)
@@ -81,11 +81,11 @@ def test_after_a_rollback_of_any_length_rows_are_as_before(open_target: Open, na
     target = open_target(name)
     tokens, other = tokens_of(1, 24), tokens_of(2, 24)
     expected = rows_of(target, tokens, step=1)
-    for kept in range(1, 24):
-        assert target.truncate(0, kept)
-        rows_of(target, other[kept:], start=kept)
-        assert target.truncate(0, kept)
-        assert np.array_equal(rows_of(target, tokens[kept:], start=kept), expected[kept:])
+    for length in range(1, 24):
+        assert target.truncate(0, length)
+        rows_of(target, other[length:], start=length)
+        assert target.truncate(0, length)
+        assert np.array_equal(rows_of(target, tokens[length:], start=length), expected[length:])
 
 
 def test_removing_nothing_and_removing_all_always_works(open_target: Open) -> None:
@@ -108,12 +108,12 @@ def test_a_sliding_window_that_is_gone_is_not_taken_back_to(open_target: Open, l
     first = target._context.pos_min(0)
     assert (first > 0) == (length > 256)  # of a cache of 256 cells
     least = first + 63 if first else 1  # the next token looks back on 63 others
-    for kept in {1, 10, least - 1} - {0} if first else ():
-        assert not target.truncate(0, kept)
+    for end in {1, 10, least - 1} - {0} if first else ():
+        assert not target.truncate(0, end)
     assert target.truncate(0, length - 1)
     assert target.truncate(0, least)
-    made = rows_of(target, tokens[least : least + 20], start=least)
-    moved = np.abs(made - expected[least : least + 20]).max()
+    logits = rows_of(target, tokens[least : least + 20], start=least)
+    moved = np.abs(logits - expected[least : least + 20]).max()
     assert moved < 1.0  # cells are in another order now, so the rounding differs
     assert target.truncate(0, 0)
 
@@ -135,8 +135,8 @@ def test_a_sliding_window_that_was_saved_is_brought_back(open_target: Open, swa_
         assert target.load(sequence, whole, 300)
         assert not target.truncate(sequence, 180)
         assert target.restore(sequence, window, 180)
-        made = rows_of(target, tokens[180:200], sequence=sequence, start=180)
-        assert np.abs(made - expected[180:]).max() < 1.0
+        logits = rows_of(target, tokens[180:200], sequence=sequence, start=180)
+        assert np.abs(logits - expected[180:]).max() < 1.0
         assert not target.truncate(sequence, 100)
 
 
@@ -165,8 +165,8 @@ def test_a_copy_is_of_what_its_source_held_then(open_target: Open) -> None:
 
 
 def test_copying_a_whole_cache_must_pay(open_target: Open) -> None:
-    found = [open_target(slots=2, context_size=n, kv_unified=False).min_copy for n in (256, 2048)]
-    assert found == [32, 128]
+    sizes = [open_target(slots=2, context_size=n, kv_unified=False).min_copy for n in (256, 2048)]
+    assert sizes == [32, 128]
     assert open_target(slots=2, context_size=2048, kv_unified=True).min_copy == 32
 
 
@@ -266,7 +266,7 @@ def test_a_vocabulary_makes_no_target(model_path: Callable[[str], str]) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="measures as Unix does")
 def test_targets_come_and_go_without_leaking(model_path: Callable[[str], str]) -> None:
-    kept: list[LlamaTarget] = []  # closed: an object that is still there, but nothing of llama.cpp
+    dead: list[LlamaTarget] = []  # closed: an object that is still there, but nothing of llama.cpp
 
     def use(closed: bool) -> None:
         with LlamaModel(model_path("embedded")) as model:
@@ -277,7 +277,7 @@ def test_targets_come_and_go_without_leaking(model_path: Callable[[str], str]) -
                     target.sampler(Sampling(**settings), 1)
                 if closed:
                     target.close()
-                    kept.append(target)
+                    dead.append(target)
             gc.collect()
 
     use(True)
@@ -285,7 +285,7 @@ def test_targets_come_and_go_without_leaking(model_path: Callable[[str], str]) -
     for round_number in range(6):
         use(bool(round_number % 2))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert len(kept) == 60
+    assert len(dead) == 60
     assert grown < 40_000  # KiB; a target that stays takes 4 MB
 
 

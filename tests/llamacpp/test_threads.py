@@ -88,8 +88,8 @@ def test_a_priority_that_is_not_permitted_is_told(
 ) -> None:
     asked: list[tuple[int, ...]] = []
 
-    def refuse(*given: int) -> None:
-        asked.append(given)
+    def refuse(*arguments: int) -> None:
+        asked.append(arguments)
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(threads.os, "setpriority", refuse)

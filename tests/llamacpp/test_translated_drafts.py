@@ -100,8 +100,8 @@ def run(paths: Paths) -> Run:
             size = options.get("context_size", 512)
             exact = options.get("exact", False)
             if exact:  # texts are compared where rounding would decide between tokens
-                found = find_once(model, 1, slots)
-                target = stack.enter_context(open_exact(model, found, slots, size))
+                exactness = find_once(model, 1, slots)
+                target = stack.enter_context(open_exact(model, exactness, slots, size))
             else:
                 target = stack.enter_context(
                     LlamaTarget(model, slots=slots, context_size=size, threads=1)
@@ -133,9 +133,9 @@ def run(paths: Paths) -> Run:
                 )
                 for prompt in prompts
             ]
-            made, stats = engine.generate(asked), engine.stats()
+            answers, stats = engine.generate(asked), engine.stats()
             return Made(
-                [one.token_ids for one in made],
+                [one.token_ids for one in answers],
                 stats.num_emitted_tokens / stats.num_steps,
                 stats.num_accepted_tokens / max(stats.num_draft_tokens, 1),
                 stats.num_context_shifts,
@@ -151,20 +151,20 @@ def told_by_their_text(prompts: Sequence[str], answers: Sequence[list[int]]) -> 
 
     The embedded model's tokenizer may make others of a text that has yet to go on.
     """
-    found = []
+    indexes = []
     with LlamaModel(embedded_model(), vocab_only=True) as model:
         for index, (prompt, ids) in enumerate(zip(prompts, answers, strict=True)):
             asked = model.tokenize(prompt, parse_special=True).tolist()
-            said = [[*asked, *ids[: count + 1]] for count in range(len(ids))]
-            texts = (model.detokenize(one, special=True) for one in said)
-            told = (model.tokenize(text, parse_special=True).tolist() for text in texts)
-            if sum(one != other for one, other in zip(said, told, strict=True)) <= 3:
-                found.append(index)
-    return found
+            prefixes = [[*asked, *ids[: count + 1]] for count in range(len(ids))]
+            texts = (model.detokenize(one, special=True) for one in prefixes)
+            retokenized = (model.tokenize(text, parse_special=True).tolist() for text in texts)
+            if sum(one != other for one, other in zip(prefixes, retokenized, strict=True)) <= 3:
+                indexes.append(index)
+    return indexes
 
 
 @pytest.fixture(scope="module")
-def told(run: Run) -> Callable[[float], dict[str, list[int]]]:
+def plain_texts(run: Run) -> Callable[[float], dict[str, list[int]]]:
     """Return a function of a temperature: some of CODE with their answers without drafts.
 
     A model may say tokens that its tokenizer would not make of their text: what was said is then
@@ -186,7 +186,7 @@ def told(run: Run) -> Callable[[float], dict[str, list[int]]]:
 )
 def test_other_ids_draft_as_well_as_the_same_ones(
     run: Run,
-    told: Callable[[float], dict[str, list[int]]],
+    plain_texts: Callable[[float], dict[str, list[int]]],
     n_max: int,
     p_min: float,
     temperature: float,
@@ -194,7 +194,7 @@ def test_other_ids_draft_as_well_as_the_same_ones(
 ) -> None:
     options: dict[str, Any] = {"n_max": n_max, "p_min": p_min, "temperature": temperature}
     options |= {"slots": slots, "exact": True}
-    plain = dict(itertools.islice(told(temperature).items(), 6))
+    plain = dict(itertools.islice(plain_texts(temperature).items(), 6))
     assert len(plain) >= 4
     own, other = (run("code", small, list(plain), **options) for small in ("code", "permuted"))
     assert (own.kind, other.kind) == (DraftModel, TranslatedDraftModel)
@@ -212,12 +212,12 @@ def test_longer_and_shorter_tokens_draft_as_well_as_the_same_ones(
     options: dict[str, Any] = {"n_max": n_max, "p_min": p_min, "slots": slots}
     options |= {"max_tokens": 300, "small_size": 1024}
     plain = run(own, None, PROMPTS, **options)
-    same, made = (run(own, small, PROMPTS, **options) for small in (own, other))
-    assert (same.kind, made.kind) == (DraftModel, TranslatedDraftModel)
-    assert made.texts == same.texts == plain.texts
-    assert made.failures == {}
-    assert made.per_pass >= 0.95 * same.per_pass
-    assert made.acceptance >= 0.95 * same.acceptance
+    same, translated = (run(own, small, PROMPTS, **options) for small in (own, other))
+    assert (same.kind, translated.kind) == (DraftModel, TranslatedDraftModel)
+    assert translated.texts == same.texts == plain.texts
+    assert translated.failures == {}
+    assert translated.per_pass >= 0.95 * same.per_pass
+    assert translated.acceptance >= 0.95 * same.acceptance
 
 
 @pytest.mark.parametrize(("own", "other"), list(itertools.permutations(MERGES, 2)))
@@ -226,11 +226,13 @@ def test_words_in_several_tokens_draft_as_well_as_the_same_ones(
 ) -> None:
     options: dict[str, Any] = {"slots": 4, "max_tokens": 180}
     prompts = [TEXT[: TEXT.index(word)].rstrip() for word in ("state", "with", "compile", "items")]
-    same, made = (run(f"{own} merges", f"{one} merges", prompts, **options) for one in (own, other))
-    assert same.texts == made.texts == run(f"{own} merges", None, prompts, **options).texts
-    assert made.failures == {}
-    assert made.per_pass >= 0.98 * same.per_pass
-    assert made.acceptance >= 0.98 * same.acceptance
+    same, translated = (
+        run(f"{own} merges", f"{one} merges", prompts, **options) for one in (own, other)
+    )
+    assert same.texts == translated.texts == run(f"{own} merges", None, prompts, **options).texts
+    assert translated.failures == {}
+    assert translated.per_pass >= 0.98 * same.per_pass
+    assert translated.acceptance >= 0.98 * same.acceptance
 
 
 @pytest.mark.parametrize("own", ["words", "halves"])
@@ -251,19 +253,19 @@ def test_contexts_that_shift_keep_their_texts(
 ) -> None:
     options = {"context_size": 64, "shift": True, "max_tokens": 400, "slots": 2, "n_max": 4}
     plain = run(own, None, PROMPTS, **options)
-    made = run(own, other, PROMPTS, small_size=small_size, **options)
-    assert made.texts == plain.texts
-    assert made.failures == {}
-    assert made.shifts >= 4 * len(PROMPTS)
+    translated = run(own, other, PROMPTS, small_size=small_size, **options)
+    assert translated.texts == plain.texts
+    assert translated.failures == {}
+    assert translated.shifts >= 4 * len(PROMPTS)
     if not small_size and own == "halves":
-        assert made.per_pass > 0.9 * run(own, own, PROMPTS, **options).per_pass
+        assert translated.per_pass > 0.9 * run(own, own, PROMPTS, **options).per_pass
 
 
 def test_a_text_that_does_not_fit_is_left_to_others(run: Run) -> None:
     plain = run("words", None, PROMPTS[:1], max_tokens=60)
-    made = run("words", "halves", PROMPTS[:1], max_tokens=60, small_size=40)
-    assert made.texts == plain.texts
-    assert 1.0 < made.per_pass < 2.0
+    translated = run("words", "halves", PROMPTS[:1], max_tokens=60, small_size=40)
+    assert translated.texts == plain.texts
+    assert 1.0 < translated.per_pass < 2.0
 
 
 @pytest.mark.parametrize(("own", "other"), [("spm", "code"), ("spm", "words"), ("code", "spm")])
@@ -274,16 +276,16 @@ def test_sentence_piece_and_byte_level_models_draft_for_each_other(
     options: dict[str, Any] = {"temperature": 0.9, "slots": 3, "max_tokens": 60}
     options |= {"exact": own == "code"}
     plain = run(own, None, prompts, **options)
-    made = run(own, other, prompts, **options)
-    assert made.kind is TranslatedDraftModel
-    assert (made.texts, made.failures) == (plain.texts, {})
+    translated = run(own, other, prompts, **options)
+    assert translated.kind is TranslatedDraftModel
+    assert (translated.texts, translated.failures) == (plain.texts, {})
 
 
 def test_it_drafts_beside_ngrams(run: Run) -> None:
     options = {"slots": 2, "max_tokens": 150, "policy": None}
     plain = run("halves", None, PROMPTS, **options)
-    made = run("halves", "words", PROMPTS, drafter="suffix", **options)
-    assert (made.texts, made.failures) == (plain.texts, {})
+    translated = run("halves", "words", PROMPTS, drafter="suffix", **options)
+    assert (translated.texts, translated.failures) == (plain.texts, {})
 
 
 @pytest.fixture
@@ -357,8 +359,8 @@ def test_a_next_turn_reads_only_what_is_new(small: Any) -> None:
     (draft,) = drafts.propose([0], [4])
     assert text_of(model, draft) == "".join(WORDS[5:9])
     assert sum(sizes) < 40
-    wanted = Speculation(namespace="another namespace")
-    drafts.start(0, Request(prompt_ids=model.tokenize(text), speculation=wanted))
+    speculation = Speculation(namespace="another namespace")
+    drafts.start(0, Request(prompt_ids=model.tokenize(text), speculation=speculation))
     sizes.clear()
     drafts.begin(0, model.tokenize(text))
     assert drafts.backlog(0) > 3 * first
@@ -435,8 +437,8 @@ def test_it_tells_that_it_drafts_through_text(paths: Paths) -> None:
     settings = DraftModelSettings(path=paths["halves, marked"], replace=MARKERS)
     options: dict[str, Any] = {"threads": 1, "calibrate": 0, "policy": "fixed", "slots": 2}
     with LLM(paths["words"], None, draft_model=settings, **options) as llm:
-        made = llm.generate(PROMPTS[0], max_tokens=50, temperature=0)
-        assert made.timings.num_accepted_tokens > 40
+        answer = llm.generate(PROMPTS[0], max_tokens=50, temperature=0)
+        assert answer.timings.num_accepted_tokens > 40
         drafting = llm.engine.drafting()
         assert json.loads(json.dumps(drafting.as_json()))["draft_model"]["vocabulary"] == "another"
         assert drafting.notes == ()
@@ -444,5 +446,5 @@ def test_it_tells_that_it_drafts_through_text(paths: Paths) -> None:
             drafting
         )
         bounded = Speculation(p_min=1.0)
-        made = llm.generate(PROMPTS[0], max_tokens=20, temperature=0, speculation=bounded)
-        assert made.timings.num_draft_tokens == 0
+        answer = llm.generate(PROMPTS[0], max_tokens=20, temperature=0, speculation=bounded)
+        assert answer.timings.num_draft_tokens == 0

@@ -249,21 +249,21 @@ def test_texts_to_learn_from_have_every_token(
     library_of_names = corpus.load_corpus("train", library)
     maker = tasks.TaskMaker(library_of_names, pieces=[*pieces, " + ", "\n"])
     plain = tasks.TaskMaker(library_of_names)
-    said = [
+    texts = [
         " ".join(one.make(f"{seed}", "repeat_code").turns[0][1].lower() for seed in range(300))
         for one in (maker, plain)
     ]
-    assert all(piece.lower() in said[0] for piece in pieces)
-    assert not any(piece.lower() in said[1] for piece in pieces)
+    assert all(piece.lower() in texts[0] for piece in pieces)
+    assert not any(piece.lower() in texts[1] for piece in pieces)
 
 
 def test_names_that_begin_alike_are_told_apart(tools: tuple[ModuleType, ModuleType]) -> None:
     names = sys.modules["names"].NameMaker(["def area(width): return width"])
     rng = random.Random(0)
     text = "area = area_width + areas + area0"
-    made = {names.like("area", text, rng) for _ in range(200)}
-    assert not made & {"area", "area_width", "areas", "area0"}
-    assert sum(name.startswith("area") for name in made) > 5
+    alike = {names.like("area", text, rng) for _ in range(200)}
+    assert not alike & {"area", "area_width", "areas", "area0"}
+    assert sum(name.startswith("area") for name in alike) > 5
 
 
 def test_later_turns_follow_from_earlier_ones(
@@ -312,17 +312,17 @@ def pieces_of(sample: Any) -> tuple[list[Any], list[str]]:
     pieces, words = list[Any](), list[str]()
     for turn in sample.turns:
         for answer, text in enumerate(turn):
-            found = [*re.finditer(r"\w+|\W", text + ("<|im_end|>" if answer else "\n"))]
+            matches = [*re.finditer(r"\w+|\W", text + ("<|im_end|>" if answer else "\n"))]
             pieces.append(
                 sys.modules["copies"].Piece(
                     text,
-                    [ids.setdefault(one[0], len(ids)) for one in found],
-                    [one.span() for one in found],
+                    [ids.setdefault(one[0], len(ids)) for one in matches],
+                    [one.span() for one in matches],
                     len(words),
                     bool(answer),
                 )
             )
-            words += [one[0] for one in found]
+            words += [one[0] for one in matches]
     return pieces, words
 
 
@@ -337,31 +337,31 @@ def test_what_is_to_be_changed_is_told_from_what_begins_alike(
     for start, text in ((0, request), (len(request), answer)):
         offsets = [(at, at + 1) for at in range(len(text))]
         pieces.append(copies.Piece(text, [*map(ord, text)], offsets, start, bool(start)))
-    found = copies.find_places(pieces)
+    all_places = copies.find_places(pieces)
     end = request.index("` to")
-    marked = {texts[at - 3 : at + 1]: places for at, places in found.marked.items()}
+    marked = {texts[at - 3 : at + 1]: places for at, places in all_places.marked.items()}
     assert marked == {"_ab ": [0], " abc": [0], "(ab)": [end], " ab,": [end]}
-    asked = {texts[at - 3 : at + 2]: places for at, places in found.asked.items()}
+    asked = {texts[at - 3 : at + 2]: places for at, places in all_places.asked.items()}
     assert asked == {" + (x": [end], "  # x": [end], "\ndo_a": [0], "b = a": [0]}
-    back = {texts[at - 3 : at + 2]: places for at, places in found.back.items()}
+    back = {texts[at - 3 : at + 2]: places for at, places in all_places.back.items()}
     assert back == {"(xyz)": [end], " xyz,": [end]}
     resumed = {
         texts[at - 3 : at + 2]: texts[places[0] : places[0] + 2]
-        for at, places in found.resumed.items()
+        for at, places in all_places.resumed.items()
     }
     assert resumed == {"(xyz)": ") ", " xyz,": ", "}
     new = request.index("xyz")
-    assert {texts[at - 3 : at + 2]: places for at, places in found.put_in.items()} == {
+    assert {texts[at - 3 : at + 2]: places for at, places in all_places.put_in.items()} == {
         " + (x": [new], "  # x": [new],
     }  # fmt: skip
-    put_in = [at for at in found.same if texts[at + 1] in "xyz" and new in found.same[at]]
+    put_in = [at for at in all_places.same if texts[at + 1] in "xyz" and new in all_places.same[at]]
     assert len(put_in) == 2
     for at in put_in:
-        assert [found.same[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
-        assert [found.quoted[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
-    assert found.quoted.keys() == found.within.keys()
-    assert len(found.quoted) == 6
-    assert set(map(tuple, found.within.values())) == {(end,)}
+        assert [all_places.same[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
+        assert [all_places.quoted[at + k] for k in range(3)] == [[new], [new + 1], [new + 2]]
+    assert all_places.quoted.keys() == all_places.within.keys()
+    assert len(all_places.quoted) == 6
+    assert set(map(tuple, all_places.within.values())) == {(end,)}
 
 
 def test_what_is_no_task_has_one_answer(
@@ -379,8 +379,8 @@ def test_what_is_no_task_has_one_answer(
         assert {sample.turns[-1][1] for sample in samples} == {tasks.CANNOT}
         for sample in samples:
             pieces, _ = pieces_of(sample)
-            found = sys.modules["copies"].find_places(pieces)
-            assert not {at for at in found.copied if at >= pieces[-1].start - 1}
+            places = sys.modules["copies"].find_places(pieces)
+            assert not {at for at in places.copied if at >= pieces[-1].start - 1}
         assert not any(re.search("{[a-z]+}", ask) for ask in asked[-1])
     assert not asked[0] & asked[1]
 
@@ -398,9 +398,9 @@ def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library
             found_places = sys.modules["copies"].find_places(pieces)
             places = found_places.copied
             assert bool(found_places.ended) == (task == "json")
-            for kept in (found_places.same, found_places.put_in):
-                for position, found in kept.items():
-                    assert {words[place] for place in found} == {words[position + 1]}
+            for by_position in (found_places.same, found_places.put_in):
+                for position, origins in by_position.items():
+                    assert {words[place] for place in origins} == {words[position + 1]}
             assert found_places.cell.keys() == found_places.ended.keys()
             for position, (begin,) in found_places.cell.items():
                 assert words[begin] in words[position + 1 : position + 3]
@@ -408,13 +408,13 @@ def test_copied_tokens_have_places(tools: tuple[ModuleType, ModuleType], library
                 assert end < position
                 assert re.fullmatch(r"[^\s,]+", words[end].strip())
                 assert words[end + 1] in {",", "\n", '"'}
-            said = [one for one in pieces if one.answer]
-            answered = {i for one in said for i in range(one.start, one.start + len(one.ids))}
+            parts = [one for one in pieces if one.answer]
+            answered = {i for one in parts for i in range(one.start, one.start + len(one.ids))}
             assert {position + 1 for position in places} <= answered
-            answers += len(said)
-            for position, found in places.items():
-                assert max(found) <= position
-                same = any(words[place] == words[position + 1] for place in found)
+            answers += len(parts)
+            for position, origins in places.items():
+                assert max(origins) <= position
+                same = any(words[place] == words[position + 1] for place in origins)
                 same = same or (position in found_places.ended and words[position + 1] in ' "')
                 copied, replaced = copied + same, replaced + (not same)
         assert copied > 5 * replaced, task
@@ -428,18 +428,18 @@ def test_attention_and_its_gradient_are_those_of_torch() -> None:
     torch.manual_seed(0)
     shapes = {"query": 8, "key": 4, "value": 4}
     for length in (7, 128, 300):
-        given = {name: torch.randn(2, heads, length, 16) for name, heads in shapes.items()}
-        made = []
+        inputs = {name: torch.randn(2, heads, length, 16) for name, heads in shapes.items()}
+        outputs = []
         theirs = functools.partial(
             torch.nn.functional.scaled_dot_product_attention, is_causal=True, enable_gqa=True
         )
         for function in (attention, theirs):
-            leaves = [one.clone().requires_grad_() for one in given.values()]
+            leaves = [one.clone().requires_grad_() for one in inputs.values()]
             mixed = function(*leaves)
             mixed.square().sum().backward()
-            made.append([mixed, *(leaf.grad for leaf in leaves)])
-        for ours, wanted in zip(*made, strict=True):
-            torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=1e-4)
+            outputs.append([mixed, *(leaf.grad for leaf in leaves)])
+        for ours, expected in zip(*outputs, strict=True):
+            torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.fixture
@@ -466,11 +466,11 @@ def test_the_loss_of_looking_is_that_of_its_definition(train: ModuleType) -> Non
     looks = train.Looks(positions, places)
     lost = []
     for head in (1, 2):
-        for at, found in ((3, [2]), (5, [1, 5])):
+        for at, columns in ((3, [2]), (5, [1, 5])):
             scores = key[0, head // 2, : at + 1] @ query[0, head, at] / 8**0.5
-            lost.append(-scores.softmax(0)[found].sum().log())
-    made = train.look_loss(query, key, train.Taught(0, (1, 2), ahead=1), looks)
-    torch.testing.assert_close(made, torch.stack(lost).mean())
+            lost.append(-scores.softmax(0)[columns].sum().log())
+    loss = train.look_loss(query, key, train.Taught(0, (1, 2), ahead=1), looks)
+    torch.testing.assert_close(loss, torch.stack(lost).mean())
     nowhere = train.Looks(positions[1:], places[1:])
     assert train.look_loss(query[1:], key[1:], train.Taught(0, (1, 2)), nowhere) == 0
     empty = train.Looks(torch.zeros(1, 0, dtype=torch.long), torch.zeros(1, 0, 0, dtype=torch.long))
@@ -482,14 +482,14 @@ def test_a_file_can_be_the_mean_of_two(
 ) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("gguf")
-    given, out = tmp_path / "given.pt", tmp_path / "mean.gguf"
+    file, out = tmp_path / "given.pt", tmp_path / "mean.gguf"
     model = train.load_gguf(str(embedded_model()))
     state = {name: 3 * tensor for name, tensor in model.state_dict().items()}
-    torch.save({"model": state, "config": vars(model.config)}, given)
+    torch.save({"model": state, "config": vars(model.config)}, file)
     path = str(embedded_model())
-    command = ["export.py", str(given), "--tokenizer", path, "--mean-with", path, "--out", str(out)]
+    command = ["export.py", str(file), "--tokenizer", path, "--mean-with", path, "--out", str(out)]
     monkeypatch.setattr(sys, "argv", command)
     load_tool("export").main()
-    made = train.load_gguf(str(out)).state_dict()
+    tensors = train.load_gguf(str(out)).state_dict()
     for name, tensor in model.state_dict().items():
-        torch.testing.assert_close(made[name], 2 * tensor)
+        torch.testing.assert_close(tensors[name], 2 * tensor)

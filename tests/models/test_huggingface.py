@@ -27,7 +27,7 @@ def hub(folder: Path, *names: str, commit: str = "abc", main: str = "abc") -> di
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted", "found"),
+    ("names", "tag", "file"),
     [
         (["one-Q4_K_M.gguf", "one-Q8_0.gguf", "one-BF16.gguf"], "", "one-Q4_K_M.gguf"),
         (["one-Q8_0.gguf", "one-BF16.gguf"], "", "one-Q8_0.gguf"),
@@ -40,10 +40,10 @@ def hub(folder: Path, *names: str, commit: str = "abc", main: str = "abc") -> di
     ],
 )  # fmt: skip
 def test_the_quantisation_chooses_a_file(
-    tmp_path: Path, names: list[str], wanted: str, found: str
+    tmp_path: Path, names: list[str], tag: str, file: str
 ) -> None:
-    made = find_downloaded(f"some/one-GGUF{wanted}", env=hub(tmp_path, *names))
-    assert made.as_posix().endswith(f"snapshots/abc/{found}")
+    path = find_downloaded(f"some/one-GGUF{tag}", env=hub(tmp_path, *names))
+    assert path.as_posix().endswith(f"snapshots/abc/{file}")
 
 
 def test_a_file_is_found_by_its_name(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ FOLDERS = ("benchmarks/data", "tests/golden/data", "corpora")
 
 def recorded_files() -> list[Path]:
     """Return all data files, documentation left out."""
-    found = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
-    return sorted(path for path in found if path.is_file() and path.suffix != ".md")
+    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
+    return sorted(path for path in paths if path.is_file() and path.suffix != ".md")
 
 
 def digest(path: Path) -> str:

@@ -43,9 +43,9 @@ def answering(status: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("status", [200, 503])
 def test_the_health_check_asks_where_it_is_told(status: int) -> None:
-    found = re.search(r"^HEALTHCHECK [^\n]*\n +CMD (\[.*\])$", TEXT, re.M)
-    assert found is not None
-    command = [sys.executable, *json.loads(found[1])[1:]]
+    match = re.search(r"^HEALTHCHECK [^\n]*\n +CMD (\[.*\])$", TEXT, re.M)
+    assert match is not None
+    command = [sys.executable, *json.loads(match[1])[1:]]
     with answering(status) as url:
         environment = {**os.environ, "NGRAMSPEC_HEALTH_URL": url, "no_proxy": "*"}
         done = subprocess.run(command, env=environment, capture_output=True, check=False)

@@ -38,31 +38,31 @@ HOSTS = {"arctic_inference", "sglang"}  # which load ngramspec, and not the othe
 
 def packages(extra: str) -> set[str]:
     """Return the packages that an extra names, those of the extras in it included."""
-    found = set()
+    names = set()
     for line in EXTRAS[extra]:
         requirement = Requirement(line)
         if requirement.name == PROJECT["name"]:
-            found |= {name for inner in requirement.extras for name in packages(inner)}
+            names |= {name for inner in requirement.extras for name in packages(inner)}
         else:
-            found.add(canonicalize_name(requirement.name))
-    return found
+            names.add(canonicalize_name(requirement.name))
+    return names
 
 
 def calls(name: str) -> list[tuple[str, str]]:
     """Return what is said to need which extra, for every call of a function in the package."""
-    found = []
+    needs = []
     for path in sorted((ROOT / "ngramspec").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
                 need, extra = node.args
                 assert isinstance(extra, ast.Constant)
-                found.append((ast.unparse(need), extra.value))
-    return found
+                needs.append((ast.unparse(need), extra.value))
+    return needs
 
 
 def imported() -> dict[str, Path]:
     """Return the other projects' modules that the package imports, and a file that does."""
-    found = {}
+    modules = {}
     for path in sorted((ROOT / "ngramspec").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
@@ -70,22 +70,22 @@ def imported() -> dict[str, Path]:
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
                 names = [node.module]
-            found |= {name.split(".")[0]: path for name in names}
-    return {name: path for name, path in found.items() if name not in sys.stdlib_module_names}
+            modules |= {name.split(".")[0]: path for name in names}
+    return {name: path for name, path in modules.items() if name not in sys.stdlib_module_names}
 
 
 def test_everything_imported_is_a_dependency_or_in_an_extra() -> None:
-    known = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
-    known |= {name for extra in set(EXTRAS) - {"dev", "docs"} for name in packages(extra)}
+    names = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    names |= {name for extra in set(EXTRAS) - {"dev", "docs"} for name in packages(extra)}
     for name, path in imported().items():
         if name not in {"ngramspec", *HOSTS}:
-            assert canonicalize_name(BROUGHT_BY.get(name, name)) in known, f"{path} imports {name}"
+            assert canonicalize_name(BROUGHT_BY.get(name, name)) in names, f"{path} imports {name}"
 
 
 def test_every_message_names_an_extra_that_brings_the_package() -> None:
-    found = calls("not_installed")
-    assert {extra for _, extra in found} >= {"llama", "server", "corpus", "ray"}
-    for need, extra in found:
+    needs = calls("not_installed")
+    assert {extra for _, extra in needs} >= {"llama", "server", "corpus", "ray"}
+    for need, extra in needs:
         package = need.strip("'").rsplit(" ", 1)[-1]
         assert package in packages(extra) or "{error.name}" in package, need
 

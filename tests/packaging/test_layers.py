@@ -76,15 +76,15 @@ HOMES = {
 
 def imports(path: Path) -> list[str]:
     """Return the ngramspec modules that a Python file imports anywhere."""
-    found = []
+    modules = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "ngramspec":
-            found += [HOMES.get(alias.name, f"ngramspec.{alias.name}") for alias in node.names]
+            modules += [HOMES.get(alias.name, f"ngramspec.{alias.name}") for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.append(node.module)
+            modules.append(node.module)
         elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-    return [name for name in found if name.startswith("ngramspec.")]
+            modules += [alias.name for alias in node.names]
+    return [name for name in modules if name.startswith("ngramspec.")]
 
 
 FILES = sorted(
@@ -150,14 +150,14 @@ def test_folders_of_a_room_import_downwards_only(room: str) -> None:
 
 
 def test_what_drafts_knows_of_the_engine_only_what_it_drafts_for() -> None:
-    found = {
+    modules = {
         name
         for path in FILES
         if path.parent == PACKAGE / "engine" / "sources"
         for name in imports(path)
         if name.startswith("ngramspec.engine.") and ".sources." not in name
     }
-    assert {name.split(".")[2] for name in found} == {"info", "request", "target"}
+    assert {name.split(".")[2] for name in modules} == {"info", "request", "target"}
 
 
 PROTOCOLS = {"openai", "responses", "anthropic", "llama_server", "ollama"}
@@ -202,9 +202,9 @@ def test_native_modules_cimport_downwards_only() -> None:
 def test_native_modules_cimport_one_another_without_a_circle() -> None:
     needs: dict[str, set[str]] = {}
     for path in sorted(NATIVE.rglob("*.p*")):
-        found = re.findall(r"^from ngramspec\._native\.(\S+) cimport", path.read_text(), re.M)
+        cimports = re.findall(r"^from ngramspec\._native\.(\S+) cimport", path.read_text(), re.M)
         own = f"{path.parent.name}.{path.stem}"
-        needs[own] = needs.get(own, set()) | set(found) - {own}
+        needs[own] = needs.get(own, set()) | set(cimports) - {own}
     list(TopologicalSorter(needs).static_order())  # raises CycleError
 
 

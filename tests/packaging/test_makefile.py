@@ -16,15 +16,15 @@ TARGETS = ("quick", "results", "engines", "soak", "fuzz", "mutants", "peer", "as
 
 def test_pip_leaves_compiling_to_python() -> None:
     """For an option that says no, a variable turns off what it turns off by being 0."""
-    said = re.search(r"^export (PIP_\w+) := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert said is not None
+    match = re.search(r"^export (PIP_\w+) := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert match is not None
     program = (
         "from pip._internal.commands.install import InstallCommand\n"
         "print(bool(InstallCommand('install', '').parser.get_default_values().compile))"
     )
-    given = {**os.environ, said[1]: said[2]}
+    environment = {**os.environ, match[1]: match[2]}
     done = subprocess.run(
-        (sys.executable, "-c", program), env=given, capture_output=True, text=True, check=True
+        (sys.executable, "-c", program), env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
 

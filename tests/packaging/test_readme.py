@@ -116,8 +116,8 @@ def test_every_block_is_checked_or_it_is_known_why_not(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with serving(embedded_model(), served={"aliases": ("llama3:8b",)}) as made:
-        yield made.url
+    with serving(embedded_model(), served={"aliases": ("llama3:8b",)}) as served:
+        yield served.url
 
 
 @pytest.mark.parametrize("name", PYTHON)
@@ -169,9 +169,9 @@ def check_options(args: list[str]) -> None:
     command: click.Command = cli
     context = click.Context(cli, info_name="ngramspec")
     while isinstance(command, click.Group) and args and not args[0].startswith("-"):
-        found = command.get_command(context, args[0])
-        assert found is not None, f"no command {args[0]}"
-        command, args = found, args[1:]
+        inner = command.get_command(context, args[0])
+        assert inner is not None, f"no command {args[0]}"
+        command, args = inner, args[1:]
         context = click.Context(command, parent=context, info_name=command.name)
     command.make_parser(context).parse_args(args)
 
@@ -201,9 +201,9 @@ def test_settings_of_other_programs_are_well_formed() -> None:
         (tomllib.loads, "toml"),
         (yaml.safe_load, "yaml"),
     ):
-        found = blocks(language)
-        assert found, language
-        for block in found.values():
+        of_language = blocks(language)
+        assert of_language, language
+        for block in of_language.values():
             read(block)
 
 
@@ -245,7 +245,7 @@ def test_every_public_name_is_in_the_python_reference() -> None:
     shown = {name: pkgutil.resolve_name(name) for name in re.findall(r"^::: (\S+)$", page, re.M)}
     for name in ngramspec.__all__:
         assert name == "__version__" or any(
-            found is getattr(ngramspec, name) for found in shown.values()
+            one is getattr(ngramspec, name) for one in shown.values()
         ), name
 
 

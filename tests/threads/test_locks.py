@@ -99,9 +99,9 @@ def test_suffix_drafts_and_accepts_while_another_thread_writes_to_the_pool() -> 
         assert tree.wait(), "a tree waits for the pool's lock"
     assert call.result[0] == run(8, 130).tolist()  # type: ignore[index]
     assert reader.history(0).tolist() == run(reader.length(0), 100).tolist()
-    known = pool.num_tokens
+    before = pool.num_tokens
     reader.end(0)  # what the writer kept out is written now
-    assert pool.num_tokens > known
+    assert pool.num_tokens > before
     assert pool.check() == ""
 
 
@@ -186,11 +186,11 @@ def test_others_learn_while_many_followers_of_a_token_are_copied(way: str) -> No
     def copied() -> list[int]:
         """Return how often the newest follower has come, and the oldest, as a copy says."""
         if way == "records":
-            found = cache.records()[5 : 5 + 2 * tokens.size].reshape(-1, 2)
+            counts = cache.records()[5 : 5 + 2 * tokens.size].reshape(-1, 2)
         else:  # a follower's token lies above 22 bits of its count
             low = cache.entries(1)[:, 1].astype(np.int64)
-            found = np.stack([low >> 22 & 0x1FFFFF, low & 0x3FFFFF], axis=1)
-        return [int(found[found[:, 0] == token, 1].sum()) for token in (newest, oldest)]
+            counts = np.stack([low >> 22 & 0x1FFFFF, low & 0x3FFFFF], axis=1)
+        return [int(counts[counts[:, 0] == token, 1].sum()) for token in (newest, oldest)]
 
     learning = Call(learn)
     try:

@@ -64,7 +64,7 @@ def read(drafter: Drafter, slots: list[int]) -> int:
     return int(lens.sum())
 
 
-def exercise(make: Callable[[], Drafter], said: list[tuple[int, int]], rounds: int = 4) -> int:
+def exercise(make: Callable[[], Drafter], spans: list[tuple[int, int]], rounds: int = 4) -> int:
     """Let threads write and read, each in its own order; return how many tokens were drafted."""
     drafted = [0] * THREADS
 
@@ -72,11 +72,11 @@ def exercise(make: Callable[[], Drafter], said: list[tuple[int, int]], rounds: i
         drafter = make()
         rng = np.random.default_rng(number)
         for _ in range(rounds):
-            for i in rng.permutation(len(said)).tolist():
-                start, length = said[i]
+            for i in rng.permutation(len(spans)).tolist():
+                start, length = spans[i]
                 write(drafter, 0, start, length, as_prompt=bool(rng.integers(0, 2)))
                 for slot in range(1, SLOTS):
-                    start, length = said[int(rng.integers(0, len(said)))]
+                    start, length = spans[int(rng.integers(0, len(spans)))]
                     drafter.begin(slot, run(start + int(rng.integers(0, length - 30)), 24))
                 drafted[number] += read(drafter, list(range(1, SLOTS)))
         assert drafter.check() == ""
@@ -85,25 +85,25 @@ def exercise(make: Callable[[], Drafter], said: list[tuple[int, int]], rounds: i
     return sum(drafted)
 
 
-@given(said=texts(2500), prompts=st.booleans())
+@given(spans=texts(2500), prompts=st.booleans())
 @SETTINGS
 def test_a_suffix_pool_gives_back_only_texts_that_were_written(
-    said: list[tuple[int, int]], prompts: bool
+    spans: list[tuple[int, int]], prompts: bool
 ) -> None:
     pool = SuffixPool(4096)  # 19 blocks: readers often find theirs taken for another text
     given_params: dict[str, Any] = {"slots": SLOTS, "pool": pool, "pool_prompts": prompts}
-    assert exercise(lambda: create_drafter("suffix", **given_params), said) > 0
+    assert exercise(lambda: create_drafter("suffix", **given_params), spans) > 0
     assert pool.check() == ""
     assert 0 < pool.num_tokens <= pool.capacity
 
 
-@given(said=texts(400), max_ngrams=st.sampled_from([64, 2000, 1 << 20]))
+@given(spans=texts(400), max_ngrams=st.sampled_from([64, 2000, 1 << 20]))
 @FEW
 def test_a_dynamic_cache_gives_back_only_followers_that_were_written(
-    said: list[tuple[int, int]], max_ngrams: int
+    spans: list[tuple[int, int]], max_ngrams: int
 ) -> None:
     dynamic = NgramCache(max_ngrams=max_ngrams)
-    exercise(lambda: create_drafter("ngram-cache", slots=SLOTS, dynamic=dynamic), said, 2)
+    exercise(lambda: create_drafter("ngram-cache", slots=SLOTS, dynamic=dynamic), spans, 2)
     assert dynamic.check() == ""
     records = dynamic.records()
     at = 0
@@ -119,15 +119,15 @@ def test_a_dynamic_cache_gives_back_only_followers_that_were_written(
 @pytest.mark.parametrize("capacity", [1024, 1 << 16])
 def test_a_hash_pool_gives_back_only_tokens_that_were_written(capacity: int) -> None:
     pool = HashPool(capacity=capacity)
-    said = [(400 * i, 350) for i in range(12)]
-    written = set(np.concatenate([run(start, length) for start, length in said]).tolist())
+    spans = [(400 * i, 350) for i in range(12)]
+    written = set(np.concatenate([run(start, length) for start, length in spans]).tolist())
     outside: list[int] = []
 
     def work(number: int) -> None:
         drafter = create_drafter("ngram-mod", slots=1, pool=pool, n_match=4, n_min=1, n_max=LIMIT)
         rng = np.random.default_rng(number)
-        for i in rng.integers(0, len(said), 60).tolist():
-            start, length = said[i]
+        for i in rng.integers(0, len(spans), 60).tolist():
+            start, length = spans[i]
             drafter.replay(run(start, length // 2), run(start + length // 2, length - length // 2))
             draft = drafter.propose(0, LIMIT).tolist()
             outside.extend(set(draft) - written)

@@ -130,8 +130,8 @@ def test_an_entry_that_all_threads_write_is_always_one_of_the_written_tokens() -
 
 @pytest.mark.parametrize("spec", ["ngram-simple,ngram-map-k4v,ngram-mod,ngram-cache", "suffix"])
 def test_slots_of_one_drafter_may_be_used_from_different_threads(spec: str) -> None:
-    given = {"size_n": 3, "n_match": 4, "n_min": 2} if spec != "suffix" else {"capacity": 4096}
-    drafter = create_drafter(spec, slots=THREADS, **given)
+    options = {"size_n": 3, "n_match": 4, "n_min": 2} if spec != "suffix" else {"capacity": 4096}
+    drafter = create_drafter(spec, slots=THREADS, **options)
 
     def work(number: int) -> None:
         for seed in range(5):

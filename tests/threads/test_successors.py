@@ -30,8 +30,8 @@ def logits(token: int, thread: int) -> np.ndarray:
 
 def check_found(token: int, ids: np.ndarray, p: np.ndarray) -> None:
     if len(ids):
-        wanted, likely = said(token, int(ids[0]) // 1000 - 1)
-        assert ids.tolist() == wanted
+        expected_ids, likely = said(token, int(ids[0]) // 1000 - 1)
+        assert ids.tolist() == expected_ids
         assert np.abs(p - likely).max() < 1e-3
 
 

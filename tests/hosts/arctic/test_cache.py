@@ -41,7 +41,7 @@ def test_a_draft_follows_the_request_own_text() -> None:
 def test_the_whole_text_is_a_context_as_good_as_its_end() -> None:
     text = [*LONG, 3, *LONG[:9]]
     cache = started(text)
-    drafts = [cache.speculate("a", given, 5) for given in (text, text[-64:], tokens(*text))]
+    drafts = [cache.speculate("a", context, 5) for context in (text, text[-64:], tokens(*text))]
     assert drafts[0].token_ids == LONG[9:14]
     assert drafts[0] == drafts[1] == drafts[2]
 

@@ -57,13 +57,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(who=IDS, text=TEXTS, as_array=st.booleans())
     def add(self, who: int, text: list[int], as_array: bool) -> None:
-        given = np.array(text, np.int32) if as_array else text
-        if self.same("add_active_response", who, given):
+        tokens = np.array(text, np.int32) if as_array else text
+        if self.same("add_active_response", who, tokens):
             self.texts[who] += text
 
-    @rule(who=IDS, given=st.none() | TEXTS, limits=LIMITS)
-    def speculate(self, who: int, given: list[int] | None, limits: tuple[Any, ...]) -> None:
-        context = self.texts.get(who, []) if given is None else given
+    @rule(who=IDS, text=st.none() | TEXTS, limits=LIMITS)
+    def speculate(self, who: int, text: list[int] | None, limits: tuple[Any, ...]) -> None:
+        context = self.texts.get(who, []) if text is None else text
         for draft in self.same("speculate", who, context, *limits):
             check(draft, limits, len(context))
 

@@ -160,9 +160,9 @@ def test_drafts_fit_the_longest_text(proposer: Any) -> None:
 def test_vllm_finds_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its configuration refuses the method unless this check of its own says yes."""
     tree = ast.parse(source(CHECKS))
-    wanted = ("_has_module", "has_arctic_inference")
-    body = [node for node in tree.body if getattr(node, "name", "") in wanted]
-    assert len(body) == 2, f"{CHECKS} no longer has {' and '.join(wanted)}"
+    functions = ("_has_module", "has_arctic_inference")
+    body = [node for node in tree.body if getattr(node, "name", "") in functions]
+    assert len(body) == 2, f"{CHECKS} no longer has {' and '.join(functions)}"
     names: dict[str, Any] = {
         "cache": functools.cache, "importlib": importlib, "logger": logging.getLogger("vllm"),
     }  # fmt: skip
@@ -177,8 +177,10 @@ def test_vllm_finds_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plugins_are_loaded_before_the_check() -> None:
     """EngineArgs loads plugins when it is made, and makes the configuration afterwards."""
     tree = ast.parse(source("vllm/engine/arg_utils.py"))
-    (made,) = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "EngineArgs"]
-    (after,) = [n for n in made.body if getattr(n, "name", "") == "__post_init__"]
+    (engine_args,) = [
+        n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "EngineArgs"
+    ]
+    (after,) = [n for n in engine_args.body if getattr(n, "name", "") == "__post_init__"]
     called = [n.func.id for n in ast.walk(after)
               if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]  # fmt: skip
     assert "load_general_plugins" in called, "EngineArgs no longer loads plugins first"

@@ -220,8 +220,8 @@ def test_a_completion_keeps_its_long_tokens(make_llama: Any) -> None:
     code = "def f(a):\n    return [\n" + " " * 36 + "a,\n" + " " * 44 + "b,\n    ]"
     asked = [{"role": "user", "content": f"Repeat this code:\n\n```python\n{code}\n```"}]
     with attach(llama, **LOOP):
-        made = llama.create_chat_completion(asked, temperature=0.0, max_tokens=80)
-    assert code in made["choices"][0]["message"]["content"]
+        answer = llama.create_chat_completion(asked, temperature=0.0, max_tokens=80)
+    assert code in answer["choices"][0]["message"]["content"]
 
 
 def test_the_hosts_rule_for_the_begin_token_is_kept(make_llama: Any) -> None:

@@ -159,8 +159,8 @@ def test_a_generator_that_detach_resets_says_so(make_llama: Any) -> None:
     with pytest.raises(StateError, match="start it again"):
         next(loop)
     expected = make_llama("markov").create_completion(PROSE, max_tokens=40, temperature=0.0)
-    made = llama.create_completion(PROSE, max_tokens=40, temperature=0.0, logprobs=1)
-    assert made["choices"][0]["text"] == expected["choices"][0]["text"]
+    answer = llama.create_completion(PROSE, max_tokens=40, temperature=0.0, logprobs=1)
+    assert answer["choices"][0]["text"] == expected["choices"][0]["text"]
 
 
 def test_a_generator_goes_on_after_detach(make_llama: Any) -> None:

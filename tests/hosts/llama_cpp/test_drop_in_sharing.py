@@ -142,13 +142,13 @@ def test_a_drafter_goes_with_its_last_reference(make_llama: Any, attached: bool)
     gc.disable()
     try:
         draft = NgramDraft(**LOOP)
-        given = {} if attached else {"draft_model": draft}
-        llama = Llama(path, n_ctx=256, n_batch=256, verbose=False, **given)
+        options = {} if attached else {"draft_model": draft}
+        llama = Llama(path, n_ctx=256, n_batch=256, verbose=False, **options)
         if attached:
             attach(llama, draft)
         llama.create_completion(PROSE, max_tokens=20)
         gone = weakref.ref(draft)
-        del llama, draft, given
+        del llama, draft, options
         assert gone() is None
     finally:
         gc.enable()

@@ -49,18 +49,18 @@ def count_ids(input_ids: Any, scores: Any) -> Any:
 
 
 def states(llama: Any) -> list[Any]:
-    made = [complete(llama)]
+    answers = [complete(llama)]
     state = llama.save_state()
-    made.append(complete(llama, prompt="def other"))
+    answers.append(complete(llama, prompt="def other"))
     llama.load_state(state)
-    return [*made, state.input_ids[: state.n_tokens].tolist(), llama.n_tokens, complete(llama)]
+    return [*answers, state.input_ids[: state.n_tokens].tolist(), llama.n_tokens, complete(llama)]
 
 
 def cached(llama: Any) -> list[Any]:
     llama.set_cache(llama_cpp.LlamaRAMCache())
-    made = [complete(llama), complete(llama, max_tokens=5), complete(llama)]
+    answers = [complete(llama), complete(llama, max_tokens=5), complete(llama)]
     llama.set_cache(None)
-    return made
+    return answers
 
 
 def by_hand(llama: Any) -> list[Any]:
@@ -139,10 +139,10 @@ def outcome(call: Callable[[Any], Any], llama: Any) -> Any:
         return type(error), str(error)
 
 
-def strip(made: Any) -> Any:
-    if isinstance(made, dict):
-        return {key: strip(one) for key, one in made.items() if key not in ("id", "created")}
-    return [strip(one) for one in made] if isinstance(made, list) else made
+def strip(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: strip(one) for key, one in node.items() if key not in ("id", "created")}
+    return [strip(one) for one in node] if isinstance(node, list) else node
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -27,7 +27,7 @@ class Reference:
     """Copies all rows of every decode, and notes what a drafter must know of them, one by one."""
 
     def __init__(self, llama: Any) -> None:
-        self.known: Known = {}
+        self.by_context: Known = {}
         self.num_wrong = self.most_rows = 0
         self._llama, self._decode = llama, llama._ctx.decode
         self._text: list[int] = []  # evaluated last, with the tokens that proved wrong
@@ -76,10 +76,10 @@ class Reference:
             p >= np.partition(p, -TOP)[-TOP]
         )  # a whole sort takes ten times longer
         likeliest = many[np.argsort(-p[many], kind="stable")[:TOP]]
-        kept = (likeliest.tolist(), p[likeliest].tolist())
-        self.known[text[-1],] = kept
+        entry = (likeliest.tolist(), p[likeliest].tolist())
+        self.by_context[text[-1],] = entry
         if len(text) > 1:
-            self.known[text[-2], text[-1]] = kept
+            self.by_context[text[-2], text[-1]] = entry
 
 
 class Spied(NgramDraft):
@@ -113,12 +113,12 @@ def model_of(draft: NgramDraft, mode: str) -> dict[str, Any]:
 
 
 def check(pool: SuccessorPool, reference: Reference) -> None:
-    assert pool.num_entries == len(reference.known)
-    for context, (tokens, p) in reference.known.items():
-        found, claimed = pool.successors(list(context))
-        assert found.tolist() == tokens[: found.size], context
-        np.testing.assert_allclose(claimed, p[: found.size], atol=1e-4)
-        assert max(p[found.size :], default=0.0) < 1e-4  # only what rounds to 0 is left out
+    assert pool.num_entries == len(reference.by_context)
+    for context, (tokens, p) in reference.by_context.items():
+        ids, claimed = pool.successors(list(context))
+        assert ids.tolist() == tokens[: ids.size], context
+        np.testing.assert_allclose(claimed, p[: ids.size], atol=1e-4)
+        assert max(p[ids.size :], default=0.0) < 1e-4  # only what rounds to 0 is left out
 
 
 def tokens_of(llama: Any, text: str = PROMPT) -> list[int]:
@@ -198,9 +198,9 @@ def test_rows_are_shown_as_the_model_made_them(make_llama: Any, mode: str) -> No
     plain.eval(prompt)
     row = plain.scores[len(prompt) - 1].astype(np.float64)
     p = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
-    wanted = int(row.argmin())
-    text = hot(llama, 1, temperature=0.0, max_tokens=4, logit_bias={wanted: 100.0})
-    assert text == llama.detokenize([wanted] * 4).decode()
+    rarest = int(row.argmin())
+    text = hot(llama, 1, temperature=0.0, max_tokens=4, logit_bias={rarest: 100.0})
+    assert text == llama.detokenize([rarest] * 4).decode()
     tokens, claimed = pool.successors(prompt[-2:])
     assert tokens.tolist() == np.argsort(-p)[: tokens.size].tolist()
     np.testing.assert_allclose(claimed, p[tokens], atol=1e-4)

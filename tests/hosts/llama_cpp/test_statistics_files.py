@@ -35,9 +35,9 @@ def write_statistics(path: Path, model: str, fingerprint: bytes | None = None) -
     tally = Tally()
     for _ in range(3):
         tally.add(tokenizer.encode(f"```python\n{CODE}```"))
-    known = tokenizer.fingerprint
+    own = tokenizer.fingerprint
     about = {"tokenizer": "another.gguf" if fingerprint else Path(model).name}
-    origin = Origin(fingerprint or known.digest, known.vocab_size, about)
+    origin = Origin(fingerprint or own.digest, own.vocab_size, about)
     write_cache(path, {size: ArraySource(tally.ngrams(size)) for size in (2, 3, 4)}, origin)
     return path
 
@@ -97,10 +97,10 @@ def test_a_refusal_names_both_models(
     model = model_path("embedded")
     path = write_statistics(tmp_path / "code.ngc", model, b"another-tokeniz.")
     llama = make_llama("embedded")
-    given: Any = (NgramDraft("ngram-cache", static=path),) if ready else ("ngram-cache",)
-    with pytest.raises(VocabMismatchError, match=r"another tokenizer, of another\.gguf:") as told:
-        attach(llama, *given, **({} if ready else {"static": path}))
-    assert Path(model).name in str(told.value)
+    arguments: Any = (NgramDraft("ngram-cache", static=path),) if ready else ("ngram-cache",)
+    with pytest.raises(VocabMismatchError, match=r"another tokenizer, of another\.gguf:") as caught:
+        attach(llama, *arguments, **({} if ready else {"static": path}))
+    assert Path(model).name in str(caught.value)
 
 
 def test_a_file_without_fingerprint_is_taken(
@@ -124,12 +124,12 @@ def test_attach_states_the_tokenizer_in_files_that_it_makes(
     attachment = attach(llama, "ngram-mod,ngram-cache", pool=pool, dynamic=learned, n_match=8)
     complete(llama)
     del attachment
-    known = fingerprint_of(model_path("embedded"))
+    fingerprint = fingerprint_of(model_path("embedded"))
     with pytest.raises(VocabMismatchError):
         open_pool(pool, fingerprint=b"another-tokeniz.")
-    shared = open_pool(pool, fingerprint=known.digest, n_match=8)
+    shared = open_pool(pool, fingerprint=fingerprint.digest, n_match=8)
     assert shared.num_used > 30
-    assert shared.vocab_size == known.vocab_size
+    assert shared.vocab_size == fingerprint.vocab_size
 
 
 def test_generate_learns_across_processes_and_refuses_another_tokenizer(

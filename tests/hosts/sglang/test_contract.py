@@ -63,10 +63,10 @@ class ModelConfig:
 
 def test_the_installed_release_has_all_that_the_plugin_relies_on() -> None:
     folder = sources()
-    found = differences(
+    changes = differences(
         lambda name: folder.joinpath(*name.split(".")).with_suffix(".py").read_text("utf-8"), Corpus
     )
-    assert found == [], "; ".join(found)
+    assert changes == [], "; ".join(changes)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_the_installed_release_has_all_that_the_plugin_relies_on() -> None:
 def test_a_change_is_named(module: str, old: str, new: str, message: str) -> None:
     assert differences(FILES.__getitem__, Corpus) == []
     changed = {**FILES, module: FILES[module].replace(old, new)}
-    found = differences(changed.__getitem__, Corpus)
-    assert any(line.startswith(f"{module}: ") and message in line for line in found), found
+    changes = differences(changed.__getitem__, Corpus)
+    assert any(line.startswith(f"{module}: ") and message in line for line in changes), changes
 
 
 def test_a_missing_module_is_named() -> None:

@@ -68,17 +68,17 @@ def test_the_worker_drafts_from_ours_and_says_what_it_says_without(
     prompts = {"a": [*LONG, 100], "b": [7, 8, 9, 7], "c": [*LONG[::-1], 149]}
     engine.add("a", prompts["a"], 60)
     engine.add("b", prompts["b"], 30)
-    made = {request.rid: request for request in engine.running}
+    requests = {request.rid: request for request in engine.running}
     while engine.running:
         engine.step()
         if engine.steps == 4:
             engine.add("c", prompts["c"], 40)
-            made["c"] = engine.running[-1]
+            requests["c"] = engine.running[-1]
     for name, prompt in prompts.items():
         text = list(prompt)
-        while len(text) < len(made[name].text):
+        while len(text) < len(requests[name].text):
             text.append(cycle(text))
-        assert made[name].text == text
+        assert requests[name].text == text
     assert engine.worker.ngram_corpus.vocab_size == sglang_engine.VOCAB_SIZE
     stats = engine.worker.ngram_corpus.stats()["suffix"]
     assert stats.begin_calls == 3  # once per request, with its whole prompt

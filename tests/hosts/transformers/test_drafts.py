@@ -141,7 +141,7 @@ def test_a_policy_pays_for_all_rows_that_a_draft_pads() -> None:
 
 def test_a_policy_is_told_what_drafts_pad_once_they_are_cut() -> None:
     table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, told = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
+    policy, reference = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
     drafter = create_drafter("suffix", slots=2, policy=policy, share=False)
     drafts = Drafts(drafter, 2, 8, 100, ends=(3,))
     for row, (prompt, first) in enumerate(((LOOP, 1), (np.arange(40, 64, dtype=np.int32), 64))):
@@ -152,8 +152,8 @@ def test_a_policy_is_told_what_drafts_pad_once_they_are_cut() -> None:
     drafts.accept(0, np.array([2, 3, 9], np.int32), 2)
     drafts.accept(1, np.array([70], np.int32), 0)
     drafts.propose(rows, np.zeros(2, np.int32), 4)  # the pass before has ended
-    told.step(4, 12)  # four rows of a newest token and two places
-    assert policy.rate == told.rate
+    reference.step(4, 12)  # four rows of a newest token and two places
+    assert policy.rate == reference.rate
 
 
 def say(speculator: NgramSpeculator, prompt: list[int], text: list[int]) -> list[int]:
@@ -236,5 +236,5 @@ def test_the_package_is_exported_lazily_and_imports_no_torch() -> None:
         "ngramspec.ngramspec_generate, ngramspec.NgramSpeculator;"
         "print(a, 'torch' in sys.modules, 'transformers' in sys.modules)"
     )
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert made.stdout.split() == ["False", "False", "False"]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "False"]

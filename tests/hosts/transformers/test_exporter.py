@@ -55,7 +55,7 @@ def test_heads_of_any_width(head_width: int, tmp_path: Path) -> None:
     )
     theirs.eval(tokens)
     with torch.no_grad():
-        made = load_exporter().read_model(path)(torch.tensor([tokens])).logits[0].numpy()
-    wanted = np.array(theirs.scores[: len(tokens)])
-    assert np.abs(wanted).max() > 1.0
-    np.testing.assert_allclose(made, wanted, atol=1e-3)
+        logits = load_exporter().read_model(path)(torch.tensor([tokens])).logits[0].numpy()
+    expected = np.array(theirs.scores[: len(tokens)])
+    assert np.abs(expected).max() > 1.0
+    np.testing.assert_allclose(logits, expected, atol=1e-3)

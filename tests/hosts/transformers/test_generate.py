@@ -28,11 +28,11 @@ def greedy(model: Any, inputs: Any, **options: Any) -> Any:
 def drafted(model: Any, inputs: Any, drafter: Any = None, **options: Any) -> Any:
     """The same call with drafts, which must have been accepted now and then."""
     drafter = drafter or NgramSpeculator("suffix", policy="fixed")
-    made = greedy(
+    ids = greedy(
         model, inputs, custom_generate=ngramspec_generate, drafter=drafter, **copy.copy(options)
     )
     assert sum(stats.num_accepted_tokens for stats in drafter.stats().values()) > 0
-    return made
+    return ids
 
 
 def same(a: Any, b: Any) -> bool:
@@ -43,8 +43,8 @@ def same(a: Any, b: Any) -> bool:
 
 def row(inputs: Any, index: int) -> Any:
     """One row without its padding."""
-    kept = inputs["attention_mask"][index].bool()
-    return {key: values[index : index + 1, kept] for key, values in inputs.items()}
+    mask = inputs["attention_mask"][index].bool()
+    return {key: values[index : index + 1, mask] for key, values in inputs.items()}
 
 
 def whole(text: list[int]) -> list[int]:
@@ -71,27 +71,27 @@ def test_one_row_says_what_it_says_without_drafts(
     model: Any, batch: Any, plain: Any, cache: Any
 ) -> None:
     start = batch["input_ids"].shape[1]
-    for i, wanted in enumerate(plain(300)[:, start : start + 128].tolist()):
+    for i, expected in enumerate(plain(300)[:, start : start + 128].tolist()):
         inputs = row(batch, i)
-        made = drafted(model, inputs, max_new_tokens=128, cache_implementation=cache)
-        assert made[0, inputs["input_ids"].shape[1] :].tolist() == whole(wanted)
+        ids = drafted(model, inputs, max_new_tokens=128, cache_implementation=cache)
+        assert ids[0, inputs["input_ids"].shape[1] :].tolist() == whole(expected)
 
 
 def test_rows_of_a_batch_say_what_they_say_without_drafts(
     model: Any, batch: Any, plain: Any
 ) -> None:
     # Long enough that some rows have ended and others have not, and that buffers grow.
-    wanted = plain(300)
-    ends = [int((text != model.config.pad_token_id).nonzero().max()) for text in wanted]
+    expected = plain(300)
+    ends = [int((text != model.config.pad_token_id).nonzero().max()) for text in expected]
     assert len(set(ends)) > 2
     for cache in CACHES:
         options = {"max_new_tokens": 300, "cache_implementation": cache}
-        assert same(drafted(model, batch, **options), wanted)
+        assert same(drafted(model, batch, **options), expected)
     speculator = NgramSpeculator(policy=AutoPolicy())
-    assert same(drafted(model, batch, speculator, max_new_tokens=300), wanted)
+    assert same(drafted(model, batch, speculator, max_new_tokens=300), expected)
     # Again, from the texts of the first time: nearly nothing is left to be computed alone.
     before = speculator.stats()["suffix"].num_accepted_tokens
-    assert same(drafted(model, batch, speculator, max_new_tokens=300), wanted)
+    assert same(drafted(model, batch, speculator, max_new_tokens=300), expected)
     assert speculator.stats()["suffix"].num_accepted_tokens > before
 
 
@@ -106,18 +106,20 @@ def test_a_batch_is_its_rows(small: Any, few: Any) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_short_answers(small: Any, few: Any, count: int) -> None:
     for inputs in (few, row(few, 1)):
-        wanted = greedy(small, inputs, max_new_tokens=count)
-        made = greedy(small, inputs, max_new_tokens=count, custom_generate=ngramspec_generate)
-        assert same(made, wanted)
+        expected = greedy(small, inputs, max_new_tokens=count)
+        ids = greedy(small, inputs, max_new_tokens=count, custom_generate=ngramspec_generate)
+        assert same(ids, expected)
 
 
 def test_drafters_come_by_name_and_ready_made(small: Any, few: Any) -> None:
-    wanted = greedy(small, few)
+    expected = greedy(small, few)
     for drafter in ("suffix", ["ngram-simple", "ngram-cache"], "ngram-mod,suffix"):
-        assert same(greedy(small, few, custom_generate=ngramspec_generate, drafter=drafter), wanted)
+        assert same(
+            greedy(small, few, custom_generate=ngramspec_generate, drafter=drafter), expected
+        )
     ready = create_drafter("ngram-simple", slots=6, size_n=3)
-    assert same(drafted(small, few, ready), wanted)
-    assert same(drafted(small, few, ready, max_draft=2), wanted)
+    assert same(drafted(small, few, ready), expected)
+    assert same(drafted(small, few, ready, max_draft=2), expected)
 
 
 def test_a_drafter_that_fails_leaves_the_text_alone(small: Any, few: Any, caplog: Any) -> None:
@@ -129,9 +131,9 @@ def test_a_drafter_that_fails_leaves_the_text_alone(small: Any, few: Any, caplog
             drafter.end(2)
         return False
 
-    wanted = greedy(small, few)
+    expected = greedy(small, few)
     with caplog.at_level(logging.WARNING, "ngramspec"):
-        assert same(drafted(small, few, drafter, stopping_criteria=[spoil]), wanted)
+        assert same(drafted(small, few, drafter, stopping_criteria=[spoil]), expected)
     assert [record.name.split(".")[-1] for record in caplog.records] == ["drafts"]
 
 
@@ -156,8 +158,8 @@ def test_processors_see_each_row_as_if_its_draft_were_emitted(
     small: Any, few: Any, options: Any
 ) -> None:
     for inputs in (few, row(few, 0)):
-        wanted = greedy(small, inputs, **options)
-        assert same(drafted(small, inputs, **options), wanted)
+        expected = greedy(small, inputs, **options)
+        assert same(drafted(small, inputs, **options), expected)
 
 
 def test_a_processor_of_ones_own_sees_the_whole_batch(small: Any, few: Any) -> None:
@@ -170,15 +172,15 @@ def test_a_processor_of_ones_own_sees_the_whole_batch(small: Any, few: Any) -> N
         return scores
 
     for inputs in (few, row(few, 0)):
-        wanted = greedy(small, inputs, logits_processor=[favour])
-        made = greedy(
+        expected = greedy(small, inputs, logits_processor=[favour])
+        texts = greedy(
             small,
             inputs,
             logits_processor=[favour],
             custom_generate=ngramspec_generate,
             drafter=NgramSpeculator("suffix", policy="fixed"),
         )
-        assert same(made, wanted)
+        assert same(texts, expected)
 
 
 def test_a_rule_of_each_row_is_asked_about_texts_of_that_row_only(small: Any, few: Any) -> None:
@@ -189,8 +191,8 @@ def test_a_rule_of_each_row_is_asked_about_texts_of_that_row_only(small: Any, fe
     texts += [rng.choices(range(20, 40), k=64) for _ in range(2)]
 
     def allowed(row: int, ids: Any) -> list[int]:
-        said = ids[start:].tolist()
-        return [texts[row][len(said)]] if texts[row][: len(said)] == said else []
+        text = ids[start:].tolist()
+        return [texts[row][len(text)]] if texts[row][: len(text)] == text else []
 
     options = {"prefix_allowed_tokens_fn": allowed}
     assert drafted(small, few, **options)[:, start:].tolist() == texts
@@ -200,9 +202,9 @@ def test_a_rule_of_each_row_is_asked_about_texts_of_that_row_only(small: Any, fe
 def test_defaults_come_from_the_generation_config(small: Any, few: Any) -> None:
     config = copy.deepcopy(small.generation_config)
     config.update(repetition_penalty=1.1, max_new_tokens=30, eos_token_id=ENDS)
-    wanted = small.generate(**few, generation_config=config)
-    made = small.generate(**few, generation_config=config, custom_generate=ngramspec_generate)
-    assert same(made, wanted)
+    expected = small.generate(**few, generation_config=config)
+    ids = small.generate(**few, generation_config=config, custom_generate=ngramspec_generate)
+    assert same(ids, expected)
 
 
 def test_stopping_criteria_end_rows_where_they_would(
@@ -217,9 +219,9 @@ def test_stopping_criteria_end_rows_where_they_would(
     for criteria, inputs in (([at_a_colon, strings], batch), ([strings], row(batch, 1))):
         options = {"max_new_tokens": 100, "stopping_criteria": criteria}
         prompt_len = inputs["input_ids"].shape[1]
-        wanted = greedy(model, inputs, **options)
-        assert same(drafted(model, inputs, **options), wanted)
-        assert wanted.shape[1] < prompt_len + 100 or (wanted[:, -1] == 0).any()
+        expected = greedy(model, inputs, **options)
+        assert same(drafted(model, inputs, **options), expected)
+        assert expected.shape[1] < prompt_len + 100 or (expected[:, -1] == 0).any()
 
 
 def test_criteria_of_ones_own_end_rows_where_they_would(small: Any, few: Any) -> None:
@@ -229,14 +231,14 @@ def test_criteria_of_ones_own_end_rows_where_they_would(small: Any, few: Any) ->
 
     for inputs in (few, row(few, 0)):
         options = {"stopping_criteria": [at_the_third_time], "eos_token_id": 1}
-        wanted = greedy(small, inputs, **options)
-        assert same(drafted(small, inputs, **options), wanted)
-        assert wanted.shape[1] < inputs["input_ids"].shape[1] + 64 or (wanted[:, -1] == 0).any()
+        expected = greedy(small, inputs, **options)
+        assert same(drafted(small, inputs, **options), expected)
+        assert expected.shape[1] < inputs["input_ids"].shape[1] + 64 or (expected[:, -1] == 0).any()
 
 
 def test_time_ends_all_rows(small: Any, few: Any) -> None:
-    made = greedy(small, few, max_time=1e-9, custom_generate=ngramspec_generate)
-    assert made.shape[1] == few["input_ids"].shape[1] + 1
+    ids = greedy(small, few, max_time=1e-9, custom_generate=ngramspec_generate)
+    assert ids.shape[1] == few["input_ids"].shape[1] + 1
 
 
 class Listener:
@@ -278,34 +280,34 @@ def test_the_returned_cache_is_that_of_the_text(small: Any, few: Any) -> None:
     longer = greedy(small, inputs, max_new_tokens=60)
     for cache in CACHES:
         options = {"return_dict_in_generate": True, "cache_implementation": cache}
-        made = drafted(small, inputs, max_new_tokens=30, **options)
-        assert same(made.sequences, longer[:, : made.sequences.shape[1]])
+        output = drafted(small, inputs, max_new_tokens=30, **options)
+        assert same(output.sequences, longer[:, : output.sequences.shape[1]])
         if cache is None:
-            past = made[checks.cache_name()]
-            assert past.get_seq_length() == made.sequences.shape[1] - 1
-            rest = {"input_ids": made.sequences, checks.cache_name(): past}
+            past = output[checks.cache_name()]
+            assert past.get_seq_length() == output.sequences.shape[1] - 1
+            rest = {"input_ids": output.sequences, checks.cache_name(): past}
             assert same(drafted(small, rest, max_new_tokens=30), longer)
-    made = drafted(small, few, return_dict_in_generate=True)
-    assert same(made.sequences, greedy(small, few))
-    assert getattr(made, checks.cache_name()) is None
+    output = drafted(small, few, return_dict_in_generate=True)
+    assert same(output.sequences, greedy(small, few))
+    assert getattr(output, checks.cache_name()) is None
 
 
 def test_a_static_cache_of_ones_own(small: Any, few: Any) -> None:
     from transformers import StaticCache
 
     inputs = row(few, 0)
-    wanted = greedy(small, inputs)
+    expected = greedy(small, inputs)
     cache = StaticCache(config=small.config, max_cache_len=100)
     for _ in range(2):
-        assert same(drafted(small, inputs, **{checks.cache_name(): cache}), wanted)
-        assert int(cache.get_seq_length()) == wanted.shape[1] - 1
+        assert same(drafted(small, inputs, **{checks.cache_name(): cache}), expected)
+        assert int(cache.get_seq_length()) == expected.shape[1] - 1
         cache.reset()
 
 
 def test_prompts_in_chunks(small: Any, few: Any) -> None:
     for inputs in (few, row(few, 0)):
-        wanted = greedy(small, inputs, prefill_chunk_size=5)
-        assert same(drafted(small, inputs, prefill_chunk_size=5), wanted)
+        expected = greedy(small, inputs, prefill_chunk_size=5)
+        assert same(drafted(small, inputs, prefill_chunk_size=5), expected)
 
 
 def test_the_policy_learns_what_passes_take(small: Any, few: Any) -> None:
@@ -319,9 +321,9 @@ def test_the_policy_learns_what_passes_take(small: Any, few: Any) -> None:
 def test_a_pass_is_told_with_all_tokens_that_it_computes(
     small: Any, few: Any, monkeypatch: Any
 ) -> None:
-    told: list[int] = []
+    observed: list[int] = []
     computed: list[int] = []
-    monkeypatch.setattr(Drafts, "observe", lambda self, tokens, seconds: told.append(tokens))
+    monkeypatch.setattr(Drafts, "observe", lambda self, tokens, seconds: observed.append(tokens))
     forward = RowsPass._forward
 
     def count(self: Any, token_ids: Any, *rest: Any) -> Any:
@@ -329,9 +331,9 @@ def test_a_pass_is_told_with_all_tokens_that_it_computes(
         return forward(self, token_ids, *rest)
 
     monkeypatch.setattr(RowsPass, "_forward", count)
-    wanted = greedy(small, few, eos_token_id=ENDS)
-    assert same(drafted(small, few, eos_token_id=ENDS), wanted)  # rows end and are dropped
-    assert told == computed
+    expected = greedy(small, few, eos_token_id=ENDS)
+    assert same(drafted(small, few, eos_token_id=ENDS), expected)  # rows end and are dropped
+    assert observed == computed
     assert len(set(computed)) > 3
 
 

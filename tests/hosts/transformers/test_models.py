@@ -21,12 +21,12 @@ def both(model: Any, inputs: Any, **options: Any) -> tuple[Any, Any]:
     options = {"max_new_tokens": 60, "do_sample": False, **options}
     plain = model.generate(**inputs, **options)
     speculator = NgramSpeculator("ngram-simple", policy="fixed", size_n=2, size_m=6)
-    made = model.generate(
+    ids = model.generate(
         **inputs, **options, custom_generate=ngramspec_generate, drafter=speculator
     )
     stats = speculator.stats()["ngram-simple"]
     assert stats.num_accepted_tokens > 0
-    return made, plain
+    return ids, plain
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -44,29 +44,29 @@ def both(model: Any, inputs: Any, **options: Any) -> tuple[Any, Any]:
     ids=lambda value: value if isinstance(value, str) else "-".join(value) or "full",
 )
 def test_dynamic_caches_of_all_kinds(kind: str, changes: Any, attention: str, rows: int) -> None:
-    made, plain = both(tiny(kind, attention, **changes), prompts(rows))
-    assert made.equal(plain)
+    ids, plain = both(tiny(kind, attention, **changes), prompts(rows))
+    assert ids.equal(plain)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("kind", ["Llama", "Gemma3"])
 def test_static_caches_within_their_window(kind: str, rows: int) -> None:
     model = tiny(kind, **({"sliding_window": 80, **GEMMA} if kind == "Gemma3" else {}))
-    made, plain = both(model, prompts(rows), cache_implementation="static")
-    assert made.equal(plain)
+    ids, plain = both(model, prompts(rows), cache_implementation="static")
+    assert ids.equal(plain)
 
 
 def test_one_row_may_be_padded() -> None:
     inputs = {key: values[2:3] for key, values in prompts(3).items()}
     for cache in (None, "static"):
-        made, plain = both(tiny("Llama"), inputs, cache_implementation=cache)
-        assert made.equal(plain)
+        ids, plain = both(tiny("Llama"), inputs, cache_implementation=cache)
+        assert ids.equal(plain)
 
 
 def test_positions_may_come_from_the_mask_alone() -> None:
     model = tiny("Bloom", "eager", n_head=4, n_layer=2)
-    made, plain = both(model, prompts(1))
-    assert made.equal(plain)
+    ids, plain = both(model, prompts(1))
+    assert ids.equal(plain)
     refused(model, prompts(3), "batch size 1 only: Bloom.* does not take one position per token")
 
 
@@ -132,8 +132,8 @@ def test_rope_that_goes_by_the_length_of_a_pass_is_refused_where_it_does(
 ) -> None:
     model = tiny(kind, rope_parameters={"rope_theta": 10000.0, **rope}, **changes)
     for rows in (1, 3):
-        made, plain = both(model, prompts(rows), max_new_tokens=60)
-        assert made.equal(plain)
+        ids, plain = both(model, prompts(rows), max_new_tokens=60)
+        assert ids.equal(plain)
         message = f"beyond 71 tokens {kind}ForCausalLM turns keys .* have 72 tokens, got 73"
         refused(model, prompts(rows), message, max_new_tokens=61)
 
@@ -146,8 +146,8 @@ def test_tensor_parallel_models_are_refused() -> None:
 
 def test_models_that_change_their_inputs_are_refused() -> None:
     class Grows(transformers.LlamaForCausalLM):  # type: ignore[misc]
-        def _update_model_kwargs_for_generation(self, *given: Any, **named: Any) -> Any:
-            return super()._update_model_kwargs_for_generation(*given, **named)
+        def _update_model_kwargs_for_generation(self, *arguments: Any, **named: Any) -> Any:
+            return super()._update_model_kwargs_for_generation(*arguments, **named)
 
     model = tiny("Llama")
     model.__class__ = Grows
@@ -157,8 +157,8 @@ def test_models_that_change_their_inputs_are_refused() -> None:
 def test_a_window_over_places_is_refused_where_places_are_not_positions() -> None:
     kinds = {"attention_types": [[["global", "local"], 1]], "window_size": 7}
     model = tiny("GPTNeo", "eager", num_layers=2, num_heads=4, **kinds)
-    made, plain = both(model, prompts(1))
-    assert made.equal(plain)
+    ids, plain = both(model, prompts(1))
+    assert ids.equal(plain)
     refused(model, prompts(3), "batch size 1 only: GPTNeoForCausalLM makes masks of its own")
     refused(model, prompts(1), "tree=4 needs masks of our own: GPTNeoForCausalLM", tree=4)
 
@@ -192,7 +192,7 @@ def test_a_call_that_breaks_off_leaves_what_was_verified_in_the_cache(
 ) -> None:
     model = tiny(kind, **({} if static else {"sliding_window": 7}))
     inputs, options = prompts(1), {"max_new_tokens": 60, "do_sample": False}
-    wanted = model.generate(**inputs, **options)
+    expected = model.generate(**inputs, **options)
 
     def fail(ids: Any, scores: Any, **_: Any) -> Any:
         if ids.shape[1] > 40:
@@ -208,9 +208,9 @@ def test_a_call_that_breaks_off_leaves_what_was_verified_in_the_cache(
     held = int(cache.get_seq_length())
     assert 12 <= held < 40
     assert not any(getattr(layer, "record_past", False) for layer in cache.layers)
-    said = wanted[:, : held + 1]
-    rest = {"input_ids": said, "attention_mask": torch.ones_like(said), CACHE: cache}
-    assert model.generate(**rest, **{**options, "max_new_tokens": 71 - held}).equal(wanted)
+    text = expected[:, : held + 1]
+    rest = {"input_ids": text, "attention_mask": torch.ones_like(text), CACHE: cache}
+    assert model.generate(**rest, **{**options, "max_new_tokens": 71 - held}).equal(expected)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a second device")
@@ -229,8 +229,8 @@ def test_layers_may_lie_elsewhere_than_the_places() -> None:
 
 
 def test_a_call_without_a_length_limit_is_refused() -> None:
-    def unlimited(*given: Any, stopping_criteria: Any, **options: Any) -> Any:
-        return ngramspec_generate(*given, **options)
+    def unlimited(*arguments: Any, stopping_criteria: Any, **options: Any) -> Any:
+        return ngramspec_generate(*arguments, **options)
 
     with pytest.raises(InputError, match="set no length limit: set max_new_tokens"):
         tiny("Llama").generate(**prompts(1), max_new_tokens=9, custom_generate=unlimited)

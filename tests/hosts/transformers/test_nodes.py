@@ -26,26 +26,26 @@ def passes(draw: st.DrawFn) -> tuple[Nodes, list[list[int]]]:
         chain = draw(st.booleans())
         parents[row, :n] = [i - 1 if chain else draw(st.integers(-1, i - 1)) for i in range(n)]
     tokens = np.arange(rows * width, dtype=np.int32).reshape(rows, width) + 100
-    given = [parents[row, :n].tolist() for row, n in enumerate(lengths)]
-    return Nodes(np.arange(rows), tokens, parents, lengths), given
+    by_row = [parents[row, :n].tolist() for row, n in enumerate(lengths)]
+    return Nodes(np.arange(rows), tokens, parents, lengths), by_row
 
 
 def paths_of(parents: list[int]) -> list[list[int]]:
     """For each node the nodes from the newest token to it."""
-    made = [[0]]
+    paths = [[0]]
     for i, parent in enumerate(parents):
-        made.append([*made[parent + 1], i + 1])
-    return made
+        paths.append([*paths[parent + 1], i + 1])
+    return paths
 
 
 @SETTINGS
-@given(made=passes())
-def test_nodes_are_those_of_the_paths(made: tuple[Nodes, list[list[int]]]) -> None:
-    nodes, given = made
+@given(case=passes())
+def test_nodes_are_those_of_the_paths(case: tuple[Nodes, list[list[int]]]) -> None:
+    nodes, by_row = case
     width = nodes.parents.shape[1]
-    assert nodes.branched == any(row != list(range(-1, len(row) - 1)) for row in given)
+    assert nodes.branched == any(row != list(range(-1, len(row) - 1)) for row in by_row)
     seen = nodes.seen()
-    for row, parents in enumerate(given):
+    for row, parents in enumerate(by_row):
         assert nodes.parents[row].tolist() == parents + [-1] * (width - len(parents))
         assert nodes.ids[row, 0] == row
         assert (nodes.ids[row, 1 : 1 + len(parents)] >= 100).all()
@@ -62,11 +62,11 @@ def test_nodes_are_those_of_the_paths(made: tuple[Nodes, list[list[int]]]) -> No
 
 
 @SETTINGS
-@given(made=passes(), data=st.data())
+@given(case=passes(), data=st.data())
 def test_a_query_sees_the_keys_of_its_text_and_path(
-    made: tuple[Nodes, list[list[int]]], data: st.DataObject
+    case: tuple[Nodes, list[list[int]]], data: st.DataObject
 ) -> None:
-    nodes, given = made
+    nodes, by_row = case
     rows, queries = nodes.ids.shape
     starts = [data.draw(st.integers(3, 6)) for _ in range(rows)]
     held = sorted(data.draw(st.sets(st.integers(0, rows - 1), min_size=1)))
@@ -86,11 +86,11 @@ def test_a_query_sees_the_keys_of_its_text_and_path(
     assert seen.shape == (len(held), queries, count)
     for i, row in enumerate(held):
         text = list(range(padding[row], starts[row]))
-        for node, path in enumerate(paths_of(given[row])):
-            wanted = [*text, *(starts[row] + other for other in path)]
-            wanted = [place for place in wanted[-(window or 99) :] if place >= first]
+        for node, path in enumerate(paths_of(by_row[row])):
+            visible = [*text, *(starts[row] + other for other in path)]
+            visible = [place for place in visible[-(window or 99) :] if place >= first]
             # Distances count places, and padding is in none of them.
-            assert (np.flatnonzero(seen[i, node]) + first).tolist() == sorted(wanted)
+            assert (np.flatnonzero(seen[i, node]) + first).tolist() == sorted(visible)
 
 
 def test_only_what_a_chain_would_not_have_there_is_moved() -> None:

@@ -29,13 +29,13 @@ def test_what_the_model_held_likely_is_drafted_later(
     monkeypatch.setattr(Drafts, "observe", lambda *_: None)  # costs stay as given
     model, inputs = tiny("Llama", vocab_size=400), prompts(rows)
     options = {"max_new_tokens": 60, "custom_generate": ngramspec_generate, **sampled}
-    wanted = model.generate(**inputs, **options, max_draft=0)
+    expected = model.generate(**inputs, **options, max_draft=0)
     speculator = NgramSpeculator("recycle", policy=AutoPolicy(costs=CHEAP))
     accepted = []
     for _ in range(2):
         before = speculator.stats().get("recycle")
         before = 0 if before is None else before.num_accepted_tokens
-        assert model.generate(**inputs, **options, drafter=speculator).equal(wanted)
+        assert model.generate(**inputs, **options, drafter=speculator).equal(expected)
         accepted.append(speculator.stats()["recycle"].num_accepted_tokens - before)
     assert accepted[1] > 20 * rows  # every context was seen
 

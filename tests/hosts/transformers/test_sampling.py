@@ -30,10 +30,10 @@ def sampled(model: Any, inputs: Any, **options: Any) -> Any:
 def test_compare_gives_the_text_of_no_drafts(rows: int, cache: Any, options: Any) -> None:
     model, inputs = tiny("Llama"), prompts(rows)
     options = {**options, "temperature": 0.7, "cache_implementation": cache, "seeds": 11}
-    wanted = sampled(model, inputs, max_draft=0, **options)
+    expected = sampled(model, inputs, max_draft=0, **options)
     speculator = NgramSpeculator("suffix", policy="fixed")
     for _ in range(2):  # the second time the whole text is drafted
-        assert sampled(model, inputs, drafter=speculator, **options).equal(wanted)
+        assert sampled(model, inputs, drafter=speculator, **options).equal(expected)
     stats = speculator.stats()["suffix"]
     assert 0 < stats.num_accepted_tokens < stats.num_draft_tokens
 
@@ -41,10 +41,10 @@ def test_compare_gives_the_text_of_no_drafts(rows: int, cache: Any, options: Any
 def test_seeds_decide_texts() -> None:
     model, inputs = tiny("Llama"), prompts(1)
     options = {"num_return_sequences": 3, "max_new_tokens": 30}
-    made = sampled(model, inputs, seeds=[5, 6, 5], **options)
-    assert made[0].equal(made[2])
-    assert not made[0].equal(made[1])
-    assert sampled(model, inputs, seeds=5, **options)[:2].equal(made[:2])
+    rows = sampled(model, inputs, seeds=[5, 6, 5], **options)
+    assert rows[0].equal(rows[2])
+    assert not rows[0].equal(rows[1])
+    assert sampled(model, inputs, seeds=5, **options)[:2].equal(rows[:2])
     texts = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -71,7 +71,7 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
     speculator = NgramSpeculator("ngram-simple", policy="fixed", size_n=1, size_m=3)
     rounds = 8
     for seed in range(rounds):
-        made = sampled(
+        ids = sampled(
             model,
             {"input_ids": torch.tensor([prompt] * rows)},
             drafter=speculator,
@@ -80,7 +80,7 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
             top_k=0,
             seeds=seed * rows,
         )
-        for text in made[:, len(prompt) :].tolist():
+        for text in ids[:, len(prompt) :].tolist():
             seen[tuple(text)] += 1
     stats = speculator.stats()["ngram-simple"]
     assert 0 < stats.num_accepted_tokens < stats.num_draft_tokens

@@ -27,32 +27,32 @@ CACHE = checks.cache_name()
 CHEAP = CostTable(((1, 1.0), (2, 1.001)))
 
 
-def said(made: Any, inputs: Any, extra: int = 12) -> list[list[int]]:
+def said(ids: Any, inputs: Any, extra: int = 12) -> list[list[int]]:
     """Return what rows said, and some tokens more for drafts that go beyond the end."""
-    return [[*row, *[0] * extra] for row in made[:, inputs["input_ids"].shape[1] :].tolist()]
+    return [[*row, *[0] * extra] for row in ids[:, inputs["input_ids"].shape[1] :].tolist()]
 
 
 def with_trees(
-    model: Any, inputs: Any, wanted: Any, turns: Iterable[int] = range(2), **options: Any
+    model: Any, inputs: Any, expected: Any, turns: Iterable[int] = range(2), **options: Any
 ) -> list[Any]:
     """Return what trees around the wanted texts give; side branches of them were accepted."""
-    counts, made = np.zeros(3, int), []
+    counts, outputs = np.zeros(3, int), []
     for seed in turns:
-        drafter = TreeDrafter(said(wanted, inputs), model.config.vocab_size, seed)
+        drafter = TreeDrafter(said(expected, inputs), model.config.vocab_size, seed)
         result = model.generate(
             **inputs,
             **{"tree": 4, **options},
             custom_generate=ngramspec_generate,
             drafter=Trees(drafter),
         )
-        made.append(result)
+        outputs.append(result)
         text = result if isinstance(result, torch.Tensor) else result.sequences
-        assert text.equal(wanted), seed
+        assert text.equal(expected), seed
         counts += drafter.branched, drafter.side, drafter.accepted
     assert counts[0] >= 5
     assert counts[1] >= 3
     assert counts[2] >= 20
-    return made
+    return outputs
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -76,8 +76,8 @@ def test_greedy_texts_are_those_of_no_drafts(
         changes = {**changes, "sliding_window": 90}  # static ones must not slide
     model, inputs = tiny(kind, attention, **changes), prompts(rows)
     options = {"max_new_tokens": 40, "do_sample": False, "cache_implementation": cache}
-    wanted = model.generate(**inputs, **options)
-    with_trees(model, inputs, wanted, **options)
+    expected = model.generate(**inputs, **options)
+    with_trees(model, inputs, expected, **options)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -96,12 +96,12 @@ def test_processors_see_the_path_of_each_token(options: Any, sample: bool, rows:
     options = {**options, "max_new_tokens": 40, "do_sample": sample}
     if sample:
         options["seeds"] = 3
-        wanted = model.generate(
+        expected = model.generate(
             **inputs, **options, custom_generate=ngramspec_generate, max_draft=0
         )
     else:
-        wanted = model.generate(**inputs, **options)
-    with_trees(model, inputs, wanted, **options)
+        expected = model.generate(**inputs, **options)
+    with_trees(model, inputs, expected, **options)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -115,15 +115,15 @@ def test_processors_see_no_text_that_they_have_ruled_out(sample: bool, rows: int
         return [int(token) % 7 + 20, int(token) % 5 + 30, 3]
 
     def allowed(row: int, ids: Any) -> list[int]:
-        known = all(int(b) in after(a) for a, b in zip(ids[begin - 1 :], ids[begin:], strict=False))
-        return after(ids[-1]) if known else []
+        right = all(int(b) in after(a) for a, b in zip(ids[begin - 1 :], ids[begin:], strict=False))
+        return after(ids[-1]) if right else []
 
     options = {"max_new_tokens": 40, "do_sample": sample, "prefix_allowed_tokens_fn": allowed}
     if sample:
         options["seeds"] = 3
     plain = {"custom_generate": ngramspec_generate, "max_draft": 0} if sample else {}
-    wanted = model.generate(**inputs, **options, **plain)
-    with_trees(model, inputs, wanted, **options)
+    expected = model.generate(**inputs, **options, **plain)
+    with_trees(model, inputs, expected, **options)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -131,8 +131,8 @@ def test_processors_see_no_text_that_they_have_ruled_out(sample: bool, rows: int
 def test_compare_gives_the_text_of_no_drafts(options: Any, rows: int) -> None:
     model, inputs = tiny("Llama"), prompts(rows)
     options = {**options, "max_new_tokens": 60, "do_sample": True, "seeds": 8}
-    wanted = model.generate(**inputs, **options, custom_generate=ngramspec_generate, max_draft=0)
-    with_trees(model, inputs, wanted, **options)
+    expected = model.generate(**inputs, **options, custom_generate=ngramspec_generate, max_draft=0)
+    with_trees(model, inputs, expected, **options)
 
 
 def test_ends_and_criteria_end_rows_where_they_would() -> None:
@@ -148,9 +148,9 @@ def test_ends_and_criteria_end_rows_where_they_would() -> None:
         for rows in (1, 3):
             some = {key: values[:rows] for key, values in inputs.items()}
             options = {"max_new_tokens": 60, "do_sample": False, **more}
-            wanted = model.generate(**some, **options)
-            assert wanted.shape[1] < 72 or (wanted[:, -1] == 0).any()
-            with_trees(model, some, wanted, **options)
+            expected = model.generate(**some, **options)
+            assert expected.shape[1] < 72 or (expected[:, -1] == 0).any()
+            with_trees(model, some, expected, **options)
 
 
 class Listener:
@@ -169,8 +169,8 @@ def test_streamers_hear_what_they_would() -> None:
         model, inputs = tiny("Llama"), prompts(rows)
         options = {"max_new_tokens": 60, "do_sample": False}
         plain, ours = Listener(), Listener()
-        wanted = model.generate(**inputs, **options, streamer=plain)
-        with_trees(model, inputs, wanted, [5], **options, streamer=ours)
+        expected = model.generate(**inputs, **options, streamer=plain)
+        with_trees(model, inputs, expected, [5], **options, streamer=ours)
         assert ours.heard == plain.heard
 
 
@@ -180,8 +180,8 @@ def test_the_returned_cache_is_that_of_plain_generate(kind: str) -> None:
     inputs = {key: values[2:3] for key, values in prompts(3).items()}  # with padding
     options = {"max_new_tokens": 60, "do_sample": False, "return_dict_in_generate": True}
     plain = model.generate(**inputs, **options)
-    for made in with_trees(model, inputs, plain.sequences, **options):
-        caches = made[CACHE], plain[CACHE]
+    for output in with_trees(model, inputs, plain.sequences, **options):
+        caches = output[CACHE], plain[CACHE]
         assert caches[0].get_seq_length() == caches[1].get_seq_length() == 71
         for ours, theirs in zip(*(cache.layers for cache in caches), strict=True):
             assert ours.keys.shape == theirs.keys.shape
@@ -193,11 +193,11 @@ def test_the_returned_cache_is_that_of_plain_generate(kind: str) -> None:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_after_each_pass_the_cache_holds_the_text(monkeypatch: Any, rows: int, cache: Any) -> None:
     model, inputs = tiny("Llama"), prompts(rows)
-    wanted = model.generate(**inputs, max_new_tokens=60, cache_implementation=cache)
+    expected = model.generate(**inputs, max_new_tokens=60, cache_implementation=cache)
     pads = (inputs["attention_mask"] == 0).sum(dim=1).tolist()
     plain = []
     for row, pad in enumerate(pads):
-        past = model(wanted[row : row + 1, pad:])[CACHE]
+        past = model(expected[row : row + 1, pad:])[CACHE]
         plain.append([(layer.keys[0], layer.values[0]) for layer in past.layers])
     kind: Any = CutPass if rows == 1 else RowsPass
     keep, checked = kind.keep, [0]
@@ -217,16 +217,16 @@ def test_after_each_pass_the_cache_holds_the_text(monkeypatch: Any, rows: int, c
 
     monkeypatch.setattr(kind, "keep", checking)
     options = {"max_new_tokens": 60, "cache_implementation": cache}
-    with_trees(model, inputs, wanted, **options)
+    with_trees(model, inputs, expected, **options)
     assert checked[0] > 10
 
 
 def test_a_cache_of_ones_own_takes_trees() -> None:
     model, inputs = tiny("Llama"), prompts(1)
     options = {"max_new_tokens": 60, "do_sample": False}
-    wanted = model.generate(**inputs, **options)
+    expected = model.generate(**inputs, **options)
     cache = transformers.StaticCache(config=model.config, max_cache_len=100)
-    with_trees(model, inputs, wanted, [5], **options, **{CACHE: cache})
+    with_trees(model, inputs, expected, [5], **options, **{CACHE: cache})
 
 
 @pytest.mark.parametrize("method", ["compare", "reject"])
@@ -246,7 +246,7 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
     side = 0
     for turn in range(rounds):
         drafter = TreeDrafter([max(exact, key=lambda text: exact[text])] * rows, 3, turn)
-        made = model.generate(
+        ids = model.generate(
             torch.tensor([prompt] * rows),
             do_sample=True,
             max_new_tokens=count + 4,  # the last tokens have small trees
@@ -258,7 +258,7 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
             drafter=Trees(drafter),
         )
         side += drafter.side
-        for text in made[:, len(prompt) : len(prompt) + count].tolist():
+        for text in ids[:, len(prompt) : len(prompt) + count].tolist():
             seen[tuple(text)] += 1
     assert side > 50
     total = rows * rounds
@@ -278,11 +278,11 @@ def watched(monkeypatch: Any) -> dict[str, int]:
     verified = Loop._verified
 
     def watch(self: Any, logits: Any, nodes: Any) -> Any:
-        made = verified(self, logits, nodes)
+        outcome = verified(self, logits, nodes)
         counts["branched"] += nodes.branched
-        for path, n in zip(made.paths.tolist(), made.num_accepted.tolist(), strict=True):
+        for path, n in zip(outcome.paths.tolist(), outcome.num_accepted.tolist(), strict=True):
             counts["side"] += path[:n] != list(range(n))
-        return made
+        return outcome
 
     monkeypatch.setattr(Loop, "_verified", watch)
     return counts
@@ -300,15 +300,15 @@ def known_costs(monkeypatch: Any) -> None:
 def test_the_embedded_model_says_the_same_with_trees(
     model: Any, batch: Any, plain: Any, watched: dict[str, int], rows: int, cache: Any
 ) -> None:
-    inputs, wanted = batch, plain(120)
+    inputs, expected = batch, plain(120)
     if rows == 1:
-        inputs, wanted = {key: values[2:3] for key, values in batch.items()}, wanted[2:3]
+        inputs, expected = {key: values[2:3] for key, values in batch.items()}, expected[2:3]
     options = {"max_new_tokens": 120, "do_sample": False, "cache_implementation": cache}
     speculator = NgramSpeculator("suffix", policy=AutoPolicy(costs=CHEAP))
-    made = model.generate(
+    ids = model.generate(
         **inputs, **options, custom_generate=ngramspec_generate, drafter=speculator
     )
-    assert made.equal(wanted)
+    assert ids.equal(expected)
     assert watched["branched"] > 3
     assert watched["side"] > 0
     assert speculator.stats()["suffix"].num_accepted_tokens > 50
@@ -321,11 +321,11 @@ def test_the_embedded_model_samples_the_same_with_trees(
     inputs = batch if rows > 1 else {key: values[2:3] for key, values in batch.items()}
     options = {"max_new_tokens": 60, "do_sample": True, "temperature": 0.9, "seeds": 21}
     options["custom_generate"] = ngramspec_generate
-    wanted = model.generate(**inputs, **options, max_draft=0)
-    made = model.generate(
+    expected = model.generate(**inputs, **options, max_draft=0)
+    ids = model.generate(
         **inputs, **options, tree=4, drafter=NgramSpeculator("suffix", policy="fixed")
     )
-    assert made.equal(wanted)
+    assert ids.equal(expected)
     assert watched["branched"] > 3
     assert watched["side"] > 0
 
@@ -337,16 +337,16 @@ def test_stop_strings_end_rows_where_they_would(
     inputs = batch if rows > 1 else {key: values[2:3] for key, values in batch.items()}
     criteria = [transformers.StopStringCriteria(tokenizer, ["return", "with self", '"kind"'])]
     options = {"max_new_tokens": 120, "do_sample": False, "stopping_criteria": criteria}
-    wanted = model.generate(**inputs, **options)
-    assert wanted.shape[1] < inputs["input_ids"].shape[1] + 120 or (wanted[:, -1] == 0).any()
-    made = model.generate(
+    expected = model.generate(**inputs, **options)
+    assert expected.shape[1] < inputs["input_ids"].shape[1] + 120 or (expected[:, -1] == 0).any()
+    ids = model.generate(
         **inputs,
         **options,
         tree=4,
         custom_generate=ngramspec_generate,
         drafter=NgramSpeculator("suffix", policy="fixed"),
     )
-    assert made.equal(wanted)
+    assert ids.equal(expected)
     assert watched["branched"] > 0
 
 
@@ -381,11 +381,11 @@ def test_off_and_auto_without_costs_are_chains(
 def test_models_without_masks_of_ours_get_chains_and_say_why(caplog: Any) -> None:
     _say_once.cache_clear()
     model, inputs = tiny("Bloom", "eager", n_head=4, n_layer=2), prompts(1)
-    wanted = model.generate(**inputs, max_new_tokens=30, do_sample=False)
+    expected = model.generate(**inputs, max_new_tokens=30, do_sample=False)
     with caplog.at_level(logging.INFO, "ngramspec"):
         for _ in range(2):
             speculator = NgramSpeculator("suffix", policy=AutoPolicy(costs=CHEAP))
-            assert generated(model, inputs, drafter=speculator, max_new_tokens=30).equal(wanted)
+            assert generated(model, inputs, drafter=speculator, max_new_tokens=30).equal(expected)
             assert speculator.stats()["suffix"].num_accepted_tokens > 0
     assert [record.message for record in caplog.records] == [
         "drafts are chains, not trees: BloomForCausalLM does not take one position per token"
@@ -395,7 +395,7 @@ def test_models_without_masks_of_ours_get_chains_and_say_why(caplog: Any) -> Non
         InputError, match=r'tree=3 needs masks of our own: Bloom.* per token; set tree="off"'
     ):
         generated(model, inputs, drafter="suffix", tree=3)
-    assert generated(model, inputs, tree="off", max_new_tokens=30).equal(wanted)
+    assert generated(model, inputs, tree="off", max_new_tokens=30).equal(expected)
     assert not caplog.records
     with pytest.raises(InputError, match=r'tree=2 needs masks.*"sdpa" or "eager", got .flex'):
         generated(tiny("Llama", "flex_attention"), inputs, tree=2)
@@ -417,18 +417,18 @@ def test_models_of_ones_own_get_trees_if_asked_for(caplog: Any, watched: dict[st
     _say_once.cache_clear()
     inner, inputs = tiny("Llama"), prompts(1)
     model = Own(inner)
-    wanted = inner.generate(**inputs, max_new_tokens=60, do_sample=False)
+    expected = inner.generate(**inputs, max_new_tokens=60, do_sample=False)
     cheap = NgramSpeculator("suffix", policy=AutoPolicy(costs=CHEAP))
     with caplog.at_level(logging.INFO, "ngramspec"):
-        assert generated(model, inputs, drafter=cheap, max_new_tokens=60).equal(wanted)
+        assert generated(model, inputs, drafter=cheap, max_new_tokens=60).equal(expected)
     assert watched["branched"] == 0
     assert [record.message for record in caplog.records] == [
         "drafts are chains, not trees: Own is not of transformers, and may take no 4D masks; "
         "tree=8 tries it"
     ]
-    with_trees(model, inputs, wanted, max_new_tokens=60, do_sample=False)
+    with_trees(model, inputs, expected, max_new_tokens=60, do_sample=False)
     assert watched["branched"] > 0
-    assert generated(inner, inputs, drafter=cheap, max_new_tokens=60).equal(wanted)
+    assert generated(inner, inputs, drafter=cheap, max_new_tokens=60).equal(expected)
 
 
 @pytest.mark.parametrize("tree", [0, -1, 1025, 2.0, True, None, "on", "4"])
@@ -444,7 +444,7 @@ def test_rows_at_the_last_position_of_a_model_draft_nothing() -> None:
     assert model.transformer.wpe.weight.shape[0] == 40
     inputs = prompts(3)
     options = {"max_new_tokens": 28, "do_sample": False}
-    wanted = model.generate(**inputs, **options)
-    with_trees(model, inputs, wanted, range(6), **options)
+    expected = model.generate(**inputs, **options)
+    with_trees(model, inputs, expected, range(6), **options)
     for drafter in ("ngram-simple", create_drafter("suffix", slots=3)):
-        assert generated(model, inputs, drafter=drafter, tree="off", **options).equal(wanted)
+        assert generated(model, inputs, drafter=drafter, tree="off", **options).equal(expected)

@@ -38,13 +38,13 @@ def find(path: str, name: str) -> Any:
     """The class or function of a dotted name."""
     node: Any = tree(path)
     for part in name.split("."):
-        found = [
+        nodes = [
             one
             for one in ast.walk(node)
             if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and one.name == part
         ]
-        assert found, f"vllm/{path} has no {name}"
-        node = found[0]
+        assert nodes, f"vllm/{path} has no {name}"
+        node = nodes[0]
     return node
 
 
@@ -86,8 +86,8 @@ def branch(function: Any, method: str) -> Any:
     ],
 )
 def test_a_signature_is_as_it_was(path: str, name: str, expected: list[str]) -> None:
-    found = parameters(path, name)
-    assert found == expected, f"vLLM changed {name}: it takes {found} instead of {expected}"
+    names = parameters(path, name)
+    assert names == expected, f"vLLM changed {name}: it takes {names} instead of {expected}"
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_signature_is_as_it_was(path: str, name: str, expected: list[str]) -> 
 )
 def test_the_runner_calls_a_proposer_as_it_did(method: str, expected: str) -> None:
     function = find(RUNNER, "GPUModelRunner.propose_draft_token_ids")
-    made = [one for one in calls(branch(function, method)) if ".propose(" in one]
-    assert any(one.endswith(expected) for one in made), (
-        f"vLLM changed its call of a {method} proposer: {made} instead of .{expected}"
+    lines = [one for one in calls(branch(function, method)) if ".propose(" in one]
+    assert any(one.endswith(expected) for one in lines), (
+        f"vLLM changed its call of a {method} proposer: {lines} instead of .{expected}"
     )
 
 
@@ -121,8 +121,8 @@ def test_the_runner_calls_a_proposer_as_it_did(method: str, expected: str) -> No
     ],
 )
 def test_the_runner_makes_a_proposer_as_it_did(method: str, expected: str) -> None:
-    made = calls(branch(find(RUNNER, "GPUModelRunner.__init__"), method))
-    assert expected in made, f"vLLM changed how it makes a {method} proposer: {made}"
+    lines = calls(branch(find(RUNNER, "GPUModelRunner.__init__"), method))
+    assert expected in lines, f"vLLM changed how it makes a {method} proposer: {lines}"
 
 
 def test_a_class_is_made_from_the_configuration_alone() -> None:
@@ -197,22 +197,22 @@ def test_the_configuration_has_what_is_read(path: str, owner: str, names: list[s
 
 def test_settings_of_the_suffix_method_have_their_defaults() -> None:
     body = find("config/speculative.py", "SpeculativeConfig").body
-    found = {
+    defaults = {
         ast.unparse(one.target).removeprefix(SUFFIX_PREFIX): ast.literal_eval(one.value)
         for one in body
         if isinstance(one, ast.AnnAssign) and one.value and SUFFIX_PREFIX in ast.unparse(one.target)
     }
-    assert found == SUFFIX_DEFAULTS, f"vLLM's settings of its suffix method are {found}"
+    assert defaults == SUFFIX_DEFAULTS, f"vLLM's settings of its suffix method are {defaults}"
 
 
 def test_the_drafts_of_the_first_rank_of_the_last_stage_are_used() -> None:
     function = find("v1/executor/multiproc_executor.py", "_get_output_rank")
-    found = ast.unparse(function.body[-1])
+    statement = ast.unparse(function.body[-1])
     expected = (
         "return self.world_size - self.parallel_config.tensor_parallel_size * "
         "self.parallel_config.prefill_context_parallel_size"
     )
-    assert found == expected, f"vLLM changed whose drafts it takes: {found}"
+    assert statement == expected, f"vLLM changed whose drafts it takes: {statement}"
     source = ast.unparse(find("v1/executor/multiproc_executor.py", "take_draft_token_ids"))
     assert "unique_reply_rank=self.output_rank" in source
 

@@ -64,8 +64,8 @@ def test_the_loader_names_wrong_options() -> None:
 
 
 def test_the_calls_of_the_runner_are_those_recorded() -> None:
-    made = json.loads(json.dumps(record()))["calls"]
-    assert made == json.loads(RECORDED.read_text())["calls"], (
+    calls = json.loads(json.dumps(record()))["calls"]
+    assert calls == json.loads(RECORDED.read_text())["calls"], (
         f"vLLM's runner calls a proposer otherwise than {VERSION} did; if it should, record anew: "
         "helpers/vllm_scenario.py"
     )
@@ -74,7 +74,7 @@ def test_the_calls_of_the_runner_are_those_recorded() -> None:
 def chaos(engine: Engine, seed: int, steps: int = 60) -> dict[str, list[int]]:
     """Let requests come, pause, chunk, move and end at random; return what each one said."""
     rng = random.Random(seed)
-    said, count, chunking = {}, 0, set()
+    texts, count, chunking = {}, 0, set()
     for _ in range(steps):
         while len(engine.running) < 3 or (len(engine.running) < 8 and rng.random() < 0.3):
             engine.add(f"r{count}", prompt(count % 6, rng.randrange(10, 40)))
@@ -82,7 +82,7 @@ def chaos(engine: Engine, seed: int, steps: int = 60) -> dict[str, list[int]]:
         for name in list(engine.running):
             long = len(engine.texts[name]) > 140
             if long or (rng.random() < 0.05 and name in engine.seen):
-                said[name] = engine.finish(name)
+                texts[name] = engine.finish(name)
         fresh = [name for name in engine.running if name not in engine.rows()]
         paused = [n for n in engine.running if n in engine.seen and rng.random() < 0.08]
         chunking = {n for n in fresh if rng.random() < 0.3} - set(paused)
@@ -92,14 +92,14 @@ def chaos(engine: Engine, seed: int, steps: int = 60) -> dict[str, list[int]]:
         if rows > 1 and rng.random() < 0.3 and not engine.finished:
             engine.runner.input_batch.swap_states(*rng.sample(range(rows), 2))
         engine.step(paused, sorted(chunking))
-    said.update({name: engine.finish(name) for name in list(engine.running)})
-    return said
+    texts.update({name: engine.finish(name) for name in list(engine.running)})
+    return texts
 
 
-def alone(said: dict[str, list[int]], name: str, start: Sequence[int]) -> None:
+def alone(texts: dict[str, list[int]], name: str, start: Sequence[int]) -> None:
     """What a request said is what the model says, with or without drafts."""
     text = list(start)
-    for token in said[name]:
+    for token in texts[name]:
         assert token == model(name, text)
         text.append(token)
 
@@ -113,9 +113,9 @@ def test_texts_stay_the_models_own_and_no_slot_is_lost(drafter: str, seed: int) 
     prompts: dict[str, list[int]] = {}
     add = engine.add
     engine.add = lambda name, start: (prompts.__setitem__(name, start), add(name, start))[1]  # type: ignore[method-assign]
-    said = chaos(engine, seed)
-    for name in said:
-        alone(said, name, prompts[name])
+    texts = chaos(engine, seed)
+    for name in texts:
+        alone(texts, name, prompts[name])
     stats = proposer.drafts.drafter.stats()[drafter]
     assert stats.num_accepted_tokens > 100
     assert not proposer._failed
@@ -129,15 +129,15 @@ def test_drafts_are_those_of_the_proposer_that_knows_ids(
     """Content finds the same requests as ids do; ngram-simple has no state but the text."""
     unpatched.setenv(plugin.SWITCH, "suffix")
     plugin.register()
-    said = []
+    runs = []
     for kind, method in ((Proposer, "custom_class"), (None, "suffix")):
-        made = (kind or load().SuffixDecodingProposer)(config(**OPTIONS))
+        proposer = (kind or load().SuffixDecodingProposer)(config(**OPTIONS))
         drafts: list[Any] = []
-        engine = Engine(made, method, model)
+        engine = Engine(proposer, method, model)
         step = engine.step
         engine.step = lambda *a, d=drafts, s=step: d.append(s(*a))  # type: ignore[method-assign]
-        said.append((chaos(engine, seed), drafts))
-    assert said[0] == said[1]
+        runs.append((chaos(engine, seed), drafts))
+    assert runs[0] == runs[1]
 
 
 def test_a_step_without_drafting_is_caught_up_with() -> None:
@@ -238,8 +238,8 @@ def test_a_vllm_that_changed_is_left_alone(
 def test_requests_have_options_of_their_own(unpatched: pytest.MonkeyPatch) -> None:
     unpatched.setenv(plugin.SWITCH, "suffix")
     plugin.register()
-    made = load().SuffixDecodingProposer(config(**OPTIONS))
-    engine = Engine(made, "suffix", model)
+    proposer = load().SuffixDecodingProposer(config(**OPTIONS))
+    engine = Engine(proposer, "suffix", model)
     asks = {"r0": {"speculate": False}, "r1": {"n_max": 1}, "r2": None, "r3": {"namespace": "x"}}
     for number, (name, ask) in enumerate(asks.items()):
         engine.add(name, prompt(number), {"ngramspec": ask} if ask else None)
@@ -248,7 +248,7 @@ def test_requests_have_options_of_their_own(unpatched: pytest.MonkeyPatch) -> No
         for name, draft in engine.step(paused=["r0"] if step == 8 else []).items():
             longest[name] = max(longest[name], len(draft))
     assert longest == {"r0": 0, "r1": 1, "r2": 4, "r3": 4}
-    assert sorted(made.namespaces.groups) == ["", "x"]
+    assert sorted(proposer.namespaces.groups) == ["", "x"]
     assert set(getattr(engine.runner.input_batch, HELD_AT)) == {"r0", "r1", "r3"}
 
 

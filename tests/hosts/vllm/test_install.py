@@ -45,14 +45,14 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         plugin.CONFIG: {plugin.CHECK: lambda: False},
     }
     monkeypatch.setattr(InputBatch, "add_request", InputBatch.add_request)  # put back afterwards
-    made: dict[str, Any] = {}
-    for name, given in members.items():
-        made[name] = ModuleType(name)
-        vars(made[name]).update(given)
-        monkeypatch.setitem(sys.modules, name, made[name])
+    by_name: dict[str, Any] = {}
+    for name, contents in members.items():
+        by_name[name] = ModuleType(name)
+        vars(by_name[name]).update(contents)
+        monkeypatch.setitem(sys.modules, name, by_name[name])
     for name in {".".join(path.split(".")[:n]) for path in members for n in range(1, 4)}:
-        monkeypatch.setitem(sys.modules, name, made.get(name) or ModuleType(name))
-    return made
+        monkeypatch.setitem(sys.modules, name, by_name.get(name) or ModuleType(name))
+    return by_name
 
 
 def test_everything_is_replaced(modules: dict[str, Any]) -> None:

@@ -42,8 +42,8 @@ def test_files_are_opened_once(tmp_path: Path) -> None:
         file.unlink()
     run = Requests(proposer, texts("r", "a"), of("a"))
     for _ in range(2):
-        made = run.step("r", "a")
-    assert made == {"r": SAID[2:6], "a": SAID[2:6]}
+        drafts = run.step("r", "a")
+    assert drafts == {"r": SAID[2:6], "a": SAID[2:6]}
 
 
 @pytest.mark.parametrize("role", ["static", "pool"])
@@ -57,8 +57,8 @@ def test_a_file_of_another_tokenizer_names_both_models(tmp_path: Path, role: str
     else:
         create_pool(path, PoolShape(4, 1024), origin)
     drafter = "suffix" if role == "static" else "ngram-mod"
-    told = r"another tokenizer, of large\.gguf: .*; the target is small/tokenizer\.json"
-    with pytest.raises(VocabMismatchError, match=told):
+    message = r"another tokenizer, of large\.gguf: .*; the target is small/tokenizer\.json"
+    with pytest.raises(VocabMismatchError, match=message):
         BatchProposer(config(drafter=drafter, tokenizer=str(tokenizer), **{role: str(path)}))
 
 
@@ -90,9 +90,9 @@ def test_what_a_namespace_costs_ends_with_its_requests(monkeypatch: pytest.Monke
 def test_a_namespace_is_shown_its_part_of_the_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
     proposer = BatchProposer(config(drafter="ngram-simple", policy="fixed", size_n=2))
     order = ("a1", "b1", "r", "a2", "c")
-    said = {name: [10 * i + k for k in range(5)] * 20 for i, name in enumerate(order)}
+    by_name = {name: [10 * i + k for k in range(5)] * 20 for i, name in enumerate(order)}
     asks = {name: RequestOptions(namespace=name[0]) for name in order if name != "r"}
-    run = Requests(proposer, said, asks)
+    run = Requests(proposer, by_name, asks)
     run.step(*order)
     shown: dict[str, int] = {}
 
@@ -105,11 +105,11 @@ def test_a_namespace_is_shown_its_part_of_the_batch_only(monkeypatch: pytest.Mon
 
     for name, group in run.groups.items():
         monkeypatch.setattr(group.rows, "follow", watch(name, group.rows.follow))
-    made = run.step(*order)
-    assert made == {name: text[12:16] for name, text in said.items()}
+    drafts = run.step(*order)
+    assert drafts == {name: text[12:16] for name, text in by_name.items()}
     assert shown == {"a": 4, "b": 1, "": 1, "c": 1}
-    made = run.step("c", "r")  # requests of a and b have ended
-    assert made == {name: said[name][13:17] for name in ("c", "r")}
+    drafts = run.step("c", "r")  # requests of a and b have ended
+    assert drafts == {name: by_name[name][13:17] for name in ("c", "r")}
     assert shown == {"a": 0, "b": 0, "": 1, "c": 1}
     assert sorted(run.proposer.namespaces.running()) == ["", "c"]
 
@@ -166,8 +166,8 @@ def test_a_draft_that_fails_ends_those_of_its_namespace(
         monkeypatch.setattr(run.groups[name], call, lambda *_, **__: 1 / 0)
     with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
         for _ in range(3):
-            made = run.step("r", "a", "b")
-            assert {name: len(draft) for name, draft in made.items()} == {"r": 0, "a": 0, "b": 4}
+            drafts = run.step("r", "a", "b")
+            assert {name: len(draft) for name, draft in drafts.items()} == {"r": 0, "a": 0, "b": 4}
     assert len(caplog.records) == 2
     assert len(run.step("b", "s")["s"]) == 4  # another request of ""
     assert proposer.namespaces.stats()["ngram-simple"].begin_calls == 4
@@ -184,21 +184,21 @@ def test_namespaces_that_a_client_makes_up_end_no_drafts_of_others(
     make = namespaces.make_drafter
     monkeypatch.setattr(namespaces, "make_drafter", lambda *_: 1 / 0)
     for name in made_up:
-        made = run.step("r", "a", name)
-        assert {one: len(draft) for one, draft in made.items()} == {"r": 4, "a": 4, name: 0}
+        drafts = run.step("r", "a", name)
+        assert {one: len(draft) for one, draft in drafts.items()} == {"r": 4, "a": 4, name: 0}
     monkeypatch.setattr(namespaces, "make_drafter", make)
     assert len(run.step("r", "a", made_up[0])[made_up[0]]) == 4  # it has not failed for ever
 
 
 def test_failures_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    kept = Namespaces(read_settings(config(drafter="suffix")), lambda: now)
+    spaces = Namespaces(read_settings(config(drafter="suffix")), lambda: now)
     with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
         for i in range(namespaces.MOST_LOGGED + 5):
-            kept.fail(f"n{i}", ValueError("odd"), [])
+            spaces.fail(f"n{i}", ValueError("odd"), [])
         assert len(caplog.records) == namespaces.MOST_LOGGED
         now = namespaces.LOG_SECONDS
-        kept.fail("late", ValueError("odd"), [])
+        spaces.fail("late", ValueError("odd"), [])
     assert [one.getMessage() for one in caplog.records[namespaces.MOST_LOGGED :]] == [
         "ngramspec failed 5 times more, which was not logged",
         "ngramspec failed: no drafts for namespace 'late' until its requests of now have ended",
@@ -236,27 +236,27 @@ def test_a_policy_knows_of_all_rows_of_the_pass(
 ) -> None:
     rows = ["r0", "r1", "r2"]
     asks = {name: RequestOptions(speculate=speculate) for name in rows if not speculate}
-    said = {name: [*range(100 * i, 100 * i + 60)] for i, name in enumerate(rows)}
+    by_name = {name: [*range(100 * i, 100 * i + 60)] for i, name in enumerate(rows)}
     loop = [901, 902, 903, 904] * 20
     for beside, length in (([], 3), (rows[:1], 2), (rows, 0)):
-        run = Requests(judged(monkeypatch), {**said, "a": loop}, {**asks, **of("a")})
+        run = Requests(judged(monkeypatch), {**by_name, "a": loop}, {**asks, **of("a")})
         for _ in range(3):
-            made = run.step(*beside, "a")
-        assert made == {**{name: [] for name in beside}, "a": made["a"]}
-        assert len(made["a"]) == length
+            drafts = run.step(*beside, "a")
+        assert drafts == {**{name: [] for name in beside}, "a": drafts["a"]}
+        assert len(drafts["a"]) == length
 
 
 def test_drafts_of_other_namespaces_count_for_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = [901, 902, 903, 904] * 20
     run = Requests(judged(monkeypatch), {"a": loop, "b": loop}, of("a", "b"))
     for _ in range(3):
-        made = run.step("a", "b")
-    assert sum(map(len, made.values())) == 2  # with the two newest ones, all that costs nothing
+        drafts = run.step("a", "b")
+    assert sum(map(len, drafts.values())) == 2  # with the two newest ones, all that costs nothing
     assert run.proposer._next == (4, True)
 
 
 def test_all_rows_count_for_how_fast_tokens_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {f"r{i}": [*range(100 * i, 100 * i + 60)] for i in range(4)}
+    by_name = {f"r{i}": [*range(100 * i, 100 * i + 60)] for i in range(4)}
     rates = []
     for asks in (
         {},
@@ -264,9 +264,9 @@ def test_all_rows_count_for_how_fast_tokens_come(monkeypatch: pytest.MonkeyPatch
         {"r2": RequestOptions(speculate=False), "r3": RequestOptions(speculate=False)},
     ):
         proposer = judged(monkeypatch)
-        run = Requests(proposer, said, asks)
+        run = Requests(proposer, by_name, asks)
         for _ in range(20):
-            run.step(*said)
+            run.step(*by_name)
         policy = proposer.namespaces.policy
         assert policy is not None
         assert {group.drafter.policy for group in run.groups.values()} == {policy}

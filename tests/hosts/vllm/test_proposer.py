@@ -50,7 +50,7 @@ def replay(proposer: Any, by_id: bool = False) -> Iterator[tuple[Any, list[list[
 def drafts_by_id() -> list[list[list[int]]]:
     """What one drafter per request would have drafted."""
     alone: dict[str, Any] = {}
-    made = []
+    by_call = []
     for call in CALLS:
         for name in set(alone) - set(call["ids"]):
             alone[name][1] = []  # its draft will not be verified
@@ -64,28 +64,28 @@ def drafts_by_id() -> list[list[list[int]]]:
                 drafter.begin(0, text[: -len(new)])
                 alone[name] = [drafter, []]
             drafter, pending = alone[name]
-            known = drafter.length(0)
+            length = drafter.length(0)
             right = 0
-            for token, drafted in zip(text[known:-1], pending, strict=False):
+            for token, drafted in zip(text[length:-1], pending, strict=False):
                 if token != drafted:
                     break
                 right += 1
-            drafter.accept(0, text[known:], right)
+            drafter.accept(0, text[length:], right)
             alone[name][1] = drafter.propose(0, 4).tolist()
             drafts.append(alone[name][1])
-        made.append(drafts)
-    return made
+        by_call.append(drafts)
+    return by_call
 
 
 def test_drafts_are_those_of_a_drafter_per_request() -> None:
     expected = drafts_by_id()
     assert sum(len(draft) for drafts in expected for draft in drafts) > 20
-    assert [made for _, made in replay(Proposer(config(**OPTIONS)))] == expected
+    assert [step for _, step in replay(Proposer(config(**OPTIONS)))] == expected
     assert [call["drafts"] for call in CALLS] == expected
 
 
 def test_the_proposer_that_knows_ids_drafts_the_same() -> None:
-    assert [made for _, made in replay(BatchProposer(config(**OPTIONS)), True)] == drafts_by_id()
+    assert [step for _, step in replay(BatchProposer(config(**OPTIONS)), True)] == drafts_by_id()
 
 
 @pytest.mark.parametrize("drafter", ["suffix", "ngram-mod,ngram-cache", "suffix,ngram-map-k4v"])
@@ -114,19 +114,19 @@ def test_recycle_drafts_what_a_file_of_its_pool_holds(tmp_path: Path) -> None:
 
 
 def test_equal_steps_give_equal_drafts_on_every_rank_of_the_external_launcher() -> None:
-    made = []
+    by_rank = []
     for rank in (0, 1):
         facts = config(drafter="suffix")
         parallel = facts.parallel_config
         parallel.distributed_executor_backend, parallel.rank = "external_launcher", rank
         parallel.world_size = parallel.tensor_parallel_size = 2
         proposer = Proposer(facts)
-        made.append([drafts for _, drafts in replay(proposer)])
+        by_rank.append([drafts for _, drafts in replay(proposer)])
         policy = proposer.drafts.drafter.policy  # type: ignore[union-attr]
         assert policy is not None
         assert policy.costs().cost(1) == pytest.approx(1.0)  # it knows of no time
-    assert made[0] == made[1]
-    assert any(draft for drafts in made[0] for draft in drafts)
+    assert by_rank[0] == by_rank[1]
+    assert any(draft for drafts in by_rank[0] for draft in drafts)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_only_the_rank_drafts_whose_drafts_are_used(
     parallel.prefill_context_parallel_size, parallel.world_size = context, 8
     parallel.distributed_executor_backend = "mp"
     assert (Proposer(facts).drafts is not None) is drafts
-    for _, made in replay(Proposer(facts)):
-        assert drafts or not any(made)
-    for _, made in replay(BatchProposer(facts), True):
-        assert drafts or not any(made)
+    for _, proposals in replay(Proposer(facts)):
+        assert drafts or not any(proposals)
+    for _, proposals in replay(BatchProposer(facts), True):
+        assert drafts or not any(proposals)
 
 
 def test_files_that_change_are_refused_where_ranks_must_agree(tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_failure_is_logged_once_and_ends_drafting(caplog: pytest.LogCaptureFix
     wrong = batch.token_ids_cpu.astype(np.int64)
     with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
         for _ in range(3):
-            made = proposer.propose(CALLS[0]["sampled"], batch.num_tokens_no_spec, wrong)
-            assert made == [[], [], [], []]
+            drafts = proposer.propose(CALLS[0]["sampled"], batch.num_tokens_no_spec, wrong)
+            assert drafts == [[], [], [], []]
     assert len(caplog.records) == 1
     assert "drafts nothing from now on" in caplog.text
     keyed = BatchProposer(config())
@@ -230,8 +230,8 @@ def test_statistics_of_a_local_tokenizer_are_checked(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     facts = config()
     facts.model_config.tokenizer = str(tmp_path)
-    found = read_settings(facts, {}).params["suffix"]["tokenizer"]
-    assert found == str(tmp_path / "tokenizer.json")
+    tokenizer = read_settings(facts, {}).params["suffix"]["tokenizer"]
+    assert tokenizer == str(tmp_path / "tokenizer.json")
 
 
 def test_the_suffix_class_is_vllms_for_isinstance_checks() -> None:
@@ -239,14 +239,14 @@ def test_the_suffix_class_is_vllms_for_isinstance_checks() -> None:
         def __init__(self, vllm_config: Any) -> None:
             raise AssertionError
 
-    made = suffix_proposer(Theirs)(config())
-    assert isinstance(made, Theirs)
-    assert made.is_ngramspec
+    proposer = suffix_proposer(Theirs)(config())
+    assert isinstance(proposer, Theirs)
+    assert proposer.is_ngramspec
 
 
 def test_time_is_learnt_from_passes_whose_rows_are_known() -> None:
     seen: list[tuple[int, float]] = []
-    policy: Any = SimpleNamespace(observe=lambda *told: seen.append(told))
+    policy: Any = SimpleNamespace(observe=lambda *arguments: seen.append(arguments))
     clock = StepClock()
     for steady, tokens in ((False, 5), (True, 7), (False, 9), (True, 0), (True, 3)):
         clock.stop()

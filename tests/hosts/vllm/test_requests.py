@@ -80,24 +80,24 @@ def play_with_options(asks: dict[str, Any], options: dict[str, Any]) -> tuple[Ba
         params = SimpleNamespace(extra_args={"ngramspec": ask})
         request = SimpleNamespace(req_id=name, sampling_params=params)
         assert add_request(held, request) == 5
-    made: dict[str, list[int]] = {}
+    by_request: dict[str, list[int]] = {}
     for call in CALLS:
         batch = batch_of(call)
         every = getattr(held, "_ngramspec_options", {})
         batch._ngramspec_options = {name: every[name] for name in call["ids"] if name in every}
         drafts = proposer.propose(4, batch, call["sampled"])
         for name, draft in zip(call["ids"], drafts, strict=True):
-            made.setdefault(name, []).append(draft)  # type: ignore[arg-type]
-    return proposer, made
+            by_request.setdefault(name, []).append(draft)  # type: ignore[arg-type]
+    return proposer, by_request
 
 
 def test_a_request_can_do_without_drafts_or_with_shorter_ones() -> None:
     _, usual = play_with_options({}, OPTIONS)
-    proposer, made = play_with_options({"r2": {"speculate": False}, "r3": {"n_max": 2}}, OPTIONS)
+    proposer, drafts = play_with_options({"r2": {"speculate": False}, "r3": {"n_max": 2}}, OPTIONS)
     assert any(usual["r2"])
-    assert not any(made["r2"])
+    assert not any(drafts["r2"])
     assert max(map(len, usual["r3"])) == 4
-    assert max(map(len, made["r3"])) == 2
+    assert max(map(len, drafts["r3"])) == 2
     assert (
         proposer.namespaces.stats()["ngram-simple"].begin_calls == 6
     )  # one came back, one never began
@@ -165,8 +165,8 @@ def test_a_request_with_a_wrong_ask_gets_no_drafts_and_shares_no_pool(
     options = {"drafter": "suffix", "policy": "fixed"}
     usual, _ = play_with_options({}, options)
     with caplog.at_level(logging.WARNING, "vllm.ngramspec"):
-        proposer, made = play_with_options({"r1": ask}, options)
-    assert not any(made["r1"])
+        proposer, drafts = play_with_options({"r1": ask}, options)
+    assert not any(drafts["r1"])
     assert list(proposer.namespaces.groups) == [""]
     begun = [one.namespaces.stats()["suffix"].begin_calls for one in (usual, proposer)]
     assert begun[1] < begun[0]  # its text was not even looked at

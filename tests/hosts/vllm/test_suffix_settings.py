@@ -19,9 +19,9 @@ APART = {"suffix_decoding_max_cached_requests": 0}
 
 def facts(settings: dict[str, Any], **options: Any) -> Any:
     """A configuration with settings of vLLM and options of ours."""
-    made = config(**options)
-    vars(made.speculative_config).update(settings)
-    return made
+    vllm_config = config(**options)
+    vars(vllm_config.speculative_config).update(settings)
+    return vllm_config
 
 
 def test_without_cached_requests_nothing_is_shared() -> None:
@@ -34,8 +34,8 @@ def test_without_cached_requests_nothing_is_shared() -> None:
         (APART, own, SAID[2:6]),
     ]
     for settings, options, drafted in cases:
-        made = facts(settings, drafter="suffix", policy="fixed", **options)
-        run = Requests(BatchProposer(made), texts("first", "second"), {})
+        vllm_config = facts(settings, drafter="suffix", policy="fixed", **options)
+        run = Requests(BatchProposer(vllm_config), texts("first", "second"), {})
         for _ in range(10):
             run.step("first")
         run.step("second")
@@ -69,7 +69,7 @@ def test_drafters_that_share_no_text_of_requests_go_on(options: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "messages"),
     [
         ({}, []),
         (APART, []),
@@ -83,19 +83,19 @@ def test_drafters_that_share_no_text_of_requests_go_on(options: dict[str, Any]) 
     ],
 )
 def test_settings_without_effect_are_named(
-    settings: dict[str, Any], said: list[str], caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any], messages: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "vllm.ngramspec"):
         read_settings(facts(settings), {})
     lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == len(said)
-    for line, expected in zip(lines, said, strict=True):
+    assert len(lines) == len(messages)
+    for line, expected in zip(lines, messages, strict=True):
         assert line.startswith(f"ngramspec: suffix_decoding_{expected}")
 
 
 def test_ranks_without_drafts_name_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    made = facts({"suffix_decoding_max_tree_depth": 48})
-    made.parallel_config.tensor_parallel_size, made.parallel_config.rank = 2, 1
+    vllm_config = facts({"suffix_decoding_max_tree_depth": 48})
+    vllm_config.parallel_config.tensor_parallel_size, vllm_config.parallel_config.rank = 2, 1
     with caplog.at_level(logging.WARNING, "vllm.ngramspec"):
-        assert not read_settings(made, {}).drafts_here
+        assert not read_settings(vllm_config, {}).drafts_here
     assert not caplog.records

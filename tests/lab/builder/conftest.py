@@ -37,8 +37,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((folder / "outcomes.json").read_text())
-    return {name: Outcome(jobs[name], folder / name, **found[name]) for name in jobs}
+    fields = json.loads((folder / "outcomes.json").read_text())
+    return {name: Outcome(jobs[name], folder / name, **fields[name]) for name in jobs}
 
 
 @pytest.fixture(scope="session")

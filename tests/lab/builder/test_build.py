@@ -132,8 +132,8 @@ def expected_sizes(
     texts: list[str], tokenizer: Tokenizer, sizes: range, held_out: float
 ) -> dict[int, slow.Counts]:
     digests = {document_digest(text): text for text in texts}
-    kept = [text for digest, text in digests.items() if not is_held_out(digest, held_out)]
-    tokens = [tokens.tolist() for tokens in tokenizer.encode_batch(kept)]
+    counted_texts = [text for digest, text in digests.items() if not is_held_out(digest, held_out)]
+    tokens = [tokens.tolist() for tokens in tokenizer.encode_batch(counted_texts)]
     return {size: slow.count_pairs(tokens, size) for size in sizes}
 
 
@@ -150,13 +150,15 @@ def test_a_build_counts_each_different_document_once(
         folder = Path(name)
         paths = lay_out(folder / "corpus", texts, [0])
         options = {"ngram_min": ngram_min, "min_count": min_count, "provenance": False}
-        made = built(folder, "a.ngc", paths, tokenizer, Resources(), held_out=held_out, **options)
+        contents = built(
+            folder, "a.ngc", paths, tokenizer, Resources(), held_out=held_out, **options
+        )
         digest = tokenizer.fingerprint
         write_cache(
             folder / "b.ngc", sources_of(sizes), Origin(digest.digest, digest.vocab_size),
             min_count=min_count,
         )  # fmt: skip
-        assert made == (folder / "b.ngc").read_bytes()
+        assert contents == (folder / "b.ngc").read_bytes()
 
 
 @pytest.mark.usefixtures("few_at_once")
@@ -181,8 +183,8 @@ def test_any_split_and_order_gives_equal_bytes(
     options = {"provenance": False, **OPTIONS[name]}
     if not counted_any(texts, tokenizer, options):
         return
-    with TemporaryDirectory() as made:
-        folder = Path(made)
+    with TemporaryDirectory() as root:
+        folder = Path(root)
         whole = lay_out(folder / "whole", texts, [0])
         again = data.draw(st.lists(st.sampled_from(texts), max_size=2))  # duplicates count once
         parts = lay_out(folder / "parts", data.draw(st.permutations(texts + again)), groups)
@@ -211,8 +213,8 @@ def test_means_do_not_change_a_byte_not_even_of_the_provenance(
 ) -> None:
     if not counted_any(texts, tokenizer, OPTIONS[name]):
         return
-    with TemporaryDirectory() as made, pytest.MonkeyPatch.context() as patch:
-        folder = Path(made)
+    with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+        folder = Path(root)
         paths = lay_out(folder / "corpus", texts, [0, 1])
         first = built(folder, "a.ngc", paths, tokenizer, Resources(), **OPTIONS[name])
         memory = 64 << 20
@@ -232,8 +234,8 @@ def test_stopping_anywhere_and_going_on_gives_equal_bytes(
     options = BuildOptions(**OPTIONS[name])
     if not counted_any(texts, tokenizer, OPTIONS[name]):
         return
-    with TemporaryDirectory() as made:
-        folder = Path(made)
+    with TemporaryDirectory() as root:
+        folder = Path(root)
         paths = lay_out(folder / "corpus", [*texts, *texts[:2]], [0, 1, 1])
         whole = build(paths, folder / "a.ngc", tokenizer, options)
         target = folder / "b.ngc"
@@ -366,8 +368,8 @@ def test_a_file_that_goes_away_is_a_problem_and_the_build_ends(
         def phase(self, name: str, total: int) -> None:
             (tmp_path / "b.txt").unlink(missing_ok=True)
 
-    made = build([tmp_path], tmp_path / "out.ngc", tokenizer, progress=Removing())
-    assert made.problems.total == 1
+    outcome = build([tmp_path], tmp_path / "out.ngc", tokenizer, progress=Removing())
+    assert outcome.problems.total == 1
     assert open_cache(tmp_path / "out.ngc").num_ngrams(2) > 0
 
 
@@ -552,10 +554,10 @@ def test_short_documents_that_are_held_out_are_not_kept(
     with pytest.raises(BuildStopped):
         build(paths, tmp_path / "a.ngc", tokenizer, options, progress=StopAfter(150))
     assert len(WorkFolder(tmp_path / ".a.ngc.build", {}).held_out()) == 1
-    made = build(paths, tmp_path / "a.ngc", tokenizer, options, resume=True)
-    assert made.totals.held_out > 150
-    assert made.held_out is not None
-    assert made.held_out.documents == 0
+    outcome = build(paths, tmp_path / "a.ngc", tokenizer, options, resume=True)
+    assert outcome.totals.held_out > 150
+    assert outcome.held_out is not None
+    assert outcome.held_out.documents == 0
 
 
 def test_an_output_among_the_texts_is_none_of_them(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -619,8 +621,8 @@ def test_a_date_that_is_none_is_refused_before_anything_is_counted(
     for stated in ("0", "1700000000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", stated)
         build(paths, tmp_path / "a.ngc", tokenizer)
-        found = open_statistics(tmp_path / "a.ngc").about["newest_input"]
-        assert datetime.fromisoformat(found).timestamp() == int(stated)
+        newest = open_statistics(tmp_path / "a.ngc").about["newest_input"]
+        assert datetime.fromisoformat(newest).timestamp() == int(stated)
 
 
 def test_times_beyond_the_calendar_are_no_dates(tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ def test_the_driver_is_killed_and_the_build_resumed(
             os.killpg(process.pid, signal.SIGKILL)
     assert not output.exists()
     again = start(*arguments, "resume")
-    said, _ = again.communicate(timeout=150)
+    stdout, _ = again.communicate(timeout=150)
     assert again.returncode == 0
-    counted = json.loads(said.splitlines()[-1])
+    counted = json.loads(stdout.splitlines()[-1])
     assert len(counted) == 41
     assert done.items() <= counted.items()
     here = build_here({"paths": [corpus], "tokenizer": embedded_model()})

@@ -55,16 +55,16 @@ def job(num_ranges: int = 3, memory: int = 2 << 30, work: str = "/", **options: 
     """Return a job with the embedded model's tokenizer."""
     path = embedded_model()
     digest = fingerprint_of(path).digest
-    wanted = BuildOptions(**options)
-    return Job(__version__, wanted, str(path), "key", digest, num_ranges, memory, work)
+    build_options = BuildOptions(**options)
+    return Job(__version__, build_options, str(path), "key", digest, num_ranges, memory, work)
 
 
-def counted(units: tuple[Unit, ...], made: Job, skip: list[int]) -> tuple[list[Entries], Report]:
+def counted(units: tuple[Unit, ...], task: Job, skip: list[int]) -> tuple[list[Entries], Report]:
     """Count a shard; return its entries by range, and its report."""
-    expected = ray_tasks.summary(read_digests(units, made))
+    expected = ray_tasks.summary(read_digests(units, task))
     with TemporaryDirectory() as folder:
         path = Path(folder, "shard")
-        report = count_shard(units, np.array(skip, np.int64), expected, made, None, str(path))
+        report = count_shard(units, np.array(skip, np.int64), expected, task, None, str(path))
         file = ShardFile(path)
         assert file.report() == report
         assert sum(map(len, file.held_out())) == sum(report.held_out)
@@ -75,10 +75,10 @@ def counted(units: tuple[Unit, ...], made: Job, skip: list[int]) -> tuple[list[E
 @pytest.fixture
 def shard(tmp_path: Path) -> ShardFile:
     """Return the file of a shard with two ranges per n-gram size."""
-    units, made = find_units([CORPUS]).units, job(2, held_out=0.3)
-    expected = ray_tasks.summary(read_digests(units, made))
+    units, task = find_units([CORPUS]).units, job(2, held_out=0.3)
+    expected = ray_tasks.summary(read_digests(units, task))
     path = tmp_path / "shard"
-    count_shard(units, np.empty(0, np.int64), expected, made, None, str(path))
+    count_shard(units, np.empty(0, np.int64), expected, task, None, str(path))
     return ShardFile(path)
 
 
@@ -117,9 +117,9 @@ def test_no_damage_of_a_shards_file_goes_unnoticed(shard: ShardFile) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_duplicates_are_all_but_the_first_in_order(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    known = rng.integers(0, 1 << 64, (40, 2), np.uint64)
-    known[:10, 0] = known[0, 0]  # half of a digest is not enough
-    shards = [known[rng.integers(0, 40, n)] for n in rng.integers(0, 30, seed)]
+    digests = rng.integers(0, 1 << 64, (40, 2), np.uint64)
+    digests[:10, 0] = digests[0, 0]  # half of a digest is not enough
+    shards = [digests[rng.integers(0, 40, n)] for n in rng.integers(0, 30, seed)]
     seen: set[bytes] = set()
     expected = []
     for shard in shards:
@@ -128,7 +128,7 @@ def test_duplicates_are_all_but_the_first_in_order(seed: int) -> None:
             if row.tobytes() in seen:
                 expected[-1].append(number)
             seen.add(row.tobytes())
-    assert [found.tolist() for found in find_duplicates(shards)] == expected
+    assert [numbers.tolist() for numbers in find_duplicates(shards)] == expected
 
 
 @pytest.mark.parametrize("num_ranges", [1, 2, 7, 100])
@@ -149,20 +149,20 @@ def test_ranges_are_equal_parts_and_keep_an_ngram_whole(num_ranges: int) -> None
 def test_a_shard_gives_what_its_texts_hold_however_small_the_tally(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = job(held_out=0.2)
+    task = job(held_out=0.2)
     monkeypatch.setattr(ray_tasks, "tokens_within", lambda memory: most)
     monkeypatch.setattr(ray_tasks, "BATCH_CHARS", 1000)
     units = find_units([CORPUS]).units
-    buckets, report = counted(units, made, [])
+    buckets, report = counted(units, task, [])
     tally = Tally()
     tokenizer = load_tokenizer(embedded_model())
-    for parts, aside in Feed(CorpusPlan(units, 0, 0), made.options).documents():
+    for parts, aside in Feed(CorpusPlan(units, 0, 0), task.options).documents():
         for part in parts:
             if not aside:
                 tally.add(tokenizer.encode(part))
     for i, size in enumerate((2, 3, 4)):
-        found = np.concatenate(buckets[3 * i : 3 * i + 3])
-        assert np.array_equal(found, tally.ngrams(size))
+        entries = np.concatenate(buckets[3 * i : 3 * i + 3])
+        assert np.array_equal(entries, tally.ngrams(size))
     assert report.num_runs > 12 if most == 5_000 else report.num_runs == 3
 
 
@@ -194,8 +194,8 @@ def test_merging_adds_up_and_drops_what_is_rare() -> None:
     expected = whole.ngrams(2)
     parts = [tally.ngrams(2) for tally in tallies]
     assert np.array_equal(merge_entries(1, *parts), expected)
-    kept = expected[(expected[:, 1] & np.uint64(0x3FFFFF)) >= 3]
-    assert np.array_equal(merge_entries(3, *parts), kept)
+    often = expected[(expected[:, 1] & np.uint64(0x3FFFFF)) >= 3]
+    assert np.array_equal(merge_entries(3, *parts), often)
     assert merge_entries(1).shape == (0, 2)
 
 
@@ -293,7 +293,7 @@ def test_tasks_that_no_host_can_run_end_the_build(monkeypatch: pytest.MonkeyPatc
         looks: list[dict[str, float]]
 
         def remote(self, function: Any) -> Any:
-            def options(**given: Any) -> Any:
+            def options(**resources: Any) -> Any:
                 return SimpleNamespace(remote=function)
 
             return SimpleNamespace(options=options)
@@ -411,11 +411,11 @@ def test_a_shard_that_is_too_large_for_an_index_ends_early(
 ) -> None:
     monkeypatch.setattr("ngramspec.lab.builder.finish.MOST_TOKENS", 2000)
     monkeypatch.setattr(ray_tasks, "BATCH_CHARS", 1000)
-    units, made = find_units([CORPUS]).units, job(kind="suffix")
-    counting = ray_tasks.ShardCount(made, load_tokenizer(embedded_model()))
+    units, task = find_units([CORPUS]).units, job(kind="suffix")
+    counting = ray_tasks.ShardCount(task, load_tokenizer(embedded_model()))
     whole = sum(unit.num_bytes for unit in units)
     with pytest.raises(InputError, match="an index holds 2,000 tokens at most"):
-        counting.read(Feed(CorpusPlan(units, len(units), whole), made.options))
+        counting.read(Feed(CorpusPlan(units, len(units), whole), task.options))
     assert 2000 < counting.num_tokens < whole // 6
 
 

@@ -27,11 +27,11 @@ def texts(count: int = 20, seed: int = 0) -> list[Any]:
 
 
 def test_counts_are_those_of_the_texts_each_once(tmp_path: Path) -> None:
-    given, path = texts(), tmp_path / "a.ngc"
-    made = build_from_tokens([*given, *given[:5]], path, KNOWN, about={"corpus": ["x"]})
-    assert (made.totals.documents, made.totals.duplicates, made.totals.tokens) == (20, 5, 1200)
+    documents, path = texts(), tmp_path / "a.ngc"
+    build = build_from_tokens([*documents, *documents[:5]], path, KNOWN, about={"corpus": ["x"]})
+    assert (build.totals.documents, build.totals.duplicates, build.totals.tokens) == (20, 5, 1200)
     counts: Counter[tuple[int, ...]] = Counter()
-    for text in given:
+    for text in documents:
         ids = text.tolist()
         counts.update(tuple(ids[i : i + 3]) for i in range(len(ids) - 2))
     cache = open_cache(path, fingerprint=KNOWN.digest, verify=True)
@@ -45,28 +45,28 @@ def test_counts_are_those_of_the_texts_each_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ngram-cache", "hash-pool"])
 def test_rare_pairs_are_dropped(tmp_path: Path, kind: str) -> None:
-    given, shape = texts(5), PoolShape(3, 1 << 20, 8, 0.9)
-    found = []
+    documents, shape = texts(5), PoolShape(3, 1 << 20, 8, 0.9)
+    headers = []
     for least in (1, 2):
         options = BuildOptions(kind=kind, ngram_min=3, ngram_max=3, pool=shape, min_count=least)
-        found.append(build_from_tokens(given, tmp_path / "a", KNOWN, options).header)
+        headers.append(build_from_tokens(documents, tmp_path / "a", KNOWN, options).header)
     counts: Counter[tuple[int, ...]] = Counter()
-    for text in given:
+    for text in documents:
         ids = text.tolist()
         counts.update(tuple(ids[i : i + 4]) for i in range(len(ids) - 3))
     often = {pair for pair, count in counts.items() if count >= 2}
     assert 0 < len(often) < len(counts)
     if kind == "ngram-cache":
-        assert [header.num_pairs for header in found] == [len(counts), len(often)]
+        assert [header.num_pairs for header in headers] == [len(counts), len(often)]
     else:  # a cell for each n-gram
         expected = [len({pair[:3] for pair in pairs}) for pairs in (counts, often)]
-        assert [header.num_ngrams for header in found] == expected
+        assert [header.num_ngrams for header in headers] == expected
 
 
 def test_an_index_holds_the_texts(tmp_path: Path) -> None:
-    given, path = texts(), tmp_path / "a.ngx"
-    made = build_from_tokens(given, path, KNOWN, BuildOptions(kind="suffix"))
-    assert made.header.num_pairs == 1200
+    documents, path = texts(), tmp_path / "a.ngx"
+    build = build_from_tokens(documents, path, KNOWN, BuildOptions(kind="suffix"))
+    assert build.header.num_pairs == 1200
     assert open_suffix_index(path, fingerprint=KNOWN.digest, verify=True)
     assert path.stat().st_mode & 0o777 == 0o600
     assert not about_of(open_container(path))
@@ -75,13 +75,13 @@ def test_an_index_holds_the_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["ngram-cache", "hash-pool", "suffix"])
 def test_some_can_be_held_out_to_measure(tmp_path: Path, kind: str) -> None:
     text = texts(1)[0]
-    given = [np.concatenate([np.array([number], np.int32), text]) for number in range(60)]
+    documents = [np.concatenate([np.array([number], np.int32), text]) for number in range(60)]
     options = BuildOptions(kind=kind, held_out=0.3)
-    made = build_from_tokens(given, tmp_path / "a", None, options)
-    assert made.held_out is not None
-    assert made.held_out.documents == made.totals.held_out > 5
-    assert made.totals.tokens == (60 - made.totals.held_out) * 61
-    assert made.held_out.with_file.right >= made.held_out.without_file.right
+    build = build_from_tokens(documents, tmp_path / "a", None, options)
+    assert build.held_out is not None
+    assert build.held_out.documents == build.totals.held_out > 5
+    assert build.totals.tokens == (60 - build.totals.held_out) * 61
+    assert build.held_out.with_file.right >= build.held_out.without_file.right
 
 
 def test_nothing_to_count(tmp_path: Path) -> None:

@@ -23,13 +23,13 @@ DIGESTS = st.builds(
 @SETTINGS
 @given(digests=st.lists(DIGESTS, max_size=60))
 def test_the_set_agrees_with_pythons(digests: list[bytes]) -> None:
-    found, expected = DigestSet(), set()
+    digest_set, expected = DigestSet(), set()
     for digest in digests:
-        assert (digest in found) == (digest in expected)
-        assert found.add(digest) == (digest not in expected)
+        assert (digest in digest_set) == (digest in expected)
+        assert digest_set.add(digest) == (digest not in expected)
         expected.add(digest)
-        assert digest in found
-        assert len(found) == len(expected)
+        assert digest in digest_set
+        assert len(digest_set) == len(expected)
 
 
 @SETTINGS
@@ -45,12 +45,12 @@ def test_a_saved_set_is_the_same_whatever_the_order(digests: list[bytes]) -> Non
 
 def test_many_digests_take_little_memory() -> None:
     digests = [document_digest(str(i)) for i in range(20_000)]
-    found = DigestSet(digests)
-    assert len(found) == 20_000
-    assert 20_000 * 21 < found.nbytes < 20_000 * 43
-    assert not any(found.add(digest) for digest in digests)
-    copy = pickle.loads(pickle.dumps(found))
-    assert copy.to_bytes() == found.to_bytes()
+    digest_set = DigestSet(digests)
+    assert len(digest_set) == 20_000
+    assert 20_000 * 21 < digest_set.nbytes < 20_000 * 43
+    assert not any(digest_set.add(digest) for digest in digests)
+    copy = pickle.loads(pickle.dumps(digest_set))
+    assert copy.to_bytes() == digest_set.to_bytes()
 
 
 def test_damaged_bytes_are_refused() -> None:

@@ -105,8 +105,8 @@ def test_parquet_that_is_in_no_file_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "-").write_bytes(b"another file, not standard input")
     os.mkfifo("pipe.parquet")
-    said = "standard input" if name == "-" else name
-    with pytest.raises(InputError, match=f"{said} is no file: parquet cannot be read from a pipe"):
+    place = "standard input" if name == "-" else name
+    with pytest.raises(InputError, match=f"{place} is no file: parquet cannot be read from a pipe"):
         find_units([name], format="parquet")
 
 

@@ -50,14 +50,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(lines=st.lists(LINES, min_size=1, max_size=4), paths=st.lists(PATHS, min_size=1, max_size=9))
 def test_patterns_decide_as_git_does(repository: Path, lines: list[str], paths: list[str]) -> None:
     (repository / ".gitignore").write_text("\n".join(lines) + "\n")
-    made = subprocess.run(
+    done = subprocess.run(
         ["git", "-C", repository, "check-ignore", "--no-index", "--stdin", "-z"],
         input="\0".join(dict.fromkeys(paths)), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert made.returncode in (0, 1), made.stderr
+    assert done.returncode in (0, 1), done.stderr
     usable = read_gitignore(repository / ".gitignore").lines
     ignored = {path for path in paths if is_ignored(usable, path)}
-    assert ignored == set(made.stdout.split("\0")) - {""}, (lines, usable)
+    assert ignored == set(done.stdout.split("\0")) - {""}, (lines, usable)
 
 
 @pytest.mark.parametrize(

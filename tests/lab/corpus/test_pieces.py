@@ -14,11 +14,11 @@ from ngramspec.lab.corpus import pieces
 @SETTINGS
 @given(text=st.text("ab \n\u00e9", max_size=80), limit=st.integers(1, 20))
 def test_joined_pieces_are_the_text(text: str, limit: int) -> None:
-    found = list(pieces(text, limit))
-    assert "".join(found) == text
-    assert all(0 < len(piece) <= limit for piece in found)
+    parts = list(pieces(text, limit))
+    assert "".join(parts) == text
+    assert all(0 < len(piece) <= limit for piece in parts)
     # No piece but the last is shorter than half of the limit.
-    assert all(2 * len(piece) >= limit for piece in found[:-1])
+    assert all(2 * len(piece) >= limit for piece in parts[:-1])
 
 
 @pytest.mark.parametrize(

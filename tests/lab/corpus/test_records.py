@@ -247,12 +247,12 @@ def test_bad_parquet_files_are_reported(write: Write, tmp_path: Path, chunk_byte
     texts, problems = read(tmp_path / "in", chunk_bytes=chunk_bytes)
     assert texts == ["row " * 100] * 2 + ["fine"]  # the second row group of c is whole
     assert problems.num_files == 6
-    found = messages(problems)
-    assert [message[:1] for message in found] == list("abcdef")
-    assert "unpack it" in found[3]
-    assert "no column to read among id" in found[4]
-    assert "not implemented" in found[5]
-    assert str(tmp_path) not in found[0]
+    reasons = messages(problems)
+    assert [message[:1] for message in reasons] == list("abcdef")
+    assert "unpack it" in reasons[3]
+    assert "no column to read among id" in reasons[4]
+    assert "not implemented" in reasons[5]
+    assert str(tmp_path) not in reasons[0]
 
 
 def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,9 +299,9 @@ def test_parquet_rows_that_are_too_long_are_left_out(tmp_path: Path, dictionary:
     pyarrow.parquet.write_table(table, path, row_group_size=150, use_dictionary=dictionary)
     problems = Problems()
     unit = Unit(str(path), "a.parquet", "parquet", num_bytes=path.stat().st_size)
-    found = read_documents(unit, ReadOptions(max_document_bytes=4999), problems)
+    documents = read_documents(unit, ReadOptions(max_document_bytes=4999), problems)
     expected = sum(len(row["messages"]) for i, row in enumerate(rows) if i not in (3, 130, 200))
-    assert [document.text for document in found] == [short] * expected
+    assert [document.text for document in documents] == [short] * expected
     assert messages(problems) == [
         "a.parquet, row group 0, row 4: longer than 4999 bytes",
         "a.parquet, row group 0, row 131: longer than 4999 bytes",
@@ -324,8 +324,8 @@ def test_a_parquet_row_that_is_no_value_of_pythons_costs_no_other(
     )
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(table, path, use_dictionary=dictionary)
-    found, problems = read(path)
-    assert found == [f"row {i}" for i in range(300) if i not in (1, 200, 299)]
+    rows, problems = read(path)
+    assert rows == [f"row {i}" for i in range(300) if i not in (1, 200, 299)]
     assert (problems.num_records, problems.total) == (3, 3)
     wrong = messages(problems)
     assert [message.partition(": ")[0] for message in wrong] == [
@@ -353,6 +353,6 @@ def test_values_of_every_type_are_measured(tmp_path: Path) -> None:
         assert whole == pyarrow.table(kinds).to_pylist()
         # Texts and numbers of 8 bytes: 24 in each row, 20 more in the first and the last one, and
         # what tells that there are none.
-        for most, kept in ((20, ""), (23, ""), (35, "1"), (43, "1"), (60, "012")):
+        for most, fitting in ((20, ""), (23, ""), (35, "1"), (43, "1"), (60, "012")):
             rows = [None if isinstance(row, RecordError) else row for row in table.rows(0, most)]
-            assert rows == [row if str(i) in kept else None for i, row in enumerate(whole)], most
+            assert rows == [row if str(i) in fitting else None for i, row in enumerate(whole)], most

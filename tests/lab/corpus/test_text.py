@@ -249,7 +249,7 @@ def test_an_xz_file_that_wants_too_much_memory_is_refused(write: Write) -> None:
     assert list(read_documents(unit, problems=problems)) == []
     assert problems.first[0].reason == "more than 256 MiB are needed to unpack it: use `xz -d`"
     (unit,) = find_units([write("nine.txt.xz", lzma.compress(text, preset=9))]).units
-    assert [found.text for found in read_documents(unit)] == [text.decode()]
+    assert [document.text for document in read_documents(unit)] == [text.decode()]
 
 
 def test_a_zst_file_with_a_window_that_is_too_large_says_how_to_unpack_it(write: Write) -> None:
@@ -272,6 +272,6 @@ def test_streams_of_xz_are_read_one_after_another(write: Write) -> None:
     for tail, num_files in ((b"", 0), (b"no stream", 0), (second[:-30], 1)):
         problems = Problems()
         (unit,) = find_units([write("a.txt.xz", first + second + tail)]).units
-        texts = [found.text for found in read_documents(unit, problems=problems)]
+        texts = [document.text for document in read_documents(unit, problems=problems)]
         assert "".join(texts).startswith("one\n" + "two\n" * 100_000) or num_files
         assert problems.num_files == num_files

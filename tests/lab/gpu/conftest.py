@@ -27,16 +27,16 @@ def packed(scripts: None) -> Any:
 @pytest.fixture(scope="session")
 def small_model() -> Callable[[], Any]:
     """Return a function that makes the small model, once; it needs `packed`."""
-    made: list[Any] = []
+    models: list[Any] = []
 
     def model() -> Any:
         import torch
 
         from packed_llama import SHAPES, random_model
 
-        if not made:
-            made.append(random_model(SHAPES["small"], torch.device("cpu"), torch.float32))
-        return made[0]
+        if not models:
+            models.append(random_model(SHAPES["small"], torch.device("cpu"), torch.float32))
+        return models[0]
 
     return model
 

@@ -38,13 +38,13 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         path.write_text(source)
         return everything.Step(name, str(path), kind, 100.0, options)
 
-    made = (
+    all_steps = (
         step("goes", "torch", GOES, "--trace", "{folder}/steps.json.gz"),
         step("fails", "torch", "raise SystemExit(3)"),
         step("stops", "torch", STOPS),
         step("lacks", "llama", GOES),
     )
-    monkeypatch.setattr(everything, "STEPS", made)
+    monkeypatch.setattr(everything, "STEPS", all_steps)
     problems = {"torch": [], "llama": ["gguf: not there", "no GPU"]}
     monkeypatch.setattr(everything, "check", lambda options, log: (0, problems))
     return everything
@@ -59,8 +59,8 @@ def test_a_step_that_fails_stops_no_other_and_what_is_left_is_named(
     steps.main([str(folder)])
     printed = capsys.readouterr().out
     assert f"the table of True {folder}/steps.json.gz" in printed
-    found = json.loads((folder / "everything.json").read_text())["steps"]
-    by_name = {one["name"]: one for one in found}
+    entries = json.loads((folder / "everything.json").read_text())["steps"]
+    by_name = {one["name"]: one for one in entries}
     assert by_name["goes"]["state"] == "complete; rounds 3 of batch 1"
     assert by_name["fails"]["state"] == "failed with status 3; no results"
     assert by_name["stops"]["state"] == "in part; rounds 1 of batch 1"
@@ -77,8 +77,8 @@ def test_only_some_steps_run_and_no_result_is_a_failure(steps: Any, tmp_path: Pa
     with pytest.raises(SystemExit) as raised:
         steps.main([str(tmp_path / "out"), "--only", "fails"])
     assert raised.value.code == 1
-    found = json.loads((tmp_path / "out" / "everything.json").read_text())["steps"]
-    assert [(one["name"], one["status"]) for one in found] == [("fails", 3)]
+    entries = json.loads((tmp_path / "out" / "everything.json").read_text())["steps"]
+    assert [(one["name"], one["status"]) for one in entries] == [("fails", 3)]
 
 
 def test_time_that_a_step_does_not_need_goes_to_the_others(
@@ -92,16 +92,16 @@ def test_time_that_a_step_does_not_need_goes_to_the_others(
 
     monkeypatch.setattr(steps, "run", run)
     steps.main([str(tmp_path / "out"), "--minutes", "9"])
-    given = [60 * float(command[command.index("--minutes") + 1]) for command in commands]
-    wanted = [540 / 3, 540 / 2, 540]
-    assert given == pytest.approx([one - steps.STARTING for one in wanted], rel=0.05)
+    granted = [60 * float(command[command.index("--minutes") + 1]) for command in commands]
+    expected = [540 / 3, 540 / 2, 540]
+    assert granted == pytest.approx([one - steps.STARTING for one in expected], rel=0.05)
 
 
 def test_no_step_begins_when_time_is_up(steps: Any, tmp_path: Path) -> None:
     options = SimpleNamespace(folder=tmp_path, only=["goes", "stops"], small=False)
     with (tmp_path / "log.txt").open("a") as log:
-        made = steps.run_all(options, {}, time.monotonic() - 1, log)
-    assert [(one.name, one.state) for one in made] == [
+        outcomes = steps.run_all(options, {}, time.monotonic() - 1, log)
+    assert [(one.name, one.state) for one in outcomes] == [
         ("goes", "not run: no time"),
         ("stops", "not run: no time"),
     ]
@@ -122,7 +122,7 @@ def test_where_the_check_has_no_answer_steps_are_tried(
 ) -> None:
     import everything
 
-    monkeypatch.setattr(everything, "run", lambda *given: -9)
+    monkeypatch.setattr(everything, "run", lambda *arguments: -9)
     options = SimpleNamespace(folder=tmp_path, small=False)
     with (tmp_path / "log.txt").open("a") as log:
         assert everything.check(options, log) == (-9, {})
@@ -130,7 +130,7 @@ def test_where_the_check_has_no_answer_steps_are_tried(
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         (("--minutes", "0"), "--minutes must be above 0"),
         (("--minutes", "nan"), "--minutes must be above 0"),
@@ -140,12 +140,12 @@ def test_where_the_check_has_no_answer_steps_are_tried(
 def test_wrong_options_of_everything_are_named(
     steps: Any,
     tmp_path: Path,
-    given: tuple[str, ...],
+    options: tuple[str, ...],
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
-        steps.main([str(tmp_path), *given])
+        steps.main([str(tmp_path), *options])
     assert message in capsys.readouterr().err
 
 
@@ -160,8 +160,8 @@ def test_scripts_take_the_options_that_steps_give_them(
         options = everything.SMALL[step.name] if small else step.options
         argv = [step.script, "--json", "made.json", "--minutes", "1", *options]
         monkeypatch.setattr(sys, "argv", [*argv, *(["--small"] if small else [])])
-        made = importlib.import_module(step.name).parse()
-        assert made.minutes == 1.0
+        arguments = importlib.import_module(step.name).parse()
+        assert arguments.minutes == 1.0
     names = [f"{step.name}.json" for step in everything.STEPS]
     assert len([*names, "steps.json.gz", "everything.json", "log.txt"]) == 8  # as it says
 

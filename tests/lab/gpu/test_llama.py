@@ -41,9 +41,9 @@ def test_all_drafts_of_all_slots_are_one_computation() -> None:
 
     options: Any = SimpleNamespace(prompt=2048, output=128, max_draft=32, threads=1)
     assert settings_of(1, options).n_ubatch == 512
-    made = settings_of(16, options)
-    assert made.max_outputs == made.n_ubatch == 528
-    assert made.n_batch == 2048
+    settings = settings_of(16, options)
+    assert settings.max_outputs == settings.n_ubatch == 528
+    assert settings.n_batch == 2048
     assert settings_of(64, options).n_batch == 2112
 
 
@@ -64,13 +64,13 @@ def test_slots_without_memory_are_left_out(
     options: Any = SimpleNamespace(prompt=8, output=8, max_draft=4, slots=[4, 1], threads=1)
     model: Any = None
     most = 1
-    with ExitStack() as kept:
-        assert llama_replay.open_targets(model, options, kept) == [1]
-    said = capsys.readouterr().err
-    assert said == "4 slots are left out: llama.cpp has no memory for the context\n"
+    with ExitStack() as stack:
+        assert llama_replay.open_targets(model, options, stack) == [1]
+    stderr = capsys.readouterr().err
+    assert stderr == "4 slots are left out: llama.cpp has no memory for the context\n"
     most = 0
-    with ExitStack() as kept, pytest.raises(SystemExit, match="no number of slots fits"):
-        llama_replay.open_targets(model, options, kept)
+    with ExitStack() as stack, pytest.raises(SystemExit, match="no number of slots fits"):
+        llama_replay.open_targets(model, options, stack)
 
 
 def test_a_copy_without_git_can_be_told_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,8 @@ def launch(passes: Any, length: int = 2, at: int = 20) -> list[int]:
 
 def graph_of(compute: Callable[[], Any]) -> tuple[Any, Any]:
     """Stand in for a graph and its output."""
-    made = compute()
-    return SimpleNamespace(replay=lambda: made.copy_(compute())), made
+    output = compute()
+    return SimpleNamespace(replay=lambda: output.copy_(compute())), output
 
 
 def test_passes_with_graphs_choose_the_same_and_are_timed(make_passes: Callable[..., Any]) -> None:
@@ -83,9 +83,9 @@ def test_a_size_without_memory_for_a_graph_runs_without_one_and_others_have_thei
     assert [one.device is None for one in passes.timings()] == [True, False, True]
     (size,) = passes.eager_sizes
     assert size == packed.Size(6, 3, 64)
-    said = capsys.readouterr().err
-    assert said.count("no memory for a graph of Size(tokens=6") == 1
-    assert "OutOfMemoryError: tried to allocate 2 GiB" in said
+    stderr = capsys.readouterr().err
+    assert stderr.count("no memory for a graph of Size(tokens=6") == 1
+    assert "OutOfMemoryError: tried to allocate 2 GiB" in stderr
 
 
 def test_passes_whose_graph_fails_otherwise_are_without_graphs_from_then_on(
@@ -165,12 +165,12 @@ def test_a_batch_whose_graphs_fail_begins_again_without(
 
     batch.passes.graphs, batch.passes.capture = True, fail
     again = (packed.CaptureError,)
-    (made,) = run_rounds([batch], modes, 1, Budget(None), lambda made: None, again)
-    said = capsys.readouterr().err
-    assert "batch 2: no graph could be captured, passes are without now: RuntimeError: no" in said
-    assert "batch 2: none" in said
-    assert len(made.done) == 2
-    assert made.of(modes[0])[0].emitted > 0
+    (group,) = run_rounds([batch], modes, 1, Budget(None), lambda group: None, again)
+    stderr = capsys.readouterr().err
+    assert "batch 2: no graph could be captured, passes are without now: RuntimeError: no" in stderr
+    assert "batch 2: none" in stderr
+    assert len(group.done) == 2
+    assert group.of(modes[0])[0].emitted > 0
     assert batch.policies is not policies
 
 
@@ -198,11 +198,11 @@ def test_steps_begin_when_the_prompts_of_all_rows_are_there(
     passes = make_passes(2, 128)
     did: list[str] = []
     for name in ("fill", "launch"):
-        made = getattr(passes, name)
+        method = getattr(passes, name)
 
-        def call(*given: Any, name: str = name, made: Any = made) -> Any:
+        def call(*arguments: Any, name: str = name, method: Any = method) -> Any:
             did.append(name)
-            return made(*given)
+            return method(*arguments)
 
         monkeypatch.setattr(passes, name, call)
     texts = load_texts(["structured.crux_json"], 2, 48, 16)
@@ -215,11 +215,11 @@ def test_steps_begin_when_the_prompts_of_all_rows_are_there(
 def test_batch_sizes_whose_caches_do_not_fit_are_left_out(packed: Any) -> None:
     from replay_options import those_that_fit
 
-    said: list[str] = []
+    lines: list[str] = []
     needs = [10**9, 90 * 10**9, 5 * 10**9]
-    kept = those_that_fit([1, 32, 8], needs, 20 * 10**9, 80 * 10**9, said.append)
-    assert kept == [1, 8]
-    assert said == [
+    sizes = those_that_fit([1, 32, 8], needs, 20 * 10**9, 80 * 10**9, lines.append)
+    assert sizes == [1, 8]
+    assert lines == [
         "batch 32 is left out: its cache takes 90.0 GB, all else 21.0 GB, and 80.0 GB are free"
     ]
 
@@ -303,8 +303,8 @@ def test_a_pass_whose_attention_is_divided_chooses_what_the_plain_model_does(
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (lambda *given: (_ for _ in ()).throw(RuntimeError("no kernel")), "RuntimeError: no ker"),
-        (lambda queries, *given: queries * 0, "relative error 1.0e+00, at most 1e-05 expected"),
+        (lambda *rest: (_ for _ in ()).throw(RuntimeError("no kernel")), "RuntimeError: no ker"),
+        (lambda queries, *rest: queries * 0, "relative error 1.0e+00, at most 1e-05 expected"),
     ],
 )
 def test_attention_that_cannot_be_divided_is_whole_and_that_is_said(

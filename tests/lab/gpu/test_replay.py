@@ -46,8 +46,8 @@ def test_a_packed_pass_chooses_what_the_plain_model_does(packed: Any) -> None:
         model.set_attn_implementation("eager")
         for row, length in enumerate(lengths):
             whole = np.concatenate([texts[row], newest[row : row + 1], drafts[row, :length]])
-            wanted = full_logits(model, whole)[len(texts[row]) :].argmax(-1).tolist()
-            assert chosen[: length + 1] == wanted
+            expected = full_logits(model, whole)[len(texts[row]) :].argmax(-1).tolist()
+            assert chosen[: length + 1] == expected
             del chosen[: length + 1]
             # One right token of each draft is kept, so that rejected ones must be overwritten.
             texts[row] = whole[: len(texts[row]) + 1 + min(1, length)]
@@ -91,9 +91,9 @@ def test_a_packed_pass_of_trees_chooses_what_the_plain_model_does_on_each_path(
                 whole = np.concatenate([start, drafts[row, path]]).astype(np.int32)
                 assert chosen.pop(0) == full_logits(model, whole)[-1].argmax().item()
             # The path to the last token is kept: what was a side branch must be moved.
-            kept = paths[-1] if paths else []
-            moves += [(row, at[row] + 1 + node, at[row] + 1 + i) for i, node in enumerate(kept)]
-            texts[row] = np.concatenate([start, drafts[row, kept]]).astype(np.int32)
+            last = paths[-1] if paths else []
+            moves += [(row, at[row] + 1 + node, at[row] + 1 + i) for i, node in enumerate(last)]
+            texts[row] = np.concatenate([start, drafts[row, last]]).astype(np.int32)
         passes.move(*np.array(moves, np.int32).T)
         model.set_attn_implementation("ngramspec_packed")
         assert not chosen
@@ -117,17 +117,17 @@ def test_a_replay_of_trees_emits_what_was_recorded_in_fewer_passes(
     model = random_model(SHAPES["small"], torch.device("cpu"), torch.float32)
     cache = Cache(SHAPES["small"], 2, 512, torch.device("cpu"), torch.float32)
     passes = packed.Passes(model, cache, 12, graphs=False)
-    made, moved = {}, []
+    runs, moved = {}, []
     move = passes.move
     monkeypatch.setattr(passes, "move", lambda *parts: (moved.append(parts), move(*parts)))
     for width in (1, 8):
         replay = Replay(passes, texts, 2, 12)
         mode = parse_mode(f"suffix:tree-{width}")
-        made[width] = replay.run(mode, AutoPolicy(12, fixed=12))
+        runs[width] = replay.run(mode, AutoPolicy(12, fixed=12))
         for row in range(2):  # what the pass would go on from is what was recorded
             assert replay._lengths[row] <= replay._ends[row]
         assert (len(moved) > 0) == (width > 1)
-    assert made[8].emitted / made[8].row_steps > made[1].emitted / made[1].row_steps
+    assert runs[8].emitted / runs[8].row_steps > runs[1].emitted / runs[1].row_steps
 
 
 def test_sizes_are_rounded_up_to_few(packed: Any) -> None:
@@ -175,16 +175,16 @@ def test_a_replay_emits_what_was_recorded_and_counts_as_the_walk_does(packed: An
     replay = Replay(packed.Passes(model, cache, 8, graphs=False), texts, 1, 8)
     mode = parse_mode("ngram-cache:fixed-8")
     drafter = create_drafter("ngram-cache")
-    wanted = [drafter.replay(t.ids[: t.num_prompt], t.ids[t.num_prompt :], 8) for t in texts]
-    made = replay.run(mode, mode.make_policy(8))
-    assert made.emitted == sum(len(t.ids) - t.num_prompt - 1 for t in texts)
-    accepted = sum(one.accepted for one in wanted)
+    walks = [drafter.replay(t.ids[: t.num_prompt], t.ids[t.num_prompt :], 8) for t in texts]
+    totals = replay.run(mode, mode.make_policy(8))
+    assert totals.emitted == sum(len(t.ids) - t.num_prompt - 1 for t in texts)
+    accepted = sum(one.accepted for one in walks)
     # The walk lets a draft reach the end of an output, here the target's own token is the last.
-    assert 0 < accepted - len(texts) <= made.accepted <= accepted
-    assert made.drafted > made.accepted
+    assert 0 < accepted - len(texts) <= totals.accepted <= accepted
+    assert totals.drafted > totals.accepted
     plain = parse_mode("none")
     without = replay.run(plain, plain.make_policy(8))
-    assert (without.emitted, without.drafted) == (made.emitted, 0)
+    assert (without.emitted, without.drafted) == (totals.emitted, 0)
     assert without.row_steps == without.emitted == len(without.steps) == len(without.passes)
 
 
@@ -198,18 +198,20 @@ def test_the_replay_of_transformers_runs_small(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert "suffix:gate" in printed
-    made = json.loads(path.read_text())
+    report = json.loads(path.read_text())
     modes = ["none", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4", "suffix:tree-4"]
-    assert [(r["batch"], r["mode"]) for r in made["rows"]] == [
+    assert [(r["batch"], r["mode"]) for r in report["rows"]] == [
         (b, m) for b in (1, 3) for m in modes
     ]
-    assert all(row["tokens_per_second"] > 0 for row in made["rows"])
-    assert [row["ratio_to_none"] for row in made["rows"] if row["mode"] == "none"] == [1.0, 1.0]
-    assert made["what"] == "replay"
-    assert made["complete"] is True
-    assert made["rounds"] == {"batch 1": 1, "batch 3": 1}
-    assert made["setup"]["prompts"] == "noise in the cache"
-    assert made["setup"]["command"].startswith("python benchmarks/gpu/transformers_replay.py --sm")
+    assert all(row["tokens_per_second"] > 0 for row in report["rows"])
+    assert [row["ratio_to_none"] for row in report["rows"] if row["mode"] == "none"] == [1.0, 1.0]
+    assert report["what"] == "replay"
+    assert report["complete"] is True
+    assert report["rounds"] == {"batch 1": 1, "batch 3": 1}
+    assert report["setup"]["prompts"] == "noise in the cache"
+    assert report["setup"]["command"].startswith(
+        "python benchmarks/gpu/transformers_replay.py --sm"
+    )
 
 
 @pytest.mark.parametrize("drafter", [None, "ngram-cache", "suffix"])
@@ -234,7 +236,7 @@ def test_the_engine_emits_what_was_recorded_while_llama_computes(
             own = [[ids for ids, _ in texts[slot::slots]] for slot in range(slots)]
             traced = TraceTarget(target, own, slots * (1 + most))
             engine = Engine(traced, drafter, slots=slots, policy=make_policy("fixed", most))
-            made = engine.generate(
+            answers = engine.generate(
                 [
                     Request(
                         prompt_ids=ids[:size],
@@ -248,7 +250,7 @@ def test_the_engine_emits_what_was_recorded_while_llama_computes(
             )
             stats = engine.stats()
             engine.close()
-    for one, (ids, size) in zip(made, texts, strict=True):
+    for one, (ids, size) in zip(answers, texts, strict=True):
         assert one.error is None
         assert list(one.token_ids) == ids[size:].tolist()
     assert (stats.num_accepted_tokens > 0) == (drafter is not None)
@@ -263,14 +265,14 @@ def test_the_replay_of_llama_runs_small(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert "on the CPU: its figures say nothing of GPUs" in printed
-    made = json.loads(path.read_text())
-    rows, wanted = (
-        made["rows"],
+    report = json.loads(path.read_text())
+    rows, expected = (
+        report["rows"],
         [(slots, mode) for slots in (1, 2) for mode in ("none", "suffix:gate")],
     )
-    assert [(row["slots"], row["mode"]) for row in rows] == wanted
+    assert [(row["slots"], row["mode"]) for row in rows] == expected
     assert all(row["mean_accepted_length"] >= 1 and row["steps"] > 0 for row in rows)
-    assert made["complete"] is True
+    assert report["complete"] is True
 
 
 def test_the_costs_of_passes_are_measured_small(
@@ -283,11 +285,11 @@ def test_the_costs_of_passes_are_measured_small(
     monkeypatch.setattr(sys, "argv", ["pass_costs.py", *options, "--json", str(path)])
     pass_costs.main()
     assert "attention" in capsys.readouterr().out
-    made = json.loads(path.read_text())
-    wanted = [(rows, draft, rows * (1 + draft)) for rows in (1, 3) for draft in (0, 1, 2, 4)]
-    assert [(row["batch"], row["draft"], row["tokens"]) for row in made["rows"]] == wanted
-    assert made["complete"] is True
-    for row in made["rows"]:
+    report = json.loads(path.read_text())
+    expected = [(rows, draft, rows * (1 + draft)) for rows in (1, 3) for draft in (0, 1, 2, 4)]
+    assert [(row["batch"], row["draft"], row["tokens"]) for row in report["rows"]] == expected
+    assert report["complete"] is True
+    for row in report["rows"]:
         assert row["pass_ms"] > 0
         assert row["samples"] == 2
         assert (row["device_ms"], row["attention_ms"]) == (None, None)  # no graphs
@@ -303,11 +305,11 @@ def test_passes_over_drafts_choose_what_single_tokens_do_small(
     options = ("--small", "--batch", "1", "2", "--max-draft", "8", "--tokens", "18")
     monkeypatch.setattr(sys, "argv", ["packed_exactness.py", *options, "--json", str(path)])
     packed_exactness.main()
-    made = json.loads(path.read_text())
-    found = [(row["batch"], row["draft"], row["choices"], row["share"]) for row in made["rows"]]
+    report = json.loads(path.read_text())
+    figures = [(row["batch"], row["draft"], row["choices"], row["share"]) for row in report["rows"]]
     each = [(0, 18), (1, 18), (2, 18), (4, 15), (8, 18)]
-    assert found == [(rows, draft, rows * n, 1.0) for rows in (1, 2) for draft, n in each]
-    assert made["complete"] is True
+    assert figures == [(rows, draft, rows * n, 1.0) for rows in (1, 2) for draft, n in each]
+    assert report["complete"] is True
     assert "100.00%" in capsys.readouterr().out
 
 
@@ -319,9 +321,9 @@ def test_what_is_computed_for_attention_alone_is_that_of_all_layers(
     passes, layers = make_passes(1, 512), []
     attend = pass_costs.attend
 
-    def told(layer: Any, *given: Any, **named: Any) -> Any:
+    def told(layer: Any, *arguments: Any, **named: Any) -> Any:
         layers.append((layer.layer_idx, named["packing"].parts))
-        return attend(layer, *given, **named)
+        return attend(layer, *arguments, **named)
 
     monkeypatch.setattr(pass_costs, "attend", told)
     costs = pass_costs.Costs(passes, 1, 40, 6)

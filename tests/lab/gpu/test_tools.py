@@ -79,6 +79,6 @@ def test_a_library_for_other_machines_needs_no_more_than_avx2(
     assert ("-DGGML_NATIVE=ON" in configured) != bool(portable)
     assert "-DGGML_CUDA=OFF" in configured
     stripped = [line for line in done.stdout.splitlines() if line.startswith("strip")]
-    wanted = [f"strip --strip-unneeded {into}/lib/libllama.so.1"] if portable else []
-    assert stripped == wanted
+    expected = [f"strip --strip-unneeded {into}/lib/libllama.so.1"] if portable else []
+    assert stripped == expected
     assert (into / "lib" / "libllama.so").is_symlink()

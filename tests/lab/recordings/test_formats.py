@@ -39,8 +39,8 @@ def load(path: Path, letters: Any, format: str | None = None) -> tuple[list[tupl
     problems = Problems()
     source = recognise(path, format)
     recording = Recording(source, lambda: letters, bad=collect(path, problems))
-    found = [(letters.decode(one.prompt), letters.decode(one.output)) for one in recording]
-    return found, problems
+    pairs = [(letters.decode(one.prompt), letters.decode(one.output)) for one in recording]
+    return pairs, problems
 
 
 def lines(*values: Any) -> str:
@@ -85,8 +85,8 @@ def test_chats(tmp_path: Path, letters: Letters, name: str) -> None:
     path = tmp_path / "log"
     path.write_bytes(text.encode())
     assert recognise(path).about == about
-    found, problems = load(path, letters)
-    assert found == [(PROMPT, ANSWER)]
+    pairs, problems = load(path, letters)
+    assert pairs == [(PROMPT, ANSWER)]
     assert problems.total == 0
 
 
@@ -94,8 +94,8 @@ def test_a_damaged_first_line_costs_no_other(tmp_path: Path, letters: Letters) -
     path = tmp_path / "chats.jsonl"
     chat = lines({"messages": ONE})
     path.write_text('{"messages": [{"role": "us\n' + chat * 3)
-    found, problems = load(path, letters)
-    assert found == [(PROMPT, ANSWER)] * 3
+    pairs, problems = load(path, letters)
+    assert pairs == [(PROMPT, ANSWER)] * 3
     assert problems.total == 1
 
 
@@ -142,8 +142,8 @@ def test_wrong_lines_are_counted_and_named(tmp_path: Path, letters: Letters) -> 
     path.write_bytes(
         "\n".join([good, *wrong, "", good]).encode() + b'\n{"messages": [{"role": "us\xff'
     )
-    found, problems = load(path, letters)
-    assert len(found) == 2
+    pairs, problems = load(path, letters)
+    assert len(pairs) == 2
     assert problems.num_records == len(wrong) + 1
     first = f"{path}, line 2: not JSON: Expecting value"
     assert str(problems.first[0]).startswith(first)
@@ -167,8 +167,8 @@ def test_a_damaged_item_of_an_array_ends_it(tmp_path: Path, letters: Letters) ->
     path = tmp_path / "share.json"
     text = json.dumps([SHARE, SHARE, SHARE], indent=1)
     path.write_text(text[: len(text) * 2 // 3 + 20])
-    found, problems = load(path, letters)
-    assert len(found) == 2
+    pairs, problems = load(path, letters)
+    assert len(pairs) == 2
     assert "not JSON, and nothing behind it was read" in str(problems.first[0])
     assert int(str(problems.first[0]).split("line ")[1].split(":")[0]) > 10
 
@@ -190,13 +190,13 @@ def test_a_format_can_be_forced(tmp_path: Path, letters: Letters) -> None:
     path = tmp_path / "a.txt"
     path.write_text("2 11 12 13 14\n")
     assert recognise(path).format == "tokens"
-    found, problems = load(path, letters, "chats")
-    assert (found, problems.num_records) == ([], 1)
+    pairs, problems = load(path, letters, "chats")
+    assert (pairs, problems.num_records) == ([], 1)
     path.write_text("# my tokens\n2 11 12 13 14\n")
     with pytest.raises(FormatError, match="--format tells what it holds"):
         recognise(path)
-    found, problems = load(path, letters, "tokens")
-    assert len(found) == problems.num_records == 1
+    pairs, problems = load(path, letters, "tokens")
+    assert len(pairs) == problems.num_records == 1
     assert set(FORMATS) == {"tokens", "requests", "chats", "llama-log"}
 
 
@@ -243,9 +243,9 @@ def test_wrong_records_cost_only_themselves(
 def test_whose_token_ids_they_are_is_checked(tmp_path: Path, letters: Letters) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(HEAD.line() + lines(record()).encode())
-    known: Any = letters.fingerprint
+    fingerprint: Any = letters.fingerprint
     with pytest.raises(VocabMismatchError, match="recorded with the model m"):
-        list(Recording(recognise(path), fingerprint=known))
+        list(Recording(recognise(path), fingerprint=fingerprint))
     newer = {"format": "ngramspec-requests", "version": 2}
     path.write_text(lines(newer, record()))
     with pytest.raises(FormatError, match="version 2, this is for version 1"):
@@ -263,8 +263,8 @@ def test_a_head_ends_what_came_before(tmp_path: Path) -> None:
         + (HEAD.line() + lines(record(kept=[0, 0, 1])).encode())
     )
     problems = Problems()
-    found = list(Recording(recognise(path), bad=collect(path, problems)))
-    assert len(found) == problems.num_records == 1
+    requests = list(Recording(recognise(path), bad=collect(path, problems)))
+    assert len(requests) == problems.num_records == 1
 
 
 def test_text_needs_a_tokenizer(tmp_path: Path) -> None:
@@ -321,9 +321,9 @@ def test_a_log_of_llama_server(tmp_path: Path, letters: Letters) -> None:
     source = recognise(path)
     recording = Recording(source, lambda: letters, bad=collect(path, problems))  # type: ignore[arg-type, return-value]
     requests = list(recording)
-    found = [(letters.decode(one.prompt), letters.decode(one.output)) for one in requests]
+    pairs = [(letters.decode(one.prompt), letters.decode(one.output)) for one in requests]
     assert source.about == "a log of llama-server"
-    assert found == [(prompt, "AB"), ("plain", "FG"), ("again", "JK")]
+    assert pairs == [(prompt, "AB"), ("plain", "FG"), ("again", "JK")]
     prompt_ids = requests[0].prompt.tolist()
     assert (prompt_ids.count(128), prompt_ids.count(129)) == (1, 1)
     assert problems.num_records == 1
@@ -339,8 +339,8 @@ def test_numbers_that_no_token_has(tmp_path: Path, letters: Letters) -> None:
     path.write_text(slot_line(0, line) + slot_line(1, line.replace("1,", huge + ",")) + "\f\n")
     assert load(path, letters, "llama-log")[0] == []
     path.write_text(f"2 11 12 13 14\n{huge}\n\f\n")
-    found, problems = load(path, letters)
-    assert (len(found), problems.num_records) == (1, 2)
+    pairs, problems = load(path, letters)
+    assert (len(pairs), problems.num_records) == (1, 2)
 
 
 def test_a_log_without_answers_says_what_is_missing(tmp_path: Path, letters: Letters) -> None:

@@ -93,8 +93,8 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_finding_traces(tmp_path: Path) -> None:
     for name in ("b.txt.xz", "a.txt", "c.jsonl", "load.py", "README.md"):
         (tmp_path / name).touch()
-    found = [path.name for path in find_traces([tmp_path, tmp_path / "a.txt"])]
-    assert found == ["a.txt", "b.txt.xz", "c.jsonl"]
+    names = [path.name for path in find_traces([tmp_path, tmp_path / "a.txt"])]
+    assert names == ["a.txt", "b.txt.xz", "c.jsonl"]
     assert find_traces([tmp_path / "load.py"]) == [tmp_path / "load.py"]  # what it holds decides
     with pytest.raises(FileNotFoundError):
         find_traces([tmp_path / "none.txt"])
@@ -127,8 +127,8 @@ def test_traces_that_cannot_be_read_twice_are_refused(
     """What tells their format would be missing from them."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
-    said = "standard input" if name == "-" else name
-    with pytest.raises(InputError, match=f"{said} is no file: recorded requests are read more"):
+    place = "standard input" if name == "-" else name
+    with pytest.raises(InputError, match=f"{place} is no file: recorded requests are read more"):
         find_traces([Path(name)])
 
 

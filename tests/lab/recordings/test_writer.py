@@ -49,26 +49,26 @@ def texts(requests: list[RecordedRequest]) -> list[tuple[list[int], list[int]]]:
     return [(one.prompt.tolist(), one.output.tolist()) for one in requests]
 
 
-def plain(given: Texts) -> list[tuple[list[int], list[int]]]:
-    return [(prompt.tolist(), output.tolist()) for prompt, output in given]
+def plain(pairs: Texts) -> list[tuple[list[int], list[int]]]:
+    return [(prompt.tolist(), output.tolist()) for prompt, output in pairs]
 
 
-def write(path: Path, given: Texts, tenant: str = "", **settings: Any) -> None:
+def write(path: Path, pairs: Texts, tenant: str = "", **settings: Any) -> None:
     file = RecordFile(path, HEAD, **settings)
-    for prompt, output in given:
+    for prompt, output in pairs:
         file.append(tenant, prompt, output, {"time": 1.0})
     file.close()
 
 
 def chat(turns: int = 4, seed: int = 0) -> Texts:
     """A conversation whose prompts begin with all that was said before."""
-    said = random_ids(40, seed)
-    made: Texts = []
+    prompt = random_ids(40, seed)
+    pairs: Texts = []
     for turn in range(turns):
         answer = random_ids(20, seed + 100 + turn)
-        made.append((said, answer))
-        said = np.concatenate([said, answer, random_ids(10, seed + 200 + turn)])
-    return made
+        pairs.append((prompt, answer))
+        prompt = np.concatenate([prompt, answer, random_ids(10, seed + 200 + turn)])
+    return pairs
 
 
 @given(data=st.data())
@@ -76,10 +76,10 @@ def test_what_is_written_is_read(data: st.DataObject, tmp_path_factory: Any) -> 
     """Texts grow out of earlier ones, of the same key or of another."""
     path = tmp_path_factory.mktemp("w") / "r.jsonl"
     file = RecordFile(path, HEAD)
-    known: list[TokenIds] = [ids(), random_ids(50, 1)]
+    bases: list[TokenIds] = [ids(), random_ids(50, 1)]
     expected = []
     for _ in range(data.draw(st.integers(1, 12))):
-        base = data.draw(st.sampled_from(known))
+        base = data.draw(st.sampled_from(bases))
         start = base[: data.draw(st.integers(0, len(base)))]
         new = data.draw(st.lists(st.integers(0, 5), max_size=30))
         prompt = np.concatenate([start, ids(*new)])
@@ -87,7 +87,7 @@ def test_what_is_written_is_read(data: st.DataObject, tmp_path_factory: Any) -> 
         tenant = data.draw(st.sampled_from(["a", "b"]))
         file._digests = {"a": "0a", "b": "0b"}  # the real ones are slow on purpose
         file.append(tenant, prompt, output, {})
-        known.append(np.concatenate([prompt, output]))
+        bases.append(np.concatenate([prompt, output]))
         expected.append((prompt.tolist(), output.tolist(), f"0{tenant}"))
     file.close()
     assert [(*pair, one.key) for pair, one in zip(texts(read(path)), read(path), strict=True)] == (
@@ -112,9 +112,9 @@ def test_common_tokens_are_counted(first: list[int], second: list[int]) -> None:
 
 def test_a_chat_is_a_session_and_is_not_written_twice(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    given = [one for pair in zip(chat(), chat(seed=7), strict=True) for one in pair]
-    write(path, given)
-    assert texts(read(path)) == plain(given)
+    pairs = [one for pair in zip(chat(), chat(seed=7), strict=True) for one in pair]
+    write(path, pairs)
+    assert texts(read(path)) == plain(pairs)
     records = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     assert [(one["session"], one["turn"]) for one in records] == [
         (session, turn) for turn in range(4) for session in (0, 1)
@@ -124,16 +124,16 @@ def test_a_chat_is_a_session_and_is_not_written_twice(tmp_path: Path) -> None:
 
 def test_two_answers_to_one_prompt(tmp_path: Path) -> None:
     prompt = random_ids(100, 3)
-    given = [(prompt, ids(1, 2)), (prompt, ids(3, 4)), (prompt[:60], ids(5, 6))]
-    write(tmp_path / "r.jsonl", given)
-    assert texts(read(tmp_path / "r.jsonl")) == plain(given)
+    pairs = [(prompt, ids(1, 2)), (prompt, ids(3, 4)), (prompt[:60], ids(5, 6))]
+    write(tmp_path / "r.jsonl", pairs)
+    assert texts(read(tmp_path / "r.jsonl")) == plain(pairs)
 
 
 def test_a_reader_keeps_no_more_texts_than_their_writer_may_go_on(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     start = random_ids(20_000, 1)
-    given = [(np.concatenate([start, random_ids(20, seed)]), ids(1)) for seed in range(700)]
-    write(path, given)
+    pairs = [(np.concatenate([start, random_ids(20, seed)]), ids(1)) for seed in range(700)]
+    write(path, pairs)
     assert path.stat().st_size < 1_000_000
     tracemalloc.start()
     try:
@@ -214,34 +214,34 @@ for seed in range(100_000):
             if int(line) >= 20:
                 break
         process.kill()
-        told = [int(line) for line in process.stdout.read().split()]
-    found = read(path)
-    assert len(found) >= max([20, *told]) + 1
-    for seed, one in enumerate(found):
+        printed = [int(line) for line in process.stdout.read().split()]
+    requests = read(path)
+    assert len(requests) >= max([20, *printed]) + 1
+    for seed, one in enumerate(requests):
         assert one.prompt.tolist() == random_ids(5000, seed).tolist()
 
 
 def test_a_full_file_becomes_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    given = [(random_ids(900, seed), random_ids(100, seed + 1000)) for seed in range(60)]
-    write(path, given, max_bytes=LEAST_BYTES)
+    pairs = [(random_ids(900, seed), random_ids(100, seed + 1000)) for seed in range(60)]
+    write(path, pairs, max_bytes=LEAST_BYTES)
     older = tmp_path / "r.1.jsonl"
     assert path.stat().st_size + older.stat().st_size <= LEAST_BYTES
     assert stat.S_IMODE(older.stat().st_mode) == 0o600
-    kept = plain(given)[-len(read(older)) - len(read(path)) :]
-    assert texts(read(older)) + texts(read(path)) == kept
-    assert len(kept) > 8
+    expected = plain(pairs)[-len(read(older)) - len(read(path)) :]
+    assert texts(read(older)) + texts(read(path)) == expected
+    assert len(expected) > 8
     before = read(path)
-    write(path, given[:1], max_bytes=LEAST_BYTES)  # goes on where it was
+    write(path, pairs[:1], max_bytes=LEAST_BYTES)  # goes on where it was
     assert texts(read(path))[: len(before)] == texts(before)
 
 
 def test_a_chat_that_goes_on_in_the_next_file_is_whole_there(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    given = chat(400)
-    write(path, given, max_bytes=2 * LEAST_BYTES)
-    found = texts(read(path))
-    assert found == plain(given)[-len(found) :]
+    pairs = chat(400)
+    write(path, pairs, max_bytes=2 * LEAST_BYTES)
+    rest = texts(read(path))
+    assert rest == plain(pairs)[-len(rest) :]
     assert (tmp_path / "r.1.jsonl").exists()
 
 

@@ -23,14 +23,14 @@ from ngramspec.llamacpp.target import LlamaTarget
 
 def held(kind: str) -> int:
     """Return bytes of this process: allocated (VmData), or in use and of no file (RssAnon)."""
-    found = re.search(rf"{kind}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    match = re.search(rf"{kind}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
 
 
-def main(path: str, given: str) -> None:
+def main(path: str, arguments: str) -> None:
     """Measure one model."""
-    settings = ContextSettings(**json.loads(given))
+    settings = ContextSettings(**json.loads(arguments))
     with DryModel(path, Placement(), Loading()) as dry:
         need = dry.need(settings)
     with LlamaModel(path) as model:
@@ -47,8 +47,8 @@ def main(path: str, given: str) -> None:
                       draft=ids[count - outputs + 1 :])  # fmt: skip
             target.decode(batch, rows)
             allocated, used = held("VmData") - before[0], held("RssAnon") - before[1]
-            made = target.buffers
-    real = made.context + sum(made.compute.values())
+            buffers = target.buffers
+    real = buffers.context + sum(buffers.compute.values())
     print(json.dumps({
         "planned": need.context + need.host_compute, "real": real, "outputs": need.outputs,
         "allocated": allocated, "used": used,

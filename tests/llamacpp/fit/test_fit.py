@@ -40,18 +40,18 @@ H100 = Hardware("cuda", "NVIDIA H100")
 def fitted(model_path: ModelPath) -> Callable[..., Fitted]:
     """Return a function that fits a model with a context of 8,192 tokens into free memory."""
 
-    def run(free: int, *, name: str = "gemma3", limits: Any = None, **given: Any) -> Fitted:
-        machine = {"devices": (), "hardware": (), **given.pop("machine", {})}
-        settings = ContextSettings(**{"slots": 4, "kv_unified": True, **given.pop("settings", {})})
-        layers = given.pop("layers", "auto")
+    def run(free: int, *, name: str = "gemma3", limits: Any = None, **more: Any) -> Fitted:
+        machine = {"devices": (), "hardware": (), **more.pop("machine", {})}
+        settings = ContextSettings(**{"slots": 4, "kv_unified": True, **more.pop("settings", {})})
+        layers = more.pop("layers", "auto")
         return fit(
             model_path(name),
             settings,
             Placement(layers),
-            given.pop("loading", Loading()),
+            more.pop("loading", Loading()),
             limits=replace(limits or Limits(least=512), reserved=0),
-            machine=Machine(HostSpace(free, free, limit=given.pop("limit", "")), **machine),
-            **given,
+            machine=Machine(HostSpace(free, free, limit=more.pop("limit", "")), **machine),
+            **more,
         )
 
     return run
@@ -67,18 +67,18 @@ def test_a_context_that_fits_is_the_trained_one(fitted: Any) -> None:
 
 
 def test_a_context_is_cut_to_what_is_free_and_a_line_tells(fitted: Any) -> None:
-    made = fitted(50 * MB)
-    assert made.settings.cells == made.settings.context_size == made.plan.tokens
-    assert 512 < made.plan.tokens < 8192
-    assert made.plan.use.host + made.plan.use.host_weights <= 50 * MB * 3 // 4  # a quarter is left
-    tokens = f"{made.plan.tokens:,}"
-    assert made.notes == (
+    cut = fitted(50 * MB)
+    assert cut.settings.cells == cut.settings.context_size == cut.plan.tokens
+    assert 512 < cut.plan.tokens < 8192
+    assert cut.plan.use.host + cut.plan.use.host_weights <= 50 * MB * 3 // 4  # a quarter is left
+    tokens = f"{cut.plan.tokens:,}"
+    assert cut.notes == (
         f"Context {tokens} of 8,192 tokens fit in 47.7 MiB of free memory; context_size changes it",
     )
     apart = fitted(50 * MB, settings={"kv_unified": False}, limits=Limits(least=512, words=CLI))
-    assert apart.settings.context_size * 4 <= made.settings.cells + 1024
-    said = "tokens for each of 4 slots fit in 47.7 MiB of free memory; -c changes it"
-    assert said in apart.notes[0]
+    assert apart.settings.context_size * 4 <= cut.settings.cells + 1024
+    note = "tokens for each of 4 slots fit in 47.7 MiB of free memory; -c changes it"
+    assert note in apart.notes[0]
     limited = fitted(50 * MB, limit="the container")
     assert "fit in 47.7 MiB (limit: the container) of free memory" in limited.notes[0]
 
@@ -92,9 +92,9 @@ def test_margins_and_the_least_context_are_kept(fitted: Any) -> None:
 
 
 def test_what_was_asked_for_is_kept_where_it_can_work(fitted: Any) -> None:
-    made = fitted(63 * MB, settings={"cells": 8192, "context_size": 8192})
-    assert made.settings.cells == 8192
-    assert made.notes == ()
+    outcome = fitted(63 * MB, settings={"cells": 8192, "context_size": 8192})
+    assert outcome.settings.cells == 8192
+    assert outcome.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,11 @@ def test_where_no_context_fits(fitted: Any) -> None:
     asked = r"^a context of \d+ tokens for 4 slots needs .* are free: no context fits; fewer tokens"
     with pytest.raises(BackendError, match=rf"{asked} at once \(-ub\) or a smaller model may;"):
         fitted(100 * MB, name="big-vocab", limits=Limits(words=CLI))
-    made = fitted(
+    outcome = fitted(
         400 * MB, name="big-vocab", limits=Limits(least=512),
         settings={"n_ubatch": 64, "n_batch": 64},
     )  # fmt: skip
-    assert made.settings.cells == 8192
+    assert outcome.settings.cells == 8192
 
 
 def test_mapped_weights_may_be_read_again_but_others_must_fit(fitted: Any) -> None:
@@ -147,17 +147,17 @@ def test_mapped_weights_may_be_read_again_but_others_must_fit(fitted: Any) -> No
     use = fitted(GB, **options).plan.use
     assert use.host_weights == 20_455_680
     free = use.host + 10 * MB
-    made = fitted(free, **options, limits=Limits(least=8192))
-    assert made.notes[-1].startswith("weights of 19.5 MiB and ")
-    assert made.notes[-1].endswith("weights are read from the file again and again, which is slow")
+    slow = fitted(free, **options, limits=Limits(least=8192))
+    assert slow.notes[-1].startswith("weights of 19.5 MiB and ")
+    assert slow.notes[-1].endswith("weights are read from the file again and again, which is slow")
     with pytest.raises(InputError, match=r"needs .* are free"):
         fitted(free, **options, limits=Limits(least=8192), loading=Loading(mode="none"))
 
 
 def test_nothing_is_checked_where_it_is_off(fitted: Any) -> None:
-    made = fitted(MB, limits=Limits(enabled=False))
-    assert made.plan is None
-    assert made.settings.context_size == 0
+    outcome = fitted(MB, limits=Limits(enabled=False))
+    assert outcome.plan is None
+    assert outcome.settings.context_size == 0
 
 
 @pytest.mark.parametrize(
@@ -172,24 +172,24 @@ def test_nothing_is_checked_where_it_is_off(fitted: Any) -> None:
 )
 def test_a_build_without_gpus(fitted: Any, layers: Any, hardware: Any, note: str | None) -> None:
     for enabled in (True, False):
-        made = fitted(
+        outcome = fitted(
             GB, layers=layers, machine={"hardware": hardware}, limits=Limits(enabled=enabled)
         )
-        assert [text.startswith(note) for text in made.notes] == ([True] if note else [])
+        assert [text.startswith(note) for text in outcome.notes] == ([True] if note else [])
         if hardware and note:
-            assert made.notes[0].endswith(H100.install_line)
+            assert outcome.notes[0].endswith(H100.install_line)
     assert fitted(GB, layers=layers).placement.n_gpu_layers == 0
 
 
 def test_a_placement_without_devices_says_nothing(model_path: ModelPath) -> None:
-    made = fit(
+    outcome = fit(
         model_path("llama"),
         ContextSettings(),
         Placement("auto", devices=("none",)),
         Loading(),
         machine=Machine(HostSpace(GB, GB), hardware=(H100,)),
     )
-    assert made.notes == ()
+    assert outcome.notes == ()
 
 
 def test_layers_go_to_a_gpu_as_many_as_fit(fitted: Any) -> None:
@@ -215,8 +215,8 @@ def test_a_draft_model_takes_memory_too(fitted: Any, model_path: ModelPath) -> N
     assert both.plan.tokens < alone.plan.tokens
     assert both.draft == DraftModelSettings(path=model_path("gemma3"), placement=Placement(0))
     gpu = {"devices": (Device("CUDA0", "H100", GB, GB),)}
-    made = fitted(GB, draft=draft, machine=gpu)
-    assert made.draft.placement.n_gpu_layers == -1
+    outcome = fitted(GB, draft=draft, machine=gpu)
+    assert outcome.draft.placement.n_gpu_layers == -1
 
 
 BESIDE: dict[str, Any] = {"slots": 4, "context_size": 2048, "kv_unified": True}
@@ -289,6 +289,6 @@ def test_a_draft_model_that_cannot_be_read_is_left_to_who_opens_it(
 
 
 def test_this_machine(tmp_path: Path) -> None:
-    found = find_machine()
-    assert found.host.free > 0
+    machine = find_machine()
+    assert machine.host.free > 0
     assert find_machine(root=tmp_path).host.total > 0  # as llama.cpp knows it

@@ -20,8 +20,8 @@ def made(root: Path, *paths: str, **texts: str) -> Path:
     return root
 
 
-def kinds(root: Path, **given: object) -> list[str]:
-    options = {"system": "Linux", "machine": "x86_64", "programs": [], **given}
+def kinds(root: Path, **changes: object) -> list[str]:
+    options = {"system": "Linux", "machine": "x86_64", "programs": [], **changes}
     return [one.kind for one in find_hardware(root, **options)]  # type: ignore[arg-type]
 
 
@@ -40,9 +40,9 @@ def test_nvidia(tmp_path: Path) -> None:
     made(tmp_path, "dev/nvidiactl")
     assert kinds(tmp_path) == []
     made(tmp_path, "dev/nvidia0")
-    (found,) = find_hardware(tmp_path, system="Linux", programs=[])
-    assert found == Hardware("cuda", "NVIDIA H100 80GB HBM3")
-    assert found.install_line == (
+    (gpu,) = find_hardware(tmp_path, system="Linux", programs=[])
+    assert gpu == Hardware("cuda", "NVIDIA H100 80GB HBM3")
+    assert gpu.install_line == (
         'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-deps --no-cache-dir '
         '"llama-cpp-python>=0.3.36"'
     )
@@ -73,14 +73,14 @@ def test_amd(tmp_path: Path) -> None:
     assert kinds(tmp_path) == []  # the processor is a node, too
     made(tmp_path, **{f"{nodes}1__properties": "cpu_cores_count 0\nsimd_count 256\n"})
     made(tmp_path, **{f"{nodes}1__name": "navi31\n"})
-    (found,) = find_hardware(tmp_path, system="Linux", programs=[])
-    assert found == Hardware("rocm", "AMD GPU navi31")
-    assert "-DGGML_HIP=on" in found.install_line
+    (gpu,) = find_hardware(tmp_path, system="Linux", programs=[])
+    assert gpu == Hardware("rocm", "AMD GPU navi31")
+    assert "-DGGML_HIP=on" in gpu.install_line
 
 
-@pytest.mark.parametrize(("machine", "found"), [("arm64", ["metal"]), ("x86_64", [])])
-def test_apple(tmp_path: Path, machine: str, found: list[str]) -> None:
-    assert kinds(tmp_path, system="Darwin", machine=machine) == found
+@pytest.mark.parametrize(("machine", "expected"), [("arm64", ["metal"]), ("x86_64", [])])
+def test_apple(tmp_path: Path, machine: str, expected: list[str]) -> None:
+    assert kinds(tmp_path, system="Darwin", machine=machine) == expected
 
 
 def test_vulkan(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_vulkan(tmp_path: Path) -> None:
     made(tmp_path, "dev/dri/renderD128")
     assert kinds(tmp_path) == []  # computes on the CPU
     made(tmp_path, "usr/share/vulkan/icd.d/intel_icd.x86_64.json")
-    (found,) = find_hardware(tmp_path, system="Linux", programs=[])
-    assert found == Hardware("vulkan", "GPU with a Vulkan driver (intel)")
-    assert "-DGGML_VULKAN=on" in found.install_line
+    (gpu,) = find_hardware(tmp_path, system="Linux", programs=[])
+    assert gpu == Hardware("vulkan", "GPU with a Vulkan driver (intel)")
+    assert "-DGGML_VULKAN=on" in gpu.install_line
     made(tmp_path, "dev/nvidia0")
     assert kinds(tmp_path) == ["cuda"]  # the better way for the same GPU

@@ -100,13 +100,13 @@ def test_a_group_over_its_limit_has_nothing_free(root: Path) -> None:
 @pytest.mark.parametrize("line", ["0::/../../x", "0::", "nonsense", "0::/not/there", ""])
 def test_odd_lines_of_groups(root: Path, line: str) -> None:
     write(root, proc__self__cgroup=line)
-    found = host_space(root)
-    assert found is not None
-    assert found.free == 12 * GIB
+    space = host_space(root)
+    assert space is not None
+    assert space.free == 12 * GIB
 
 
 def test_this_machine() -> None:
-    found = host_space()
-    assert (found is not None) == sys.platform.startswith("linux")
-    if found is not None:
-        assert 0 < found.free <= found.total + found.swap
+    space = host_space()
+    assert (space is not None) == sys.platform.startswith("linux")
+    if space is not None:
+        assert 0 < space.free <= space.total + space.swap

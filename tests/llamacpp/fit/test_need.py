@@ -53,11 +53,11 @@ def dry(path: str) -> DryModel:
 def test_a_plan_is_what_the_real_context_takes(
     model_path: ModelPath, name: str, settings: str
 ) -> None:
-    made = ContextSettings(**SETTINGS[settings])
+    setup = ContextSettings(**SETTINGS[settings])
     with dry(model_path(name)) as model:
-        need = model.need(made)
+        need = model.need(setup)
         about = (model.n_ctx_train, model.size_bytes, model.num_layers, model.is_stateful)
-    with LlamaModel(model_path(name)) as real, LlamaTarget(real, made) as target:
+    with LlamaModel(model_path(name)) as real, LlamaTarget(real, setup) as target:
         assert need.context == target.buffers.context
         assert need.host_compute == sum(target.buffers.compute.values())
         assert need.outputs >= target.buffers.outputs
@@ -77,39 +77,39 @@ def test_heads_are_planned_as_their_real_context(
     tmp_path: Path, family: str, settings: str
 ) -> None:
     mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
-    path, made = tmp_path / "model.gguf", ContextSettings(**BESIDE[settings])
+    path, setup = tmp_path / "model.gguf", ContextSettings(**BESIDE[settings])
     loading = Loading(mtp=True)
     getattr(mtp_models, family)(path)
     with DryModel(path, Placement(), loading) as model:
-        need, own = model.need_of_heads(made, 5), model.need(made)
-    with LlamaModel(path, loading=loading) as real, LlamaTarget(real, made) as target:
+        need, own = model.need_of_heads(setup, 5), model.need(setup)
+    with LlamaModel(path, loading=loading) as real, LlamaTarget(real, setup) as target:
         heads = LlamaHeads(target, 5)
         assert own.context == target.buffers.context
         assert need.context == heads.buffers.context > 0
         assert need.host_compute == sum(heads.buffers.compute.values())
-        assert need.outputs >= heads.buffers.outputs + 4 * heads.state_width * made.n_batch
+        assert need.outputs >= heads.buffers.outputs + 4 * heads.state_width * setup.n_batch
 
 
 @pytest.mark.parametrize("settings", BESIDE)
 def test_an_assistant_is_planned_as_its_real_context(tmp_path: Path, settings: str) -> None:
     mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
     path, other = tmp_path / "model.gguf", tmp_path / "assistant.gguf"
-    made = ContextSettings(**BESIDE[settings])
+    setup = ContextSettings(**BESIDE[settings])
     mtp_models.gemma4(path)
     mtp_models.gemma4_assistant(other)
     with dry(str(path)) as model, DryModel(other, Placement(), Loading(mtp=True)) as assistant:
-        need = model.need_of_assistant(assistant, made)
+        need = model.need_of_assistant(assistant, setup)
         assert assistant.num_layers == 2
         assert assistant.weights.total >= assistant.size_bytes
     with (
         LlamaModel(path) as real,
-        LlamaTarget(real, made) as target,
+        LlamaTarget(real, setup) as target,
         LlamaModel(other, loading=Loading(mtp=True)) as own,
     ):
         context = LlamaAssistant(target, own)
         assert need.context == 0  # the cache is the target's
         assert need.host_compute == sum(context.buffers.compute.values()) > 0
-        assert need.outputs >= context.buffers.outputs + 4 * context.state_width * made.n_batch
+        assert need.outputs >= context.buffers.outputs + 4 * context.state_width * setup.n_batch
 
 
 def test_heads_that_are_not_there_are_told(model_path: ModelPath) -> None:
@@ -133,8 +133,8 @@ def test_keys_and_values_are_those_of_the_formula(model_path: ModelPath) -> None
     layers, heads, size = 2, 2, 96  # as tests/helpers/gguf_models.py makes it
     with dry(model_path("llama")) as model:
         for tokens in (1024, 65536):
-            kept = layers * heads * size * 2 * tokens * 2  # of two bytes
-            assert model.need(ContextSettings(context_size=tokens)).context == kept
+            nbytes = layers * heads * size * 2 * tokens * 2  # of two bytes
+            assert model.need(ContextSettings(context_size=tokens)).context == nbytes
 
 
 def test_states_are_those_that_are_measured(model_path: ModelPath) -> None:
@@ -160,13 +160,13 @@ def test_a_process_grows_by_what_was_planned(
     model_path: ModelPath, name: str, settings: dict[str, Any]
 ) -> None:
     run = (sys.executable, PROGRAM, model_path(name), json.dumps(settings))
-    made = subprocess.run(run, check=True, capture_output=True, text=True, timeout=120)
-    found = json.loads(made.stdout)
-    assert found["planned"] == found["real"]
-    planned = found["planned"] + found["outputs"]
+    done = subprocess.run(run, check=True, capture_output=True, text=True, timeout=120)
+    figures = json.loads(done.stdout)
+    assert figures["planned"] == figures["real"]
+    planned = figures["planned"] + figures["outputs"]
     # Graphs and tables of llama.cpp's take some more, whatever the context.
-    assert 0.9 * planned <= found["allocated"] <= 1.1 * planned + 32 * MIB
-    assert found["used"] <= 1.1 * planned
+    assert 0.9 * planned <= figures["allocated"] <= 1.1 * planned + 32 * MIB
+    assert figures["used"] <= 1.1 * planned
 
 
 def test_very_long_contexts_are_not_planned_but_computed(model_path: ModelPath) -> None:
@@ -200,14 +200,14 @@ def test_weights_are_counted_by_where_they_can_lie(model_path: ModelPath, name: 
 def test_what_a_placement_keeps_with_the_cpu_stays_on_the_host(model_path: ModelPath) -> None:
     path = model_path("llama")
     with DryModel(path, Placement(cpu_dense=1, buffers=(("attn_q", "CPU"),)), Loading()) as model:
-        kept = sum(
+        nbytes = sum(
             size
             for tensor, size in read_tensors(path).items()
             if "attn_q" in tensor or (tensor.startswith("blk.0.ffn_") and "norm" not in tensor)
         )
         host = model.weights.host
     with dry(path) as model:
-        assert host == model.weights.host + kept
+        assert host == model.weights.host + nbytes
 
 
 def test_metadata_of_the_options_count(model_path: ModelPath) -> None:

@@ -31,8 +31,8 @@ def need_8b(tokens: int) -> Need:
 
 
 def plan_8b(space: Space, **wish: object) -> Plan:
-    made = Wish(**{"tokens": TRAINED, **wish})  # type: ignore[arg-type]
-    return make_plan(space, LLAMA_8B, need_8b, made)
+    full = Wish(**{"tokens": TRAINED, **wish})  # type: ignore[arg-type]
+    return make_plan(space, LLAMA_8B, need_8b, full)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def plan_8b(space: Space, **wish: object) -> Plan:
     ],
 )  # fmt: skip
 def test_machines(space: Space, wish: dict[str, object], layers: int, tokens: int) -> None:
-    made = plan_8b(space, **wish)
-    assert made.layers == layers
-    assert made.tokens == pytest.approx(tokens, abs=256)
-    assert made.tokens == TRAINED or wish.get("fixed") or made.tokens % 256 == 0
+    plan = plan_8b(space, **wish)
+    assert plan.layers == layers
+    assert plan.tokens == pytest.approx(tokens, abs=256)
+    assert plan.tokens == TRAINED or wish.get("fixed") or plan.tokens % 256 == 0
 
 
 def test_output_goes_first_and_tied_embeddings_are_copied() -> None:
@@ -106,13 +106,13 @@ def test_contexts_fit_and_longer_ones_do_not(
 
     space, weights = Space(host=host, gpus=tuple(gpus)), replace(LLAMA_8B, tied=0)
     wish = Wish(tokens=most, layers=layers, least=512)
-    made = make_plan(space, weights, measure, wish)
-    assert min(512, most) <= made.tokens <= most
-    assert lacking(space, made.use, mapped=False) == 0 or made.left < 0
-    if made.left < 0:
-        assert made.tokens == min(512, most)
-    elif made.tokens < most:
-        longer = Wish(tokens=made.tokens + 256, fixed=True, layers=made.layers)
+    plan = make_plan(space, weights, measure, wish)
+    assert min(512, most) <= plan.tokens <= most
+    assert lacking(space, plan.use, mapped=False) == 0 or plan.left < 0
+    if plan.left < 0:
+        assert plan.tokens == min(512, most)
+    elif plan.tokens < most:
+        longer = Wish(tokens=plan.tokens + 256, fixed=True, layers=plan.layers)
         assert make_plan(space, weights, measure, longer).left < 0 or bend
 
 

@@ -168,10 +168,10 @@ def test_a_changed_manifest_is_used_or_refused(store: Store, data: st.DataObject
     cut = data.draw(st.sampled_from([len(raw), len(raw) // 2]))
     store.manifest(PATH, raw[:cut])
     problems: list[str] = []
-    found = list_models([store.root], problems)
-    assert len(found) + len(problems) == 1
-    if found:
-        assert find_model("llama3", [store.root]) == found[0]
+    models = list_models([store.root], problems)
+    assert len(models) + len(problems) == 1
+    if models:
+        assert find_model("llama3", [store.root]) == models[0]
     else:
         with pytest.raises(NgramspecError) as caught:
             find_model("llama3", [store.root])

@@ -41,8 +41,8 @@ REQUIRES 0.14.0
 
 
 def test_every_instruction_is_read() -> None:
-    found = parse_modelfile(WHOLE)
-    assert found == Modelfile(
+    modelfile = parse_modelfile(WHOLE)
+    assert modelfile == Modelfile(
         base="./model.gguf",
         more=("./projector.gguf",),
         template="{{ if .System }}{{ .System }}\n# no comment\n{{ end }}{{ .Prompt }} ",
@@ -54,27 +54,27 @@ def test_every_instruction_is_read() -> None:
         drafts=("ngram-mod,ngram-cache",),
         requires="0.14.0",
     )
-    assert found.notes == ("line 23: REQUIRES 0.14.0 has no effect",)
-    assert parse_modelfile(found.to_text()) == found
+    assert modelfile.notes == ("line 23: REQUIRES 0.14.0 has no effect",)
+    assert parse_modelfile(modelfile.to_text()) == modelfile
 
 
 @pytest.mark.parametrize("draft", ["ngram-mod,ngram-cache", "./draft.gguf", "user/draft:1b"])
 def test_a_draft_is_kept_as_it_is(draft: str) -> None:
-    found = parse_modelfile(f"FROM llama3:8b\ndraft {draft}\n")
-    assert (found.base, found.drafts, found.notes) == ("llama3:8b", (draft,), ())
+    modelfile = parse_modelfile(f"FROM llama3:8b\ndraft {draft}\n")
+    assert (modelfile.base, modelfile.drafts, modelfile.notes) == ("llama3:8b", (draft,), ())
     assert parse_modelfile("FROM llama3").drafts == ()
 
 
 def test_capabilities_add_up() -> None:
-    found = parse_modelfile("FROM x\nCAPABILITY tools\ncapability thinking\n")
-    assert found.capabilities == ("tools", "thinking")
-    assert parse_modelfile(found.to_text()) == found
+    modelfile = parse_modelfile("FROM x\nCAPABILITY tools\ncapability thinking\n")
+    assert modelfile.capabilities == ("tools", "thinking")
+    assert parse_modelfile(modelfile.to_text()) == modelfile
 
 
 def test_lines_of_drafts_add_up() -> None:
-    found = parse_modelfile("FROM qwen2:7b\nDRAFT qwen2:0.5b\nDRAFT ngram-mod\n")
-    assert found.drafts == ("qwen2:0.5b", "ngram-mod")
-    assert parse_modelfile(found.to_text()) == found
+    modelfile = parse_modelfile("FROM qwen2:7b\nDRAFT qwen2:0.5b\nDRAFT ngram-mod\n")
+    assert modelfile.drafts == ("qwen2:0.5b", "ngram-mod")
+    assert parse_modelfile(modelfile.to_text()) == modelfile
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_line_ends_of_every_kind_end_a_value(end: str) -> None:
     text = end.join(["\ufeff# c", "FROM x", "", "SYSTEM s", 'TEMPLATE "a', 'b"', "MESSAGE bob x"])
     with pytest.raises(InputError, match="line 7: expected a role"):
         parse_modelfile(text)
-    found = parse_modelfile(text.replace("bob", "user"))
-    assert (found.base, found.system, found.template) == ("x", "s", f"a{end}b")
+    modelfile = parse_modelfile(text.replace("bob", "user"))
+    assert (modelfile.base, modelfile.system, modelfile.template) == ("x", "s", f"a{end}b")
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_errors_name_the_line_and_what_is_expected(text: str, match: str) -> Non
 
 
 def test_the_last_one_counts_and_what_has_no_effect_is_noted() -> None:
-    found = parse_modelfile("FROM x\nSYSTEM a\nSYSTEM b\nRENDERER r\nPARSER p\nTEMPLATE t")
-    assert (found.system, found.template) == ("b", "t")
-    assert (found.renderer, found.parser) == ("r", "p")
-    assert found.notes == ("line 4: RENDERER r has no effect", "line 5: PARSER p has no effect")
-    assert parse_modelfile(found.to_text()) == found
+    modelfile = parse_modelfile("FROM x\nSYSTEM a\nSYSTEM b\nRENDERER r\nPARSER p\nTEMPLATE t")
+    assert (modelfile.system, modelfile.template) == ("b", "t")
+    assert (modelfile.renderer, modelfile.parser) == ("r", "p")
+    assert modelfile.notes == ("line 4: RENDERER r has no effect", "line 5: PARSER p has no effect")
+    assert parse_modelfile(modelfile.to_text()) == modelfile
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -222,18 +222,18 @@ OPTIONAL = st.none() | VALUES
 
 @st.composite
 def parameters(draw: st.DrawFn) -> dict[str, object]:
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name in draw(st.sets(st.sampled_from(sorted(KINDS)), max_size=4)):
         kind = KINDS[name]
         least, most = max(kind.least, -(2.0**62)), min(kind.most, 2.0**62)
         if kind.type is int:
-            found[name] = draw(st.integers(int(least), int(most)))
+            values[name] = draw(st.integers(int(least), int(most)))
         elif kind.type is float:
-            found[name] = draw(st.floats(least, most))
+            values[name] = draw(st.floats(least, most))
         else:
             several = st.lists(VALUES, min_size=1, max_size=3).map(tuple)
-            found[name] = draw(st.booleans() if kind.type is bool else several)
-    return found
+            values[name] = draw(st.booleans() if kind.type is bool else several)
+    return values
 
 
 @SETTINGS
@@ -292,7 +292,7 @@ PIECES += ['"', '"""', "\n", "\r", " ", "\t", "#", "\ufeff", "\u00e9", "\x00", "
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=15).map("".join))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        found = parse_modelfile(text)
+        modelfile = parse_modelfile(text)
     except NgramspecError:
         return
-    assert found.base
+    assert modelfile.base

@@ -30,10 +30,10 @@ from ngramspec.models.ollama import check_parameter, clamp_parameter, parse_para
     ],
 )
 def test_text_becomes_the_type_of_the_parameter(name: str, text: str, value: object) -> None:
-    found = parse_parameter(name, text)
-    assert found == value
-    assert type(found) is type(value)
-    assert check_parameter(name, found) == found
+    parsed = parse_parameter(name, text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+    assert check_parameter(name, parsed) == parsed
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_other_text_is_refused(name: str, text: str, expected: str) -> None:
     ],
 )
 def test_values_of_json_are_converted(name: str, value: object, checked: object) -> None:
-    found = check_parameter(name, value)
-    assert found == checked
-    assert type(found) is type(checked)
+    parsed = check_parameter(name, value)
+    assert parsed == checked
+    assert type(parsed) is type(checked)
 
 
 @pytest.mark.parametrize(

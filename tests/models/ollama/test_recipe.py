@@ -25,25 +25,25 @@ def test_a_stored_model_is_a_recipe(store: Any) -> None:
         template="{{ .Prompt }}", system="S", params={"top_k": 4, "stop": ["a"]}, messages=messages,
         license=("one", "two"), draft=b"GGUF small",
     )  # fmt: skip
-    made = find_recipe("llama3", [store.root])
-    assert made.gguf is not None
-    assert made.gguf.read_bytes() == GGUF
-    assert (made.template, made.template_first, made.system) == ("{{ .Prompt }}", False, "S")
-    assert made.parameters == {"top_k": 4, "stop": ("a",)}
-    assert made.messages == tuple(messages)
-    assert made.licenses == ("one", "two")
-    assert [Path(one).read_bytes() for one in made.drafts] == [b"GGUF small"]
-    assert made.name is not None
-    assert made.name.short() == "llama3:latest"
-    assert made.notes == ()
+    recipe = find_recipe("llama3", [store.root])
+    assert recipe.gguf is not None
+    assert recipe.gguf.read_bytes() == GGUF
+    assert (recipe.template, recipe.template_first, recipe.system) == ("{{ .Prompt }}", False, "S")
+    assert recipe.parameters == {"top_k": 4, "stop": ("a",)}
+    assert recipe.messages == tuple(messages)
+    assert recipe.licenses == ("one", "two")
+    assert [Path(one).read_bytes() for one in recipe.drafts] == [b"GGUF small"]
+    assert recipe.name is not None
+    assert recipe.name.short() == "llama3:latest"
+    assert recipe.notes == ()
 
 
 def test_what_cannot_be_used_of_a_stored_model_is_noted(store: Any) -> None:
     store.model(template="{{ .Prompt", params={"top_k": 4, "odd": 1}, projector=b"images")
-    made = find_recipe("llama3", [store.root])
-    assert made.template is None
-    assert made.parameters == {"top_k": 4}
-    assert [note.split(":")[2].strip()[:13] for note in made.notes] == [
+    recipe = find_recipe("llama3", [store.root])
+    assert recipe.template is None
+    assert recipe.parameters == {"top_k": 4}
+    assert [note.split(":")[2].strip()[:13] for note in recipe.notes] == [
         "the projector", "its template ", "a parameter i",
     ]  # fmt: skip
 
@@ -52,9 +52,9 @@ def test_the_template_of_a_model_with_a_renderer_is_left_out(store: Any) -> None
     manifest = store.model(template="{{ .Prompt }}")
     manifest["config"] = store.layer("config", {**CONFIG, "renderer": "own"})
     store.manifest("registry.ollama.ai/library/llama3/latest", manifest)
-    made = find_recipe("llama3", [store.root])
-    assert made.template is None
-    assert "renderer 'own'" in made.notes[0]
+    recipe = find_recipe("llama3", [store.root])
+    assert recipe.template is None
+    assert "renderer 'own'" in recipe.notes[0]
 
 
 def test_adapters_of_store_and_modelfile_add_up(store: Any, tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_adapters_of_store_and_modelfile_add_up(store: Any, tmp_path: Path) -> N
     (stored,) = find_recipe("llama3", [store.root]).adapters
     assert stored.read_bytes() == b"GGUF lora"
     (tmp_path / "x.gguf").write_bytes(GGUF)
-    made = read_recipe(write(tmp_path, "FROM llama3\nADAPTER x.gguf"), [store.root])
-    assert made.adapters == (stored, tmp_path / "x.gguf")
+    recipe = read_recipe(write(tmp_path, "FROM llama3\nADAPTER x.gguf"), [store.root])
+    assert recipe.adapters == (stored, tmp_path / "x.gguf")
     with pytest.raises(InputError, match=r"ADAPTER y\.gguf: no such file"):
         read_recipe(write(tmp_path, "FROM llama3\nADAPTER y.gguf"), [store.root])
     with pytest.raises(InputError, match="is a folder: convert it to a GGUF file"):
@@ -80,16 +80,16 @@ def test_a_modelfile_goes_on_top_of_a_stored_model(store: Any, tmp_path: Path) -
         "FROM llama3\nTEMPLATE new {{ .Prompt }}\nSYSTEM new\nPARAMETER top_k 9\nLICENSE new\n"
         "MESSAGE user new\nDRAFT ngram-mod,ngram-cache\nREQUIRES 0.1\n"
     )
-    made = read_recipe(write(tmp_path, text), [store.root])
-    assert (made.template, made.template_first) == ("new {{ .Prompt }}", True)
-    assert made.system == "new"
-    assert made.parameters == {"top_k": 9, "seed": 1}
-    assert made.messages == ({"role": "user", "content": "new"},)
-    assert made.licenses == ("new",)
-    assert made.drafts == ("ngram-mod", "ngram-cache")
-    assert made.gguf == base.gguf
-    assert made.name == base.name
-    assert "REQUIRES 0.1 has no effect" in made.notes[0]
+    recipe = read_recipe(write(tmp_path, text), [store.root])
+    assert (recipe.template, recipe.template_first) == ("new {{ .Prompt }}", True)
+    assert recipe.system == "new"
+    assert recipe.parameters == {"top_k": 9, "seed": 1}
+    assert recipe.messages == ({"role": "user", "content": "new"},)
+    assert recipe.licenses == ("new",)
+    assert recipe.drafts == ("ngram-mod", "ngram-cache")
+    assert recipe.gguf == base.gguf
+    assert recipe.name == base.name
+    assert "REQUIRES 0.1 has no effect" in recipe.notes[0]
 
 
 def test_files_are_relative_to_the_modelfile(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_files_are_relative_to_the_modelfile(tmp_path: Path) -> None:
     folder.mkdir()
     for name in ("model.gguf", "small.gguf"):
         (folder / name).write_bytes(GGUF)
-    made = read_recipe(write(folder, "FROM ./model.gguf\nFROM more.gguf\nDRAFT small.gguf"), [])
-    assert made.gguf == folder / "model.gguf"
-    assert made.drafts == (str(folder / "small.gguf"),)
-    assert "further FROM lines are not used: more.gguf" in made.notes[0]
-    assert made.name is None
+    recipe = read_recipe(write(folder, "FROM ./model.gguf\nFROM more.gguf\nDRAFT small.gguf"), [])
+    assert recipe.gguf == folder / "model.gguf"
+    assert recipe.drafts == (str(folder / "small.gguf"),)
+    assert "further FROM lines are not used: more.gguf" in recipe.notes[0]
+    assert recipe.name is None
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ def test_drafts_are_names_and_files(
     for name in ("small.gguf", "a,b.gguf"):
         (tmp_path / name).write_bytes(GGUF)
     text = "FROM llama3\n" + "".join(f"DRAFT {line}\n" for line in lines)
-    made = read_recipe(write(tmp_path, text), [store.root]).drafts
+    resolved = read_recipe(write(tmp_path, text), [store.root]).drafts
     stored = find_recipe("llama3", [store.root]).drafts
     expected = tuple(one.replace("FOLDER", str(tmp_path)) for one in drafts)
-    assert made == (stored if drafts == ("STORED",) else expected)
+    assert resolved == (stored if drafts == ("STORED",) else expected)
 
 
 def test_a_split_model_is_found_by_its_first_part(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_a_split_model_is_found_by_its_first_part(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(GGUF)
     several = "\n".join(f"FROM {name}" for name in names)
     for text in ("FROM ./model-*.gguf", f"FROM {tmp_path}/model-*.gguf", several):
-        made = read_recipe(write(tmp_path, text), [])
-        assert made.gguf == tmp_path / names[0]
-        assert made.notes == ()
+        recipe = read_recipe(write(tmp_path, text), [])
+        assert recipe.gguf == tmp_path / names[0]
+        assert recipe.notes == ()
     with pytest.raises(InputError, match=r"FROM \./none-\*\.gguf: no such file"):
         read_recipe(write(tmp_path, "FROM ./none-*.gguf"), [])
 
@@ -146,8 +146,8 @@ def test_capabilities_of_store_and_modelfile_add_up(store: Any, tmp_path: Path) 
     manifest["config"] = store.layer("config", {**CONFIG, "capabilities": ["completion", "tools"]})
     store.manifest("registry.ollama.ai/library/llama3/latest", manifest)
     assert find_recipe("llama3", [store.root]).capabilities == ("completion", "tools")
-    made = read_recipe(write(tmp_path, "FROM llama3\nCAPABILITY thinking"), [store.root])
-    assert made.capabilities == ("completion", "tools", "thinking")
+    recipe = read_recipe(write(tmp_path, "FROM llama3\nCAPABILITY thinking"), [store.root])
+    assert recipe.capabilities == ("completion", "tools", "thinking")
 
 
 def test_a_base_that_is_nowhere_names_the_modelfile(store: Any, tmp_path: Path) -> None:
