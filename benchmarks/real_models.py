@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from serving_client import Answer, send
-from serving_machine import Usage, share
+from serving_machine import Cores, Usage, share, usable
 from serving_report import table
 from serving_servers import (
     Ask,
@@ -132,6 +132,7 @@ def measure(
     kinds: dict[str, list[Prompt]],
     turn: int,
     arguments: argparse.Namespace,
+    cores: Cores,
     progress: Progress,
 ) -> None:
     """Start all programs and send them all prompts of these kinds.
@@ -139,7 +140,6 @@ def measure(
     Raises:
         RuntimeError: A program did not start, or refused a prompt.
     """
-    cores = share(setting.threads)
     template = f"--chat-template {arguments.chat_template}" if arguments.chat_template else ""
     more = dict.fromkeys((Ours.name, LlamaServer.name), template)
     settings = Settings(setting.model, 1, setting.threads, arguments.context, 512, "", more, cores)
@@ -264,12 +264,14 @@ def main() -> None:
     kinds = {kind: real(arguments.prompts)[kind] for kind in arguments.kinds}
     every = itertools.product(arguments.models, arguments.threads, arguments.temperature)
     settings = [Setting(*one) for one in every]
+    every_core = usable()  # before this process keeps to some of them
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     code: int | str = 0
     try:
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
             for setting in settings:
-                share(setting.threads).keep_client()
+                cores = share(setting.threads, every_core)
+                cores.keep_client()
                 for turn in range(2 * arguments.rounds):
                     again = turn >= arguments.rounds
                     some = {
@@ -278,7 +280,7 @@ def main() -> None:
                         if not again or setting.disturbed(programs, kind)
                     }
                     if some:
-                        measure(setting, programs, some, turn, arguments, progress)
+                        measure(setting, programs, some, turn, arguments, cores, progress)
                 print("\n".join([*lines(setting, programs), ""]), flush=True)
     except RuntimeError as error:
         code = str(error)

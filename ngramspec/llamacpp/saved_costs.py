@@ -19,6 +19,7 @@ from ngramspec.errors import BackendError, FormatError, InputError, NgramspecErr
 from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.placement import ALL, gpus
 from ngramspec.llamacpp.settings import ContextSettings
+from ngramspec.llamacpp.threads import in_own_thread
 
 if TYPE_CHECKING:
     from ngramspec.llamacpp.target import LlamaTarget
@@ -152,10 +153,14 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
         log.info("what passes cost is not known in this setting: %s", other)
     if seconds <= 0 or target.max_rollback is not None:
         return saved
-    try:
+
+    def measure() -> CostTable | None:
         if saved is not None and not _contradicted(saved, target, seconds):
             return saved
         return _measured(target, seconds) or saved
+
+    try:
+        return in_own_thread(measure)
     except (NgramspecError, OSError) as error:
         log.warning("the costs of passes could not be measured: %s", error)
         return saved

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ngramspec.errors import BackendError, InputError
 from ngramspec.llamacpp.ggml import function_of
@@ -18,6 +20,7 @@ PRIORITIES = (-1, 0, 1, 2, 3)  # low, normal, medium, high, realtime
 NICE = {-1: 5, 0: 0, 1: -5, 2: -10, 3: -20}  # of a process, by priority
 NUMA = ("distribute", "isolate", "numactl")
 POLL = 50
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,20 @@ class _Params(ctypes.Structure):
         ("strict_cpu", ctypes.c_bool),
         ("paused", ctypes.c_bool),
     )
+
+
+def in_own_thread(compute: Callable[[], T]) -> T:
+    """Return what a function returns that runs in a thread of its own, which ends with it.
+
+    For passes before the engine's thread makes them. GCC's OpenMP keeps helpers for every thread
+    that has ever computed. Once these are more than the processors, all of them sleep whenever they
+    wait for each other, and each pass takes twice as long. They end with their thread.
+
+    Raises:
+        Exception: That of the function.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(compute).result()
 
 
 def attach_threads(

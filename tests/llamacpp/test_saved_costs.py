@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,25 @@ def test_costs_are_measured_once_and_kept(target: LlamaTarget) -> None:
     written = path.stat().st_mtime_ns
     assert known_costs(target, 30) == known_costs(target, 0) == table
     assert path.stat().st_mtime_ns == written
+
+
+def test_the_threads_that_measured_have_ended(
+    target: LlamaTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else OpenMP's helpers of theirs would slow down the passes of the engine's thread."""
+    computing: set[threading.Thread] = set()
+    decode = target.decode
+
+    def noting(*arguments: Any) -> None:
+        computing.add(threading.current_thread())
+        decode(*arguments)
+
+    monkeypatch.setattr(target, "decode", noting)
+    assert known_costs(target, 30) is not None
+    first = len(computing)
+    assert known_costs(target, 30) is not None  # looks whether they still hold
+    assert 0 < first < len(computing)
+    assert not any(one.is_alive() for one in computing)
 
 
 def test_another_build_is_measured_anew(
