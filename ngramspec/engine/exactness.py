@@ -107,6 +107,7 @@ def measure(
     ways: Sequence[str] = WAYS,
     stop_early: bool = False,
     on_step: Callable[[], None] = lambda: None,
+    before_pass: Callable[[], None] = lambda: None,
 ) -> Exactness:
     """Measure one setting.
 
@@ -119,6 +120,7 @@ def measure(
         ways: Ways of decoding to try, of WAYS; the last one is beside others, too.
         stop_early: Leave out the sizes after the first one that differs.
         on_step: Called after each compared size.
+        before_pass: Called before each pass; what it raises ends the measurement.
 
     Raises:
         BackendError: The target cannot be made, fails, or cannot take back any number of tokens.
@@ -129,7 +131,7 @@ def measure(
     with open_target(setting, BESIDE + 1) as target:
         if target.max_rollback is not None:
             raise BackendError("no setting is exact: this model cannot take its tokens back")
-        runner = _Runner(target, token_ids, num_rows)
+        runner = _Runner(target, token_ids, num_rows, before_pass)
         reference = runner.plain()
         for way in ways:
             counts = exactness.differing[way] = {}
@@ -144,7 +146,11 @@ def measure(
 
 
 def trees_differ(
-    target: Target, token_ids: npt.NDArray[np.int32], sizes: Sequence[int], num_rows: int = NUM_ROWS
+    target: Target,
+    token_ids: npt.NDArray[np.int32],
+    sizes: Sequence[int],
+    num_rows: int = NUM_ROWS,
+    before_pass: Callable[[], None] = lambda: None,
 ) -> bool:
     """Return whether any row's bits depend on the branches beside it.
 
@@ -156,11 +162,12 @@ def trees_differ(
         token_ids: The text, int32; its last num_rows tokens are compared.
         sizes: Batch sizes to try, >= 3.
         num_rows: Compared tokens.
+        before_pass: As for measure.
 
     Raises:
         BackendError: The target fails.
     """
-    runner = _Runner(target, token_ids, num_rows)
+    runner = _Runner(target, token_ids, num_rows, before_pass)
     reference = runner.plain()
     try:
         return any((runner.decode_trees(size).view(np.int32) != reference).any() for size in sizes)
@@ -171,8 +178,15 @@ def trees_differ(
 class _Runner:
     """Decodes the end of a text in several ways on sequence 0 of a target."""
 
-    def __init__(self, target: Target, token_ids: npt.NDArray[np.int32], num_rows: int) -> None:
+    def __init__(
+        self,
+        target: Target,
+        token_ids: npt.NDArray[np.int32],
+        num_rows: int,
+        before_pass: Callable[[], None],
+    ) -> None:
         self._target = target
+        self._before_pass = before_pass
         self._ids = token_ids
         self._start = int(token_ids.size) - num_rows
         self._batch = Batch(target.max_batch)
@@ -217,7 +231,7 @@ class _Runner:
         parents[length : length + 1] = -1
         self._batch.clear()
         self._batch.add(0, position, tokens[:1], draft.astype(np.int32), True, parents)
-        self._target.decode(self._batch, self._rows)
+        self._pass()
         first = 1 + right * length
         return [self._rows.copy(row) for row in (0, *range(first, first + length))]
 
@@ -240,7 +254,7 @@ class _Runner:
         wrong = (self._ids[position : position + count] + 1) % self._target.vocab_size
         self._batch.clear()
         self._batch.add(0, position, wrong.astype(np.int32), None, False)
-        self._target.decode(self._batch, self._rows)
+        self._pass()
         self._target.truncate(0, position)
 
     def _decode(
@@ -253,8 +267,12 @@ class _Runner:
         self._batch.add(0, position, first, draft, output)
         if beside:
             self._add_others()
-        self._target.decode(self._batch, self._rows)
+        self._pass()
         return [self._rows.copy(row) for row in range(count)] if output else []
+
+    def _pass(self) -> None:
+        self._before_pass()
+        self._target.decode(self._batch, self._rows)
 
     def _add_others(self) -> None:
         """Add a token of each other sequence; they restart at times, so that cells are reused."""

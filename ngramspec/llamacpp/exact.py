@@ -20,6 +20,7 @@ from ngramspec.llamacpp.placement import Placement, gpus
 from ngramspec.llamacpp.saved_costs import cost_key, path_of
 from ngramspec.llamacpp.settings import ContextSettings
 from ngramspec.llamacpp.target import LlamaTarget
+from ngramspec.llamacpp.threads import in_own_thread
 
 log = logging.getLogger(__name__)
 QUICK_SIZES = (2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 48, 50, 62, 63)
@@ -154,7 +155,7 @@ def find_exact(
     slots: int,
     cache_type: str = "f16",
     own: ContextSettings | None = None,
-    on_step: Callable[[], None] = lambda: None,
+    before_pass: Callable[[], None] = lambda: None,
 ) -> Exactness:
     """Return the first candidate in which drafts can be verified exactly.
 
@@ -166,7 +167,7 @@ def find_exact(
         slots: Of the target.
         cache_type: Of cached keys and values.
         own: What a setting says nothing of, checked by check_exact.
-        on_step: Called after each compared size.
+        before_pass: As for engine.exactness.measure.
 
     Raises:
         BackendError: There is none for this model on this machine, or for adapters and several
@@ -189,7 +190,7 @@ def find_exact(
             num_rows=QUICK_ROWS,
             ways=WAYS[2:],
             stop_early=True,
-            on_step=on_step,
+            before_pass=before_pass,
         )
         if exactness.limit() >= LEAST:
             return exactness
@@ -226,8 +227,12 @@ def open_tested(model: LlamaModel, settings: ContextSettings) -> tuple[LlamaTarg
         target = open_setting(model, exactness.setting, slots, size, settings, branches)
         target.exact_batch = exactness.limit()
         return target, exactness
-    exactness = find_exact(model, threads, slots, settings.type_k, settings)
-    target = open_exact(model, exactness, slots, size, branches, settings)
+
+    def search(check: Callable[[], None]) -> tuple[LlamaTarget, Exactness]:
+        exactness = find_exact(model, threads, slots, settings.type_k, settings, check)
+        return open_exact(model, exactness, slots, size, branches, settings, check), exactness
+
+    target, exactness = in_own_thread(search)
     if path is not None:
         _save(path, exactness, target.settings.branches)
     return target, exactness
@@ -295,6 +300,7 @@ def open_exact(
     context_size: int,
     branches: int = 1,
     own: ContextSettings | None = None,
+    before_pass: Callable[[], None] = lambda: None,
 ) -> LlamaTarget:
     """Return the target in the setting that find_exact found, with its exact_batch set.
 
@@ -305,7 +311,7 @@ def open_exact(
         context_size: Of each slot.
         branches: Most of a draft. Only one slot has more than one, if rows are equal beside others:
             it has the cache for itself, so that its text lies in order.
-        own: As for find_exact.
+        own, before_pass: As for find_exact.
     """
     target = open_setting(
         model, exactness.setting, slots, context_size, own, branches if slots == 1 else 1
@@ -316,7 +322,12 @@ def open_exact(
         rows, ids = min(QUICK_ROWS, count // 2), random_tokens(model, count)
         most = min(target.exact_batch, target.max_batch)
         sizes = [size for size in (3, 9, 33, 63) if size <= most]
-        if trees_differ(_adapted(target), ids, sizes, rows):
+        try:
+            differ = trees_differ(_adapted(target), ids, sizes, rows, before_pass)
+        except BaseException:
+            target.close()
+            raise
+        if differ:
             target.close()
             return open_exact(model, exactness, slots, context_size, own=own)
         target.adapt(())

@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,7 +154,7 @@ def known_costs(target: LlamaTarget, seconds: float | None = None) -> CostTable 
     if seconds <= 0 or target.max_rollback is not None:
         return saved
 
-    def measure() -> CostTable | None:
+    def measure(_: Callable[[], None]) -> CostTable | None:
         if saved is not None and not _contradicted(saved, target, seconds):
             return saved
         return _measured(target, seconds) or saved

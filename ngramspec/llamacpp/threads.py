@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -72,18 +73,40 @@ class _Params(ctypes.Structure):
     )
 
 
-def in_own_thread(compute: Callable[[], T]) -> T:
+def in_own_thread(compute: Callable[[Callable[[], None]], T]) -> T:
     """Return what a function returns that runs in a thread of its own, which ends with it.
 
     For passes before the engine's thread makes them. GCC's OpenMP keeps helpers for every thread
     that has ever computed. Once these are more than the processors, all of them sleep whenever they
     wait for each other, and each pass takes twice as long. They end with their thread.
 
+    compute: Gets a function to call before each pass, which raises once the caller is interrupted.
+
     Raises:
+        KeyboardInterrupt: While it ran, which has ended.
         Exception: That of the function.
     """
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(compute).result()
+    outcome: Future[T] = Future()
+    over = threading.Event()
+
+    def check() -> None:
+        if over.is_set():
+            raise CancelledError
+
+    def run() -> None:
+        try:
+            outcome.set_result(compute(check))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    try:
+        thread.start()
+        return outcome.result()
+    finally:
+        over.set()
+        if thread.is_alive():  # an executor would lose a thread whose start is interrupted
+            thread.join()
 
 
 def attach_threads(

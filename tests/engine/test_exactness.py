@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.placement import Device, Placement
 from ngramspec.llamacpp.rope import Rope
 from ngramspec.llamacpp.settings import ContextSettings
+from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.llamacpp.threads import ThreadPlan
 
 IDS = (np.arange(100) % 90 + 1).astype(np.int32)
@@ -135,6 +137,25 @@ def test_what_was_found_is_kept_for_later_starts(
         for other in others:
             with pytest.raises(pytest.fail.Exception):
                 open_tested(model, other)
+
+
+def test_the_threads_that_searched_have_ended(
+    model_path: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else OpenMP's helpers of theirs would slow down the passes of the engine's thread."""
+    computing: set[threading.Thread] = set()
+    decode = LlamaTarget.decode
+
+    def noting(*arguments: Any) -> None:
+        computing.add(threading.current_thread())
+        decode(*arguments)
+
+    monkeypatch.setattr(exact, "find_exact", find_exact)
+    monkeypatch.setattr(LlamaTarget, "decode", noting)
+    with LlamaModel(model_path("embedded")) as model:
+        open_tested(model, ALONE)[0].close()
+    assert computing
+    assert not any(one.is_alive() for one in computing)
 
 
 def test_branches_that_were_not_exact_are_not_tried_again(

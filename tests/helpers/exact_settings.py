@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,18 +21,25 @@ def find_once(
     slots: int,
     cache_type: str = "f16",
     own: ContextSettings | None = None,
+    before_pass: Callable[[], None] = lambda: None,
 ) -> Exactness:
     """Return what find_exact finds, which chooses the kind of cache, and measures no branches."""
     own = own and replace(own, branches=1, kv_unified=True)
     key = model.path, threads, slots, cache_type, own
     if key not in _FOUND:
-        _FOUND[key] = find_exact(model, threads, slots, cache_type, own)
+        _FOUND[key] = find_exact(model, threads, slots, cache_type, own, before_pass)
     return _FOUND[key]
 
 
-def differ_once(target: Any, token_ids: Any, sizes: Sequence[int], rows: int) -> bool:
+def differ_once(
+    target: Any,
+    token_ids: Any,
+    sizes: Sequence[int],
+    rows: int,
+    before_pass: Callable[[], None] = lambda: None,
+) -> bool:
     """Return what trees_differ does."""
     key = target.model.path, target.settings, token_ids.tobytes(), *sizes, rows
     if key not in _DIFFER:
-        _DIFFER[key] = trees_differ(target, token_ids, sizes, rows)
+        _DIFFER[key] = trees_differ(target, token_ids, sizes, rows, before_pass)
     return _DIFFER[key]

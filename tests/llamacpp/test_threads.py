@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -17,6 +20,7 @@ from ngramspec.llamacpp.threads import (
     ThreadPlan,
     cpus_of_mask,
     cpus_of_range,
+    in_own_thread,
     set_numa,
     set_priority,
 )
@@ -50,6 +54,23 @@ def test_threads_of_its_own_compute_the_same(
             assert batch == pytest.approx(plain, abs=0.05)
             assert single == pytest.approx(plain, abs=0.05)
             assert rows_of(target, IDS, start=len(IDS)).shape == plain.shape
+
+
+def test_an_interrupted_computation_ends_before_the_interrupt_is_raised() -> None:
+    ended = threading.Event()
+
+    def compute(check: Callable[[], None]) -> None:
+        check()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            while True:
+                check()
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        in_own_thread(compute)
+    assert ended.is_set()
 
 
 def test_processors_are_written_as_masks_and_ranges() -> None:

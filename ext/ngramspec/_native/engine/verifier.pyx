@@ -7,6 +7,7 @@ comes next. A drafter that learns from logits is shown the rows.
 import time
 
 cimport cython
+from libc.math cimport exp, log
 from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
@@ -30,7 +31,13 @@ cdef enum:
     MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum
 
 cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what is beyond does not count
-cdef double PLAIN_WINDOW = 32.0  # passes without drafts that tell what one takes
+cdef double TREND_WINDOW = 2048.0 # passes that tell how what they take rises with their first cost
+cdef double TREND_PRIOR = 1.0    # sum of squared logarithms of costs that the first table counts as
+cdef double LEAST_SECONDS = 1e-9
+
+
+cdef double first_cost(PassCosts costs, Py_ssize_t tokens) noexcept:
+    return costs.first[min(tokens, <Py_ssize_t>MOST_TOKENS)]
 
 
 cdef Py_ssize_t next_row(const token_t* draft, const int32_t* parents, Py_ssize_t draft_len, Py_ssize_t row,
@@ -213,8 +220,12 @@ cdef class Verifier(Owner):
     cdef EngineStats stats
     cdef CheckC* checks
     cdef object clock
-    cdef double plain      # a running mean of what passes without drafts take, in what they cost by the policy's first table
-    cdef double num_plain  # passes in it
+    # The logarithms of what passes cost by the policy's first table and of what they take: means, variance, covariance.
+    cdef double num_passes
+    cdef double mean_cost
+    cdef double mean_took
+    cdef double spread
+    cdef double common
 
     def __cinit__(self, Plan plan not None, Rows rows not None, AutoPolicy policy not None, EngineStats stats not None):
         self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
@@ -351,33 +362,45 @@ cdef class Verifier(Owner):
     cdef int note_saved(self, Py_ssize_t n, int64_t drafted, int64_t accepted) except -1:
         """Count what a pass with drafts of n slots saved: an accepted token its share of a pass without drafts.
 
-        A request has its part by its accepted tokens, and of what drafts added by all its drafted ones. What a pass without
-        drafts takes is the mean of the latest ones. The policy's costs would not do: they are too low for sizes that it has
-        seen a few times on a busy machine.
+        A request has its part by its accepted tokens, and of what drafts added by all its drafted ones. Without drafts,
+        the same pass on the same busy machine would have taken less, as its size costs less by the first table. How much
+        steeper or flatter this machine is, a line through the logarithms of all passes tells. The policy's costs would not
+        do: they are too low for sizes that it has seen a few times on a busy machine.
         """
         cdef PassCosts costs = self.policy._costs
         cdef Py_ssize_t without = self.plan.tokens - drafted
-        cdef double expected = costs.at(self.plan.tokens), seconds = self.plan.seconds, alone
-        cdef double each_accepted, each_drafted
+        cdef double seconds = self.plan.seconds, cost, each_accepted, each_drafted
         cdef Slot slot
         if costs.timed:  # a halt of the machine is no part of what passes take
-            seconds = min(seconds, MOST_OFF * costs.pace * expected)
+            seconds = min(seconds, MOST_OFF * costs.pace * costs.at(self.plan.tokens))
+        cost = log(first_cost(costs, self.plan.tokens))
+        if without == n:  # no prompt was read
+            self.trend_add(cost, log(max(seconds, LEAST_SECONDS)))
         if not drafted:
-            if without == n:  # no prompt was read
-                self.num_plain = min(self.num_plain + 1.0, PLAIN_WINDOW)
-                self.plain += (seconds / costs.first[min(n, MOST_TOKENS)] - self.plain) / self.num_plain
             return 0
-        alone = self.plain * costs.first[min(n, MOST_TOKENS)]
-        if not self.num_plain:
-            alone = seconds * min(costs.at(n) / expected, 1.0)
-        each_accepted = alone / <double>n
-        each_drafted = (seconds - (alone if without == n else seconds * min(costs.at(without) / expected, 1.0))) / <double>drafted
+        each_accepted = seconds * self.trend_part(log(first_cost(costs, n)) - cost) / <double>n
+        each_drafted = seconds * (1.0 - self.trend_part(log(first_cost(costs, without)) - cost)) / <double>drafted
         self.stats.accepted_seconds += each_accepted * <double>accepted
         self.stats.drafted_seconds += each_drafted * <double>drafted
         if costs.timed:
             for slot in self.plan.work:
                 slot.timings.saved_seconds += each_accepted * <double>slot.num_credited - each_drafted * <double>slot.num_drafted
         return 0
+
+    cdef void trend_add(self, double cost, double took) noexcept:
+        cdef double off, weight
+        self.num_passes = min(self.num_passes + 1.0, TREND_WINDOW)
+        weight = 1.0 / self.num_passes
+        off = cost - self.mean_cost
+        self.mean_cost += weight * off
+        self.spread += weight * ((1.0 - weight) * off * off - self.spread)
+        self.common += weight * ((1.0 - weight) * off * (took - self.mean_took) - self.common)
+        self.mean_took += weight * (took - self.mean_took)
+
+    cdef double trend_part(self, double less) noexcept:
+        """Return what a pass takes of the time of one whose first cost's logarithm differs by `less`."""
+        cdef double prior = TREND_PRIOR / max(self.num_passes, 1.0)
+        return min(exp(less * max((self.common + prior) / (self.spread + prior), 0.0)), 1.0)
 
     cdef int count_draft(self, Slot slot) except -1:
         """Count the slot's draft."""
