@@ -22,8 +22,7 @@ from ngramspec.cli.progress import progress
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
 from ngramspec.lab.recordings.traces import Cut, Trace, find_traces, load_traces
-from ngramspec.lab.replay.outcome import same_for_all
-from ngramspec.lab.replay.sets import Replays, replay_sets
+from ngramspec.lab.replay.sets import Replays, replay_sets, same_for_all
 from ngramspec.lab.replay.subjects import DEFAULT, subject
 from peers import ORACLE, PEERS
 from peers.record import Tallies, load_peers, save_peers

@@ -16,9 +16,8 @@ from ngramspec.costs import CostTable
 from ngramspec.drafting import create_drafter
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.lab.recordings.traces import Trace
-from ngramspec.lab.replay.player import Tokens
 from ngramspec.lab.replay.subjects import AUTO
-from ngramspec.lab.replay.walk import right_prefix
+from ngramspec.lab.replay.walk import Tokens, right_prefix
 
 NOTHING = Asked(0, 0, False)
 NONE: Tokens = np.empty(0, np.int32)

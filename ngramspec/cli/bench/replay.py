@@ -26,8 +26,7 @@ from ngramspec.lab.costs import DEFAULT_PROFILE, saved_costs
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ngramspec.lab.replay.outcome import Outcome
-    from ngramspec.lab.replay.sets import Replays
+    from ngramspec.lab.replay.sets import Outcome, Replays
 
 WIDE = 112  # columns for counts and speed-ups in one table
 COUNTS = ("tok/pass", "acceptance", "drafted", "µs/pass", "memory")
