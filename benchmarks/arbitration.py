@@ -15,18 +15,15 @@ choice of one of them in each pass.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import math
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from ngramspec.costs import PROFILES
 from ngramspec.lab.recordings.traces import Cut, Trace, find_traces, load_traces
-from ngramspec.lab.replay.arbitration import Arbitration, OtherSource, arbitrate
+from second_source import Arbitration, OtherSource, arbitrate
 
 TRACES = Path(__file__).parent / "data" / "traces"
 GOOD, BAD = 0.9, 0.05
@@ -55,10 +52,10 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def with_lengths(trace: Trace, name: str, kind: Kind, most: int) -> Trace:
-    """Return the set with made-up lengths of a source."""
+def lengths_of(trace: Trace, kind: Kind, most: int) -> list[list[int]]:
+    """Return made-up lengths of a source, for each output position of each request."""
     rng = random.Random(1)
-    requests = []
+    rows = []
     for index, request in enumerate(trace.requests):
         lengths = []
         for p in kind(index, len(request.output), rng):
@@ -66,9 +63,8 @@ def with_lengths(trace: Trace, name: str, kind: Kind, most: int) -> Trace:
             while length <= most and rng.random() < p:
                 length += 1
             lengths.append(length)
-        others = {name: np.array(lengths, dtype=np.int32)}
-        requests.append(dataclasses.replace(request, other_lengths=others))
-    return Trace(trace.name, tuple(requests))
+        rows.append(lengths)
+    return rows
 
 
 def summary(rows: Sequence[Arbitration]) -> tuple[float, float, float]:
@@ -105,8 +101,8 @@ def main() -> None:
         for name, table in PROFILES.items():
             rows = {}
             for trace in traces:
-                altered = with_lengths(trace, source.name, chance, order.tokens)
-                rows[trace.name] = arbitrate(altered, source, table, branches=order.branches)
+                lengths = lengths_of(trace, chance, order.tokens)
+                rows[trace.name] = arbitrate(trace, lengths, source, table, branches=order.branches)
             lowest, mean, share = summary([*rows.values()])
             if order.branches > 1:
                 share = mean_of([row.arbiter / row.either for row in rows.values()])

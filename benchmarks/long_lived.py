@@ -25,11 +25,9 @@ from ngramspec.cli.progress import progress
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.traces import Trace, find_traces, load_traces
-from ngramspec.lab.replay.outcome import geometric_mean
-from ngramspec.lab.replay.player import Player, Subject
+from ngramspec.lab.replay.sets import geometric_mean
 from ngramspec.lab.replay.subjects import subject
-from ngramspec.lab.replay.tally import ReplayTally
-from ngramspec.lab.replay.walk import walk
+from ngramspec.lab.replay.walk import Player, ReplayTally, Subject, walk
 from traces import FOLDER
 
 ROUNDS = 10

@@ -5,7 +5,7 @@
 
 Without --run the peers' figures are those recorded in data/peers.json. Which peers there are, how
 to install them and what is counted: benchmarks/README.md. Printed is each drafter's modelled
-speed-up over that of the best peer of each set; the JSON has all figures. --plot needs matplotlib.
+speed-up over that of the best peer of each set; the JSON has all figures.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from ngramspec.cli.progress import progress
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
 from ngramspec.lab.recordings.traces import Cut, Trace, find_traces, load_traces
-from ngramspec.lab.replay.outcome import same_for_all
-from ngramspec.lab.replay.sets import Replays, growth_traces, replay_sets
+from ngramspec.lab.replay.sets import Replays, replay_sets, same_for_all
 from ngramspec.lab.replay.subjects import DEFAULT, subject
 from peers import ORACLE, PEERS
 from peers.record import Tallies, load_peers, save_peers
@@ -49,18 +48,14 @@ def recorded(traces: Sequence[Trace], path: Path, cold: bool) -> Tallies:
     return tallies
 
 
-def with_peers(replays: Replays, tallies: Tallies, growth: Mapping[int, Trace]) -> Replays:
+def with_peers(replays: Replays, tallies: Tallies) -> Replays:
     """Return our replays with the peers' beside them."""
     sets = {name: dict(row) for name, row in replays.sets.items()}
-    costs = {name: dict(row) for name, row in replays.growth.items()}
     for peer in (*PEERS, ORACLE):
         for name in sets.keys() & tallies.keys():
             if peer in tallies[name]:
                 sets[name][peer] = same_for_all(tallies[name][peer], replays.profiles)
-        for context, trace in growth.items():
-            if peer != ORACLE and peer in tallies.get(trace.name, {}):
-                costs.setdefault(peer, {})[context] = tallies[trace.name][peer].us_per_step
-    return dataclasses.replace(replays, sets=sets, growth=costs)
+    return dataclasses.replace(replays, sets=sets)
 
 
 def show(replays: Replays, missing: Mapping[str, str]) -> None:
@@ -89,7 +84,6 @@ def main() -> None:
     parser.add_argument("--drafter", action="append", help="as bench replay takes it (repeatable)")
     parser.add_argument("--cold", action="store_true", help="a fresh drafter for every request")
     parser.add_argument("--limit", type=int, default=0, help="requests to read of each set")
-    parser.add_argument("--growth", action="store_true", help="measure a pass at long contexts too")
     parser.add_argument("--run", action="store_true", help="run the peers that are installed")
     parser.add_argument(
         "--python",
@@ -106,35 +100,28 @@ def main() -> None:
         default=RECORD,
         help="without --run: such a record; default: data/peers.json",
     )
-    parser.add_argument("--plot", type=Path, help="draw a plot into this file, .png or .svg")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args()
     if options.save and not options.run:
         parser.error("--save is for --run")
     traces = load_traces(find_traces(options.traces), cut=Cut(options.limit))
-    growth = growth_traces() if options.growth else {}
     subjects = [subject(spec) for spec in options.drafter or DEFAULT]
-    replays = replay_sets(traces, subjects, growth=growth, cold=options.cold, progress=progress)
+    replays = replay_sets(traces, subjects, cold=options.cold, progress=progress)
     missing: dict[str, str] = {}
     if options.run:
         places = PeerPlaces(tuple(options.python), options.vllm_wheel, options.llamacpp)
-        sets = [*traces, *growth.values()]
-        total = len(PEERS) * sum(len(trace.requests) for trace in sets)
+        total = len(PEERS) * sum(len(trace.requests) for trace in traces)
         with progress("running the peers", total) as advance:
-            runs = run_peers(sets, places, cold=options.cold, on_request=advance)
+            runs = run_peers(traces, places, cold=options.cold, on_request=advance)
         missing, tallies = runs.missing, runs.tallies
         if options.save is not None:
             save_peers(options.save, traces, tallies, PROFILES, cold=options.cold)
     else:
         tallies = recorded(traces, options.record, options.cold)
-    replays = with_peers(replays, tallies, growth)
+    replays = with_peers(replays, tallies)
     show(replays, missing)
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(replays, missing), indent=1) + "\n")
-    if options.plot is not None:
-        from peers.plot import plot_replays
-
-        plot_replays(replays, options.plot)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngramspec.lab.replay.player import Subject
+from ngramspec.lab.replay.walk import Subject
 from peers import players
 
 ORACLE = "oracle"

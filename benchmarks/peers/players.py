@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec.lab.replay.player import FixedSubject, Player, Subject, Tokens
+from ngramspec.costs import CostTable
+from ngramspec.lab.replay.walk import Player, Subject, Tokens
 
 ARCTIC_TOKENS = 64  # of a draft, and of the matched context: the tree's depth
 VLLM_SOURCE = "v1/spec_decode/ngram_proposer.py"
@@ -71,11 +72,11 @@ def open_prompt_lookup(name: str, **settings: Any) -> Subject:
     """Return llama-cpp-python's prompt lookup, called as its `draft_model=` is."""
     module = importlib.import_module("llama_cpp.llama_speculative")
 
-    def opener() -> Player:
+    def opener(_: CostTable) -> Player:
         lookup = module.LlamaPromptLookupDecoding(**settings)
         return Lookup(lambda text, limit: lookup(text))
 
-    return FixedSubject(name, opener)
+    return Subject(name, opener)
 
 
 def open_transformers_lookup(name: str, **settings: Any) -> Subject:
@@ -84,7 +85,7 @@ def open_transformers_lookup(name: str, **settings: Any) -> Subject:
     module = importlib.import_module("transformers.generation.candidate_generator")
     torch.set_num_threads(1)
 
-    def opener() -> Player:
+    def opener(_: CostTable) -> Player:
         generator = module.PromptLookupCandidateGenerator(**settings, max_length=ENDLESS)
 
         def draft(text: npt.NDArray[Any], limit: int) -> Tokens:
@@ -94,13 +95,13 @@ def open_transformers_lookup(name: str, **settings: Any) -> Subject:
 
         return Lookup(draft, np.int64)
 
-    return FixedSubject(name, opener)
+    return Subject(name, opener)
 
 
 def open_arctic(name: str, **settings: Any) -> Subject:
     """Return ArcticInference's suffix cache."""
     cache = importlib.import_module("arctic_inference.suffix_decoding").SuffixDecodingCache
-    return FixedSubject(name, lambda: _Suffixes(cache(ARCTIC_TOKENS), settings))
+    return Subject(name, lambda _: _Suffixes(cache(ARCTIC_TOKENS), settings))
 
 
 class _Suffixes(Lookup):
@@ -151,7 +152,7 @@ def open_vllm_ngram(name: str, *, wheel: Path | None, **settings: int) -> Subjec
     """
     module = _load(_source(wheel))
 
-    def opener() -> Player:
+    def opener(_: CostTable) -> Player:
         proposer = module.NgramProposer(_config(settings))
         proposer.max_model_len = ENDLESS
 
@@ -163,10 +164,10 @@ def open_vllm_ngram(name: str, *, wheel: Path | None, **settings: int) -> Subjec
 
         return Lookup(draft)
 
-    warm = opener()
+    warm = opener(CostTable(((1, 1.0),)))
     warm.begin(np.arange(64, dtype=np.int32) % 8)
     warm.propose(8)
-    return FixedSubject(name, opener)
+    return Subject(name, opener)
 
 
 def _source(wheel: Path | None) -> str:

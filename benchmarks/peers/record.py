@@ -10,8 +10,8 @@ from typing import Any
 
 from ngramspec.errors import FormatError
 from ngramspec.lab.recordings.traces import Trace
-from ngramspec.lab.replay.outcome import Profiles, same_for_all
-from ngramspec.lab.replay.tally import ReplayTally
+from ngramspec.lab.replay.sets import Profiles, same_for_all
+from ngramspec.lab.replay.walk import ReplayTally
 from peers import ABOUT_ORACLE, ORACLE, PEERS
 
 FORMAT = "ngramspec-peers"

@@ -18,7 +18,7 @@ from typing import Any
 from ngramspec.errors import BackendError
 from ngramspec.lab.recordings.request import token_lines
 from ngramspec.lab.recordings.traces import Trace
-from ngramspec.lab.replay.tally import ReplayTally
+from ngramspec.lab.replay.walk import ReplayTally
 from peers import ORACLE, ORACLE_OF, PEERS, job
 from peers.record import read_tally
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ngramspec.lab.replay.outcome import geometric_mean
-from ngramspec.lab.replay.sets import Replays
+from ngramspec.lab.replay.sets import Replays, geometric_mean
 from peers import ORACLE
 
 

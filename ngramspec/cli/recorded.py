@@ -25,9 +25,8 @@ FORMATS = ("tokens", "requests", "chats", "llama-log")
 ABOUT_FILES = """\
 What `ngramspec serve --record` writes, chats (a line each, with OpenAI's messages,
 ShareGPT's conversations, or a prompt and its answer; or one JSON array of them), the log
-of a llama-server that ran with -v, lines of token ids (prompt length, prompt ids, output
-ids), or records with text (session, turn, messages, output); also packed (gz, zst, xz,
-bz2). Wrong lines are left out and counted."""
+of a llama-server that ran with -v, or lines of token ids (prompt length, prompt ids,
+output ids); also packed (gz, zst, xz, bz2). Wrong lines are left out and counted."""
 
 
 @dataclass

@@ -13,9 +13,8 @@ from helpers.recordings import TRACES
 from ngramspec.cli.bench.replay import advice_line, advise, serve_words
 from ngramspec.cli.serve import serve
 from ngramspec.costs import CostTable, save_costs
-from ngramspec.lab.replay.outcome import same_for_all
-from ngramspec.lab.replay.sets import Replays
-from ngramspec.lab.replay.tally import ReplayTally
+from ngramspec.lab.replay.sets import Replays, same_for_all
+from ngramspec.lab.replay.walk import ReplayTally
 from ngramspec.models import embedded_model
 
 FLAT = CostTable(((1, 1.0),), "flat")  # a pass costs the same for any batch

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ngramspec.lab.recordings import RecordedRequest
-from ngramspec.lab.replay.player import Draft, Tokens
+from ngramspec.lab.replay.walk import Draft, Tokens
 
 
 def tokens(*ids: int) -> Tokens:

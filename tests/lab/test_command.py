@@ -33,7 +33,7 @@ def test_json_of_the_default(bench_replay: Run) -> None:
     for row in report["sets"].values():
         assert row.keys() >= FIGURES
         assert list(row["modelled_speedup"]) == list(PROFILES)
-    assert not {"drafters", "growth_us_per_step"} & report.keys()
+    assert "drafters" not in report
 
 
 def test_several_drafters(bench_replay: Run) -> None:
@@ -79,14 +79,12 @@ def test_only_a_result_of_the_command_is_replaced(bench_replay: Run, tmp_path: P
 def test_text_is_read_with_a_tokenizer(bench_replay: Run, tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="the tokenizer comes from llama-cpp-python")
     path = tmp_path / "chat.jsonl"
-    record = {"session": "s", "turn": 0, "output": "def area(width, height):",
-              "messages": [{"role": "user", "content": "def area(width"}]}  # fmt: skip
-    path.write_text(json.dumps(record) + "\n")
+    path.write_text('{"prompt": "def area(width", "completion": "def area(width, height):"}\n')
     result = bench_replay(path)
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
         f"no --model or --tokenizer given: using the embedded model {embedded_model().name}",
-        f"{path}: recorded requests: 1 to replay",
+        f"{path}: prompts and answers: 1 to replay",
     ]
     for option in ("--tokenizer", "--model"):
         report = made(bench_replay(path, option, embedded_model(), "--json"))
@@ -102,15 +100,6 @@ def test_a_measured_table_is_one_more_profile(bench_replay: Run, tmp_path: Path)
     assert_one_error(bench_replay(SQL, "--costs", costs), "already a profile named 'moe'", 2)
     costs.write_text("{}")
     assert_one_error(bench_replay(SQL, "--costs", costs), "not a table of costs", 1)
-
-
-def test_growth(bench_replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ngramspec.lab.replay.sets.CONTEXTS", (1024, 2048))
-    arguments = (SQL, "--limit", "1", "--drafter", "ngram-map-k", "--growth")
-    growth = made(bench_replay(*arguments, "--json"))["growth_us_per_step"]["ngram-map-k"]
-    assert list(growth) == ["1024", "2048"]
-    assert min(growth.values()) > 0
-    assert "2k" in bench_replay(*arguments).stdout
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from helpers.replays import request
 from ngramspec.costs import PROFILES
 from ngramspec.errors import FormatError
 from ngramspec.lab.recordings.traces import Trace
-from ngramspec.lab.replay.tally import ReplayTally
+from ngramspec.lab.replay.walk import ReplayTally
 from peers import ORACLE, ORACLE_OF, PEERS
 from peers.record import load_peers, read_tally, save_peers
 

@@ -20,7 +20,7 @@ from helpers.replays import tokens
 from ngramspec.costs import PROFILES
 from ngramspec.errors import BackendError
 from ngramspec.lab.recordings.traces import Trace
-from ngramspec.lab.replay.outcome import replay
+from ngramspec.lab.replay.sets import replay
 from peers import ORACLE, ORACLE_OF, PEERS, PeerMissing, open_peer
 from peers.record import load_peers
 from peers.runs import PeerPlaces, run_peers

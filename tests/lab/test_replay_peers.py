@@ -66,14 +66,3 @@ def test_peers_that_run_are_saved(
     report = run("--limit", "5", "--cold", "--record", record)
     assert "lcp-pld(2,10)" in report["peers"]
     assert report["knowledge"] == "cold"
-
-
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_plot(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    monkeypatch.setattr("ngramspec.lab.replay.sets.CONTEXTS", (1024, 2048))
-    path = tmp_path / f"a.{ending}"
-    assert "growth_us_per_step" in run("--growth", "--plot", path)
-    assert path.stat().st_size > 5000

@@ -14,9 +14,8 @@ from helpers.replays import tokens
 from ngramspec.costs import PROFILES
 from ngramspec.errors import InputError
 from ngramspec.lab.recordings.traces import Cut
-from ngramspec.lab.replay.player import Player
 from ngramspec.lab.replay.subjects import DEFAULT, subject
-from ngramspec.lab.replay.walk import walk
+from ngramspec.lab.replay.walk import Player, walk
 
 
 def opened(spec: str) -> Player:

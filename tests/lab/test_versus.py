@@ -7,9 +7,8 @@ import math
 import pytest
 
 from ngramspec.costs import CostTable
-from ngramspec.lab.replay.outcome import geometric_mean, same_for_all
-from ngramspec.lab.replay.sets import Replays
-from ngramspec.lab.replay.tally import ReplayTally
+from ngramspec.lab.replay.sets import Replays, geometric_mean, same_for_all
+from ngramspec.lab.replay.walk import ReplayTally
 from peers import ORACLE
 from peers.versus import as_json, compare
 

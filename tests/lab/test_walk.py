@@ -11,11 +11,9 @@ from helpers.replays import Scripted, request, tokens
 from long_lived import total_of
 from ngramspec import create_drafter
 from ngramspec.costs import PROFILES, CostTable
-from ngramspec.lab.replay.outcome import replay
-from ngramspec.lab.replay.player import FixedSubject, Subject
+from ngramspec.lab.replay.sets import replay
 from ngramspec.lab.replay.subjects import subject
-from ngramspec.lab.replay.tally import ReplayTally
-from ngramspec.lab.replay.walk import walk
+from ngramspec.lab.replay.walk import ReplayTally, Subject, walk
 
 LINE = CostTable(((1, 10.0), (2, 11.0)))
 # Prompt 1 2, output 3 4 5 6 7 8: the 3 comes with the prompt, 4 5 of three drafted tokens are
@@ -109,14 +107,11 @@ def test_on_request_is_called_after_each_request(trace_of: Any) -> None:
 
 
 def test_an_adaptive_drafter_is_replayed_once_per_profile(trace_of: Any) -> None:
-    class Adaptive:
-        name, adaptive = "adaptive", True
-
-        def open(self, profile: CostTable) -> Scripted:
-            return Scripted([tokens(1)] if profile.name == "cpu" else [])
+    def open_player(profile: CostTable) -> Scripted:
+        return Scripted([tokens(1)] if profile.name == "cpu" else [])
 
     trace = trace_of("structured.spider_sql", 2)
-    drafter: Subject = Adaptive()
+    drafter = Subject("adaptive", open_player, adaptive=True)
     outcome = replay(trace, drafter, PROFILES)
     assert outcome.adaptive
     assert {name: tally.drafted for name, tally in outcome.tallies.items()} == {
@@ -125,7 +120,7 @@ def test_an_adaptive_drafter_is_replayed_once_per_profile(trace_of: Any) -> None
     report = outcome.as_json(PROFILES)
     assert report["drafted_per_token"] == 0.0
     assert report["by_profile"]["cpu"]["drafted_per_token"] > 0
-    fixed = replay(trace, FixedSubject("fixed", lambda: Scripted([])), PROFILES)
+    fixed = replay(trace, Subject("fixed", lambda _: Scripted([])), PROFILES)
     assert not fixed.adaptive
     assert "by_profile" not in fixed.as_json(PROFILES)
 

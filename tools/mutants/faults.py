@@ -382,7 +382,7 @@ FAULTS = (
     # -- bench ---------------------------------------------------------------------------------
     Fault("a replay counts drafts beyond the end of the output", PACKAGE + "lab/replay/walk.py",
           "return len(draft[:left]), right_prefix", "return len(draft), right_prefix", ("tests/lab", "tests/replay")),
-    Fault("the speed-up leaves out steps without a draft", PACKAGE + "lab/replay/tally.py",
+    Fault("the speed-up leaves out steps without a draft", PACKAGE + "lab/replay/walk.py",
           "return self.tokens * table.cost(1) / spent if spent else 1.0", "return self.tokens * table.cost(1) / (spent - self.draft_lengths[0]) if spent else 1.0", ("tests/lab",)),
     Fault("costs between two sizes are those of the larger", PACKAGE + "costs.py",
           "return max(low + slope * (tokens - a), min(low, high) * 1e-3)", "return high", ("tests/lab", *COSTS)),

@@ -26,9 +26,7 @@ from ngramspec.lab.costs import DEFAULT_PROFILE, saved_costs
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ngramspec.lab.replay.arbitration import OtherSource
-    from ngramspec.lab.replay.outcome import Outcome
-    from ngramspec.lab.replay.sets import Replays
+    from ngramspec.lab.replay.sets import Outcome, Replays
 
 WIDE = 112  # columns for counts and speed-ups in one table
 COUNTS = ("tok/pass", "acceptance", "drafted", "µs/pass", "memory")
@@ -49,19 +47,12 @@ Examples:
   ngramspec bench replay benchmarks/data/traces
   ngramspec bench replay requests.jsonl --model model.gguf --drafter auto --drafter ngram-mod
   ngramspec bench replay traces --drafter ngram-map-k:size_n=8,size_m=32 --cold
-  ngramspec bench replay eagle.jsonl --other eagle:tokens=4,price=0.04,start=0.02
 
 TRACES are files, or folders of files. {ABOUT_FILES}
 
 A pass over b tokens takes T(b): "h100-8b" 7.09 + 0.021 b ms, "moe" 1 + 0.12 b, "cpu"
 1 + 0.35 b, "moe-a3b" 0.4 + 19.2 (1 - (31/32)^b). The modelled speed-up is tokens x T(1) /
 (sum over passes of T(b)), without the time of drafting.
-
---other: "other_lengths": {{"NAME": [n, ...]}} in a record says for each output position how many
-tokens a pass there would have emitted with that source's draft. Its drafts have at most K tokens
-and take S + P x tokens passes over one token. Shown is the default alone; the source alone with
-drafts of the best one length, "len"; both as the policy chooses; "ideal", both chosen with
-hindsight; and the share of passes in which the policy asked the source.
 """
 
 
@@ -75,8 +66,6 @@ class ReplayOptions(RecordedOptions, JsonOptions):
     drafters: tuple[str, ...] = flag("--drafter --spec-type", "Comma-separated names, then "
         ":NAME=VALUE,... for parameters (repeatable). Without it: auto.", default=(),
         metavar="SPEC", shell_complete=in_list(*DRAFTER_NAMES, "auto"))
-    other: str | None = flag("--other", "A second source beside the default, of which the traces "
-        "have other_lengths: NAME:tokens=K,price=P,start=S.", metavar="SPEC")
     cold: bool = flag("--cold", "A fresh drafter for every request instead of one that keeps what "
         "it learned.", default=False)
     limit: int | None = flag(
@@ -90,8 +79,6 @@ class ReplayOptions(RecordedOptions, JsonOptions):
     profile: str | None = flag(
         "--profile", "Whose costs the advice is for. Default: the last of --costs, else those "
         "saved for --model by `bench calibrate` or `serve`, else cpu.", choices=tuple(PROFILES))
-    growth: bool = flag("--growth", "Also measure a pass at contexts of 1k, 8k, 32k and 128k "
-        "tokens.", default=False)
     output: Path | None = flag(
         "-o --output", "Write the JSON to this file.", type=NEW_FILE, metavar="FILE")
 
@@ -131,14 +118,12 @@ def _is_result(path: Path) -> bool:
 
 def _replay(options: ReplayOptions) -> Replays:
     from ngramspec.lab.recordings.traces import Cut
-    from ngramspec.lab.replay.arbitration import parse_other
-    from ngramspec.lab.replay.sets import growth_traces, load_profiles, replay_sets
+    from ngramspec.lab.replay.sets import load_profiles, replay_sets
     from ngramspec.lab.replay.subjects import DEFAULT, subject
 
     chosen = options.costs or options.profile
     saved = None if chosen else saved_costs(options.tokenizer).path
     profiles = load_profiles(options.costs if saved is None else [saved])
-    other = parse_other(options.other) if options.other else None
     subjects = [subject(spec) for spec in dict.fromkeys(options.drafters or DEFAULT)]
     cut = Cut(options.limit or 0, options.max_prompt, options.max_output)
     loaded, problems = load_recorded(options.traces, options, cut)
@@ -147,9 +132,7 @@ def _replay(options: ReplayOptions) -> Replays:
         [trace for one in loaded for trace in one.sets],
         subjects,
         profiles,
-        growth=growth_traces() if options.growth else None,
         cold=options.cold,
-        other=other,
         progress=progress,
     )
 
@@ -176,10 +159,6 @@ def _tables(replays: Replays, wide: bool) -> Iterator[Table]:
             yield from _tables_of_set(replays, name, wide)
         if len(replays.sets) > 1:
             yield _mean_table(replays)
-    if replays.other is not None:
-        yield _beside_table(replays, replays.other)
-    if replays.growth:
-        yield _growth_table(replays)
 
 
 def _tables_of_one(replays: Replays, wide: bool) -> Iterator[Table]:
@@ -247,33 +226,6 @@ def _mean_table(replays: Replays) -> Table:
     means = {name: list(replays.means(name).values()) for name in replays.drafters}
     for name, cells in _marked(means).items():
         table.add_row(name, *cells)
-    return table
-
-
-def _beside_table(replays: Replays, other: OtherSource) -> Table:
-    columns = ["set", "costs", "ours", other.name, "len", "both", "ideal", "asked"]
-    title = (
-        f"Our default and {other.name}, at most {other.tokens} tokens for {other.start:g} + "
-        f"{other.price:g} passes per token: speed-ups, and passes in which it was asked"
-    )
-    table = make_table(columns, title=title, text=columns[:2])
-    for name, row in replays.beside.items():
-        for profile, figures in row.items():
-            speedups = (figures.ours, figures.other, figures.arbiter, figures.perfect)
-            ours, theirs, both, ideal = (f"{value:.3f}" for value in speedups)
-            asked = f"{figures.asked / figures.passes:.0%}" if figures.passes else "-"
-            table.add_row(
-                name, profile, ours, theirs, str(figures.other_tokens), both, ideal, asked
-            )
-    return table
-
-
-def _growth_table(replays: Replays) -> Table:
-    contexts = next(iter(replays.growth.values()))
-    columns = ["µs/pass at a context of", *(f"{n >> 10}k" for n in contexts)]
-    table = _table(columns, "Growth of the cost of a pass with the context")
-    for name, row in replays.growth.items():
-        table.add_row(name, *(f"{row[n]:.1f}" for n in contexts))
     return table
 
 

@@ -5,14 +5,15 @@ As a line of text: the number of prompt tokens, their ids, the ids of the output
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.lab.recordings.lines import Bad, BadLineError, Line
-from ngramspec.lab.recordings.record import MAX_TOKEN
+
+MAX_TOKEN = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -21,15 +22,12 @@ class RecordedRequest:
 
     key: a digest of the key that sent it, where there were several; or "".
     apart: whether what is learned from one key is not used for another.
-    other_lengths: by name of another draft source, for each output position the tokens that a pass
-        there would have emitted with that source's draft: int32, >= 1, 1 = nothing accepted.
     """
 
     prompt: TokenIds
     output: TokenIds
     key: str = ""
     apart: bool = False
-    other_lengths: Mapping[str, TokenIds] = field(default_factory=dict)
 
 
 def token_lines(requests: Iterable[RecordedRequest]) -> Iterator[str]:

@@ -18,8 +18,8 @@ from ngramspec.lab.recordings.chats import items_of_lines, items_of_text, read_c
 from ngramspec.lab.recordings.formats import CHATS, LLAMA_LOG, TOKENS, Source, recognise
 from ngramspec.lab.recordings.lines import PACKED, Bad, collect, read_all, read_lines, refuse
 from ngramspec.lab.recordings.llama_log import LlamaLog
+from ngramspec.lab.recordings.record import RequestReader
 from ngramspec.lab.recordings.request import read_token_lines, token_lines
-from ngramspec.lab.recordings.requests import RequestReader
 from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
 if TYPE_CHECKING:
@@ -63,13 +63,11 @@ class Cut:
 
     def apply(self, requests: Iterable[RecordedRequest]) -> tuple[RecordedRequest, ...]:
         """Return the cut requests that can be replayed: a prompt and two output tokens or more."""
-        most = self.max_output or None
         cut = (
             dataclasses.replace(
                 one,
                 prompt=one.prompt[-self.max_prompt :].copy(),
-                output=one.output[:most],
-                other_lengths={name: lengths[:most] for name, lengths in one.other_lengths.items()},
+                output=one.output[: self.max_output or None],
             )
             for one in requests
         )
@@ -290,7 +288,7 @@ class Recording:
             self._log = LlamaLog(self._needed())
             yield from self._log.read(lines, bad)
         else:
-            reader = RequestReader(str(path), self._needed, self.fingerprint)
+            reader = RequestReader(str(path), self.fingerprint)
             self.heads = reader.heads
             yield from reader.read(lines, bad)
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import FormatError, InputError
-from ngramspec.lab.recordings.record import Head, is_head, record_line
-from ngramspec.lab.recordings.sessions import Sessions
+from ngramspec.lab.recordings.record import Head, Sessions, is_head, record_line
 
 try:
     import fcntl

@@ -1,39 +1,99 @@
-"""Several sets replayed through several drafters, and the means over the sets.
-
-And how the cost of a step grows with the context: long prompts, outputs that are edited copies.
-"""
+"""Several sets replayed through several drafters, for targets with different costs of a pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ngramspec.costs import PROFILES, load_costs
+from ngramspec.costs import PROFILES, CostTable, load_costs
 from ngramspec.errors import InputError
-from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.traces import Trace
-from ngramspec.lab.replay.arbitration import Arbitration, OtherSource, arbitrate
-from ngramspec.lab.replay.outcome import (
-    Outcome,
-    Profiles,
-    count_requests,
-    geometric_mean,
-    replay,
-)
-from ngramspec.lab.replay.player import Subject, Tokens
+from ngramspec.lab.replay.walk import ReplayTally, Subject, walk
 
-CONTEXTS = (1 << 10, 8 << 10, 32 << 10, 128 << 10)  # of growth_traces, like the next four
-NUM_REQUESTS = 2
-NUM_OUTPUT = 600
-EDIT_EVERY = 25
-VOCABULARY = 50_000
+Profiles = Mapping[str, CostTable]
 # Shows progress: takes a title and a number of steps; yields a function that advances a step.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], object]]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The replay of a set, one tally per profile, all the same unless the drafter is adaptive.
+
+    tallies: by profile, in order.
+    """
+
+    tallies: Mapping[str, ReplayTally]
+
+    @property
+    def first(self) -> ReplayTally:
+        """The tally of the first profile."""
+        return next(iter(self.tallies.values()))
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the profiles were replayed one by one."""
+        return any(tally is not self.first for tally in self.tallies.values())
+
+    def speedups(self, profiles: Profiles) -> dict[str, float]:
+        """Return the modelled speed-up for each profile."""
+        return {name: tally.speedup(profiles[name]) for name, tally in self.tallies.items()}
+
+    def as_json(self, profiles: Profiles) -> dict[str, Any]:
+        """Return the figures; those of an adaptive drafter are of the first profile."""
+        facts: dict[str, Any] = figures(self.first)
+        speedups = self.speedups(profiles)
+        facts["modelled_speedup"] = {name: round(x, 4) for name, x in speedups.items()}
+        if self.adaptive:
+            facts["by_profile"] = {name: figures(tally) for name, tally in self.tallies.items()}
+        return facts
+
+
+def figures(tally: ReplayTally) -> dict[str, Any]:
+    """Return the figures of a tally that need no costs."""
+    return {
+        "mean_accepted_length": round(tally.mean_accepted_length, 4),
+        "acceptance": round(tally.acceptance, 4),
+        "drafted_per_token": round(tally.drafted_per_token, 4),
+        "us_per_step": round(tally.us_per_step, 3),
+        "begin_us_per_request": round(tally.begin_us, 1),
+        "memory_bytes": tally.nbytes,
+        "steps": tally.steps,
+        "tokens": tally.tokens,
+    }
+
+
+def same_for_all(tally: ReplayTally, profiles: Profiles) -> Outcome:
+    """Return the outcome of a drafter that drafts the same for every target."""
+    return Outcome(dict.fromkeys(profiles, tally))
+
+
+def replay(
+    trace: Trace,
+    subject: Subject,
+    profiles: Profiles,
+    *,
+    cold: bool = False,
+    on_request: Callable[[], object] | None = None,
+) -> Outcome:
+    """Replay a set through a drafter: once, or once per profile if its drafts depend on costs."""
+
+    def tally(table: CostTable) -> ReplayTally:
+        opener = partial(subject.open, table)
+        return walk(opener, trace.requests, cold=cold, on_request=on_request)
+
+    if not subject.adaptive:
+        return same_for_all(tally(next(iter(profiles.values()))), profiles)
+    return Outcome({name: tally(table) for name, table in profiles.items()})
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Return the geometric mean; 1 without values."""
+    return statistics.geometric_mean([*values] or [1.0])
 
 
 @contextmanager
@@ -49,19 +109,13 @@ class Replays:
     profiles: costs of targets by name.
     drafters: the subjects in the order given.
     sets: by set and subject.
-    growth: microseconds per step by subject and length of the context.
     cold: whether every request had a fresh drafter.
-    other: a second source beside our default, None = none.
-    beside: what both bring, by set and profile.
     """
 
     profiles: Profiles
     drafters: Sequence[str]
     sets: Mapping[str, Mapping[str, Outcome]]
-    growth: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     cold: bool = False
-    other: OtherSource | None = None
-    beside: Mapping[str, Mapping[str, Arbitration]] = field(default_factory=dict)
 
     def speedup(self, set_name: str, subject: str, profile: str) -> float:
         """Return a modelled speed-up."""
@@ -81,19 +135,6 @@ class Replays:
         if len(self.drafters) > 1:
             facts["drafters"] = {name: {"sets": self.figures(name)} for name in self.drafters}
         facts["geometric_mean_speedup"] = {name: self.means(name) for name in self.drafters}
-        if self.growth:
-            facts["growth_us_per_step"] = {
-                name: {str(context): round(us, 3) for context, us in row.items()}
-                for name, row in self.growth.items()
-            }
-        if self.other is not None:
-            facts["other"] = {
-                **asdict(self.other),
-                "sets": {
-                    name: {profile: figures.as_json() for profile, figures in row.items()}
-                    for name, row in self.beside.items()
-                },
-            }
         return facts
 
     def figures(self, subject: str) -> dict[str, Any]:
@@ -112,9 +153,7 @@ def replay_sets(
     subjects: Sequence[Subject],
     profiles: Profiles = PROFILES,
     *,
-    growth: Mapping[int, Trace] | None = None,
     cold: bool = False,
-    other: OtherSource | None = None,
     progress: Progress = no_progress,
 ) -> Replays:
     """Replay sets through all subjects.
@@ -123,33 +162,20 @@ def replay_sets(
         traces: The sets.
         subjects: Drafters, see ngramspec.lab.replay.subjects.subject.
         profiles: Costs of targets by name.
-        growth: Sets by length of the context, to measure the cost of a step.
         cold: Have a fresh drafter for every request.
-        other: A second source beside our default, known by recorded lengths; None = none.
         progress: Shows the progress.
-
-    Raises:
-        InputError: A request has no lengths of `other`.
     """
-    growth = growth or {}
-    sets = [*traces, *growth.values()]
-    beside = {} if other is None else _replay_beside(traces, other, profiles, progress)
-    with progress("replaying", count_requests(sets, subjects, profiles)) as advance:
-        outcomes = {
+    rounds = sum(len(profiles) if subject.adaptive else 1 for subject in subjects)
+    total = rounds * sum(len(trace.requests) for trace in traces)
+    with progress("replaying", total) as advance:
+        sets = {
             trace.name: {
                 subject.name: replay(trace, subject, profiles, cold=cold, on_request=advance)
                 for subject in subjects
             }
-            for trace in sets
+            for trace in traces
         }
-    names = [subject.name for subject in subjects]
-    by_set = {trace.name: outcomes[trace.name] for trace in traces}
-    costs = {
-        name: {n: outcomes[trace.name][name].first.us_per_step for n, trace in growth.items()}
-        for name in names
-        if growth
-    }
-    return Replays(profiles, names, by_set, costs, cold, other, beside)
+    return Replays(profiles, [subject.name for subject in subjects], sets, cold)
 
 
 def load_profiles(files: Sequence[Path]) -> Profiles:
@@ -167,43 +193,3 @@ def load_profiles(files: Sequence[Path]) -> Profiles:
             raise InputError(f"{path}: there is already a profile named {name!r}")
         profiles[name] = table
     return profiles
-
-
-def _replay_beside(
-    traces: Sequence[Trace], other: OtherSource, profiles: Profiles, progress: Progress
-) -> dict[str, dict[str, Arbitration]]:
-    """Return what our default and another source bring together, by set and profile."""
-    total = 4 * len(profiles) * sum(len(trace.requests) for trace in traces)
-    with progress(f"replaying beside {other.name}", total) as advance:
-        return {
-            trace.name: {
-                name: arbitrate(trace, other, table, advance=advance)
-                for name, table in profiles.items()
-            }
-            for trace in traces
-        }
-
-
-def growth_traces() -> dict[int, Trace]:
-    """Return a set per length of the context.
-
-    A prompt is random tokens, its output a slice of it with every 25th token changed.
-    """
-    return {context: _growth_trace(context) for context in CONTEXTS}
-
-
-def _growth_trace(context: int) -> Trace:
-    rng = np.random.default_rng(context)
-    requests = tuple(_growth_request(rng, context) for _ in range(NUM_REQUESTS))
-    return Trace(f"context {context}", requests)
-
-
-def _growth_request(rng: np.random.Generator, context: int) -> RecordedRequest:
-    def tokens(count: int) -> Tokens:
-        return rng.integers(0, VOCABULARY, count, dtype=np.int32)
-
-    prompt = tokens(context)
-    start = int(rng.integers(0, context - NUM_OUTPUT))
-    output = prompt[start : start + NUM_OUTPUT].copy()
-    output[::EDIT_EVERY] = tokens(len(output[::EDIT_EVERY]))
-    return RecordedRequest(prompt, output)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from ngramspec.costs import PROFILES, CostTable
 from ngramspec.drafting import create_drafter
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, parse_names
 from ngramspec.errors import InputError
-from ngramspec.lab.replay.player import Draft, FixedSubject, Player, Subject
+from ngramspec.lab.replay.walk import Draft, Subject
 
 DEFAULT: tuple[str, ...] = ("auto",)
 LEARNS_INTO_FILES = ("dynamic", "pool", "save_interval")
@@ -44,26 +43,9 @@ def subject(spec: str) -> Subject:
     names, params = parse_spec(spec)
     if names == "auto":
         _auto(params, PROFILES["cpu"])  # raises now if it is wrong
-        return AutoSubject(spec, params)
+        return Subject(spec, partial(_auto, params), adaptive=True)
     _open(names, params)
-    return FixedSubject(spec, lambda: _open(names, params))
-
-
-@dataclass(frozen=True)
-class AutoSubject:
-    """The default: the suffix drafter, its drafts as long as pays at a target's costs.
-
-    name: what tables call it.
-    params: of the suffix drafter.
-    """
-
-    name: str
-    params: Mapping[str, Any]
-    adaptive: bool = True
-
-    def open(self, profile: CostTable) -> Player:
-        """Return a fresh player for a target with these costs."""
-        return _auto(self.params, profile)
+    return Subject(spec, lambda _: _open(names, params))
 
 
 class DrafterPlayer:

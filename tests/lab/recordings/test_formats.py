@@ -208,6 +208,7 @@ def record(**more: Any) -> dict[str, Any]:
     ("wrong", "why"),
     [
         ({"session": 0, "turn": 0, "output_ids": []}, "no 'prompt_ids'"),
+        ({"session": 0, "turn": 0, "prompt_ids": []}, "no 'output_ids'"),
         (record(session="s"), "session must be a number"),
         (record(turn=-1), "turn must be a number"),
         (record(prompt_ids=[1.5]), "token ids must be whole"),
@@ -223,7 +224,6 @@ def record(**more: Any) -> dict[str, Any]:
         (record(kept=7), "the text that it continues is missing"),
         (record(kept=[[], 0, 1]), "the text that it continues is missing"),
         ([], "expected an object"),
-        ({"session": 0, "turn": 0, "output": "x"}, "no 'messages'"),
     ],
 )
 def test_wrong_records_cost_only_themselves(

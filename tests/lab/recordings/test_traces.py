@@ -1,8 +1,7 @@
-"""Reading traces: token lines and records, cut, and what is wrong with them."""
+"""Reading traces: token lines and chats, cut, and what is wrong with them."""
 
 from __future__ import annotations
 
-import json
 import lzma
 import os
 from pathlib import Path
@@ -18,19 +17,6 @@ from ngramspec.errors import FormatError, InputError
 from ngramspec.lab.recordings.traces import Cut, Trace, find_traces, token_lines
 
 LINES = "2 11 12 13 14 15\n\n1 21 22 23\n"
-
-
-def write_records(path: Path, *records: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
-def said(text: str, role: str = "user") -> dict[str, str]:
-    return {"role": role, "content": text}
-
-
-def record(session: str, turn: int, text: str, output: str) -> dict[str, Any]:
-    return {"session": session, "turn": turn, "messages": [said(text)], "output": output, "id": 1}
 
 
 def test_token_lines_plain_and_packed(tmp_path: Path) -> None:
@@ -142,101 +128,22 @@ def test_the_digest_tells_tokens_apart() -> None:
     assert len(digests) == 3
 
 
-def test_records_become_chatml_turn_by_turn(tmp_path: Path) -> None:
-    path = write_records(
-        tmp_path / "a.jsonl",
-        record("s", 0, "Hi", "Yes?"),
-        record("t", 0, "Other", "OK"),
-        record("s", 1, "More", "Done"),
-        record("s", 0, "Anew", "Hm"),
-    )
-    tokenizer: Any = Letters()
-    trace = load_trace(path, tokenizer)
-    texts = [(tokenizer.decode(r.prompt), tokenizer.decode(r.output)) for r in trace.requests]
-    head = "<|im_start|>assistant\n"
-    first = f"<|im_start|>user\nHi<|im_end|>\n{head}"
-    assert texts[0] == (first, "Yes?")
-    assert texts[2] == (f"{first}Yes?<|im_end|>\n<|im_start|>user\nMore<|im_end|>\n{head}", "Done")
-    assert texts[3] == (f"<|im_start|>user\nAnew<|im_end|>\n{head}", "Hm")
-
-
 def test_markers_are_tokens_where_the_vocabulary_has_them_and_text_in_messages(
     tmp_path: Path,
 ) -> None:
     tokenizer: Any = Letters("<|im_start|>", "<|im_end|>")
-    path = write_records(tmp_path / "a.jsonl", record("s", 0, "<|im_end|>", "ok"))
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": "<|im_end|>", "output": "ok"}\n')
     (one,) = load_trace(path, tokenizer).requests
     ids = one.prompt.tolist()
     assert (ids.count(128), ids.count(129)) == (2, 1)
     assert tokenizer.decode(ids).count("<|im_end|>") == 2
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        [],
-        {"session": "s", "turn": 0, "messages": []},
-        {"session": "s", "turn": "0", "messages": [], "output": "x"},
-        {"session": ["s"], "turn": 0, "messages": [], "output": "x"},
-        {"session": "s", "turn": 0, "messages": [{"role": "user"}], "output": "x"},
-        {"session": "s", "turn": 0, "messages": [said("x") | {"content": None}], "output": "x"},
-        {"session": "s", "turn": 0, "messages": ["x"], "output": "x"},
-        {"session": "s", "turn": 0, "messages": [], "output": ["x"]},
-    ],
-)
-def test_malformed_records_name_the_line(tmp_path: Path, broken: Any) -> None:
-    path = write_records(tmp_path / "a.jsonl", record("a", 0, "Hi", "Yes"), broken)
+@pytest.mark.parametrize("text", ["{\n", "def f(): pass\n", '{"a": 1}\n'])
+def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
     tokenizer: Any = Letters()
-    with pytest.raises(FormatError, match="line 2: not a recorded request"):
+    with pytest.raises(FormatError, match="no recorded requests were recognised"):
         load_trace(path, tokenizer)
-
-
-def test_other_wrong_records(tmp_path: Path) -> None:
-    tokenizer: Any = Letters()
-    path = write_records(tmp_path / "a.jsonl", record("s", 1, "Hi", "Yes"))
-    with pytest.raises(FormatError, match="turn 1 of a session without a turn 0"):
-        load_trace(path, tokenizer)
-    write_records(path, record("s", 0, "Hi", "Yes"))
-    with pytest.raises(InputError, match="--tokenizer"):
-        load_trace(path)
-    for text in ("{\n", "def f(): pass\n", '{"a": 1}\n'):
-        path.write_text(text)
-        with pytest.raises(FormatError, match="no recorded requests were recognised"):
-            load_trace(path, tokenizer)
-
-
-def with_lengths(**lengths: Any) -> dict[str, Any]:
-    ids = {"session": 0, "turn": 0, "prompt_ids": [1, 2], "output_ids": [3, 4, 5]}
-    return {**ids, "other_lengths": lengths}
-
-
-def test_lengths_of_other_sources_are_read_and_cut_with_the_output(tmp_path: Path) -> None:
-    path = write_records(tmp_path / "a.jsonl", with_lengths(eagle=[1, 3, 1], mtp=[2, 2, 2]))
-    (whole,) = load_trace(path).requests
-    assert {k: v.tolist() for k, v in whole.other_lengths.items()} == {
-        "eagle": [1, 3, 1],
-        "mtp": [2, 2, 2],
-    }
-    (cut,) = load_trace(path, None, Cut(max_output=2)).requests
-    assert cut.other_lengths["eagle"].tolist() == [1, 3]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "message"),
-    [
-        ([1, 2], "expected 3 numbers from 1 on, one for each output token, got 2"),
-        ([1, 0, 2], "the smallest 0"),
-        ([1, 1.5, 2], "must be a list of whole numbers"),
-        ("112", "must be a list"),
-    ],
-)
-def test_wrong_lengths_of_other_sources(tmp_path: Path, lengths: Any, message: str) -> None:
-    path = write_records(tmp_path / "a.jsonl", with_lengths(eagle=lengths))
-    with pytest.raises(FormatError, match=f"line 1: not a recorded request: .*{message}"):
-        load_trace(path)
-
-
-def test_lengths_of_other_sources_that_have_no_names(tmp_path: Path) -> None:
-    path = write_records(tmp_path / "a.jsonl", {**with_lengths(), "other_lengths": [1, 1, 1]})
-    with pytest.raises(FormatError, match="other_lengths must be an object"):
-        load_trace(path)

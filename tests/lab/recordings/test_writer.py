@@ -24,8 +24,7 @@ from ngramspec.errors import FormatError, InputError
 from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.formats import recognise
 from ngramspec.lab.recordings.lines import Bad
-from ngramspec.lab.recordings.record import Head
-from ngramspec.lab.recordings.sessions import LEAST_KEPT, Sessions, num_common
+from ngramspec.lab.recordings.record import LEAST_KEPT, Head, Sessions, num_common
 from ngramspec.lab.recordings.traces import Recording
 from ngramspec.lab.recordings.writer import LEAST_BYTES, RecordFile, TooLongError
 

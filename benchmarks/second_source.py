@@ -1,9 +1,8 @@
-"""The replay of a set with a second source beside our drafter, known by recorded lengths alone."""
+"""The replay of a set with a second source beside our drafter, known by its lengths alone."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,13 +15,10 @@ from ngramspec._native.suffix.pool import SuffixPool
 from ngramspec.costs import CostTable
 from ngramspec.drafting import create_drafter
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
-from ngramspec.errors import InputError
 from ngramspec.lab.recordings.traces import Trace
-from ngramspec.lab.replay.player import Tokens
-from ngramspec.lab.replay.subjects import AUTO, parse_spec
-from ngramspec.lab.replay.walk import right_prefix
+from ngramspec.lab.replay.subjects import AUTO
+from ngramspec.lab.replay.walk import Tokens, right_prefix
 
-MOST_TOKENS = 1023
 NOTHING = Asked(0, 0, False)
 NONE: Tokens = np.empty(0, np.int32)
 WRONG = 1 << 30  # a token that no text has
@@ -32,7 +28,7 @@ WRONG = 1 << 30  # a token that no text has
 class OtherSource:
     """A draft source that takes time.
 
-    name: in the records.
+    name: what the policy knows it by.
     tokens: its longest draft.
     price: what each drafted token takes, in passes of the target over one token.
     start: what each draft takes beside that.
@@ -46,26 +42,6 @@ class OtherSource:
     def cost(self, tokens: int) -> float:
         """Return what a draft takes, in passes over one token."""
         return self.start + self.price * tokens if tokens else 0.0
-
-
-def parse_other(spec: str) -> OtherSource:
-    """Return the source that "NAME:tokens=K,price=P,start=S" describes; start is 0 if not given.
-
-    Raises:
-        InputError: It has another form, or a value is out of its bounds.
-    """
-    name, params = parse_spec(spec)
-    unknown = params.keys() - {"tokens", "price", "start"}
-    if not name or unknown or not {"tokens", "price"} <= params.keys():
-        raise InputError(f"{spec!r}: expected NAME:tokens=K,price=P and perhaps start=S")
-    tokens = params["tokens"]
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= MOST_TOKENS:
-        raise InputError(f"{spec!r}: tokens must be a whole number in 1..{MOST_TOKENS}")
-    for key in ("price", "start"):
-        value = params.get(key, 0.0)
-        if isinstance(value, (bool, str)) or not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{spec!r}: {key} must be a number >= 0, in passes of the target")
-    return OtherSource(name, tokens, float(params["price"]), float(params.get("start", 0.0)))
 
 
 @dataclass(frozen=True)
@@ -98,29 +74,26 @@ class Arbitration:
 
 def arbitrate(
     trace: Trace,
+    lengths: Sequence[Sequence[int]],
     source: OtherSource,
     profile: CostTable,
     *,
     branches: int = 1,
-    advance: Callable[[], object] = lambda: None,
 ) -> Arbitration:
     """Replay a set with our drafter and a second source.
 
     A pass at output position i with the source's draft of m tokens emits min(lengths[i], m + 1).
 
     Args:
-        trace: Requests with `other_lengths` of this source.
+        trace: The requests.
+        lengths: For each request, for each output position, how many tokens a pass there would
+            emit with the source's longest draft; 1 = nothing accepted.
         source: The second source.
         profile: Costs of the target.
         branches: Most of a draft. Above 1 our drafter drafts trees, a pass may have tokens of both,
             and `perfect` does without branches. Wrong tokens of the source are taken for others
             than ours: only how many are right is known.
-        advance: Called after each request of each replay, four of them, or six with branches.
-
-    Raises:
-        InputError: A request has no lengths of the source.
     """
-    lengths = [_lengths(trace, i, source) for i in range(len(trace.requests))]
     single = profile.cost(1)
     costs = [
         profile.cost(size) / single for size in range(1, DEFAULT_MAX_DRAFT + source.tokens + 2)
@@ -128,32 +101,18 @@ def arbitrate(
     walks = [
         _Walk(trace, lengths, source, profile, costs, choice) for choice in (None, "policy", "best")
     ]
-    ours, arbiter, perfect = (walk.run(advance) for walk in walks)
+    ours, arbiter, perfect = (walk.run() for walk in walks)
     either, watched = arbiter, walks[1]
     if branches > 1:
         trees = [
             _TreeWalk(trace, lengths, source, profile, costs, choice, branches)
             for choice in (None, "either", "policy")
         ]
-        ours, either, arbiter = (walk.run(advance) for walk in trees)
+        ours, either, arbiter = (walk.run() for walk in trees)
         watched = trees[2]
     other, tokens = _alone(trace, lengths, source, costs)
-    for _ in trace.requests:
-        advance()
     counts = watched.asked, watched.passes
     return Arbitration(ours, other, tokens, arbiter, perfect, *counts, either)
-
-
-def _lengths(trace: Trace, index: int, source: OtherSource) -> Sequence[int]:
-    request = trace.requests[index]
-    recorded = request.other_lengths.get(source.name)
-    if recorded is None:
-        names = ", ".join(request.other_lengths) or "none"
-        raise InputError(
-            f"{trace.name}, request {index + 1}: no other_lengths of {source.name!r}, only {names}"
-        )
-    lengths: list[int] = recorded.tolist()
-    return lengths
 
 
 def _alone(
@@ -207,11 +166,10 @@ class _Walk:
     def _make_drafter(self) -> Drafter:
         return create_drafter(AUTO, pool=SuffixPool())
 
-    def run(self, advance: Callable[[], object]) -> float:
+    def run(self) -> float:
         """Return the speed-up over plain decoding."""
         for request, lengths in zip(self._trace.requests, self._lengths, strict=True):
             self._request(request.prompt, request.output, lengths)
-            advance()
         return self._emitted / self._spent if self._spent else 1.0
 
     def _request(self, prompt: Tokens, output: Tokens, lengths: Sequence[int]) -> None:
