@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ngramspec._native.engine.decode import GreedySampler, Sampler
+from ngramspec._native.grammar.constraint import Constraint
+from ngramspec._native.grammar.guidance import GuidanceMatcher, GuidanceTokens
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.rules import Rules
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
@@ -20,6 +22,7 @@ from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.text.grammar.gbnf import MAX_ELEMENTS, read_grammar
+from ngramspec.text.grammar.lark import MARK, guidance_tokens, lark_matcher
 from ngramspec.text.tokenizers.llama_library import Handle
 
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in another way, without a shortcut here
@@ -27,6 +30,8 @@ MAX_SEED = 0xFFFFFFFE  # llama.cpp takes the next number for "random"
 MIROSTAT_M = 100  # as in llama.cpp
 PENALTIES = {"penalties", "dry"}  # samplers that change logits and leave nothing out
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
+# Texts that most vocabularies write in tokens of the same text, wherever they stand.
+PROBES = ('{"', '"a', ' "b"', "\n  ", "true,", "}", "\u00e9", " 1.5e3]")
 T = TypeVar("T")
 
 
@@ -92,7 +97,9 @@ class Chains:
         self._suppressed = model.vocabulary.suppressed()
         # Slow to make: a DRY sampler is compared with the whole vocabulary, a grammar is read.
         self._dry: Kept[Handle] = Kept(8, 8)
-        self._grammars: Kept[Rules] = Kept(16, MAX_ELEMENTS)
+        self._grammars: Kept[Rules | GuidanceMatcher] = Kept(16, MAX_ELEMENTS)
+        self._guidance: GuidanceTokens | None = None
+        self._making = threading.Lock()  # guards it
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler.
@@ -102,7 +109,8 @@ class Chains:
             BackendError: llama.cpp could not make it.
 
         Cost: some 10 us; DRY compares its breakers with the whole vocabulary the first time, and a
-            grammar is read the first time, 2 us per character.
+            grammar is read the first time, 2 us per character; the first one of llguidance's waits for
+            its vocabulary, some 100 ms.
         Thread-safety: safe, until close.
         """
         if sampling.greedy and not self._suppressed:
@@ -128,6 +136,8 @@ class Chains:
     def close(self) -> None:
         """Disable the samplers; free what was kept to make more."""
         self._candidates.close()
+        if self._guidance is not None:
+            self._guidance.close()
         for handle in self._dry.clear():
             handle.free()
         self._grammars.clear()
@@ -240,19 +250,35 @@ class Chains:
 
         return self._dry.get(key, make)
 
-    def _grammar(self, text: str) -> Matcher:
-        """Return a matcher at the beginning of a grammar."""
+    def _grammar(self, text: str) -> Constraint:
+        """Return what follows a text, at the beginning of a grammar."""
         vocabulary = self._model.vocabulary
 
         def token_of(text: str) -> int:
             ids = vocabulary.tokenize(text, add_special=False, parse_special=True)
             return int(ids[0]) if ids.size == 1 else -1
 
-        def make() -> tuple[Rules, int]:
+        def make() -> tuple[Rules | GuidanceMatcher, int]:
+            if text.startswith(MARK):
+                return lark_matcher(text, self._guidance_tokens(), token_of), len(text)
             rules = read_grammar(text, token_of)
             return rules, rules.num_elements
 
-        return Matcher(self._grammars.get(text, make), vocabulary.grammar_tokens)
+        grammar = self._grammars.get(text, make)
+        if isinstance(grammar, Rules):
+            return Matcher(grammar, vocabulary.grammar_tokens)
+        return grammar.copy()
+
+    def _guidance_tokens(self) -> GuidanceTokens:
+        """Return the vocabulary for llguidance, which is made the first time."""
+        vocabulary = self._model.vocabulary
+        with self._making:
+            if self._guidance is None:
+                write = (0, 0)
+                if all(vocabulary.writes(text) for text in PROBES):
+                    write = self._model.library.calls["llama_tokenize"], vocabulary.address
+                self._guidance = guidance_tokens(vocabulary.grammar_tokens, *write)
+            return self._guidance
 
     def _new_chain(self) -> Handle:
         params = self._lib.llama_sampler_chain_default_params()

@@ -72,7 +72,7 @@ def schema_lark(
 
     Cost: linear in its parts, those that references repeat included; llguidance reads it once.
     """
-    with _errors_of(field):
+    with errors_of(field):
         whole = schema if whole is None else whole
         expression, reason = _expression(schema, whole, strict)
         if "not disjoint" in reason and not strict:
@@ -127,7 +127,7 @@ def guidance_module() -> Any:
 
 
 @contextmanager
-def _errors_of(field: str) -> Iterator[None]:
+def errors_of(field: str) -> Iterator[None]:
     """Name the field in the errors of a schema."""
     try:
         yield
