@@ -5,24 +5,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ngramspec._native.engine.decode import GreedySampler, Sampler
-from ngramspec._native.grammar.constraint import Constraint
-from ngramspec._native.grammar.guidance import GuidanceMatcher, GuidanceTokens
-from ngramspec._native.grammar.matcher import Matcher
-from ngramspec._native.grammar.rules import Rules
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
+from ngramspec.llamacpp.grammars import Grammars
+from ngramspec.llamacpp.kept import Kept
 from ngramspec.llamacpp.model import LlamaModel
-from ngramspec.text.grammar.gbnf import MAX_ELEMENTS, read_grammar
-from ngramspec.text.grammar.lark import MARK, guidance_tokens, lark_matcher
 from ngramspec.text.tokenizers.llama_library import Handle
 
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in another way, without a shortcut here
@@ -30,55 +24,6 @@ MAX_SEED = 0xFFFFFFFE  # llama.cpp takes the next number for "random"
 MIROSTAT_M = 100  # as in llama.cpp
 PENALTIES = {"penalties", "dry"}  # samplers that change logits and leave nothing out
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
-# Texts that most vocabularies write in tokens of the same text, wherever they stand.
-PROBES = ('{"', '"a', ' "b"', "\n  ", "true,", "}", "\u00e9", " 1.5e3]")
-T = TypeVar("T")
-
-
-class Kept(Generic[T]):
-    """Keeps objects that take long to make, until newer ones need the room.
-
-    Args:
-        most: Most objects.
-        weight: Most weight of all together; the newest is kept whatever its weight.
-
-    Thread-safety: safe. A dropped object is freed when nothing refers to it any more.
-    """
-
-    def __init__(self, most: int, weight: int) -> None:
-        self._most, self._room = most, weight
-        self._lock = threading.Lock()  # guards the rest
-        self._items: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
-        """Return the object of a key, or make it; make() returns it and its weight.
-
-        Threads that ask for the same key at once may each make it: none waits for another.
-        """
-        with self._lock:
-            if key in self._items:
-                self._items.move_to_end(key)
-                return self._items[key][0]
-        item, weight = make()
-        dropped = []  # freed without the lock
-        with self._lock:
-            self._room -= weight
-            if key in self._items:
-                dropped.append(self._drop(key))
-            self._items[key] = item, weight
-            while len(self._items) > 1 and (len(self._items) > self._most or self._room < 0):
-                dropped.append(self._drop(next(iter(self._items))))
-        return item
-
-    def clear(self) -> list[T]:
-        """Drop and return everything."""
-        with self._lock:
-            return [self._drop(key) for key in list(self._items)]
-
-    def _drop(self, key: Hashable) -> T:
-        item, weight = self._items.pop(key)
-        self._room += weight
-        return item
 
 
 class Chains:
@@ -95,11 +40,9 @@ class Chains:
         self._context_size = context_size
         self._candidates = Candidates(model.vocab_size)
         self._suppressed = model.vocabulary.suppressed()
-        # Slow to make: a DRY sampler is compared with the whole vocabulary, a grammar is read.
+        # Slow to make: a DRY sampler is compared with the whole vocabulary.
         self._dry: Kept[Handle] = Kept(8, 8)
-        self._grammars: Kept[Rules | GuidanceMatcher] = Kept(16, MAX_ELEMENTS)
-        self._guidance: GuidanceTokens | None = None
-        self._making = threading.Lock()  # guards it
+        self._grammars = Grammars(model)
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler.
@@ -109,14 +52,13 @@ class Chains:
             BackendError: llama.cpp could not make it.
 
         Cost: some 10 us; DRY compares its breakers with the whole vocabulary the first time, and a
-            grammar is read the first time, 2 us per character; the first one of llguidance's waits for
-            its vocabulary, some 100 ms.
+            grammar is read the first time: see Grammars.
         Thread-safety: safe, until close.
         """
         if sampling.greedy and not self._suppressed:
             return GreedySampler()
         biases = self._biases(sampling)
-        grammar = self._grammar(sampling.grammar) if sampling.grammar else None
+        grammar = self._grammars.constraint(sampling.grammar) if sampling.grammar else None
         chain = self._new_chain()
         keep, lookback = self._fill(chain, sampling, biases, min(seed, MAX_SEED))
         if len(biases) > MAX_KEEP:
@@ -136,11 +78,9 @@ class Chains:
     def close(self) -> None:
         """Disable the samplers; free what was kept to make more."""
         self._candidates.close()
-        if self._guidance is not None:
-            self._guidance.close()
         for handle in self._dry.clear():
             handle.free()
-        self._grammars.clear()
+        self._grammars.close()
 
     def _biases(self, sampling: Sampling) -> dict[int, float]:
         """Return what is added to logits before anything else."""
@@ -249,36 +189,6 @@ class Chains:
             return self._handle(address), 1
 
         return self._dry.get(key, make)
-
-    def _grammar(self, text: str) -> Constraint:
-        """Return what follows a text, at the beginning of a grammar."""
-        vocabulary = self._model.vocabulary
-
-        def token_of(text: str) -> int:
-            ids = vocabulary.tokenize(text, add_special=False, parse_special=True)
-            return int(ids[0]) if ids.size == 1 else -1
-
-        def make() -> tuple[Rules | GuidanceMatcher, int]:
-            if text.startswith(MARK):
-                return lark_matcher(text, self._guidance_tokens(), token_of), len(text)
-            rules = read_grammar(text, token_of)
-            return rules, rules.num_elements
-
-        grammar = self._grammars.get(text, make)
-        if isinstance(grammar, Rules):
-            return Matcher(grammar, vocabulary.grammar_tokens)
-        return grammar.copy()
-
-    def _guidance_tokens(self) -> GuidanceTokens:
-        """Return the vocabulary for llguidance, which is made the first time."""
-        vocabulary = self._model.vocabulary
-        with self._making:
-            if self._guidance is None:
-                write = (0, 0)
-                if all(vocabulary.writes(text) for text in PROBES):
-                    write = self._model.library.calls["llama_tokenize"], vocabulary.address
-                self._guidance = guidance_tokens(vocabulary.grammar_tokens, *write)
-            return self._guidance
 
     def _new_chain(self) -> Handle:
         params = self._lib.llama_sampler_chain_default_params()

@@ -129,7 +129,7 @@ class _Reader:
         rule, depth, own, literals = "", 0, 0, 0
         while self._at < len(self._text):
             match = _TOKEN.match(self._text, self._at)
-            assert match is not None and match.lastgroup is not None
+            assert match is not None  # any character is a token
             kind, part = match.lastgroup, match.group()
             self._at = match.end()
             own += len(part)

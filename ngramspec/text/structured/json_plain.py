@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,9 +26,11 @@ MAX_CHAIN = 400  # the same, by any way through the references
 MAX_PARTS = 100_000  # of a schema, those that are repeated included
 MAX_COUNT = 1_000_000  # of characters, items or members
 MAX_DEPENDENT = 5  # members that dependentRequired names
+MAX_STEP = 10_000  # digits of multipleOf: a grammar has as many states
+MAX_WAYS = 64  # in which a number of members can be there
 SHARE_DEPTH = 16  # parts this deep become definitions: JSON is read 128 deep
 LARGEST = 1e300  # of a bound; one beyond it is not needed, or nothing fits it
-LARGEST_WHOLE = float(2**63 - 1024)  # of whole numbers
+LEAST_WHOLE, MOST_WHOLE = -(2**62), 2**63 - 1  # of whole numbers
 EXACT = 2**53  # up to it a double holds every whole number
 TYPES = ("array", "object", "string", "integer", "number", "boolean", "null")
 OBJECT_WORDS = (
@@ -383,7 +386,7 @@ class _Reader:
         if required:
             result["required"] = required
         self._name_rule(words, result)
-        if not self._number_of_members(words, result):
+        if not self._number_of_members(words, result, more):
             return False
         if (needs := _mapping(words, "dependentRequired")) and not self._depend(needs, more):
             self._cannot("dependentRequired", f"of more than {MAX_DEPENDENT} members")
@@ -409,7 +412,8 @@ class _Reader:
             raise GrammarError(f"propertyNames must be a schema, got {rule!r:.80}")
         said = {word: value for word, value in rule.items() if word in SAYING and word != "type"}
         rest, named = result.get("additionalProperties", True), result.get("properties", {})
-        if len(said) != 1 or "patternProperties" in result:
+        alone = len(said) == 1 or said.keys() <= {"minLength", "maxLength"}
+        if not alone or "patternProperties" in result:
             self._cannot("propertyNames", "with such neighbours cannot be enforced")
             if "pattern" not in said or "patternProperties" in result:
                 return
@@ -433,32 +437,43 @@ class _Reader:
         result["patternProperties"] = {pattern: rest}
         result["additionalProperties"] = False
 
-    def _number_of_members(self, words: Schema, result: dict[str, Any]) -> bool:
+    def _number_of_members(self, words: Schema, result: dict[str, Any], more: list[Any]) -> bool:
         """Write minProperties and maxProperties; return False if no object fits them."""
         counts = self._counts(words, "minProperties", "maxProperties")
-        low, high = counts.get("minProperties", 0), counts.get("maxProperties")
-        required, named = set(result.get("required", ())), result.get("properties", {})
+        required, named = result.get("required", []), result.get("properties", {})
+        low = counts.get("minProperties", 0) - len(required)
+        high = counts.get("maxProperties", MAX_COUNT) - len(required)
+        optional = [n for n, one in named.items() if n not in required and one is not False]
         is_closed = result.get("additionalProperties", True) is False
         is_closed &= "patternProperties" not in result
-        if high is not None and len(required) > high:
+        if high < 0 or (is_closed and low > len(optional)):
             return False
         if is_closed:
-            names = [name for name, one in named.items() if one is not False]
-            if low > len(names):
-                return False
-            if low == len(names) and low:
-                result["required"], required = names, set(names)
-            high = None if high is None or high >= len(names) else high
-        low = 0 if low <= len(required) else low
-        if high is not None and any(name not in required for name in named):
-            self._cannot("maxProperties")
-            high = None
-        if low and (low - len(required) > 1 or any(name not in required for name in named)):
-            if low > 1 or not is_closed:
+            left_out = len(optional) - high
+            if low > 0 and not self._some(more, optional, low, lambda names: {"required": names}):
                 self._cannot("minProperties")
-                low = 0
-        result |= {"minProperties": low} if low else {}
-        result |= {} if high is None else {"maxProperties": high}
+            if left_out > 0 and not self._some(
+                more, optional, left_out, lambda names: {"properties": dict.fromkeys(names, False)}
+            ):
+                self._cannot("maxProperties")
+            return True
+        if low > 1 or (low > 0 and optional):  # a free name can come twice
+            self._cannot("minProperties")
+            del counts["minProperties"]
+        if optional and "maxProperties" in counts:
+            self._cannot("maxProperties")
+            del counts["maxProperties"]
+        result |= counts
+        return True
+
+    def _some(
+        self, more: list[Any], names: list[str], size: int, rule: Callable[[list[str]], Schema]
+    ) -> bool:
+        """Ask that a rule holds for some of the names; return False if those are too many ways."""
+        if math.comb(len(names), size) > MAX_WAYS:
+            return False
+        ways = itertools.combinations(names, size)
+        more.append({"anyOf": [{"type": "object", **rule(list(way))} for way in ways]})
         return True
 
     def _string(self, words: Schema, more: list[Any]) -> dict[str, Any]:
@@ -475,7 +490,7 @@ class _Reader:
         return result
 
     def _number(self, words: Schema, kinds: list[str] | None) -> dict[str, Any]:
-        most = LARGEST if kinds is None or "number" in kinds else LARGEST_WHOLE
+        whole = kinds is not None and "number" not in kinds
         result: dict[str, Any] = {}
         for word in NUMBER_WORDS:
             if word not in words:
@@ -486,29 +501,30 @@ class _Reader:
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise GrammarError(f"{word} must be a number, got {value!r:.80}")
-            result[word] = self._double(word, value, most)
-        step = result.get("multipleOf")
-        if step is not None and step <= 0:
-            raise GrammarError(f"multipleOf must be above 0, got {step!r:.80}")
+            if word != "multipleOf":
+                result[word] = self._double(word, value, whole)
+            elif not 0 < value < LARGEST:
+                raise GrammarError(f"multipleOf must be a number above 0, got {value!r:.80}")
+            elif int("".join(map(str, Decimal(repr(value)).as_tuple().digits))) <= MAX_STEP:
+                result[word] = value
+            else:
+                self._cannot("multipleOf", "would take too large a grammar")
         return result
 
-    def _double(self, word: str, value: float, most: float) -> float:
+    def _double(self, word: str, value: float, whole: bool) -> float:
         """Return a bound as a double, on its inner side where no double is the same."""
-        if word != "multipleOf" and abs(value) > most:
-            if math.isinf(value) or (value > 0) != word.lower().endswith("maximum"):
+        is_upper = word in ("maximum", "exclusiveMaximum")
+        most = (MOST_WHOLE if is_upper else -LEAST_WHOLE) if whole else LARGEST
+        if abs(value) > most:
+            if (value > 0) != is_upper or (isinstance(value, float) and math.isinf(value)):
                 raise GrammarError(
                     f"{word} must be at most {most:.0f} away from 0, got {value!r:.80}"
                 )
-            return math.copysign(most, value)
-        near = float(value)
-        if isinstance(value, int) and int(near) != value:
-            if word == "multipleOf":
-                self._cannot("multipleOf", f"{value!r:.80} has too many digits")
-            rises = word in ("minimum", "exclusiveMinimum")
-            if (near < value) == rises:
-                near = math.nextafter(near, math.inf if rises else -math.inf)
-            return near
-        return value
+            return most if is_upper else -most
+        if isinstance(value, float) or value == most or int(near := float(value)) == value:
+            return value
+        inside = near < value if is_upper else near > value
+        return near if inside else math.nextafter(near, -math.inf if is_upper else math.inf)
 
     def _listed(self, words: Schema, kinds: list[str] | None) -> dict[str, Any] | None:
         """Return the values of const and enum that have one of the types, None if there is none."""

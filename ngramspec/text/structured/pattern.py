@@ -1,4 +1,4 @@
-"""From the patterns of JSON schemas, ECMA-262's, to regular expressions as llguidance reads them."""
+"""From patterns of JSON schemas, as ECMA-262 has them, to the regular expressions of llguidance."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from ngramspec.errors import BackendError, InputError
 cdef enum:
     MOST_WRITTEN = 1 << 12  # bytes of forced text that are made tokens at once
     ERROR_BYTES = 256
-    NO_TOKEN = 0xFFFFFFFF
 
 NAMES = (
     "llg_new_tokenizer_v2", "llg_free_tokenizer", "llg_new_matcher", "llg_clone_matcher", "llg_free_matcher",
@@ -99,12 +98,11 @@ cdef class GuidanceTokens(Owner):
         c.forced = <int32_t (*)(void*, uint32_t*, size_t) noexcept nogil>_function(
             addresses, "llg_matcher_compute_ff_tokens")
         self.writer = WriterC(<ngs_tokenize_fn>tokenize, <const void*>vocab, tokens.c.ends, size, False)
-        texts_of, lens_of = _without_ends(texts, lens, ends)
-        texts, lens = texts_of, lens_of
+        texts, lens = _without_ends(texts, lens, ends)
         memset(&init, 0, sizeof(init))
         init.struct_size = sizeof(init)
-        init.vocab_size = <uint32_t>size
-        init.tok_eos = ends[0] if len(ends) else NO_TOKEN
+        init.vocab_size = <uint32_t>lens.shape[0]
+        init.tok_eos = ends[0] if len(ends) else <uint32_t>size
         init.token_lens, init.token_bytes = &lens[0], &texts[0]
         init.tokenize_assumes_string = tokenize != 0
         if tokenize:
@@ -128,7 +126,10 @@ cdef class GuidanceTokens(Owner):
 
 
 def _without_ends(texts, lens, ends):
-    """Return the texts and their lengths, with names in place of those of end tokens, which no text must match."""
+    """Return the texts and their lengths, with names in place of those of end tokens, which no text must match.
+
+    llguidance needs an end token: where there is none, one more is added, which the mask does not show.
+    """
     texts, lens = np.asarray(texts), np.array(lens)
     starts = [0, *np.cumsum(lens).tolist()]
     parts, at = [], 0
@@ -136,7 +137,11 @@ def _without_ends(texts, lens, ends):
         name = b"\xff<[end-%d]>" % end
         parts += [texts[at:starts[end]], np.frombuffer(name, np.uint8)]
         at, lens[end] = starts[end + 1], len(name)
-    parts.append(texts[at:])
+    parts.append(texts[at:starts[len(lens)]])
+    if not len(ends):
+        name = b"\xff<[end]>"
+        parts.append(np.frombuffer(name, np.uint8))
+        lens = np.append(lens, np.uint32(len(name)))
     return np.concatenate(parts), lens
 
 
