@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ngramspec.errors import BackendError
+from ngramspec.messages import not_installed
 from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.json_plain import plain_schema
 
@@ -120,9 +121,9 @@ def guidance_module() -> Any:
     """Return the module llguidance. Raises: BackendError: It is not installed."""
     try:
         import llguidance
-    except ImportError:
-        words = 'JSON schemas and Lark need llguidance: pip install "ngramspec[llama]"'
-        raise BackendError(words) from None
+    except ImportError as error:
+        words = not_installed("JSON schemas and Lark need llguidance", "llama")
+        raise BackendError(words) from error
     return llguidance
 
 
