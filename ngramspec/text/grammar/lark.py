@@ -69,8 +69,8 @@ def guidance_tokens(tokens: Tokens, tokenize: int = 0, vocab: int = 0) -> Guidan
         library = ctypes.CDLL(path)
     except OSError as error:
         raise BackendError(f"the library of llguidance cannot be loaded: {error}") from error
-    found = ((name, getattr(library, name, None)) for name in NAMES)
-    addresses = {name: ctypes.cast(one, ctypes.c_void_p).value for name, one in found if one}
+    functions = ((name, getattr(library, name, None)) for name in NAMES)
+    addresses = {name: ctypes.cast(one, ctypes.c_void_p).value for name, one in functions if one}
     return GuidanceTokens(tokens, library, addresses, tokenize, vocab)
 
 

@@ -410,27 +410,27 @@ class _Reader:
             return
         if not isinstance(rule, Mapping):
             raise GrammarError(f"propertyNames must be a schema, got {rule!r:.80}")
-        said = {word: value for word, value in rule.items() if word in SAYING and word != "type"}
+        asked = {word: value for word, value in rule.items() if word in SAYING and word != "type"}
         rest, named = result.get("additionalProperties", True), result.get("properties", {})
-        alone = len(said) == 1 or said.keys() <= {"minLength", "maxLength"}
+        alone = len(asked) == 1 or asked.keys() <= {"minLength", "maxLength"}
         if not alone or "patternProperties" in result:
             self._cannot("propertyNames", "with such neighbours cannot be enforced")
-            if "pattern" not in said or "patternProperties" in result:
+            if "pattern" not in asked or "patternProperties" in result:
                 return
-        if any(word in said for word in LISTED):
-            names = [said["const"]] if "const" in said else said["enum"]
+        if any(word in asked for word in LISTED):
+            names = [asked["const"]] if "const" in asked else asked["enum"]
             names = [name for name in names if isinstance(name, str)]
             result["properties"] = {name: named.get(name, rest) for name in names}
             result["additionalProperties"] = False
             return
-        if "pattern" in said:
-            pattern = rust_pattern(said["pattern"])
-        elif set(said) <= {"minLength", "maxLength"}:
+        if "pattern" in asked:
+            pattern = rust_pattern(asked["pattern"])
+        elif set(asked) <= {"minLength", "maxLength"}:
             counts = self._counts(said, "minLength", "maxLength")
             high = counts.get("maxLength", "")
             pattern = f"^(?s:.){{{counts.get('minLength', 0)},{high}}}$"
         else:
-            self._cannot(f"{next(iter(said), 'type')} in propertyNames")
+            self._cannot(f"{next(iter(asked), 'type')} in propertyNames")
             return
         if named:
             self._cannot("propertyNames beside properties")
