@@ -1,4 +1,4 @@
-"""JSON schemas as grammars: ours beside llama.cpp's converter and llguidance.
+"""JSON schemas as grammars: ours beside llama.cpp's converter and llguidance by itself.
 
     python benchmarks/structured_output.py                        # embedded model
     python benchmarks/structured_output.py --model random.gguf    # masks of a larger vocabulary
@@ -12,7 +12,7 @@ Three tables:
 - tokens: what a grammar adds to a generated token, runs alternating.
 
 Times are those of the processor, so that other programs matter little. llama.cpp's converter is
-llama-cpp-python's port of it. llguidance joins in where it is installed.
+llama-cpp-python's port of it. llguidance by itself gets the schemas as they are.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib
+import itertools
 import json
 import math
 import statistics
@@ -33,12 +34,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ngramspec import LLM, embedded_model
-from ngramspec._native.grammar.matcher import Matcher as NativeMatcher
 from ngramspec.errors import InputError
+from ngramspec.llamacpp.grammars import Grammars
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.text.grammar import read_grammar
-from ngramspec.text.structured.gbnf import Rules
-from ngramspec.text.structured.json_schema import add_schema
+from ngramspec.text.structured.guidance import GrammarText, schema_grammar
 
 SCHEMAS = Path(__file__).parent / "data" / "schemas.json"
 Convert = Callable[[Any], str]
@@ -123,11 +123,10 @@ class LlamaMatcher:
 
 
 class OurMatcher:
-    """The engine's matcher."""
+    """What the engine follows: llguidance, with schemas as they are written for it."""
 
-    def __init__(self, model: LlamaModel, grammar: str) -> None:
-        tokens = model.vocabulary.grammar_tokens
-        self._matcher = NativeMatcher(read_grammar(grammar, lambda text: -1), tokens)
+    def __init__(self, grammars: Grammars, grammar: str) -> None:
+        self._matcher = grammars.constraint(grammar)
         self.allows, self.accept = self._matcher.allows, self._matcher.accept
 
     def mask(self) -> None:
@@ -204,12 +203,6 @@ class Tally:
     masking: list[float] = field(default_factory=list)
 
 
-def our_grammar(schema: Any) -> str:
-    """Return our grammar."""
-    rules = Rules()
-    return rules.grammar(add_schema(rules, schema, "answer", "json_schema"))
-
-
 def llama_grammar(schema: Any) -> str:
     """Return the grammar of llama.cpp's converter."""
     from llama_cpp.llama_grammar import json_schema_to_gbnf
@@ -219,18 +212,20 @@ def llama_grammar(schema: Any) -> str:
 
 def contenders(model: LlamaModel) -> Iterator[Contender]:
     """Yield what is there."""
-    model.vocabulary.grammar_tokens  # noqa: B018 - made once per model
-    for name, convert, kind in (
-        ("ngramspec", our_grammar, OurMatcher),
-        ("ours in llama.cpp's sampler", our_grammar, LlamaMatcher),
-        ("llama.cpp", llama_grammar, LlamaMatcher),
-    ):
+    grammars = Grammars(model)
+    grammars.constraint(schema_grammar({}))  # the vocabulary is made once per model
 
-        def opened(schema: Any, convert: Convert = convert, kind: Any = kind) -> Matcher:
-            matcher: Matcher = kind(model, convert(schema))
-            return matcher
+    numbers = itertools.count()
 
-        yield Contender(name, opened, convert)
+    def ours(schema: Any) -> Matcher:
+        text = f"{schema_grammar(schema)}# {next(numbers)}\n"  # none that was read before
+        return OurMatcher(grammars, GrammarText(text))
+
+    def theirs(schema: Any) -> Matcher:
+        return LlamaMatcher(model, llama_grammar(schema))
+
+    yield Contender("ngramspec", ours, schema_grammar)
+    yield Contender("llama.cpp", theirs, llama_grammar)
     try:
         library = importlib.import_module("llguidance")
     except ImportError:
@@ -337,7 +332,7 @@ def readable(schema: Any) -> bool:
 def generate(cases: Sequence[Case], model: Path, rounds: int) -> dict[str, float]:
     """Return processor seconds per generated token without and with grammars."""
     spent: dict[str, list[float]] = {"no grammar": [], "ngramspec": [], "llama.cpp": []}
-    converters = {"ngramspec": our_grammar, "llama.cpp": llama_grammar}
+    converters: dict[str, Convert] = {"ngramspec": schema_grammar, "llama.cpp": llama_grammar}
     with LLM(model, drafter=None, slots=1, context_size=1024, threads=1) as llm:
         for number in range(rounds):
             for case in cases:

@@ -54,7 +54,7 @@ from ngramspec.runtime import (
 from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.chat.format import PLAIN_ANSWER
 from ngramspec.text.chat.prompt import chat_prompt
-from ngramspec.text.structured.json_schema import schema_grammar
+from ngramspec.text.structured.guidance import schema_grammar
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -39,7 +39,7 @@ class SamplingOptions:
             InputError: More than one is given, or the schema is not valid.
             OSError: A file cannot be read.
         """
-        from ngramspec.text.structured.json_schema import schema_grammar
+        from ngramspec.text.structured.guidance import schema_grammar
 
         texts = {name: value for name in NAMES if (value := getattr(self, name))}
         if len(texts) > 1:

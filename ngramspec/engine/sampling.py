@@ -51,7 +51,7 @@ class Sampling:
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its logit
-    grammar: str = ""  # GBNF with a rule "root"
+    grammar: str = ""  # GBNF with a rule "root", or Lark that begins with "%llguidance"
     seed: int | None = None  # None = random; Generation.seed has the one used
     ignore_eos: bool = False  # end tokens are never chosen
     samplers: tuple[str, ...] = SAMPLERS  # which may be used, in this order; see SAMPLERS

@@ -5,21 +5,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ngramspec._native.engine.decode import GreedySampler, Sampler
-from ngramspec._native.grammar.matcher import Matcher
-from ngramspec._native.grammar.rules import Rules
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
+from ngramspec.llamacpp.grammars import Grammars
+from ngramspec.llamacpp.kept import Kept
 from ngramspec.llamacpp.model import LlamaModel
-from ngramspec.text.grammar.gbnf import MAX_ELEMENTS, read_grammar
 from ngramspec.text.tokenizers.llama_library import Handle
 
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in another way, without a shortcut here
@@ -27,53 +24,6 @@ MAX_SEED = 0xFFFFFFFE  # llama.cpp takes the next number for "random"
 MIROSTAT_M = 100  # as in llama.cpp
 PENALTIES = {"penalties", "dry"}  # samplers that change logits and leave nothing out
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
-T = TypeVar("T")
-
-
-class Kept(Generic[T]):
-    """Keeps objects that take long to make, until newer ones need the room.
-
-    Args:
-        most: Most objects.
-        weight: Most weight of all together; the newest is kept whatever its weight.
-
-    Thread-safety: safe. A dropped object is freed when nothing refers to it any more.
-    """
-
-    def __init__(self, most: int, weight: int) -> None:
-        self._most, self._room = most, weight
-        self._lock = threading.Lock()  # guards the rest
-        self._items: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
-        """Return the object of a key, or make it; make() returns it and its weight.
-
-        Threads that ask for the same key at once may each make it: none waits for another.
-        """
-        with self._lock:
-            if key in self._items:
-                self._items.move_to_end(key)
-                return self._items[key][0]
-        item, weight = make()
-        dropped = []  # freed without the lock
-        with self._lock:
-            self._room -= weight
-            if key in self._items:
-                dropped.append(self._drop(key))
-            self._items[key] = item, weight
-            while len(self._items) > 1 and (len(self._items) > self._most or self._room < 0):
-                dropped.append(self._drop(next(iter(self._items))))
-        return item
-
-    def clear(self) -> list[T]:
-        """Drop and return everything."""
-        with self._lock:
-            return [self._drop(key) for key in list(self._items)]
-
-    def _drop(self, key: Hashable) -> T:
-        item, weight = self._items.pop(key)
-        self._room += weight
-        return item
 
 
 class Chains:
@@ -90,9 +40,9 @@ class Chains:
         self._context_size = context_size
         self._candidates = Candidates(model.vocab_size)
         self._suppressed = model.vocabulary.suppressed()
-        # Slow to make: a DRY sampler is compared with the whole vocabulary, a grammar is read.
+        # Slow to make: a DRY sampler is compared with the whole vocabulary.
         self._dry: Kept[Handle] = Kept(8, 8)
-        self._grammars: Kept[Rules] = Kept(16, MAX_ELEMENTS)
+        self._grammars = Grammars(model)
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """Return a fresh sampler.
@@ -102,13 +52,13 @@ class Chains:
             BackendError: llama.cpp could not make it.
 
         Cost: some 10 us; DRY compares its breakers with the whole vocabulary the first time, and a
-            grammar is read the first time, 2 us per character.
+            grammar is read the first time: see Grammars.
         Thread-safety: safe, until close.
         """
         if sampling.greedy and not self._suppressed:
             return GreedySampler()
         biases = self._biases(sampling)
-        grammar = self._grammar(sampling.grammar) if sampling.grammar else None
+        grammar = self._grammars.constraint(sampling.grammar) if sampling.grammar else None
         chain = self._new_chain()
         keep, lookback = self._fill(chain, sampling, biases, min(seed, MAX_SEED))
         if len(biases) > MAX_KEEP:
@@ -130,7 +80,7 @@ class Chains:
         self._candidates.close()
         for handle in self._dry.clear():
             handle.free()
-        self._grammars.clear()
+        self._grammars.close()
 
     def _biases(self, sampling: Sampling) -> dict[int, float]:
         """Return what is added to logits before anything else."""
@@ -239,20 +189,6 @@ class Chains:
             return self._handle(address), 1
 
         return self._dry.get(key, make)
-
-    def _grammar(self, text: str) -> Matcher:
-        """Return a matcher at the beginning of a grammar."""
-        vocabulary = self._model.vocabulary
-
-        def token_of(text: str) -> int:
-            ids = vocabulary.tokenize(text, add_special=False, parse_special=True)
-            return int(ids[0]) if ids.size == 1 else -1
-
-        def make() -> tuple[Rules, int]:
-            rules = read_grammar(text, token_of)
-            return rules, rules.num_elements
-
-        return Matcher(self._grammars.get(text, make), vocabulary.grammar_tokens)
 
     def _new_chain(self) -> Handle:
         params = self._lib.llama_sampler_chain_default_params()

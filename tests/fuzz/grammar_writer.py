@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fuzz.target import Finding
-from ngramspec._native.grammar.matcher import Matcher
+from ngramspec.llamacpp.grammars import Grammars
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
-from ngramspec.text.grammar import read_grammar
 
 STEPS = 20  # tokens written at most
 MOST_SECONDS = 2.0  # of processor time for one token; a tenth of it is the most on a quiet machine
@@ -32,6 +31,7 @@ class Writer:
 
     def __init__(self) -> None:
         self._model = LlamaModel(embedded_model(), vocab_only=True)
+        self._grammars = Grammars(self._model)
         self.tokens = self._model.vocabulary.grammar_tokens
         size = self._model.vocab_size
         self.pieces = [self._model.piece(token, True) for token in range(size)]
@@ -54,10 +54,7 @@ class Writer:
             InputError: The grammar is refused.
             Finding: A token took long.
         """
-        matcher, rng = (
-            Matcher(read_grammar(grammar, self.token_of), self.tokens),
-            random.Random(choices),
-        )
+        matcher, rng = self._grammars.constraint(grammar), random.Random(choices)
         text = b""
         for _ in range(STEPS):
             started = time.thread_time()
@@ -83,4 +80,5 @@ class Writer:
 
     def close(self) -> None:
         """Free the vocabulary."""
+        self._grammars.close()
         self._model.close()

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._native.grammar.matcher import Matcher, Tokens
-from ngramspec.text.grammar import read_grammar
-from ngramspec.text.structured.gbnf import Rules
-from ngramspec.text.structured.json_schema import add_schema
+from ngramspec._native.grammar.guidance import GuidanceMatcher
+from ngramspec._native.grammar.matcher import Tokens
+from ngramspec.text.grammar.lark import guidance_tokens, lark_matcher
+from ngramspec.text.structured.guidance import MARK, GrammarText, schema_lark
 
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 CLOSING = np.frombuffer(b'"]},:', np.uint8)
@@ -29,26 +29,25 @@ PERSON = {
 }
 
 
-def grammar_of(schema: Any, strict: bool = False) -> str:
+def grammar_of(schema: Any, strict: bool = False) -> GrammarText:
     """Return the grammar of a schema. Raises: GrammarError."""
-    rules = Rules()
-    return rules.grammar(add_schema(rules, schema, "answer", "json_schema", strict))
+    return GrammarText(f"{MARK} {{}}\nstart: {schema_lark(schema, strict=strict)}")
 
 
 @functools.lru_cache(maxsize=4)
-def _rules_of(grammar: str) -> Any:
-    return read_grammar(grammar, lambda text: -1)
+def _begun(grammar: GrammarText) -> GuidanceMatcher:
+    return lark_matcher(grammar, guidance_tokens(BYTES), lambda text: -1)
 
 
-def takes(grammar: str, text: str) -> bool:
+def takes(grammar: GrammarText, text: str) -> bool:
     """Tell whether a grammar takes a text, to its end."""
-    matcher = Matcher(_rules_of(grammar), BYTES)
+    matcher = _begun(grammar).copy()
     return all(map(matcher.accept, text.encode())) and matcher.may_end
 
 
-def sample(grammar: str, rng: random.Random) -> str | None:
+def sample(grammar: GrammarText, rng: random.Random) -> str | None:
     """Return a random text by a grammar, None if it does not come to an end."""
-    matcher = Matcher(_rules_of(grammar), BYTES)
+    matcher = _begun(grammar).copy()
     text = bytearray()
     while len(text) < MOST_BYTES:
         allowed = np.flatnonzero(matcher.mask())

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from ngramspec._native.engine.decode import Rows
+from ngramspec._native.grammar.rules import Rules
 from ngramspec.engine import Sampling
-from ngramspec.llamacpp import LlamaModel, LlamaTarget, sampler_chain
-from ngramspec.llamacpp.sampler_chain import Chains, Kept
+from ngramspec.llamacpp import LlamaModel, LlamaTarget, grammars
+from ngramspec.llamacpp.kept import Kept
+from ngramspec.llamacpp.sampler_chain import Chains
 from ngramspec.models import embedded_model
 
 JSON = 'root ::= "{" [a-z ]* "}"'
@@ -71,13 +73,13 @@ def test_a_grammar_is_read_once_for_all_choices(
     target: LlamaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    read_grammar = sampler_chain.read_grammar
+    read_grammar = grammars.read_grammar
 
-    def counting(text: str, token_of: sampler_chain.Callable[[str], int]) -> sampler_chain.Rules:
+    def counting(text: str, token_of: Callable[[str], int]) -> Rules:
         read.append(text)
         return read_grammar(text, token_of)
 
-    monkeypatch.setattr(sampler_chain, "read_grammar", counting)
+    monkeypatch.setattr(grammars, "read_grammar", counting)
     for seed in range(32):
         target.sampler(Sampling(grammar=JSON), seed)
     assert read == [JSON]
@@ -118,4 +120,4 @@ def test_closing_frees_what_is_kept(model: LlamaModel) -> None:
         chains.sampler(Sampling(dry_multiplier=1.0 + i, grammar=JSON), 1)
     chains.close()
     assert chains._dry.clear() == []
-    assert chains._grammars.clear() == []
+    assert chains._grammars._kept.clear() == []

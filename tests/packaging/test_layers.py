@@ -121,7 +121,7 @@ def test_only_what_serves_a_host_knows_its_native_modules() -> None:
 INSIDE = {
     "text": {
         "gotemplate": 0,
-        "grammar": 0,
+        "grammar": 1,
         "structured": 0,
         "tokenizers": 0,
         "templates": 1,

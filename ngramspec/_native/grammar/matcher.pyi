@@ -1,10 +1,9 @@
 from collections.abc import Sequence
 from typing import final
 
-import numpy as np
-import numpy.typing as npt
 from typing_extensions import Self
 
+from ngramspec._native.grammar.constraint import Constraint
 from ngramspec._native.grammar.rules import Rules
 
 @final
@@ -13,23 +12,11 @@ class Tokens:
     def __len__(self) -> int: ...
 
 @final
-class Matcher:
+class Matcher(Constraint):
     def __new__(cls, rules: Rules, tokens: Tokens) -> Self: ...
     @property
     def rules(self) -> Rules: ...
     @property
     def tokens(self) -> Tokens: ...
     @property
-    def problem(self) -> str: ...
-    @property
-    def may_end(self) -> bool: ...
-    @property
     def nbytes(self) -> int: ...
-    def allows(self, token: int) -> bool: ...
-    def mask(self) -> npt.NDArray[np.bool_]: ...
-    def fits(
-        self,
-        draft: npt.NDArray[np.int32] | Sequence[int],
-        parents: npt.NDArray[np.int32] | None = None,
-    ) -> npt.NDArray[np.bool_]: ...
-    def accept(self, token: int) -> bool: ...

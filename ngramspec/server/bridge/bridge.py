@@ -17,7 +17,7 @@ from ngramspec.server.http.client_gone import ClientGone
 from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.traffic import Cause, Traffic
 from ngramspec.text.structured import GrammarError
-from ngramspec.text.structured.gbnf import GrammarText
+from ngramspec.text.structured.guidance import GrammarText
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Engine, Generation, Request

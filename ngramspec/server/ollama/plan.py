@@ -21,7 +21,7 @@ from ngramspec.server.request.engine_request import make_plan
 from ngramspec.server.request.speculation import check_draft_model
 from ngramspec.text.chat.format import PLAIN_ANSWER, ChatFormat
 from ngramspec.text.chat.grammar import chat_grammar
-from ngramspec.text.structured.json_schema import ANY_OBJECT
+from ngramspec.text.structured.guidance import ANY_OBJECT
 
 log = logging.getLogger(__name__)
 SAME_NAME = (

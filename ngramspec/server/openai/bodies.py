@@ -7,7 +7,7 @@ from typing import Any
 from ngramspec.server.chat.conversation import AnswerBody, Conversation
 from ngramspec.server.errors import bad_request
 from ngramspec.server.request.bodies import Body, Integer, Prompt
-from ngramspec.text.structured.json_schema import ANY_OBJECT
+from ngramspec.text.structured.guidance import ANY_OBJECT
 
 DEFAULT_TOP = 0  # likeliest tokens with logprobs alone, as in OpenAI's API
 

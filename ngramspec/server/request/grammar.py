@@ -1,4 +1,4 @@
-"""The grammar of a request: given as GBNF, or made from a JSON schema."""
+"""The grammar of a request: as the client sends it, or made from a JSON schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from ngramspec.server.errors import bad_request
 from ngramspec.server.request.bodies import SamplingBody
-from ngramspec.text.structured.json_schema import schema_grammar
+from ngramspec.text.structured.guidance import schema_grammar
 
 MAX_GRAMMAR = 1 << 20  # characters
 
@@ -14,7 +14,7 @@ MAX_GRAMMAR = 1 << 20  # characters
 def grammar_of(
     body: SamplingBody, schema: Any, field: str = "json_schema", strict: bool = False
 ) -> str:
-    """Return the GBNF that an answer must follow, "" for none.
+    """Return the grammar that an answer must follow, "" for none.
 
     Args:
         body: The body, which may have a grammar.

@@ -8,7 +8,7 @@ from typing import Any
 from ngramspec.server.errors import ApiError, bad_request, not_supported
 from ngramspec.server.request.finite_json import finite_json
 from ngramspec.text.structured.gbnf import one_of
-from ngramspec.text.structured.json_schema import ANY_OBJECT
+from ngramspec.text.structured.guidance import ANY_OBJECT
 
 Members = dict[str, Any]  # of a body
 # What this server cannot follow, and what to use here, "" for nothing. Bodies that have one of

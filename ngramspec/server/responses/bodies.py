@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from ngramspec.server.chat.conversation import AnswerBody
 from ngramspec.server.errors import bad_request, not_supported
 from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
-from ngramspec.text.structured.json_schema import ANY_OBJECT
+from ngramspec.text.structured.guidance import ANY_OBJECT
 
 WITH_LOGPROBS = "message.output_text.logprobs"
 # What would need answers that are kept, and none are.

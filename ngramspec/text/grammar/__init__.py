@@ -1,4 +1,4 @@
-"""Grammars in GBNF, llama.cpp's format, as rules that the native matcher follows."""
+"""Grammars: GBNF, llama.cpp's format, and Lark as llguidance has it, for the native matchers."""
 
 from ngramspec.text.grammar.gbnf import read_grammar
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ngramspec.text.structured.errors import GrammarError
+from ngramspec.text.structured.guidance import GrammarText
 
 MAX_RULES = 4000
 MAX_CHARS = 1 << 20  # of all rules; an element that a repetition writes out is as one
@@ -50,15 +51,6 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("object", "array", "string", "number", "boolean", "null"),
     ),
 }
-
-
-class GrammarText(str):
-    """GBNF that was made of what a request holds.
-
-    field: Of the request, which errors of the grammar name; "" for none.
-    """
-
-    field = ""
 
 
 class Rules:

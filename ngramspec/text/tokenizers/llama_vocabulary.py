@@ -109,6 +109,11 @@ class Vocabulary:
             raise BackendError("llama.cpp has no token for a part of the text")
         return joined
 
+    def writes(self, text: str) -> bool:
+        """Return whether the tokens of a text have just that text, without a space before it."""
+        ids = self.tokenize(text, add_special=False, parse_special=False)
+        return b"".join([self.piece(int(token), False) for token in ids]) == text.encode()
+
     def detokenize(self, token_ids: Sequence[int] | TokenIds, special: bool) -> str:
         """Return the text of token ids; see LlamaModel.detokenize."""
         ids = checked_ids(token_ids, self.vocab_size)

@@ -68,6 +68,8 @@ cdef struct SamplerC:
     void (*accept)(void* state, token_t token) noexcept nogil
     # write the tokens that are chosen next whatever the logits, `limit` at most; return their number
     Py_ssize_t (*certain)(void* state, token_t* out, Py_ssize_t limit) noexcept nogil
+    # write tokens that are chosen next, very likely, whatever the logits, `limit` at most; return their number. NULL: 0
+    Py_ssize_t (*forced)(void* state, token_t* out, Py_ssize_t limit) noexcept nogil
     # set for each token of a draft, 1 or 0, whether it can be chosen after its parent, the one before it where
     # parents is NULL. NULL: any can
     void (*fits)(void* state, const token_t* draft, const int32_t* parents, Py_ssize_t n, int32_t* fits) noexcept nogil

@@ -359,6 +359,7 @@ cdef class Sampler(Owner):
         self.c.certain = _uncertain
         self.c.candidates = only_candidate
         self.c.fits = NULL
+        self.c.forced = NULL
 
     @property
     def problem(self):

@@ -336,7 +336,8 @@ cdef class Proposer(Owner):
 
         `priced` then holds those of the former that have sources that take time, too.
 
-        What a sampler is certain of goes as a draft, without asking a source.
+        What a sampler is certain of goes as a draft, without asking a source. So does text that a grammar
+        forces, unless the draft of a native source is longer.
 
         Cost: O(slots + drafted tokens). Threads: keeps the GIL.
         """
@@ -344,6 +345,7 @@ cdef class Proposer(Owner):
         cdef list others = []
         cdef list asked = []
         cdef int64_t started = 0
+        cdef bint offered
         self.priced = []
         if self.judge is not None:
             self.count_tokens()
@@ -359,11 +361,15 @@ cdef class Proposer(Owner):
             if started == 0:
                 started = ngs_now_ns()
             if slot.native is None or (slot.priced and self.judge is None):
-                others.append(slot)
+                if not self.force(slot, 0):
+                    others.append(slot)
+                continue
+            offered = self.offer(slot, &self.offers[len(asked)])
+            if self.force(slot, self.offers[len(asked)].n if offered else 0):
                 continue
             if slot.priced:
                 self.priced.append(slot)
-            if self.offer(slot, &self.offers[len(asked)]):
+            if offered:
                 asked.append(slot)
         if asked:
             self.choose(asked)
@@ -410,6 +416,19 @@ cdef class Proposer(Owner):
             if not s.active or not offer_draft(&slot.native.d, self.judge, slot.id, &ask, offer):
                 return False
             return self.fit(slot, s, offer)
+
+    cdef bint force(self, Slot slot, Py_ssize_t least) except -1:
+        """Draft the text that the sampler says must come next; return whether that is more than `least` tokens."""
+        cdef SamplerC* sampler = &slot.sampler.c
+        cdef Py_ssize_t room, n
+        if sampler.forced == NULL:
+            return False
+        room = slot.draft_room(self.plan.capacity, self.plan.outputs)
+        n = sampler.forced(sampler.state, slot.guess, room) if room > least else 0
+        if n <= least:
+            return False
+        slot.num_guessed, slot.branched = n, False
+        return True
 
     cdef bint fit(self, Slot slot, SlotC* s, OfferC* offer) noexcept nogil:
         """Drop drafted tokens that the sampler cannot choose; return whether any are left."""

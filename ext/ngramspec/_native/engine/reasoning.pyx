@@ -119,6 +119,11 @@ cdef Py_ssize_t _certain(void* state, token_t* out, Py_ssize_t limit) noexcept n
     return max(n, <Py_ssize_t>0)
 
 
+cdef Py_ssize_t _forced(void* state, token_t* out, Py_ssize_t limit) noexcept nogil:
+    cdef BudgetC* b = <BudgetC*>state
+    return 0 if b.stage == ENDING else b.inner.forced(b.inner.state, out, limit)
+
+
 cdef Py_ssize_t _candidates(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil:
     cdef BudgetC* b = <BudgetC*>state
     if b.stage == ENDING:
@@ -209,6 +214,8 @@ cdef class ReasoningSampler(Sampler):
         self.c.candidates = _candidates
         if inner.c.fits != NULL:
             self.c.fits = _fits
+        if inner.c.forced != NULL:
+            self.c.forced = _forced
 
     @property
     def problem(self):

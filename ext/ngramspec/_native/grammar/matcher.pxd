@@ -1,6 +1,6 @@
 # Tokens: the texts of a vocabulary as a tree, so that tokens that begin alike are looked at once.
-from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint64_t, uint8_t
+from ngramspec._native.grammar.constraint cimport Constraint
 from ngramspec._native.grammar.rules cimport Rules, RulesC, StacksC
 
 # In the order of a walk that visits a node before what follows it.
@@ -36,15 +36,7 @@ cdef struct MatcherC:
     int32_t now             # the set that the text has come to
     size_t most_bytes       # above it, all other sets are forgotten
 
-cdef bint matcher_allows(MatcherC* m, token_t token) noexcept nogil
-cdef const uint64_t* matcher_mask(MatcherC* m) noexcept nogil
-# set for each token of a draft, 1 or 0, whether it may come after its parent; NULL: after the one before it
-cdef void matcher_fits(MatcherC* m, const token_t* draft, const int32_t* parents, Py_ssize_t n,
-                       int32_t* fits) noexcept nogil
-cdef bint matcher_accept(MatcherC* m, token_t token) noexcept nogil
-
-cdef class Matcher(Owner):
-    cdef MatcherC c
+cdef class Matcher(Constraint):
+    cdef MatcherC m
     cdef readonly Rules rules
     cdef readonly Tokens tokens
-    cdef int _check(self, Py_ssize_t token) except -1

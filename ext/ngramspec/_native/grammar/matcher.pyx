@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdlib cimport calloc, free
 
-from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
+from ngramspec._native.grammar.constraint cimport Constraint
 from ngramspec._native.grammar.rules cimport (
     DEAD_SET, ELEMENT_TOKEN, NO_NODE, NO_SET, STACKS_NO_MEMORY, STACKS_SLOW, STACKS_WELL, ItemC, SetC, stacks_close,
     stacks_follow_token, stacks_goes_on, stacks_next, stacks_open, stacks_shrink, stacks_start,
@@ -264,14 +264,28 @@ cdef void matcher_fits(MatcherC* m, const token_t* draft, const int32_t* parents
             fits[i] = 1
 
 
-@cython.final
-cdef class Matcher(Owner):
-    """Matcher(rules, tokens): follows a text in a grammar, token by token.
+cdef bint _allows(void* state, token_t token) noexcept nogil:
+    return matcher_allows(<MatcherC*>state, token)
 
-    A token is allowed if its text can go on from where the text is, in whole characters or in the
-    middle of one, or if a rule asks for the token itself. A token that ends a generation is allowed
-    where the grammar may end. All ways to read the text are followed at once, and what follows is
-    remembered, so neither ambiguity nor nesting makes a token's cost grow without bound.
+
+cdef const uint64_t* _mask(void* state) noexcept nogil:
+    return matcher_mask(<MatcherC*>state)
+
+
+cdef bint _accept(void* state, token_t token) noexcept nogil:
+    return matcher_accept(<MatcherC*>state, token)
+
+
+cdef void _fits(void* state, const token_t* draft, const int32_t* parents, Py_ssize_t n, int32_t* fits) noexcept nogil:
+    matcher_fits(<MatcherC*>state, draft, parents, n, fits)
+
+
+@cython.final
+cdef class Matcher(Constraint):
+    """Matcher(rules, tokens): follows a text in a grammar of GBNF, token by token.
+
+    All ways to read the text are followed at once, and what follows is remembered, so neither
+    ambiguity nor nesting makes a token's cost grow without bound.
 
     Args:
         rules: The grammar.
@@ -281,116 +295,44 @@ cdef class Matcher(Owner):
         InputError: The grammar has too many ways to begin.
         MemoryError: No room.
 
-    One thread at a time may use it. Memory: at most 64 KB until it is first asked, then up to 4 MB in
-    usual grammars, never above 64 MB.
+    A draft is followed for 8192 steps at most. Memory: at most 64 KB until it is first asked, then up to
+    4 MB in usual grammars, never above 64 MB.
     """
 
     def __cinit__(self, Rules rules not None, Tokens tokens not None):
         self.rules, self.tokens = rules, tokens
-        self.c.tokens = &tokens.c
-        self.c.rules = &rules.c
-        self.c.most_bytes = KEPT_BYTES
-        self.c.path = <int32_t*>self.take(tokens.c.deepest + 1, sizeof(int32_t))
+        self.m.tokens = &tokens.c
+        self.m.rules = &rules.c
+        self.m.most_bytes = KEPT_BYTES
+        self.m.path = <int32_t*>self.take(tokens.c.deepest + 1, sizeof(int32_t))
         with nogil:
-            _begun(&self.c)
-        if self.c.stacks.problem == STACKS_SLOW:
+            _begun(&self.m)
+        if self.m.stacks.problem == STACKS_SLOW:
             raise InputError("the grammar has too many ways to begin")
-        if self.c.stacks.problem:
+        if self.m.stacks.problem:
             raise MemoryError("no memory for a grammar")
-        if self.c.stacks.num_bytes > REST_BYTES:
-            stacks_close(&self.c.stacks)
+        if self.m.stacks.num_bytes > REST_BYTES:
+            stacks_close(&self.m.stacks)
+        self.c.state = &self.m
+        self.c.vocab_size = tokens.c.vocab_size
+        self.c.allows, self.c.mask, self.c.accept, self.c.fits = _allows, _mask, _accept, _fits
 
     def __dealloc__(self):
-        stacks_close(&self.c.stacks)
+        stacks_close(&self.m.stacks)
 
     @property
     def problem(self):
         """Return why it goes no further, "" without a problem."""
-        if self.c.stacks.problem == STACKS_NO_MEMORY:
+        if self.m.stacks.problem == STACKS_NO_MEMORY:
             return "no memory for the grammar"
-        return "the grammar is too ambiguous: too many ways to go on" if self.c.stacks.problem else ""
+        return "the grammar is too ambiguous: too many ways to go on" if self.m.stacks.problem else ""
 
     @property
     def may_end(self):
         """Return whether the grammar may end here."""
-        return bool(_begun(&self.c) and self.c.stacks.sets[self.c.now].ends)
+        return bool(_begun(&self.m) and self.m.stacks.sets[self.m.now].ends)
 
     @property
     def nbytes(self):
         """Return the bytes of what it remembers."""
-        return self.c.stacks.num_bytes
-
-    def allows(self, Py_ssize_t token):
-        """Return whether a token may come next.
-
-        Raises:
-            InputError: No such token.
-
-        Cost: one step per byte of its text.
-        """
-        self._check(token)
-        return matcher_allows(&self.c, <token_t>token)
-
-    def mask(self):
-        """Return bool, shape (vocab_size,): which tokens may come next; none after a problem.
-
-        Cost: one step per byte of the vocabulary that fits, without the GIL; less where the text was
-            in the same situation before.
-        """
-        cdef const uint64_t* mask
-        cdef Py_ssize_t size = self.c.tokens.vocab_size
-        with nogil:
-            mask = matcher_mask(&self.c)
-        if mask == NULL:
-            return np.zeros(size, np.bool_)
-        words = np.asarray(<const uint64_t[:num_words(self.c.tokens)]>mask)
-        return np.unpackbits(words.view(np.uint8), count=size, bitorder="little").view(np.bool_)
-
-    def accept(self, Py_ssize_t token):
-        """Go on by a token; return False, and stay, if it is not allowed or after a problem.
-
-        Raises:
-            InputError: No such token.
-
-        Cost: one step per byte of its text.
-        """
-        self._check(token)
-        return matcher_accept(&self.c, <token_t>token)
-
-    def fits(self, draft, parents=None):
-        """Return bool, shape (n,): which tokens of a draft may come after those before them.
-
-        Where that would take long to find out, a token counts as one that may. The text stays where it is.
-
-        Args:
-            draft: int32, shape (n,).
-            parents: Where the draft is a tree: int32, shape (n,), the index of each token's parent, an
-                earlier one, or -1 = the text.
-
-        Raises:
-            InputError: There is no such token, or parents is not as described.
-
-        Cost: one step per byte of its text, 8192 at most.
-        """
-        cdef TokensC tokens
-        cdef const int32_t[::1] above
-        cdef int32_t[::1] view
-        cdef Py_ssize_t i
-        tokens_view(draft, "draft", &tokens)
-        try:
-            for i in range(tokens.len):
-                self._check(tokens.data[i])
-            marks = np.zeros(tokens.len, np.int32)
-            if parents is not None:
-                above = parents_view(parents, tokens.len)
-            if tokens.len:
-                view = marks
-                matcher_fits(&self.c, tokens.data, NULL if parents is None else &above[0], tokens.len, &view[0])
-        finally:
-            tokens_release(&tokens)
-        return marks.astype(np.bool_)
-
-    cdef int _check(self, Py_ssize_t token) except -1:
-        if not 0 <= token < self.c.tokens.vocab_size:
-            raise InputError(f"token must be in 0..{self.c.tokens.vocab_size - 1}, got {token}")
-        return 0
+        return self.m.stacks.num_bytes

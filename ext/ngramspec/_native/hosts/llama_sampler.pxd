@@ -4,7 +4,7 @@ from libcpp cimport bool as cbool
 from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t, uint8_t, uint64_t
 from ngramspec._native.engine.decode cimport Sampler
-from ngramspec._native.grammar.matcher cimport Matcher, MatcherC
+from ngramspec._native.grammar.constraint cimport Constraint, ConstraintC
 
 cdef extern from "ngs_candidates.h" nogil:
     enum:
@@ -39,7 +39,7 @@ cdef struct ChainC:
     ngs_apply_fn apply
     ngs_accept_fn accept_call
     void* chain
-    MatcherC* grammar              # NULL = none
+    ConstraintC* grammar            # NULL = none
     ngs_candidate* data            # of the shared Candidates
     float* allowed                 # the same
     ngs_candidates left            # what the last choice was made from, in data until another one is made
@@ -56,6 +56,6 @@ cdef struct ChainC:
 cdef class ChainSampler(Sampler):
     cdef ChainC chain
     cdef Candidates candidates     # keeps data alive
-    cdef Matcher grammar
+    cdef Constraint grammar
     cdef object owner              # frees the chain
     cdef int prepare(self, bint counts, biased) except -1

@@ -9,7 +9,7 @@ from libc.stdint cimport uintptr_t
 from ngramspec._native.core.arguments cimport TokensC, tokens_release, tokens_view
 from ngramspec._native.core.types cimport uint64_t
 from ngramspec._native.engine.decode cimport CandidateC, only_candidate
-from ngramspec._native.grammar.matcher cimport Matcher, matcher_accept, matcher_allows, matcher_fits, matcher_mask
+from ngramspec._native.grammar.constraint cimport Constraint
 from ngramspec._native.hosts.llama cimport call_address
 
 from ngramspec.errors import InputError
@@ -77,7 +77,7 @@ cdef bint _allow(ChainC* c, const float* row) noexcept nogil:
     cdef const uint64_t* mask
     if ngs_attached() != NULL:
         held = PyEval_SaveThread()
-    mask = matcher_mask(c.grammar)
+    mask = c.grammar.mask(c.grammar.state)
     if mask != NULL:
         ngs_mask_row(c.allowed, row, mask, c.vocab_size)
     if held != NULL:
@@ -103,7 +103,7 @@ cdef token_t _choose(void* state, const float* row, Py_ssize_t vocab_size) noexc
         return -1
     _fill(c, row)
     token = _select(c, &c.left)
-    if c.grammar == NULL or (token >= 0 and matcher_allows(c.grammar, token)):
+    if c.grammar == NULL or (token >= 0 and c.grammar.allows(c.grammar.state, token)):
         return token
     if not _allow(c, row):
         return -1
@@ -131,7 +131,13 @@ cdef Py_ssize_t _candidates(void* state, token_t chosen, CandidateC* out, Py_ssi
 
 
 cdef void _fits(void* state, const token_t* draft, const int32_t* parents, Py_ssize_t n, int32_t* fits) noexcept nogil:
-    matcher_fits((<ChainC*>state).grammar, draft, parents, n, fits)
+    cdef ChainC* c = <ChainC*>state
+    c.grammar.fits(c.grammar.state, draft, parents, n, fits)
+
+
+cdef Py_ssize_t _forced(void* state, token_t* out, Py_ssize_t limit) noexcept nogil:
+    cdef ChainC* c = <ChainC*>state
+    return 0 if c.closed[0] or c.forbidden else c.grammar.forced(c.grammar.state, out, limit)
 
 
 cdef void _count(ChainC* c, token_t token) noexcept nogil:
@@ -147,7 +153,7 @@ cdef void _accept(void* state, token_t token) noexcept nogil:
     if not 0 <= token < c.vocab_size or c.closed[0]:
         return
     if c.grammar != NULL and not c.forbidden:
-        c.forbidden = not matcher_accept(c.grammar, token)
+        c.forbidden = not c.grammar.accept(c.grammar.state, token)
     _count(c, token)
 
 
@@ -179,13 +185,13 @@ cdef class ChainSampler(Sampler):
     """
 
     def __cinit__(self, calls, uintptr_t chain_address, Candidates candidates not None, owner,
-                  Matcher grammar=None, Py_ssize_t keep=0, Py_ssize_t lookback=0, biased=None,
+                  Constraint grammar=None, Py_ssize_t keep=0, Py_ssize_t lookback=0, biased=None,
                   bint greedy=False):
         if not (chain_address and 0 <= keep <= MAX_KEEP and lookback >= 0):
             raise InputError(f"a chain must be given, keep must be in 0..{MAX_KEEP} and lookback >= 0, got "
                              f"{keep} and {lookback}")
-        if grammar is not None and len(grammar.tokens) != candidates.vocab_size:
-            raise InputError(f"the grammar is for a vocabulary of {len(grammar.tokens)} tokens, the candidates for "
+        if grammar is not None and grammar.c.vocab_size != candidates.vocab_size:
+            raise InputError(f"the grammar is for a vocabulary of {grammar.c.vocab_size} tokens, the candidates for "
                              f"{candidates.vocab_size}")
         self.candidates, self.grammar, self.owner = candidates, grammar, owner
         self.chain.apply = <ngs_apply_fn>call_address(calls, "llama_sampler_apply")
@@ -204,7 +210,7 @@ cdef class ChainSampler(Sampler):
         self.c.candidates = _candidates
         self.c.accept = _accept
         if grammar is not None:
-            self.c.fits = _fits
+            self.c.fits, self.c.forced = _fits, _forced
 
     cdef int prepare(self, bint counts, biased) except -1:
         cdef Py_ssize_t blocks = self.chain.vocab_size // NGS_LANES + 1
