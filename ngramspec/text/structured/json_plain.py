@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -105,7 +105,7 @@ class _Reader:
     # -- the whole ---------------------------------------------------------------------------------
 
     def completed(self, root: Any) -> dict[str, Any]:
-        """Return the root with its definitions, of which those that never end allow nothing."""
+        """Return the root with its definitions; what refers to those that never end is False."""
         depths = {"": (_depth(root), _references(root))}
         depths |= {n: (_depth(one), _references(one)) for n, one in self._defs.items()}
         if longest_chain(depths) > MAX_CHAIN:
@@ -121,8 +121,11 @@ class _Reader:
             )
         if root is False:
             raise GrammarError("the JSON schema allows no value")
-        definitions = {n: one if n in ending else False for n, one in self._defs.items()}
+        definitions = {n: one for n, one in self._defs.items() if n in ending}
         whole = {} if root is True else dict(root)
+        if len(ending) < len(self._defs):  # llguidance takes no reference to what allows nothing
+            endless = self._defs.keys() - ending
+            whole, definitions = _without(whole, endless), _without(definitions, endless)
         return {**whole, "$defs": definitions} if definitions else whole
 
     def _ending(self) -> set[str]:
@@ -426,7 +429,7 @@ class _Reader:
         if "pattern" in asked:
             pattern = rust_pattern(asked["pattern"])
         elif set(asked) <= {"minLength", "maxLength"}:
-            counts = self._counts(said, "minLength", "maxLength")
+            counts = self._counts(asked, "minLength", "maxLength")
             high = counts.get("maxLength", "")
             pattern = f"^(?s:.){{{counts.get('minLength', 0)},{high}}}$"
         else:
@@ -669,6 +672,21 @@ def _references(schema: Any) -> list[str]:
             names[one["$ref"].rsplit("/", 1)[-1]] = None
         todo += _inner(one)
     return list(names)
+
+
+def _without(part: Any, endless: Collection[str]) -> Any:
+    """Return a part of a schema made here with False for what refers to some definitions."""
+    if isinstance(part, list):
+        return [_without(one, endless) for one in part]
+    if not isinstance(part, dict):
+        return part
+    reference = part.get("$ref")
+    if isinstance(reference, str) and reference.rsplit("/", 1)[-1] in endless:
+        return False
+    return {
+        key: one if key in ("const", "enum") else _without(one, endless)
+        for key, one in part.items()
+    }
 
 
 def _depth(schema: Any) -> int:
