@@ -6,7 +6,7 @@ import numpy.typing as npt
 from typing_extensions import Self
 
 from ngramspec._native.engine.decode import Sampler
-from ngramspec._native.grammar.matcher import Matcher
+from ngramspec._native.grammar.constraint import Constraint
 
 @final
 class Candidates:
@@ -25,7 +25,7 @@ class ChainSampler(Sampler):
         chain_address: int,
         candidates: Candidates,
         owner: object,
-        grammar: Matcher | None = None,
+        grammar: Constraint | None = None,
         keep: int = 0,
         lookback: int = 0,
         biased: npt.NDArray[np.int32] | Sequence[int] | None = None,

@@ -124,8 +124,8 @@ class _Reader:
         definitions = {n: one for n, one in self._defs.items() if n in ending}
         whole = {} if root is True else dict(root)
         if len(ending) < len(self._defs):  # llguidance takes no reference to what allows nothing
-            endless = self._defs.keys() - ending
-            whole, definitions = _without(whole, endless), _without(definitions, endless)
+            missing = self._defs.keys() - ending
+            whole, definitions = _without(whole, missing), _without(definitions, missing)
         return {**whole, "$defs": definitions} if definitions else whole
 
     def _ending(self) -> set[str]:
@@ -334,7 +334,7 @@ class _Reader:
         return _all([result, *more])
 
     def _array(self, words: Schema, depth: int) -> dict[str, Any]:
-        result = self._counts(words, "minItems", "maxItems")
+        result: dict[str, Any] = {**self._counts(words, "minItems", "maxItems")}
         items, first = words.get("items"), words.get("prefixItems")
         if first is None and isinstance(items, list):
             first, items = items, words.get("additionalItems")
@@ -480,7 +480,7 @@ class _Reader:
         return True
 
     def _string(self, words: Schema, more: list[Any]) -> dict[str, Any]:
-        result = self._counts(words, "minLength", "maxLength")
+        result: dict[str, Any] = {**self._counts(words, "minLength", "maxLength")}
         patterns = [rust_pattern(words["pattern"])] if "pattern" in words else []
         if (name := words.get("format")) is not None:
             if isinstance(name, str) and name in FORMATS:
@@ -665,7 +665,8 @@ def _inner(schema: Any) -> Iterable[Any]:
 
 def _references(schema: Any) -> list[str]:
     """Return the definitions that a schema made here refers to."""
-    names, todo = {}, [schema]
+    names: dict[str, None] = {}
+    todo = [schema]
     while todo:
         one = todo.pop()
         if isinstance(one, dict) and "$ref" in one:

@@ -1,4 +1,4 @@
-"""Grammars in llguidance's Lark: what follows them, and the bounds of what llguidance gets to read."""
+"""Grammars in llguidance's Lark: what follows them, and the bounds of what llguidance reads."""
 
 from __future__ import annotations
 

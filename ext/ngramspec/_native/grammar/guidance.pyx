@@ -74,7 +74,7 @@ cdef class GuidanceTokens(Owner):
         cdef ngs_llg_tokenizer_init init
         cdef char error[ERROR_BYTES]
         cdef GuidanceC* c = &self.calls
-        cdef Py_ssize_t i, size = tokens.c.vocab_size
+        cdef Py_ssize_t size = tokens.c.vocab_size
         cdef uint32_t[::1] lens = np.diff(tokens.arrays[5]).astype(np.uint32)
         cdef const uint8_t[::1] texts = tokens.arrays[6]
         ends = np.flatnonzero(np.asarray(tokens.arrays[7])[:size]).astype(np.uint32)
