@@ -31,8 +31,8 @@ cdef enum:
     MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum
 
 cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what is beyond does not count
-cdef double TREND_WINDOW = 2048.0 # passes that tell how what they take rises with their first cost
-cdef double TREND_PRIOR = 1.0    # sum of squared logarithms of costs that the first table counts as
+cdef double TREND_WINDOW = 2048.0  # passes that tell how what they take rises with their first cost
+cdef double TREND_PRIOR = 1.0       # sum of squared logarithms of costs that the first table counts as
 cdef double LEAST_SECONDS = 1e-9
 
 
