@@ -31,7 +31,7 @@ cdef enum:
     MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum
 
 cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what is beyond does not count
-cdef double TREND_WINDOW = 2048.0  # passes that tell how what they take rises with their first cost
+cdef double TREND_WINDOW = 2048.0    # passes that tell how what they take rises with their first cost
 cdef double TREND_PRIOR = 1.0       # sum of squared logarithms of costs that the first table counts as
 cdef double LEAST_SECONDS = 1e-9
 
@@ -388,6 +388,7 @@ cdef class Verifier(Owner):
         return 0
 
     cdef void trend_add(self, double cost, double took) noexcept:
+        """Add the logarithms of a pass's first cost and of its seconds to the running means."""
         cdef double off, weight
         self.num_passes = min(self.num_passes + 1.0, TREND_WINDOW)
         weight = 1.0 / self.num_passes
