@@ -8,13 +8,9 @@ from typing import Any
 
 from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.structured import GrammarError
-from ngramspec.text.structured.json_pattern import pattern_tree
-from ngramspec.text.structured.lark import LINE_ENDS
-from ngramspec.text.structured.lark_gbnf import LarkGrammar, lark_grammar
-from ngramspec.text.structured.regular import Regular
+from ngramspec.text.structured.lark_input import LarkInput, lark_input, regex_input
 
 INPUT = "input"  # the argument
-MAX_REGEX = 4000  # characters
 SYNTAXES = ("lark", "regex")
 
 
@@ -40,32 +36,26 @@ def custom_function(custom: Any, field: str) -> dict[str, Any]:
     return {"name": name, "description": description, "parameters": input_schema()}
 
 
-def input_schema(pattern: Regular | LarkGrammar | None = None) -> dict[str, Any]:
-    """Return the schema of the arguments; `pattern`: what the text must follow."""
-    text = {"type": "string"} if pattern is None else {"type": "string", "pattern": pattern}
-    return {
-        "type": "object",
-        "properties": {INPUT: text},
-        "required": [INPUT],
-        **({} if pattern is None else {"additionalProperties": False}),
-    }
+def input_schema() -> dict[str, Any]:
+    """Return the schema of the arguments."""
+    return {"type": "object", "properties": {INPUT: {"type": "string"}}, "required": [INPUT]}
 
 
-def enforced_schema(custom: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """Return the schema of the arguments, with the grammar of the text that they hold.
+def enforced_input(custom: Mapping[str, Any], field: str) -> LarkInput | None:
+    """Return the grammar of the text that the arguments hold, None if it is any text.
 
     Raises:
         ChatError: No grammar here can express it; names what stands in the way.
     """
     grammar = _grammar_of(custom, field)
     if grammar is None:
-        return input_schema()
+        return None
     syntax, definition = grammar
     where = f"{field}.format of {custom.get('name')!r:.80}"
     try:
         if syntax == "lark":
-            return input_schema(lark_grammar(definition))
-        return input_schema(pattern_tree(definition, MAX_REGEX, whole=True, line_ends=LINE_ENDS))
+            return lark_input(definition)
+        return regex_input(definition)
     except GrammarError as error:
         raise ChatError(f"{where}: {error.message}", f"{field}.format") from error
     except RecursionError:

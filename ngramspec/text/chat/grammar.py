@@ -9,15 +9,23 @@ from typing import Any
 from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.chat.format import ChatFormat
 from ngramspec.text.structured import GrammarError
-from ngramspec.text.structured.gbnf import Rules, literal
-from ngramspec.text.structured.json_schema import answer_rule
-from ngramspec.text.structured.until import without
+from ngramspec.text.structured.guidance import ANY_OBJECT, schema_lark
+from ngramspec.text.structured.lark_rules import (
+    BLANK,
+    Part,
+    Rules,
+    Source,
+    either,
+    many,
+    optional,
+    row,
+)
 
 
 def chat_grammar(
     grammar: str, schema: Any, field: str, format: ChatFormat, strict: bool = False
 ) -> str:
-    """Return the GBNF that an answer must follow, "" for none.
+    """Return the grammar that an answer must follow, "" for none.
 
     A required call is forced; with a schema and optional tools, either is allowed. With optional
     tools alone any text is, and from the mark of a call on only calls that follow their schemas.
@@ -39,17 +47,18 @@ def chat_grammar(
     if schema is None and not tools.required:
         return _optional_calls(format) if tools else grammar
     rules = Rules()
-    parts = []
+    parts: list[Part] = []
     if tools:
         parts.append(format.calls.rule(rules, tools))
     if schema is not None and not tools.required:
-        answer = answer_rule(rules, schema, field, strict)
+        source = schema_lark(ANY_OBJECT if schema == {} else schema, field, strict)
+        answer = rules.add("answer", Source(source))
         parts.append(format.calls.answer_rule(rules, answer))
-    root = " | ".join(parts)
+    root = either(*parts)
     if format.begun:
-        root = f"{format.reasoning.rule(rules)} ({root})"
+        root = row(format.reasoning.rule(rules), root)
     elif format.may_reason:
-        root = f"({format.reasoning.whole_rule(rules)})? ({root})"
+        root = row(optional(format.reasoning.whole_rule(rules)), root)
     return rules.grammar(root, "tools" if tools.required else field)
 
 
@@ -68,16 +77,16 @@ def _optional_calls(format: ChatFormat) -> str:
     offered = tuple(tool if tool.strict else replace(tool, loose=True) for tool in tools.tools)
     rules = Rules()
     try:
-        free = without(rules, anywhere, first)
-        begun = rules.add("begun-calls", calls.begun_rule(rules, replace(tools, tools=offered)))
-        return rules.grammar(_free_answer(rules, format, free, begun))
+        part = calls.begun_rule(rules, replace(tools, tools=offered))
+        begun = rules.begun(anywhere, first, part)
+        return rules.grammar(_free_answer(rules, format, begun))
     except GrammarError:
         if any(tool.strict for tool in offered):
             raise
         return ""
 
 
-def _free_answer(rules: Rules, format: ChatFormat, free: str, calls: str) -> str:
+def _free_answer(rules: Rules, format: ChatFormat, calls: list[Part]) -> Part:
     """Return the grammar of text, reasoning and then calls; the text may end anywhere.
 
     Nothing begins a call within reasoning, unless the format says so.
@@ -85,20 +94,21 @@ def _free_answer(rules: Rules, format: ChatFormat, free: str, calls: str) -> str
     Args:
         rules: The grammar.
         format: How the model answers.
-        free: Rule of text in which no call begins.
-        calls: Rule of calls.
+        calls: Texts that go on with calls from some mark on.
     """
     reasoning, reasons = format.reasoning, format.begun or format.may_reason
+    answer = either(*calls, rules.anything)
     if format.calls.ends_reasoning or not reasons:
-        return f"{free} {calls}?"
-    open, close = literal(reasoning.open), literal(reasoning.close)
-    thought = rules.add("thought", without(rules, (reasoning.close,)))
-    answer = f"{free} {calls}?"
+        return answer
+    thought = rules.until(reasoning.close)
     if reasoning.again:
-        answer = f"{free} ({open} {thought} {close} {free})* ({calls} | {open} {thought})?"
-    answer = rules.add("free-answer", answer)
+        opened = rules.until(reasoning.open)
+        turns = many(row(opened, thought))
+        answer = row(turns, either(*calls, rules.anything, row(opened, rules.anything)))
+    answer = rules.add("answer", answer)
     if format.begun:
-        return f"{thought} ({close} {answer})?"
-    return (
-        answer if reasoning.again else f"[ \\t\\n]* {open} {thought} ({close} {answer})? | {answer}"
-    )
+        return either(row(thought, answer), rules.anything)
+    if reasoning.again:
+        return answer
+    opened = rules.until(reasoning.open, BLANK)
+    return either(row(opened, either(row(thought, answer), rules.anything)), answer)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ngramspec.text.structured.gbnf import Rules, literal
-from ngramspec.text.structured.until import until
+from ngramspec.text.structured.lark_rules import Part, Rules, regex, row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +52,13 @@ class ReasoningFormat:
                 return prompt[len(bare) - len(mark) :]
         return ""
 
-    def rule(self, rules: Rules) -> str:
+    def rule(self, rules: Rules) -> Part:
         """Return the grammar of reasoning after the open mark, up to the answer."""
-        return f"{until(rules, self.close)} [ \\n]{{0,4}}"
+        return row(rules.until(self.close), regex(r"[ \n]{0,4}"))
 
-    def whole_rule(self, rules: Rules) -> str:
+    def whole_rule(self, rules: Rules) -> Part:
         """Return the grammar of reasoning with its open mark."""
-        return f"{literal(self.open)} {self.rule(rules)}"
+        return row(self.open, self.rule(rules))
 
 
 THINK = ReasoningFormat(open="<think>", close="</think>")

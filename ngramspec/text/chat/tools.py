@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ngramspec.text.chat.custom_tools import custom_function, enforced_schema
+from ngramspec.text.chat.custom_tools import custom_function, enforced_input
 from ngramspec.text.chat.errors import ChatError
+from ngramspec.text.structured.lark_input import LarkInput
 
 ANY_ARGUMENTS = {"type": "object", "properties": {}}
 
@@ -23,6 +24,7 @@ class Tool:
     strict: bool = False  # refuse what a grammar cannot enforce of the parameters
     loose: bool = False  # leave the parameters free where no grammar can express them
     custom: bool = False  # the client knows one text, not parameters
+    input: LarkInput | None = None  # what that text follows, None for any
 
     def described(self) -> dict[str, Any]:
         """Return the tool with the members that templates read."""
@@ -144,8 +146,9 @@ def _custom(custom: Any, field: str) -> Tool:
     function = custom_function(custom, field)
     return Tool(
         name=function["name"],
-        parameters=enforced_schema(custom, field),
+        parameters=function["parameters"],
         definition={"type": "function", "function": function},
         strict=True,
         custom=True,
+        input=enforced_input(custom, field),
     )

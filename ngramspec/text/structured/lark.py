@@ -1,4 +1,4 @@
-"""Lark grammars: from their text to rules that `lark_gbnf` writes as GBNF.
+"""Lark grammars: from their text to rules that `lark_input` writes as parts of a grammar.
 
 Names, literals, ranges, regular expressions, groups, repetitions, %import from common and %ignore
 are read. Templates, %declare, attributes and what else Lark has are refused by name.
@@ -13,22 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from ngramspec.text.structured.errors import GrammarError
-from ngramspec.text.structured.json_pattern import pattern_tree
-from ngramspec.text.structured.regular import (
-    WRITABLE,
-    Chars,
-    Range,
-    Regular,
-    Repeat,
-    Row,
-    meet,
-    without,
-)
+from ngramspec.text.structured.lark_rules import regex
+from ngramspec.text.structured.pattern import text_pattern
 
 MAX_LARK = 1 << 15  # characters
 MAX_NESTING = 48  # groups inside one another
 MAX_TIMES = 1000  # of a repetition with ~
-LINE_ENDS: tuple[Range, ...] = ((10, 10),)  # what a dot does not match
+MAX_REGEX = 4000  # characters
 _TOKENS = re.compile(
     r"""
     (?P<skip>[ \t\f]+|//[^\n]*|\\\r?\n)
@@ -42,6 +33,7 @@ _TOKENS = re.compile(
     """,
     re.VERBOSE,
 )
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "b": "\b"}
 _INT, _EXP = "[0-9]+", "[eE][+-]?[0-9]+"
@@ -78,9 +70,13 @@ COMMON = {
 
 @dataclass(frozen=True)
 class Text:
-    """Text that a literal, a range or a regular expression matches."""
+    """Text that a literal, a range or a regular expression matches.
 
-    tree: Regular
+    plain, in_json: Terminals in the syntax of llguidance: as it is, and within a string of JSON.
+    """
+
+    plain: str
+    in_json: str
 
 
 @dataclass(frozen=True)
@@ -242,7 +238,7 @@ class _Reader:
             self._refuse(f"common has no terminal {name!r:.40}")
         if alias in self._lark.rules:
             self._refuse(f"the rule {alias!r} is there twice")
-        self._lark.rules[alias] = Text(_pattern(COMMON[name], ""))
+        self._lark.rules[alias] = _pattern(COMMON[name], "")
 
     def _either(self) -> Part:
         """Read alternatives, which may stand on lines of their own."""
@@ -307,7 +303,7 @@ class _Reader:
         if token.kind == "regex":
             self._at += 1
             pattern, flags = token.text[1:].rsplit("/", 1)
-            return Text(self._regex(pattern.replace("\\/", "/"), flags))
+            return self._regex(pattern.replace("\\/", "/"), flags)
         if (token.kind, token.text) in (("sign", "<"), ("directive", "%json")):
             self._refuse(f"{self._where()} has {token.text!r}, which is not supported")
         return None
@@ -315,14 +311,11 @@ class _Reader:
     def _string(self, token: Token) -> Part:
         text, flag = self._unescaped(token)
         if not self._takes("sign", ".."):
-            return Text(_word(text, flag))
+            return _pattern(re.escape(text), "i" if flag else "")
         last, _ = self._unescaped(self._expect("string"))
         if len(text) != 1 or len(last) != 1 or last < text:
             self._refuse(f"{self._where()} has a range that is not of two characters in order")
-        ranges = meet([(ord(text), ord(last))], WRITABLE)
-        if not ranges:
-            self._refuse(f"{self._where()} has a range of characters that cannot be written")
-        return Text(Chars(ranges))
+        return self._regex(f"[\\u{{{ord(text):X}}}-\\u{{{ord(last):X}}}]", "")
 
     def _unescaped(self, token: Token) -> tuple[str, bool]:
         """Return what a literal stands for, and whether upper and lower case are the same."""
@@ -335,11 +328,11 @@ class _Reader:
 
         flag = token.text.endswith("i")
         text = _ESCAPE.sub(char, token.text[1 : -2 if flag else -1])
-        if any(not meet([(ord(one), ord(one))], WRITABLE) for one in text):
+        if _CONTROL.search(text):
             self._refuse(f"{self._where()} has a control character, which cannot be written")
         return text, flag
 
-    def _regex(self, pattern: str, flags: str) -> Regular:
+    def _regex(self, pattern: str, flags: str) -> Text:
         try:
             return _pattern(pattern, flags)
         except GrammarError as error:
@@ -399,26 +392,20 @@ class _Reader:
         raise GrammarError(words)
 
 
-def _word(text: str, folded: bool) -> Regular:
-    chars = (Chars(((ord(char), ord(char)),)) for char in text)
-    return Row(tuple(_folded(one) if folded else one for one in chars))
-
-
-def _pattern(pattern: str, flags: str) -> Regular:
+def _pattern(pattern: str, flags: str) -> Text:
     """Return the whole texts that a regular expression matches."""
     if unknown := set(flags) - set("isu"):
         raise GrammarError(f"the flag {min(unknown)!r} of a regular expression is not supported")
-    ends: tuple[Range, ...] = () if "s" in flags else LINE_ENDS
-    tree = pattern_tree(pattern, whole=True, line_ends=ends)
-    return _folded(tree) if "i" in flags else tree
+    return regex_text(pattern, flags)
 
 
-def _folded(tree: Regular) -> Any:
-    """Return a tree that takes letters of ASCII in either case."""
-    if isinstance(tree, Chars):
-        upper = [(a + 32, b + 32) for a, b in meet(tree.ranges, [(65, 90)])]
-        lower = [(a - 32, b - 32) for a, b in meet(tree.ranges, [(97, 122)])]
-        return Chars(without([*tree.ranges, *upper, *lower], ()))
-    if isinstance(tree, Repeat):
-        return Repeat(_folded(tree.part), tree.low, tree.high)
-    return type(tree)(tuple(map(_folded, tree.parts)))
+def regex_text(pattern: str, flags: str = "") -> Text:
+    """Return the whole texts of a regular expression; flags: "i" and "s" count.
+
+    Raises:
+        GrammarError: No grammar can express it.
+    """
+    plain, in_json = (text_pattern(pattern, MAX_REGEX, one, "s" in flags) for one in (False, True))
+    if "i" in flags:
+        plain, in_json = f"(?i:{plain})", f"(?i:{in_json})"
+    return Text(regex(plain).text, regex(in_json).text)

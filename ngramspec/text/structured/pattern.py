@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ngramspec.text.structured.errors import GrammarError
@@ -24,7 +25,11 @@ _PROPERTY = re.compile(r"[pP]\{[\w=]+\}", re.ASCII)
 _HIGH = re.compile(r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _CODE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
+Members = list[tuple[int, str]]  # of a class: characters, or -1 and the name of a set
 _OUTSIDE = "^$|()*+?"  # means the same in both, outside of classes
+_ESCAPED = {'"': '"', "\\": "\\", "\n": "n", "\r": "r", "\t": "t"}  # in a string of JSON
+_PLAIN = r"[^\x00-\x1F\x22\x5C\x7F]"  # what needs no escape there
+_PARTS = re.compile(r"\\[upP]\{[^}]*\}|\[(?:\[[^\]]*\]|[^\]])*\]|.", re.DOTALL)
 _REFUSED = {"b": "word boundaries", "B": "word boundaries", "k": "back references"}
 
 
@@ -48,9 +53,68 @@ def rust_pattern(pattern: Any, most: int = MAX_PATTERN) -> str:
     return _Reader(_SPACE_OR_NOT.sub(r"[\\s\\S]", pattern)).whole()
 
 
+def text_pattern(pattern: str, most: int, in_json: bool, dot_all: bool = False) -> str:
+    """Return a pattern for whole texts, as people write it in Python and in Lark.
+
+    Args:
+        pattern: The pattern.
+        most: Its characters at most.
+        in_json: For texts within a string of JSON.
+        dot_all: A dot matches the end of a line too.
+
+    Raises:
+        GrammarError: As for rust_pattern.
+    """
+    if len(pattern) > most:
+        raise GrammarError(f"a pattern must be a text of at most {most} characters")
+    return whole_pattern(_Reader(pattern, _ANY if dot_all else r"[^\n]", in_json).whole(), inside="")
+
+
+def whole_pattern(pattern: str, inside: str = "(?s:.*)") -> str:
+    """Return a pattern for whole texts from one with anchors.
+
+    Args:
+        pattern: As rust_pattern writes it.
+        inside: What may stand where there is no anchor.
+
+    Raises:
+        GrammarError: An anchor is not at an end.
+    """
+    branches: list[list[str]] = [[]]
+    depth = 0
+    for token in _PARTS.findall(pattern):
+        depth += (token == "(") - (token == ")")
+        if token == "|" and not depth:
+            branches.append([])
+        else:
+            branches[-1].append(token)
+    return "|".join(_unanchored(branch, inside) for branch in branches)
+
+
+def _unanchored(tokens: list[str], inside: str) -> str:
+    start, end = tokens[:1] == ["^"], tokens[-1:] == ["$"]
+    inner = tokens[start : len(tokens) - end]
+    text = "".join(inner)
+    if "^" in inner or "$" in inner:
+        if not start and not end and inner[0] == "(" and _closes(inner) == len(inner) - 1:
+            return f"(?:{whole_pattern(text[1:-1].removeprefix('?:'), inside)})"
+        raise GrammarError(f"no grammar can express an anchor within the pattern {text!r:.80}")
+    return f"{'' if start else inside}(?:{text}){'' if end else inside}"
+
+
+def _closes(tokens: list[str]) -> int:
+    """Return where the group closes that is opened first."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += (token == "(") - (token == ")")
+        if not depth:
+            return at
+    return -1
+
+
 class _Reader:
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+    def __init__(self, pattern: str, dot: str = _DOT, in_json: bool = False) -> None:
+        self._pattern, self._dot, self._in_json = pattern, dot, in_json
         self._at = 0
 
     def whole(self) -> str:
@@ -60,7 +124,7 @@ class _Reader:
             char = self._pattern[self._at]
             if char == "\\":
                 code, chars = self._escape()
-                parts.append(_written(code) if code >= 0 else self._set(chars))
+                parts.append(self._one(code) if code >= 0 else self._some([(code, chars)], False))
             elif char == "[":
                 parts.append(self._class())
             elif char == "(":
@@ -69,8 +133,11 @@ class _Reader:
                 parts.append(self._take(match))
             else:
                 self._at += 1
-                dot = _DOT if char == "." else _written(ord(char))
-                parts.append(char if char in _OUTSIDE else dot)
+                if char == ".":
+                    ends = "\r\n" if self._dot == _DOT else "" if self._dot == _ANY else "\n"
+                    parts.append(self._in_string(self._dot, [ord(c) for c in _ESCAPED if c not in ends]))
+                else:
+                    parts.append(char if char in _OUTSIDE else self._one(ord(char)))
         return "".join(parts)
 
     def _take(self, match: re.Match[str]) -> str:
@@ -119,7 +186,7 @@ class _Reader:
         self._at += 1
         negated = self._pattern.startswith("^", self._at)
         self._at += negated
-        members: list[tuple[int, str]] = []
+        members: Members = []
         while not self._pattern.startswith("]", self._at):
             if self._at >= len(self._pattern):
                 raise GrammarError(f"the pattern {self._pattern!r:.80} has an open class")
@@ -129,18 +196,59 @@ class _Reader:
                 members.append((ord(self._pattern[self._at]), ""))
                 self._at += 1
         self._at += 1
-        if not members:
-            if negated:
-                return _ANY
+        if not members and not negated:
             raise GrammarError(f"the pattern {self._pattern!r:.80} has a class without characters")
-        return f"[{'^' * negated}{''.join(self._members(members, negated))}]"
+        return self._some(members, negated)
+
+    def _some(self, members: Members, negated: bool) -> str:
+        """Return one of some characters, or of all others."""
+        text = f"[{'^' * negated}{''.join(self._members(members, negated))}]" if members else _ANY
+        if self._in_json:
+            codes = map(ord, _ESCAPED)
+            text = self._in_string(text, [c for c in codes if self._holds(members, c) != negated])
+        return text
+
+    def _one(self, code: int) -> str:
+        """Return a character."""
+        escaped = _ESCAPED.get(chr(code)) if self._in_json and code <= 0x10FFFF else None
+        return f"{_written(92)}{_written(ord(escaped))}" if escaped else _written(code)
+
+    def _in_string(self, text: str, codes: Sequence[int]) -> str:
+        """Return a class as its characters stand in a string; `codes`: those with an escape."""
+        if not self._in_json:
+            return text
+        plain = _PLAIN if text == _ANY else f"[{_PLAIN}&&{text}]"
+        return f"(?:{'|'.join([plain, *map(self._one, codes)])})"
+
+    def _holds(self, members: Members, code: int) -> bool:
+        """Tell whether a character that needs an escape is one of the members."""
+        at = 0
+        while at < len(members):
+            low, name = members[at]
+            if members[at + 1 : at + 2] == [(ord("-"), "")] and at + 2 < len(members):
+                if low <= code <= members[at + 2][0]:
+                    return True
+                at += 3
+                continue
+            if low == code or (name in ("s", "S") and (code < 32) == (name == "s")):
+                return True
+            if name in ("D", "W") or (len(name) > 1 and self._is_of(name)):
+                return True
+            at += 1
+        return False
+
+    def _is_of(self, name: str) -> bool:
+        """Tell whether what needs an escape has a property; only those of letters and the like."""
+        if name[2:].rpartition("=")[2].lstrip("{")[:1] not in tuple("LMNSZ"):
+            raise self._refused(f"the property {name!r:.40}")
+        return name[0] == "P"
 
     def _is_backspace(self) -> bool:
         is_backspace = self._pattern.startswith("b", self._at + 1)
         self._at += 2 * is_backspace
         return is_backspace
 
-    def _members(self, members: list[tuple[int, str]], negated: bool) -> list[str]:
+    def _members(self, members: Members, negated: bool) -> list[str]:
         parts, at = [], 0
         both = {"s", "S"} <= {chars for _, chars in members}
         while at < len(members):

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from helpers.larks import Lark
 from helpers.machines import examples
 from helpers.written_calls import FAMILIES, Calls, Family, real_python
 from ngramspec._native.grammar.matcher import Matcher, Tokens
@@ -28,7 +29,6 @@ from ngramspec.text.chat.format import ChatFormat, chat_format
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.reasoning import reasoning_format_of
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.grammar import read_grammar
 from ngramspec.text.structured import GrammarError
 
 EXAMPLES = examples(20)
@@ -129,7 +129,7 @@ def accepts(matcher: Matcher, text: str) -> int:
 
 def forced(format: ChatFormat) -> Matcher:
     grammar = chat_grammar("", None, "json_schema", format)
-    return Matcher(read_grammar(grammar, lambda _: -1), BYTES)
+    return Lark(grammar)
 
 
 def test_every_format_has_a_family() -> None:

@@ -27,18 +27,17 @@ from ngramspec.text.chat.calls.json_value import escaped
 from ngramspec.text.chat.calls.typed_value import (
     STRING,
     Schema,
-    add_parameter,
-    add_string_parameter,
     member_schema,
     resolved,
     spent_types_of,
+    text_part,
     typed,
     types_of,
+    value_part,
 )
 from ngramspec.text.chat.text import Read, Sink, Stops, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, literal
-from ngramspec.text.structured.until import until
+from ngramspec.text.structured.lark_rules import Name, Part, Rules, either, many, optional, row
 
 TAG = "]<]minimax[>["  # before every tag
 START, END = f"{TAG}<tool_call>", f"{TAG}</tool_call>"
@@ -79,10 +78,10 @@ class ElementCalls(CallFormat):
         text.give_back()
         yield from closing(text, END)
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls whose values follow the schemas of their parameters."""
-        call = rules.add("call", " | ".join(_Writer(rules, one).call() for one in tools.tools))
-        return f"{literal(START + chr(10))} {several(call, call, tools)} {literal(END)}"
+        call = rules.add("call", either(*(_Writer(rules, one).call() for one in tools.tools)))
+        return row(f"{START}\n", several(call, call, tools), END)
 
 
 @dataclass
@@ -168,17 +167,15 @@ class _Writer:
 
     rules: Rules
     tool: Tool
-    elements: dict[tuple[int, str], tuple[Any, str]] = field(default_factory=dict)
+    elements: dict[tuple[int, str], tuple[Any, Name]] = field(default_factory=dict)
     depth: int = 0
 
-    def call(self) -> str:
-        """Return the name of the rule of a call."""
+    def call(self) -> Part:
+        """Return the rule of a call."""
         head, tail = f'{INVOKE}{self.tool.name}">', f"{INVOKE_END}\n"
-        members = self._members(self.tool.parameters)
-        name = f"call-{self.tool.name[:80]}"
-        return self.rules.add(name, f"{literal(head)} {members} {literal(tail)}")
+        return self.rules.add("call", row(head, self._members(self.tool.parameters), tail))
 
-    def _members(self, schema: Any) -> str:
+    def _members(self, schema: Any) -> Part:
         """Return the grammar of the elements of an object, in the order of its schema."""
         whole = resolved(schema, self.tool.parameters)
         properties, required = whole.get("properties"), whole.get("required")
@@ -186,38 +183,34 @@ class _Writer:
             return ""
         needed = required if isinstance(required, list) else []
         members = (
-            self._element(key, part) + ("" if key in needed else "?")
+            self._element(key, part) if key in needed else optional(self._element(key, part))
             for key, part in properties.items()
         )
-        return " ".join(members)
+        return row(*members)
 
-    def _element(self, key: str, schema: Any) -> str:
-        """Return the name of the rule of an element."""
+    def _element(self, key: str, schema: Any) -> Name:
+        """Return the rule of an element."""
         element = self.elements.get((id(schema), key))
         if element is not None:
             return element[1]
-        name = self.rules.reserve(f"{self.tool.name[:80]}-{key}")
+        name = self.rules.reserve("element")
         self.elements[id(schema), key] = schema, name
         close = f"{TAG}</{key}>"
         self.rules.spend(1)
         self.depth += 1
-        value = self._value(key, schema, close)
+        value = self._value(schema, close)
         self.depth -= 1
-        return self.rules.set(name, f"{literal(f'{TAG}<{key}>')} {value}")
+        return self.rules.set(name, row(f"{TAG}<{key}>", value))
 
-    def _value(self, key: str, schema: Any, close: str) -> str:
+    def _value(self, schema: Any, close: str) -> Part:
         """Return the grammar of a value and the tag that ends it."""
         types = spent_types_of(self.rules, schema, self.tool.parameters)
-        if types == STRING:
-            text = add_string_parameter(self.rules, schema, key, self.tool, close)
-            if text is not None:
-                return f"{text} {literal(close)}"
         if not types or "string" in types:
-            return until(self.rules, close)
+            return text_part(self.rules, schema if types == STRING else True, self.tool, close)
         whole, nests = resolved(schema, self.tool.parameters), self.depth < MOST_DEPTH
         if nests and types == {"object"} and whole.get("properties"):
-            return f"{self._members(schema)} {literal(close)}"
+            return row(self._members(schema), close)
         if nests and types == {"array"} and isinstance(whole.get("items"), dict):
             item = self._element(ITEM, whole["items"])
-            return f"{item}* {literal(close)}"
-        return f"{add_parameter(self.rules, schema, key, self.tool)} {literal(close)}"
+            return row(many(item), close)
+        return row(value_part(self.rules, schema, self.tool), close)

@@ -10,9 +10,7 @@ from typing import Protocol
 
 from ngramspec.text.chat.text import Read, Text
 from ngramspec.text.chat.tools import Tools
-from ngramspec.text.structured.gbnf import Rules
-
-COMMA = '"," " "?'
+from ngramspec.text.structured.lark_rules import Part, Rules, many, row
 
 
 class NotACallError(Exception):
@@ -103,7 +101,7 @@ class CallFormat(ABC):
         """
 
     @abstractmethod
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of a call, or of several if tools.several; add its rules."""
 
     def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
@@ -113,11 +111,11 @@ class CallFormat(ABC):
         """
         return [mark.text for mark in self.marks if not mark.first], ()
 
-    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+    def begun_rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls that the model has begun itself, from any trigger on."""
         return self.rule(rules, tools)
 
-    def answer_rule(self, rules: Rules, answer: str) -> str:
+    def answer_rule(self, rules: Rules, answer: Part) -> Part:
         """Return the grammar of an answer that is no call, from that of its content."""
         return answer
 
@@ -152,25 +150,6 @@ def tags(text: Text, written: str) -> Read[bool]:
     return True
 
 
-def several(first: str, more: str, tools: Tools) -> str:
+def several(first: Part, more: Part, tools: Tools) -> Part:
     """Return the grammar of one call or, if allowed, of more."""
-    return f"{first} ({more})*" if tools.several else first
-
-
-def members(rules: Rules, parts: Sequence[tuple[str, bool]], name: str) -> str:
-    """Return the grammar of rules in their order with commas between, some of them optional.
-
-    Args:
-        rules: The grammar.
-        parts: Name of each rule, and whether it is required.
-        name: Name of further rules.
-    """
-    first = more = '""'  # of the rest: if nothing came before, and if something did
-    for one, needed in reversed(parts):
-        after = more
-        if needed:
-            first, more = f"{one} {after}", f"{COMMA} {one} {after}"
-        else:
-            first, more = f"{one} {after} | {first}", f"({COMMA} {one})? {after}"
-        first, more = rules.add(f"{name}-first", first), rules.add(f"{name}-more", more)
-    return first
+    return row(first, many(more)) if tools.several else first

@@ -12,26 +12,40 @@ from ngramspec.text.chat.calls.format import (
     Mark,
     NotACallError,
     closing,
-    members,
     several,
 )
 from ngramspec.text.chat.calls.loose_value import Quote, loose_value
 from ngramspec.text.chat.calls.typed_value import (
     STRING,
-    add_string_parameter,
     parameters_of,
     spent_types_of,
+    text_part,
 )
 from ngramspec.text.chat.text import Read, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, literal
-from ngramspec.text.structured.until import until
+from ngramspec.text.structured.lark_rules import (
+    Part,
+    Rules,
+    either,
+    in_order,
+    many,
+    optional,
+    regex,
+    row,
+)
 
 OPEN, CALL, CLOSE, QUOTE = "<|tool_call>", "call:", "<tool_call|>", '<|"|>'
 QUOTES = (Quote(QUOTE, escapes=False), Quote('"'))
 MOST_NAME = 256  # characters
 NAME = re.compile(r"[^\s{}<>]*")
-SCALARS = ("integer", "number", "boolean", "null")
+COMMA = regex(", ?")
+_INTEGER = "-?(?:0|[1-9][0-9]{0,15})"
+SCALARS = {
+    "integer": regex(_INTEGER),
+    "number": regex(rf"{_INTEGER}(?:\.[0-9]{{1,15}})?(?:[eE][-+]?[0-9]{{1,3}})?"),
+    "boolean": regex("true|false"),
+    "null": "null",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,34 +68,34 @@ class GemmaCalls(CallFormat):
             sink.end()
             yield from closing(text, CLOSE)
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls whose values have the types of their parameters."""
-        string = rules.add("text", f"{literal(QUOTE)} {until(rules, QUOTE)}")
-        number, boolean, null = map(rules.primitive, ("number", "boolean", "null"))
         value = rules.reserve("any")
-        key = rules.add("key", "[a-zA-Z0-9_] [a-zA-Z0-9_.-]*")
-        inside = f'{key} ":" {value}'
-        items = {
-            "object": rules.add("dict", f'"{{" ({inside} ("," {inside})*)? "}}"'),
-            "array": rules.add("list", f'"[" ({value} ("," {value})*)? "]"'),
-            "string": string,
-            **dict(zip(SCALARS, (rules.primitive("integer"), number, boolean, null), strict=True)),
+        member = row(regex("[a-zA-Z0-9_][a-zA-Z0-9_.-]*"), ":", value)
+        items: dict[str, Part] = {
+            "object": row("{", optional(row(member, many(row(",", member)))), "}"),
+            "array": row("[", optional(row(value, many(row(",", value)))), "]"),
+            "string": row(QUOTE, rules.until(QUOTE)),
+            **SCALARS,
         }
-        rules.set(value, " | ".join(dict.fromkeys(items.values())))
-        call = rules.add(
-            "call", " | ".join(_call(rules, tool, items, value) for tool in tools.tools)
-        )
+        items = {kind: rules.add(kind, part) for kind, part in items.items()}
+        rules.set(value, either(*items.values()))
+        call = rules.add("call", either(*(_call(rules, one, items, value) for one in tools.tools)))
         return several(call, call, tools)
 
 
-def _call(rules: Rules, tool: Tool, items: dict[str, str], value: str) -> str:
-    name, parts = tool.name[:80], list[tuple[str, bool]]()
+def _call(rules: Rules, tool: Tool, items: dict[str, Part], value: Part) -> Part:
+    parts = list[tuple[Part, bool]]()
     for key, schema, needed in parameters_of(tool):
         types = spent_types_of(rules, schema, tool.parameters)
-        kinds = [items[kind] for kind in sorted(types) if kind in items]
-        written = " | ".join(kinds) or value
-        if types == STRING and (text := add_string_parameter(rules, schema, key, tool, QUOTE)):
-            written = f"{literal(QUOTE)} {text} {literal(QUOTE)}"
-        parts.append((rules.add(f"{name}-{key}", f"{literal(f'{key}:')} ({written})"), needed))
-    head, tail = literal(f"{OPEN}{CALL}{tool.name}{{"), literal(f"}}{CLOSE}")
-    return rules.add(f"call-{name}", f"{head} {members(rules, parts, name)} {tail}")
+        if types == STRING:
+            written = row(QUOTE, text_part(rules, schema, tool, QUOTE))
+        else:
+            written = (
+                either(*(items[kind] for kind in sorted(types) if kind in items))
+                if types & items.keys()
+                else value
+            )
+        parts.append((rules.add("value", row(f"{key}:", written)), needed))
+    head, tail = f"{OPEN}{CALL}{tool.name}{{", f"}}{CLOSE}"
+    return rules.add("call", row(head, in_order(rules, parts, COMMA), tail))

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from ngramspec.text.chat.calls.format import AnswerSink, CallFormat, Mark, NotACallError
 from ngramspec.text.chat.calls.json_value import json_value
-from ngramspec.text.chat.calls.typed_value import add_arguments
+from ngramspec.text.chat.calls.typed_value import arguments_part
 from ngramspec.text.chat.text import Read, Stops, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, literal
-from ngramspec.text.structured.until import until
+from ngramspec.text.structured.lark_rules import Part, Rules, either, optional, regex, row
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
@@ -25,7 +24,9 @@ ENDS = (END, CALL, RETURN)
 PREFIX = "functions."
 ANALYSIS, ASSISTANT = f"{CHANNEL}analysis{MESSAGE}", f"{START}assistant"
 HEADS = (f"{CHANNEL}commentary", f"{CHANNEL}analysis", f"{START}assistant")  # before recipients
-_TAIL = '("<|channel|>" ("commentary" | "analysis"))? " "? "<|constrain|>"? ("json" | "code")? " "?'
+_TAIL = regex(
+    r"(<\|channel\|>(commentary|analysis))? ?(<\|constrain\|>)?(json|code)? ?<\|message\|>"
+)
 RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 PEOPLE = ("assistant", "user", "self", "all")  # recipients that are no tools
 HEADER = re.compile(r"(?:[\w.=:/ -]|<\Z|<\|(?!(?:message|end|call|return)\|>)[\w|]*>?)*")
@@ -73,26 +74,23 @@ class HarmonyCalls(CallFormat):
                 sink.content(header + MESSAGE)
                 sink.content((yield from text.until(MESSAGE_ENDS, sink.content)))
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of one call, after reasoning or not: its mark ends the answer."""
-        head, tail = literal(f"{HEADS[0]} "), literal(" <|constrain|>json")
-        calls = " | ".join(_call(rules, tool, tail) for tool in tools.tools)
-        return f"{_analysis(rules)} {head} ({calls})"
+        calls = (_call(rules, tool, f" <|constrain|>json{MESSAGE}") for tool in tools.tools)
+        return row(_analysis(rules), f"{HEADS[0]} ", either(*calls))
 
     def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
         """Return the headers up to a function's name."""
         return [f"{head} to={PREFIX}" for head in HEADS], [f"to={PREFIX}"]
 
-    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+    def begun_rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of one call, in any of the ways in which headers are written."""
-        heads = " | ".join(literal(f"{head} ") for head in HEADS)
-        calls = " | ".join(_call(rules, tool, _TAIL) for tool in tools.tools)
-        return f"({heads})? ({calls})"
+        heads = either(*(f"{head} " for head in HEADS))
+        return row(optional(heads), either(*(_call(rules, tool, _TAIL) for tool in tools.tools)))
 
-    def answer_rule(self, rules: Rules, answer: str) -> str:
+    def answer_rule(self, rules: Rules, answer: Part) -> Part:
         """Return the grammar of a final message, after reasoning or not."""
-        head = literal(f"{CHANNEL}final{MESSAGE}")
-        return f"{_analysis(rules)} {head} ({answer})"
+        return row(_analysis(rules), f"{CHANNEL}final{MESSAGE}", answer)
 
     def _read_call(self, text: Text, sink: AnswerSink, name: str) -> Read[None]:
         yield from text.space()
@@ -103,16 +101,14 @@ class HarmonyCalls(CallFormat):
             sink.end()
 
 
-def _analysis(rules: Rules) -> str:
-    return f"({literal(ANALYSIS)} {until(rules, END)} {literal(ASSISTANT)})?"
+def _analysis(rules: Rules) -> Part:
+    return optional(row(ANALYSIS, rules.until(END), ASSISTANT))
 
 
-def _call(rules: Rules, tool: Tool, tail: str) -> str:
-    """Return the grammar of a call from its recipient on; `tail`: of the rest of the header."""
-    name = tool.name[:80]
-    arguments = add_arguments(rules, tool)
-    head = literal(f"to={PREFIX}{tool.name}")
-    return rules.add(f"call-{name}", f"{head} {tail} {literal(MESSAGE)} {arguments}")
+def _call(rules: Rules, tool: Tool, tail: Part) -> Part:
+    """Return the grammar of a call from its recipient on; `tail`: the rest of the header."""
+    arguments = arguments_part(rules, tool)
+    return rules.add("call", row(f"to={PREFIX}{tool.name}", tail, arguments))
 
 
 def _ignored(_piece: str) -> None:

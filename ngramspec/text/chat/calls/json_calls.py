@@ -16,17 +16,16 @@ from ngramspec.text.chat.calls.format import (
     several,
 )
 from ngramspec.text.chat.calls.json_value import json_string, json_value, unquoted
-from ngramspec.text.chat.calls.typed_value import add_arguments
+from ngramspec.text.chat.calls.typed_value import arguments_part
 from ngramspec.text.chat.text import Read, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, json_literal, literal
+from ngramspec.text.structured.lark_rules import Part, Rules, either, regex, row
 
 NESTED = "function"  # {"function": {"name": ..., "arguments": ...}}
 NAMES = ("name", "tool_name", NESTED)
 ARGUMENTS = ("arguments", "parameters")
 IDS = ("id", "tool_call_id", "call_id")
 FENCE = "```json"
-DOUBLE = '"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,34 +79,29 @@ class JsonCalls(CallFormat):
         """Return the tokens that end a row of calls."""
         return ("]", *re.findall(r"[^\s\]]+", self.end))
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls whose arguments follow the schemas of their tools."""
-        call = rules.add("call", " | ".join(self._call(rules, tool) for tool in tools.tools))
-        start, end = literal(self.start), literal(self.end)
+        call = either(*(self._call(rules, tool) for tool in tools.tools))
         if not self.listed:
-            call = rules.add("call", f"{start} {call} {end}")
-            return several(call, f"{literal(self.between)} {call}", tools)
-        return f"{start} {several(call, f'{literal(self.between)} {call}', tools)} {end}"
+            call = row(self.start, call, self.end)
+        call = rules.add("call", call)
+        calls = several(call, row(self.between, call), tools)
+        return row(self.start, calls, self.end) if self.listed else calls
 
-    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+    def begun_rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls from their mark on: whitespace before it is content."""
         return replace(self, start=self.start.lstrip()).rule(rules, tools)
 
-    def _call(self, rules: Rules, tool: Tool) -> str:
-        name = tool.name[:80]
-        arguments = add_arguments(rules, tool)
+    def _call(self, rules: Rules, tool: Tool) -> Part:
+        parts: list[Part] = ["{"]
+        if self.id_key:
+            parts += [_start(self.id_key, '"'), regex("[0-9]{1,4}"), '", ']
         if self.name_key:
-            first = f"{literal(_start(self.id_key, DOUBLE))} [0-9]{{1,4}} {literal(DOUBLE + ', ')}"
-            parts = [
-                first if self.id_key else "",
-                literal(_start(self.name_key)),
-                json_literal(tool.name),
-                literal(", " + _start(self.arguments_key)),
-            ]
+            parts += [_start(self.name_key), json_text(tool.name), ", "]
+            parts.append(_start(self.arguments_key))
         else:
-            parts = [json_literal(tool.name), literal(": ")]
-        head = " ".join((literal("{"), *parts))
-        return rules.add(f"call-{name}", f"{head} {arguments} {literal('}')}")
+            parts += [json_text(tool.name), ": "]
+        return rules.add("call", row(*parts, arguments_part(rules, tool), "}"))
 
 
 class _Object:
@@ -215,6 +209,11 @@ class _Object:
             else:
                 return bool(char)  # a brace is missing
         return True
+
+
+def json_text(text: str) -> str:
+    """Return a text as JSON that models write."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _start(key: str, value: str = "") -> str:

@@ -7,13 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ngramspec.text.chat.calls.format import AnswerSink, Mark, NotACallError
-from ngramspec.text.chat.calls.json_calls import JsonCalls
+from ngramspec.text.chat.calls.json_calls import JsonCalls, json_text
 from ngramspec.text.chat.calls.json_value import escaped
 from ngramspec.text.chat.calls.python_calls import MOST_NAME, NAME, read_arguments
 from ngramspec.text.chat.calls.typed_value import properties_of
 from ngramspec.text.chat.text import Read, Stops, Text
 from ngramspec.text.chat.tools import Tools
-from ngramspec.text.structured.gbnf import json_text
 
 PYTHON_TAG = "<|python_tag|>"
 BUILT_IN = ("python", "code_interpreter", "ipython")  # names of tools that take code

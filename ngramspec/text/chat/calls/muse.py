@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from ngramspec.text.chat.calls.format import AnswerSink, Mark, NotACallError, several, tags
 from ngramspec.text.chat.calls.tagged_calls import TaggedCalls
 from ngramspec.text.chat.text import Read, Stops, Text
-from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, literal
-from ngramspec.text.structured.until import until
+from ngramspec.text.chat.tools import Tools
+from ngramspec.text.structured.lark_rules import Part, Rules, either, many, row
 
 START, MESSAGE, ENDS = "<|start|>", "<|message|>", ("<|eom|>", "<|eot|>")
 ASSISTANT, TO, SELF, USER = f"{START}assistant", "to=", "self", "user"
@@ -76,28 +75,31 @@ class MuseCalls(TaggedCalls):
         heads = [f"{TO}{tool.name}{MESSAGE}" for tool in tools.tools]
         return [f"{ASSISTANT} {head}" for head in heads], heads
 
-    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+    def begun_rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls, the first one with all of its header or not."""
-        return f'({literal(ASSISTANT)}? " ")? {self._messages(rules, tools)}'
+        return either(*(self._messages(rules, tools, head) for head in ("", f"{ASSISTANT} ")))
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls behind reasoning or not."""
-        thought = f"{literal(f' {TO}{SELF}{MESSAGE}')} {until(rules, ENDS[0])}"
-        return f'({thought} {literal(ASSISTANT)})* " " {self._messages(rules, tools)}'
+        return row(_thoughts(rules), self._messages(rules, tools, " "))
 
-    def answer_rule(self, rules: Rules, answer: str) -> str:
+    def answer_rule(self, rules: Rules, answer: Part) -> Part:
         """Return the grammar of a message to the user, behind reasoning or not."""
-        thought = f"{literal(f' {TO}{SELF}{MESSAGE}')} {until(rules, ENDS[0])}"
-        head = literal(f" {TO}{USER}{MESSAGE}")
-        return f"({thought} {literal(ASSISTANT)})* {head} ({answer})"
+        return row(_thoughts(rules), f" {TO}{USER}{MESSAGE}", answer)
 
-    def _messages(self, rules: Rules, tools: Tools) -> str:
-        """Return the grammar of messages to tools, the first from its recipient on."""
-        parts = [self._message(rules, tool) for tool in tools.tools]
-        message = rules.add("message", " | ".join(parts))
-        between = literal(f"{ENDS[0]}{ASSISTANT} ")
-        return several(message, f"{between} {message}", tools)
+    def _messages(self, rules: Rules, tools: Tools, head: str) -> Part:
+        """Return the grammar of messages to tools; `head`: of the first, before its recipient."""
+        calls = [
+            (tool, TaggedCalls.rule(self, rules, Tools((tool,), parallel=False)))
+            for tool in tools.tools
+        ]
 
-    def _message(self, rules: Rules, tool: Tool) -> str:
-        call = TaggedCalls.rule(self, rules, Tools((tool,), parallel=False))
-        return f"{literal(f'{TO}{tool.name}{MESSAGE}')} {call}"
+        def messages(head: str) -> Part:
+            return either(*(row(f"{head}{TO}{one.name}{MESSAGE}", call) for one, call in calls))
+
+        more = rules.add("message", messages(f"{ENDS[0]}{ASSISTANT} "))
+        return several(messages(head), more, tools)
+
+
+def _thoughts(rules: Rules) -> Part:
+    return many(row(f" {TO}{SELF}{MESSAGE}", rules.until(ENDS[0]), ASSISTANT))

@@ -16,10 +16,10 @@ from ngramspec.text.chat.calls.format import (
     several,
 )
 from ngramspec.text.chat.calls.json_value import json_value
-from ngramspec.text.chat.calls.typed_value import add_arguments
+from ngramspec.text.chat.calls.typed_value import arguments_part
 from ngramspec.text.chat.text import Read, Stops, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, literal
+from ngramspec.text.structured.lark_rules import Part, Rules, either, optional, regex, row
 
 MOST_NAME = 512  # characters of a name with what is written around it
 CONTENT = "all"  # Functionary's recipient of content
@@ -83,29 +83,30 @@ class NamedCalls(CallFormat):
                 return "", ""
         return name.strip(), ""
 
-    def written_name(self, name: str) -> str:
+    def written_name(self, name: str) -> Part:
         """Return the grammar of a name as it is written between `open` and `middle`."""
-        return literal(self.head + name)
+        return self.head + name
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls whose arguments follow the schemas of their tools."""
-        return f"{literal(self.start)} {self._row(rules, tools)} {literal(self.end)}"
+        return row(self.start, self._row(rules, tools), self.end)
 
-    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+    def begun_rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls; what is around all of them may be missing."""
-        row = rules.add("row", self._row(rules, tools))
-        return f"{literal(self.start)} {row} {literal(self.end)} | {row}" if self.start else row
+        calls = rules.add("row", self._row(rules, tools))
+        return either(row(self.start, calls, self.end), calls) if self.start else calls
 
-    def _row(self, rules: Rules, tools: Tools) -> str:
-        call = rules.add("call", " | ".join(self._call(rules, tool) for tool in tools.tools))
-        return several(call, f"{literal(self.between)} {call}", tools)
+    def _row(self, rules: Rules, tools: Tools) -> Part:
+        call = rules.add("call", either(*(self._call(rules, tool) for tool in tools.tools)))
+        return several(call, row(self.between, call), tools)
 
-    def _call(self, rules: Rules, tool: Tool, opened: str | None = None) -> str:
-        name = tool.name[:80]
-        arguments = add_arguments(rules, tool)
-        start = literal(self.open if opened is None else opened)
-        head = f"{start} {self.written_name(tool.name)} {literal(self.middle)}"
-        return rules.add(f"call-{name}", f"{head} {arguments} {literal(self.close)}")
+    def _call(self, rules: Rules, tool: Tool) -> Part:
+        return rules.add("call", row(self.open, self._opened(rules, tool)))
+
+    def _opened(self, rules: Rules, tool: Tool) -> Part:
+        """Return the grammar of a call behind its mark."""
+        name = self.written_name(tool.name)
+        return row(name, self.middle, arguments_part(rules, tool), self.close)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +148,9 @@ class KimiCalls(NamedCalls):
         before, colon, number = name.rpartition(":")
         return (before if colon and number.isdigit() else name), call_id
 
-    def written_name(self, name: str) -> str:
+    def written_name(self, name: str) -> Part:
         """Return the grammar of an id."""
-        return f"{literal(f'functions.{name}:')} [0-9]{{1,4}}"
+        return row(f"functions.{name}:", regex("[0-9]{1,4}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,13 +177,9 @@ class MistralCalls(NamedCalls):
         """Return nine characters: Mistral's templates accept no other ids."""
         return NamedCalls.new_id(self)[-9:]
 
-    def written_name(self, name: str) -> str:
+    def written_name(self, name: str) -> Part:
         """Return the grammar of a name with its id."""
-        return (
-            f"{literal(name)} {literal('[CALL_ID]')} [a-zA-Z0-9]{{9}}"
-            if self.has_id
-            else literal(name)
-        )
+        return row(f"{name}[CALL_ID]", regex("[a-zA-Z0-9]{9}")) if self.has_id else name
 
 
 MISTRAL_MARKS = Stops(("[CALL_ID]", "[ARGS]", "{", "\n", "[TOOL_CALLS]"))
@@ -201,9 +198,9 @@ class SolarCalls(NamedCalls):
         name, _ = yield from NamedCalls.read_name(self, text)
         return name, call_id.strip()
 
-    def written_name(self, name: str) -> str:
+    def written_name(self, name: str) -> Part:
         """Return the grammar of an id and a name."""
-        return f"[a-z0-9]{{10}} {literal('<|tool_call:name|>' + name)}"
+        return row(regex("[a-z0-9]{10}"), f"<|tool_call:name|>{name}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,12 +229,11 @@ class FunctionaryCalls(NamedCalls):
         names = [f"{tool.name}\n" for tool in tools.tools]
         return [f"{self.open}{name}" for name in names], names
 
-    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+    def begun_rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls, the first one with its mark or without it."""
-        return f"{literal(self.open)}? ({self.rule(rules, tools)})"
+        return row(optional(self.open), self.rule(rules, tools))
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls, the first one without its mark."""
-        first = rules.add("call", " | ".join(self._call(rules, tool, "") for tool in tools.tools))
-        more = rules.add("call", " | ".join(self._call(rules, tool) for tool in tools.tools))
-        return several(first, more, tools)
+        call = rules.add("call", either(*(self._opened(rules, tool) for tool in tools.tools)))
+        return several(call, row(self.open, call), tools)

@@ -13,17 +13,25 @@ from ngramspec.text.chat.calls.format import (
     Mark,
     NotACallError,
     closing,
-    members,
     several,
 )
 from ngramspec.text.chat.calls.json_calls import JsonCalls
 from ngramspec.text.chat.calls.loose_value import PYTHON, loose_value
-from ngramspec.text.chat.calls.typed_value import add_parameter, parameters_of
+from ngramspec.text.chat.calls.typed_value import parameters_of, value_part
 from ngramspec.text.chat.text import Read, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, literal
+from ngramspec.text.structured.lark_rules import (
+    Part,
+    Rules,
+    either,
+    in_order,
+    optional,
+    regex,
+    row,
+)
 
 MOST_NAME = 256  # characters
+COMMA = regex(", ?")
 NAME = re.compile(r"[\w.:/-]*")
 PARAMETER = re.compile(r"[\w.-]*")
 
@@ -62,12 +70,12 @@ class PythonCalls(CallFormat):
             return CallFormat.triggers(self, tools)
         return (), [f"{self.start}[{tool.name}(" for tool in tools.tools]
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls whose values follow the schemas of their parameters."""
-        call = rules.add("call", " | ".join(_call(rules, tool) for tool in tools.tools))
-        calls = several(call, f"{literal(', ')} {call}", tools)
-        end = f"{literal(self.end)}?" if self.by_name else literal(self.end)
-        return f"{literal(self.start + '[')} {calls} {literal(']')} {end}"
+        call = rules.add("call", either(*(_call(rules, tool) for tool in tools.tools)))
+        calls = several(call, row(", ", call), tools)
+        end = optional(self.end) if self.by_name else self.end
+        return row(f"{self.start}[", calls, "]", end)
 
 
 def read_call(text: Text, sink: AnswerSink, by_name: bool = False) -> Read[bool]:
@@ -114,10 +122,9 @@ def read_arguments(text: Text, sink: AnswerSink) -> Read[bool]:
     return True
 
 
-def _call(rules: Rules, tool: Tool) -> str:
-    name, parts = tool.name[:80], list[tuple[str, bool]]()
-    for key, schema, needed in parameters_of(tool):
-        value = add_parameter(rules, schema, key, tool)
-        parts.append((rules.add(f"{name}-{key}", f"{literal(f'{key}=')} {value}"), needed))
-    inside = members(rules, parts, name)
-    return rules.add(f"call-{name}", f"{literal(f'{tool.name}(')} {inside} {literal(')')}")
+def _call(rules: Rules, tool: Tool) -> Part:
+    parts = [
+        (rules.add("value", row(f"{key}=", value_part(rules, schema, tool))), needed)
+        for key, schema, needed in parameters_of(tool)
+    ]
+    return row(f"{tool.name}(", in_order(rules, parts, COMMA), ")")

@@ -20,18 +20,17 @@ from ngramspec.text.chat.calls.format import (
 from ngramspec.text.chat.calls.json_value import escaped
 from ngramspec.text.chat.calls.typed_value import (
     STRING,
-    add_parameter,
-    add_string_parameter,
     parameters_of,
     properties_of,
     spent_types_of,
+    text_part,
     typed,
     types_of,
+    value_part,
 )
 from ngramspec.text.chat.text import Read, Sink, Stops, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, literal
-from ngramspec.text.structured.until import until
+from ngramspec.text.structured.lark_rules import Part, Rules, either, optional, row
 
 MOST_NAME = 256  # characters
 NAME = re.compile(r"[^\n<>{}\"]*")
@@ -78,30 +77,26 @@ class TaggedCalls(CallFormat):
                 yield from closing(text, *self.end.split("\n"))
                 return
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
+    def rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls whose values follow the schemas of their parameters."""
         return self._row(rules, tools, bare=False)
 
-    def begun_rule(self, rules: Rules, tools: Tools) -> str:
+    def begun_rule(self, rules: Rules, tools: Tools) -> Part:
         """Return the grammar of calls; what is around them may be missing."""
         return self._row(rules, tools, bare=bool(self.start))
 
-    def _row(self, rules: Rules, tools: Tools, bare: bool) -> str:
+    def _row(self, rules: Rules, tools: Tools, bare: bool) -> Part:
         """Return the grammar of calls; `bare`: `start` and `end` may be missing."""
-        end = self.value_end.strip()
-        string = rules.add(
-            "text", f"{until(rules, end)} {literal(self.value_end.partition(end)[2])}"
-        )
-        call = rules.add("call", " | ".join(self._call(rules, one, string) for one in tools.tools))
+        call = rules.add("call", either(*(self._call(rules, one) for one in tools.tools)))
 
-        def wrapped(inner: str) -> str:
-            whole = f"{literal(self.start)} {inner} {literal(self.end)}"
-            return f"{whole} | {inner}" if bare else whole
+        def wrapped(inner: Part) -> Part:
+            whole = row(self.start, inner, self.end)
+            return either(whole, inner) if bare else whole
 
         if self.each:
             call = rules.add("call", wrapped(call))
-        row = several(call, f"{literal(self.between)} {call}", tools)
-        return row if self.each else wrapped(row)
+        calls = several(call, row(self.between, call), tools)
+        return calls if self.each else wrapped(rules.add("calls", calls))
 
     def read_opened(self, text: Text) -> Read[bool]:
         """Read the mark that follows a name; return whether it is there."""
@@ -182,21 +177,18 @@ class TaggedCalls(CallFormat):
             sink('"' if value is not None else typed("".join(pieces), types, self.lines))
         return whole
 
-    def _call(self, rules: Rules, tool: Tool, string: str) -> str:
-        name, parameters = tool.name[:80], list[str]()
+    def _call(self, rules: Rules, tool: Tool) -> Part:
+        parts = list[Part]()
         for key, schema, needed in parameters_of(tool):
             types = spent_types_of(rules, schema, tool.parameters)
-            value: str | None = None
-            if types == STRING:
-                value = add_string_parameter(rules, schema, key, tool, self.value_end.strip())
-            elif types and "string" not in types:
-                value = add_parameter(rules, schema, key, tool)
-            written = string if value is None else f"{value} {literal(self.value_end)}"
-            head = literal(f"{self.key}{key}{self.value_start(types)}")
-            one = rules.add(f"{name}-{key}", f"{head} {written}")
-            parameters.append(one if needed else f"{one}?")
-        head = literal(f"{self.open}{tool.name}{self.opened}")
-        return rules.add(f"call-{name}", " ".join((head, *parameters, literal(self.close))))
+            if types and "string" not in types:
+                value = row(value_part(rules, schema, tool), self.value_end)
+            else:
+                value = text_part(rules, schema if types == STRING else True, tool, self.value_end)
+            one = rules.add("value", row(f"{self.key}{key}{self.value_start(types)}", value))
+            parts.append(one if needed else optional(one))
+        head = f"{self.open}{tool.name}{self.opened}"
+        return rules.add("call", row(head, *parts, self.close))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from ngramspec.text.chat.tools import Tool
 from ngramspec.text.structured import GrammarError
-from ngramspec.text.structured.gbnf import Rules
-from ngramspec.text.structured.json_schema import add_schema, add_string
+from ngramspec.text.structured.guidance import ANY_OBJECT, errors_of, schema_lark
+from ngramspec.text.structured.lark_rules import Part, Rules, Source, regex, row
+from ngramspec.text.structured.string_schema import referred, string_part
 
 Schema = Mapping[str, Any]
 MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
-MOST_PARTS = 64  # of a reference, as deep as schemas may be
 STRING = frozenset(("string",))
+# Around the text of a custom tool.
+INPUT_START, INPUT_END = regex(r'\{[ \n]{0,9}"input"[ ]?:[ ]?"'), regex(r'"[ \n]{0,9}\}')
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _TYPES: dict[type, str] = {
     dict: "object",
@@ -45,55 +46,62 @@ def parameters_of(tool: Tool) -> list[tuple[str, Any, bool]]:
     return [(key, schema, key in needed) for key, schema in properties_of(tool).items()]
 
 
-def add_arguments(rules: Rules, tool: Tool) -> str:
-    """Add rules for the JSON object of a tool's arguments and return the name of the first.
+def arguments_part(rules: Rules, tool: Tool) -> Part:
+    """Return the JSON object of a tool's arguments.
 
     Raises:
-        As add_schema, but not if the tool is loose.
+        GrammarError: As value_part, but not if the tool is loose.
     """
-    name = tool.name[:80]
-    schema, place = tool.parameters, f"tools.{name}"
+    if tool.input is not None:
+        return row(INPUT_START, tool.input.part(rules, in_json=True), INPUT_END)
+    return _value(rules, tool.parameters, tool, ANY_OBJECT)
+
+
+def value_part(rules: Rules, schema: Any, tool: Tool) -> Part:
+    """Return the JSON of a parameter.
+
+    Raises:
+        GrammarError: It is no JSON schema, a grammar cannot express it, or it is too large; names
+            the tool. Not if the tool is loose.
+    """
+    if tool.input is not None:
+        return row('"', tool.input.part(rules, in_json=True), '"')
+    return _value(rules, schema, tool, True)
+
+
+def text_part(rules: Rules, schema: Any, tool: Tool, end: str) -> Part:
+    """Return a string parameter as it is, up to and with what ends it.
+
+    Args:
+        end: A mark, with whitespace around it or not.
+
+    Raises:
+        GrammarError: As value_part.
+    """
+    mark = end.strip()
+    before, _, behind = end.partition(mark)
+    whole = before + mark
+    if tool.input is not None:
+        return row(tool.input.part(rules, end=whole, mark=mark), behind)
     try:
-        return add_schema(rules, schema, f"{name}-arguments", place, tool.strict)
+        with errors_of(f"tools.{tool.name[:80]}"):
+            text = string_part(rules, schema, tool.parameters, tool.strict, whole, mark)
     except GrammarError:
         if not tool.loose:
             raise
-        return rules.primitive("object")
+        text = rules.until(mark)
+    return row(text, behind)
 
 
-def add_parameter(rules: Rules, schema: Any, key: str, tool: Tool) -> str:
-    """Add rules for the JSON of a parameter and return the name of the first.
-
-    Raises:
-        As add_schema, but not if the tool is loose.
-    """
-    name = tool.name[:80]
-    place = f"tools.{name}"
+def _value(rules: Rules, schema: Any, tool: Tool, otherwise: Any) -> Part:
+    """Return the JSON of a schema; `otherwise`: the schema of a loose tool that has no grammar."""
     try:
-        return add_schema(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters)
+        source = schema_lark(schema, f"tools.{tool.name[:80]}", tool.strict, tool.parameters)
+        return rules.add("json", Source(source))
     except GrammarError:
         if not tool.loose:
             raise
-        return rules.primitive("value")
-
-
-def add_string_parameter(rules: Rules, schema: Any, key: str, tool: Tool, mark: str) -> str | None:
-    """Add a rule for a string parameter, written as it is up to a mark, and return its name.
-
-    Returns:
-        None if any text will do.
-
-    Raises:
-        As add_string, but not if the tool is loose.
-    """
-    name = tool.name[:80]
-    place = f"tools.{name}"
-    try:
-        return add_string(rules, schema, f"{name}-{key}", place, tool.strict, tool.parameters, mark)
-    except GrammarError:
-        if not tool.loose:
-            raise
-        return None
+        return rules.add("json", Source(schema_lark(otherwise)))
 
 
 def types_of(schema: Any, root: Schema) -> frozenset[str]:
@@ -210,12 +218,7 @@ def _refuse(word: str) -> Any:
 
 def _referred(reference: str, root: Schema) -> Any:
     """Return what a reference names; None if that is nothing, or too deep."""
-    schema: Any = root
-    parts = reference.removeprefix("#").split("/", MOST_PARTS + 1)[1:]
-    if len(parts) > MOST_PARTS:
+    try:
+        return referred(reference, root)
+    except GrammarError:
         return None
-    for part in parts:
-        if not isinstance(schema, dict):
-            return None
-        schema = schema.get(unquote(part).replace("~1", "/").replace("~0", "~"))
-    return schema

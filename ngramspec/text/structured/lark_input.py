@@ -1,0 +1,255 @@
+"""LarkInput: what the text of a custom tool follows, as parts of a grammar with other text around.
+
+What is regular becomes one terminal, together with what ends the text, so that no part of it can
+take what follows. Only rules that hold themselves stay rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ngramspec.text.structured import lark_rules
+from ngramspec.text.structured.chains import longest_chain
+from ngramspec.text.structured.errors import GrammarError
+from ngramspec.text.structured.lark import (
+    Either,
+    Lark,
+    Name,
+    Part,
+    Sequence,
+    Text,
+    Times,
+    is_terminal,
+    read_lark,
+    regex_text,
+)
+from ngramspec.text.structured.lark_rules import Rules, Source, counted, literal, row
+
+START = "start"
+MAX_CHAIN = 100  # rules that refer to one another
+MAX_SIZE = 200_000  # characters of terminals, repetitions and names written out
+
+
+@dataclass(frozen=True)
+class LarkInput:
+    """A grammar whose rules are all there.
+
+    rules: Those that `start` needs.
+    ignored: What may stand between terminals.
+    recursive: Names of rules that hold themselves, or others that do.
+    """
+
+    rules: Mapping[str, Part]
+    ignored: Part
+    recursive: frozenset[str]
+
+    def part(
+        self, rules: Rules, in_json: bool = False, end: str = "", mark: str = ""
+    ) -> lark_rules.Part:
+        """Return the texts of the grammar.
+
+        Args:
+            rules: The grammar that gets its rules.
+            in_json: Within a string of JSON.
+            end: What ends the text; it is part of what is returned.
+            mark: What must not be in the text; `end` ends with it.
+
+        Raises:
+            GrammarError: It becomes too large.
+        """
+        return _Writer(self, rules, in_json).whole(end, mark)
+
+
+def lark_input(text: str) -> LarkInput:
+    """Return a grammar from its text.
+
+    Raises:
+        GrammarError: It cannot be read, lacks a rule, or is too large; names the rule.
+
+    Cost: linear in the text.
+    """
+    lark = read_lark(text)
+    rules = _needed(lark)
+    links = {name: _names(part) for name, part in rules.items()}
+    if longest_chain({name: (1, others) for name, others in links.items()}) > MAX_CHAIN:
+        raise GrammarError(f"more than {MAX_CHAIN} rules of the grammar refer to one another")
+    recursive = _recursive(links)
+    ignored = Times(Either(tuple(lark.ignored)), 0, None) if lark.ignored else Sequence(())
+    if recursive & {*_names(ignored)}:
+        raise GrammarError("what the grammar ignores has a rule that holds itself")
+    return _checked(LarkInput(rules, ignored, recursive))
+
+
+def regex_input(pattern: str) -> LarkInput:
+    """Return the grammar of a regular expression.
+
+    Raises:
+        GrammarError: No grammar can express it.
+    """
+    return _checked(LarkInput({START: regex_text(pattern)}, Sequence(()), frozenset()))
+
+
+def _checked(whole: LarkInput) -> LarkInput:
+    """Return a grammar that llguidance takes, within a string and as it is.
+
+    Raises:
+        GrammarError: It does not, or becomes too large.
+    """
+    _check_size(whole)
+    for in_json in (False, True):
+        rules = Rules()
+        rules.grammar(whole.part(rules, in_json))
+    return whole
+
+
+def _needed(lark: Lark) -> dict[str, Part]:
+    """Return the rules that `start` and what is ignored need."""
+    if START not in lark.rules:
+        raise GrammarError(f"the grammar has no rule {START!r}")
+    needed: dict[str, Part] = {}
+    todo = [START, *(name for part in lark.ignored for name in _names(part))]
+    for name in todo:  # grows on the way
+        if name in needed:
+            continue
+        if name not in lark.rules:
+            raise GrammarError(f"the grammar lacks the rule {name!r:.60}")
+        needed[name] = lark.rules[name]
+        if is_terminal(name):
+            for other in _names(needed[name]):
+                if not is_terminal(other):
+                    raise GrammarError(f"the terminal {name!r} has the rule {other!r} in it")
+        todo += _names(needed[name])
+    return needed
+
+
+def _names(part: Part) -> list[str]:
+    """Return the names in a part."""
+    if isinstance(part, Name):
+        return [part.name]
+    if isinstance(part, Times):
+        return _names(part.part)
+    return [] if isinstance(part, Text) else [one for inner in part.parts for one in _names(inner)]
+
+
+def _recursive(links: Mapping[str, list[str]]) -> frozenset[str]:
+    """Return the names that lead to themselves, or to one that does.
+
+    Raises:
+        GrammarError: One is a terminal.
+    """
+    left = {name: set(others) for name, others in links.items()}
+    users: dict[str, list[str]] = {name: [] for name in links}
+    for name, others in left.items():
+        for other in others:
+            users[other].append(name)
+    todo = [name for name, others in left.items() if not others]
+    for name in todo:  # grows on the way
+        for user in users[name]:
+            left[user].discard(name)
+            if not left[user]:
+                todo.append(user)
+    recursive = frozenset(links).difference(todo)
+    for name in recursive:
+        if is_terminal(name):
+            raise GrammarError(f"the terminal {name!r} holds itself")
+    return recursive
+
+
+def _check_size(whole: LarkInput) -> None:
+    """Refuse a grammar that becomes too large when names and repetitions are written out."""
+    sizes: dict[str, int] = {}
+
+    def size_of(part: Part) -> int:
+        if isinstance(part, Text):
+            return len(part.plain)
+        if isinstance(part, Name):
+            if part.name in whole.recursive:
+                return 1
+            if part.name not in sizes:
+                sizes[part.name] = size_of(whole.rules[part.name])
+            return sizes[part.name]
+        if isinstance(part, Times):
+            return size_of(part.part) * max(part.low, part.high or 1)
+        return 1 + sum(map(size_of, part.parts))
+
+    parts = [whole.rules[name] for name in (START, *whole.recursive)]
+    if sum(map(size_of, parts)) * (1 + size_of(whole.ignored)) > MAX_SIZE:
+        raise GrammarError("the grammar is too large, repetitions written out")
+
+
+class _Writer:
+    def __init__(self, grammar: LarkInput, rules: Rules, in_json: bool) -> None:
+        self._grammar = grammar
+        self._rules = rules
+        self._in_json = in_json
+        self._names: dict[str, lark_rules.Name] = {}
+        self._terminals: dict[tuple[str, bool], str] = {}
+        self._ignored = ""
+        if grammar.ignored != Sequence(()):
+            self._ignored = rules.terminal("ignored", self._source(grammar.ignored, within=True))
+
+    def whole(self, end: str, mark: str) -> lark_rules.Part:
+        start = Name(START)
+        if START not in self._grammar.recursive:
+            source = f"({' '.join(filter(None, (self._ignored, self._source(start, False))))})"
+            if mark:
+                return self._rules.fenced(source, end, mark)
+            return Source(self._rules.terminal("input", source))
+        for name in self._grammar.recursive:
+            self._names[name] = self._rules.reserve("input")
+        for name, reserved in self._names.items():
+            self._rules.set(reserved, self._part(self._grammar.rules[name]))
+        before: lark_rules.Part = Source(self._ignored) if self._ignored else ""
+        return row(before, self._names[START], end)
+
+    def _part(self, part: Part) -> lark_rules.Part:
+        """Return a part of a rule that holds itself."""
+        if not self._grammar.recursive.intersection(_names(part)):
+            return self._terminal(part)
+        if isinstance(part, Name):
+            return self._names[part.name]
+        if isinstance(part, Either):
+            return lark_rules.either(*map(self._part, part.parts))
+        if isinstance(part, Times):
+            return lark_rules.Times(self._part(part.part), part.low, part.high) if part.high != 0 else ""
+        joined: list[Part] = []  # what is regular, side by side, becomes one terminal
+        parts: list[lark_rules.Part] = []
+        for one in (*part.parts, None):
+            if one is not None and not self._grammar.recursive.intersection(_names(one)):
+                joined.append(one)
+                continue
+            if joined:
+                parts.append(self._terminal(Sequence(tuple(joined))))
+                joined = []
+            if one is not None:
+                parts.append(self._part(one))
+        return row(*parts)
+
+    def _terminal(self, part: Part) -> lark_rules.Part:
+        source = self._source(part, within=False)
+        return Source(self._rules.terminal("input", source)) if source else ""
+
+    def _source(self, part: Part, within: bool) -> str:
+        """Return a regular part as a terminal's source; `within` a terminal nothing is ignored."""
+        self._rules.spend(1)
+        if isinstance(part, Text):
+            return self._ended(part.in_json if self._in_json else part.plain, within)
+        if isinstance(part, Name):
+            key = part.name, within or is_terminal(part.name)
+            if key not in self._terminals:
+                source = self._source(self._grammar.rules[part.name], key[1])
+                self._terminals[key] = self._rules.terminal("input", source or literal(""))
+            name = self._terminals[key]
+            return self._ended(name, within) if is_terminal(part.name) else name
+        if isinstance(part, Times):
+            inner = self._source(part.part, within) if part.high != 0 else ""
+            return f"({inner}){counted(part.low, part.high)}" if inner else ""
+        parts = [self._source(one, within) for one in part.parts]
+        if isinstance(part, Sequence):
+            return " ".join(filter(None, parts))
+        return f"({' | '.join(one or literal('') for one in parts)})"
+
+    def _ended(self, source: str, within: bool) -> str:
+        """Return a terminal in a rule: what is ignored may follow."""
+        return f"({source} {self._ignored})" if self._ignored and not within else source
