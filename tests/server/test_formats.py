@@ -32,7 +32,7 @@ from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.reasoning import REASONING_FORMATS, ReasoningFormat
 from ngramspec.text.chat.text import Read, Stops, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules, literal
+from ngramspec.text.structured.lark_rules import Part, Rules
 
 TEMPLATE = "{{ tools }} <tool_call><function=name>"
 TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
@@ -54,8 +54,8 @@ class Functions(CallFormat):
         sink.end()
         yield from closing(text, "</tool_call>")
 
-    def rule(self, rules: Rules, tools: Tools) -> str:
-        return literal(f"<tool_call><function={tools.tools[0].name}>{{}}</function></tool_call>")
+    def rule(self, rules: Rules, tools: Tools) -> Part:
+        return f"<tool_call><function={tools.tools[0].name}>{{}}</function></tool_call>"
 
 
 FUNCTIONS = Functions(name="functions", signs=("<function=",), marks=(Mark("<tool_call>"),))

@@ -512,6 +512,11 @@ class _Reader:
                 result[word] = value
             else:
                 self._cannot("multipleOf", "would take too large a grammar")
+        if whole and not any(word in words for word in LISTED):  # no digits without end
+            if "minimum" not in result and "exclusiveMinimum" not in result:
+                result["minimum"] = LEAST_WHOLE
+            if "maximum" not in result and "exclusiveMaximum" not in result:
+                result["maximum"] = MOST_WHOLE
         return result
 
     def _double(self, word: str, value: float, whole: bool) -> float:
