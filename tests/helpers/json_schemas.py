@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._native.grammar.guidance import GuidanceMatcher
+from ngramspec._native.grammar.guidance import GuidanceMatcher, GuidanceTokens
 from ngramspec._native.grammar.matcher import Tokens
 from ngramspec.text.grammar.lark import guidance_tokens, lark_matcher
 from ngramspec.text.structured.guidance import MARK, GrammarText, schema_lark
@@ -34,20 +34,30 @@ def grammar_of(schema: Any, strict: bool = False) -> GrammarText:
     return GrammarText(f"{MARK} {{}}\nstart: {schema_lark(schema, strict=strict)}")
 
 
+@functools.cache
+def _tokens() -> GuidanceTokens:
+    return guidance_tokens(BYTES)
+
+
 @functools.lru_cache(maxsize=4)
-def _begun(grammar: GrammarText) -> GuidanceMatcher:
-    return lark_matcher(grammar, guidance_tokens(BYTES), lambda text: -1)
+def _begun(grammar: str) -> GuidanceMatcher:
+    return lark_matcher(grammar, _tokens(), lambda text: -1)
 
 
-def takes(grammar: GrammarText, text: str) -> bool:
+def matcher_of(grammar: str) -> GuidanceMatcher:
+    """Return what follows a text in a grammar, byte by byte."""
+    return _begun(grammar).copy()
+
+
+def takes(grammar: str, text: str) -> bool:
     """Tell whether a grammar takes a text, to its end."""
-    matcher = _begun(grammar).copy()
+    matcher = matcher_of(grammar)
     return all(map(matcher.accept, text.encode())) and matcher.may_end
 
 
 def sample(grammar: GrammarText, rng: random.Random) -> str | None:
     """Return a random text by a grammar, None if it does not come to an end."""
-    matcher = _begun(grammar).copy()
+    matcher = matcher_of(grammar)
     text = bytearray()
     while len(text) < MOST_BYTES:
         allowed = np.flatnonzero(matcher.mask())

@@ -35,6 +35,7 @@ WEATHER: dict[str, Any] = {
         "required": ["city"],
     },
 }
+ONE_OF_ANY = {"type": "any", "disable_parallel_tool_use": True}
 TIME: dict[str, Any] = {"name": "now", "input_schema": {"type": "object"}}
 CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
 OPENS = (  # the reasoning
@@ -267,7 +268,7 @@ def test_a_stream_tells_of_every_step(server: Serving) -> None:
     "body",
     [
         {},
-        {"tools": [WEATHER], "tool_choice": {"type": "any"}, "max_tokens": 200},
+        {"tools": [WEATHER], "tool_choice": ONE_OF_ANY, "max_tokens": 200},
         {"messages": THINK, "max_tokens": 150},
         {"stop_sequences": ["width *"]},
     ],
@@ -321,9 +322,6 @@ def test_a_long_wait_is_filled_with_pings(start: Start) -> None:
 
 
 # -- tools -------------------------------------------------------------------------------------
-
-
-ONE_OF_ANY = {"type": "any", "disable_parallel_tool_use": True}
 
 
 @pytest.mark.parametrize("choice", [ONE_OF_ANY, {"type": "tool", "name": "get_weather"}])

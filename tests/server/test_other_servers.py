@@ -23,7 +23,7 @@ from ngramspec.server.openai.bodies import ChatBody, CompletionBody
 from ngramspec.server.request.bodies import SamplingBody, parse
 from ngramspec.server.request.other_servers import MAX_CHOICES, REFUSED, TAKEN
 from ngramspec.server.responses.bodies import ResponsesBody
-from ngramspec.text.structured.json_schema import ANY_OBJECT
+from ngramspec.text.structured.guidance import ANY_OBJECT
 
 BODIES: dict[type[SamplingBody], dict[str, Any]] = {
     ChatBody: {"messages": []},

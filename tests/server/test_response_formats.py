@@ -77,7 +77,7 @@ def test_a_schema_without_a_value_that_ends_is_refused(server: Serving, name: st
                 openai.BadRequestError, match=f"never be completed: .*'{rule}'"
             ) as caught:
                 server.chat(**fields, max_tokens=9, stream=True)
-            assert caught.value.param == next(iter(fields))
+            assert caught.value.param == ("tools.f" if "tools" in fields else "response_format")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ take what follows. Only rules that hold themselves stay rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ngramspec.text.structured import lark_rules
@@ -27,7 +27,7 @@ from ngramspec.text.structured.lark import (
 from ngramspec.text.structured.lark_rules import Rules, Source, counted, literal, row
 
 START = "start"
-MAX_CHAIN = 100  # rules that refer to one another
+MAX_CHAIN = 200  # rules and groups within one another, by any way
 MAX_SIZE = 200_000  # characters of terminals, repetitions and names written out
 
 
@@ -72,8 +72,10 @@ def lark_input(text: str) -> LarkInput:
     lark = read_lark(text)
     rules = _needed(lark)
     links = {name: _names(part) for name, part in rules.items()}
-    if longest_chain({name: (1, others) for name, others in links.items()}) > MAX_CHAIN:
-        raise GrammarError(f"more than {MAX_CHAIN} rules of the grammar refer to one another")
+    chains = {name: (_depth(part), links[name]) for name, part in rules.items()}
+    if longest_chain(chains) > MAX_CHAIN:
+        raise GrammarError(f"the rules of the grammar lead deeper than {MAX_CHAIN}")
+    _refuse_endless(rules)
     recursive = _recursive(links)
     ignored = Times(Either(tuple(lark.ignored)), 0, None) if lark.ignored else Sequence(())
     if recursive & {*_names(ignored)}:
@@ -130,6 +132,40 @@ def _names(part: Part) -> list[str]:
     if isinstance(part, Times):
         return _names(part.part)
     return [] if isinstance(part, Text) else [one for inner in part.parts for one in _names(inner)]
+
+
+def _depth(part: Part) -> int:
+    """Return how many parts are in one another."""
+    if isinstance(part, Times):
+        return 1 + _depth(part.part)
+    return (
+        1 + max(map(_depth, part.parts), default=0) if isinstance(part, (Sequence, Either)) else 1
+    )
+
+
+def _refuse_endless(rules: Mapping[str, Part]) -> None:
+    """Refuse a rule whose texts never come to an end."""
+    ending: set[str] = set()
+    left = list(reversed(rules))
+    while left:
+        before = len(left)
+        for name in left:
+            if _ends(rules[name], ending):
+                ending.add(name)
+        left = [name for name in left if name not in ending]
+        if len(left) == before:
+            raise GrammarError(f"the rule {left[-1]!r} never comes to an end")
+
+
+def _ends(part: Part, ending: Collection[str]) -> bool:
+    """Tell whether a text of a part comes to an end; `ending`: rules of which this is known."""
+    if isinstance(part, Name):
+        return part.name in ending
+    if isinstance(part, Times):
+        return not part.low or _ends(part.part, ending)
+    if isinstance(part, Text):
+        return True
+    return (any if isinstance(part, Either) else all)(_ends(one, ending) for one in part.parts)
 
 
 def _recursive(links: Mapping[str, list[str]]) -> frozenset[str]:
@@ -212,7 +248,11 @@ class _Writer:
         if isinstance(part, Either):
             return lark_rules.either(*map(self._part, part.parts))
         if isinstance(part, Times):
-            return lark_rules.Times(self._part(part.part), part.low, part.high) if part.high != 0 else ""
+            return (
+                lark_rules.Times(self._part(part.part), part.low, part.high)
+                if part.high != 0
+                else ""
+            )
         joined: list[Part] = []  # what is regular, side by side, becomes one terminal
         parts: list[lark_rules.Part] = []
         for one in (*part.parts, None):

@@ -67,7 +67,9 @@ def text_pattern(pattern: str, most: int, in_json: bool, dot_all: bool = False) 
     """
     if len(pattern) > most:
         raise GrammarError(f"a pattern must be a text of at most {most} characters")
-    return whole_pattern(_Reader(pattern, _ANY if dot_all else r"[^\n]", in_json).whole(), inside="")
+    return whole_pattern(
+        _Reader(pattern, _ANY if dot_all else r"[^\n]", in_json).whole(), inside=""
+    )
 
 
 def whole_pattern(pattern: str, inside: str = "(?s:.*)") -> str:
@@ -135,7 +137,9 @@ class _Reader:
                 self._at += 1
                 if char == ".":
                     ends = "\r\n" if self._dot == _DOT else "" if self._dot == _ANY else "\n"
-                    parts.append(self._in_string(self._dot, [ord(c) for c in _ESCAPED if c not in ends]))
+                    parts.append(
+                        self._in_string(self._dot, [ord(c) for c in _ESCAPED if c not in ends])
+                    )
                 else:
                     parts.append(char if char in _OUTSIDE else self._one(ord(char)))
         return "".join(parts)

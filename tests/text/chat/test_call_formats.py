@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,10 +19,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from helpers.larks import Lark
+from helpers.json_schemas import matcher_of
 from helpers.machines import examples
 from helpers.written_calls import FAMILIES, Calls, Family, real_python
-from ngramspec._native.grammar.matcher import Matcher, Tokens
+from ngramspec._native.grammar.guidance import GuidanceMatcher
 from ngramspec.text.chat.calls import CALL_FORMATS, call_format_of
 from ngramspec.text.chat.calls.typed_value import types_of
 from ngramspec.text.chat.delta import ChatMessage
@@ -32,7 +33,6 @@ from ngramspec.text.chat.tools import Tool, Tools
 from ngramspec.text.structured import GrammarError
 
 EXAMPLES = examples(20)
-BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -117,7 +117,7 @@ def families() -> Any:
     return pytest.mark.parametrize("name", FAMILIES)
 
 
-def accepts(matcher: Matcher, text: str) -> int:
+def accepts(matcher: GuidanceMatcher, text: str) -> int:
     """Return how many bytes of a text a grammar allows, all of them if it may end there."""
     data = text.encode()
     for at, byte in enumerate(data):
@@ -127,9 +127,8 @@ def accepts(matcher: Matcher, text: str) -> int:
     return len(data) if matcher.may_end else -1
 
 
-def forced(format: ChatFormat) -> Matcher:
-    grammar = chat_grammar("", None, "json_schema", format)
-    return Lark(grammar)
+def forced(format: ChatFormat) -> GuidanceMatcher:
+    return matcher_of(chat_grammar("", None, "json_schema", format))
 
 
 def test_every_format_has_a_family() -> None:
@@ -230,7 +229,7 @@ def test_the_forced_grammar_allows_what_the_model_writes(name: str, calls: Calls
     assert accepts(forced(answers(family)), text) == len(text.encode())
 
 
-def optional(format: ChatFormat) -> Matcher:
+def optional(format: ChatFormat) -> GuidanceMatcher:
     """Return the matcher of answers of a model that may call a tool or not."""
     free = Tools(tuple(replace(tool, strict=True) for tool in TOOLS.tools))
     return forced(replace(format, tools=free))
@@ -323,7 +322,8 @@ def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str
 
 
 @families()
-def test_parameters_whose_types_take_long_to_find_are_refused(name: str) -> None:
+def test_parameters_whose_types_take_long_to_find_take_no_time(name: str) -> None:
+    """They are refused where their types tell how they are written."""
     many = {"anyOf": [{"$ref": "#/$defs/y"}] * 127}
     parameters = {
         "type": "object",
@@ -332,8 +332,14 @@ def test_parameters_whose_types_take_long_to_find_are_refused(name: str) -> None
     }
     tools = Tools((Tool("now", parameters, {}, strict=True),))
     format = chat_format(FAMILIES[name].template, "", tools, parses_reasoning=True)
-    with pytest.raises(GrammarError, match=r"parts, repeated ones included|more than 4000 rules"):
+    began = time.process_time()
+    reason = ""
+    try:
         forced(format)
+    except GrammarError as error:
+        reason = error.message
+    assert time.process_time() - began < 10
+    assert re.search(r"^$|parts, repeated ones included|more than 4000 rules", reason)
 
 
 def test_references_deeper_than_schemas_are_not_followed() -> None:

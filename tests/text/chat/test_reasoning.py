@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from helpers.larks import Lark
-from helpers.machines import examples
-from ngramspec._native.grammar.matcher import Tokens
+from helpers.json_schemas import matcher_of
 from ngramspec.text.chat.delta import ChatMessage
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.gbnf import Rules
-from ngramspec.text.structured.until import until
 
-BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
 # template, end of the prompt, answer, reasoning, content
 ANSWERS = [
     ("<think>", "", "<think>\na</b> c\n</think>\n\nx ", "a</b> c", "x "),
@@ -149,7 +142,7 @@ def test_reasoning_before_a_grammar_may_hold_anything_but_its_end(
 ) -> None:
     format = chat_format(template, prompt, parses_reasoning=True)
     grammar = chat_grammar("", {"type": "boolean"}, "json_schema", format)
-    matcher = Lark(grammar)
+    matcher = matcher_of(grammar)
     for byte in f"{start}if a </b> & </thin <</ [/ é [/THIN <|en<|end:\n{close}true".encode():
         assert matcher.allows(byte)
         matcher.accept(byte)
@@ -160,22 +153,6 @@ def test_a_prompt_that_has_ended_the_reasoning_leaves_none_to_a_grammar() -> Non
     for prompt, allowed in (("", True), ("<think>\n\n</think>\n\n", False)):
         format = chat_format("<think>", prompt, parses_reasoning=True)
         grammar = chat_grammar("", {"type": "boolean"}, "json_schema", format)
-        matcher = Lark(grammar)
+        matcher = matcher_of(grammar)
         assert matcher.allows(ord("<")) == allowed
         assert matcher.allows(ord("t"))
-
-
-@given(st.text("ab", min_size=1, max_size=6), st.text("abc", max_size=12))
-@settings(max_examples=examples(200), deadline=None)
-def xtest_until_allows_any_text_up_to_the_first_mark(mark: str, text: str) -> None:
-    rules = Rules()
-    grammar = rules.grammar(until(rules, mark))
-    matcher = Lark(grammar)
-    for at, byte in enumerate(text.encode()):
-        ended = mark in text[:at]
-        assert matcher.may_end == ended
-        assert matcher.allows(byte) != ended
-        if ended:
-            return
-        matcher.accept(byte)
-    assert matcher.may_end == (mark in text)
