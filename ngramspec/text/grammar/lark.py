@@ -19,6 +19,10 @@ from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.guidance import (
     LIMITS,
     MARK,
+    MAX_CHAIN,
+    MAX_CHARS,
+    MAX_LITERALS,
+    MAX_RULES,
     GrammarText,
     guidance_module,
     reason_in,
@@ -26,11 +30,7 @@ from ngramspec.text.structured.guidance import (
 )
 
 __all__ = ["MARK", "guidance_tokens", "lark_matcher"]
-MAX_CHARS = 1 << 20
 MAX_OWN_CHARS = 1 << 16  # without schemas
-MAX_RULES = 4000
-MAX_LITERALS = 8000  # strings and regular expressions
-MAX_CHAIN = 400  # of rules and groups within one another
 
 _TOKEN = re.compile(
     r"""

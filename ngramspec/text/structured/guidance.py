@@ -20,6 +20,10 @@ MARK = "%llguidance"
 ANY_OBJECT = {"type": "object"}
 # One space, or a line end and an indent, once at a place: a model cannot write them without end.
 SPACE = r" |\n[ \t]{0,20}"
+MAX_CHARS = 1 << 20  # of a grammar
+MAX_RULES = 4000
+MAX_LITERALS = 8000  # strings and regular expressions
+MAX_CHAIN = 400  # of rules and groups within one another
 LIMITS = {
     "max_items_in_row": 16_000,  # as many members as an object may have
     "initial_lexer_fuel": 1_000_000,

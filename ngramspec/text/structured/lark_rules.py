@@ -11,15 +11,26 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from ngramspec.text.structured.chains import longest_chain
 from ngramspec.text.structured.errors import GrammarError
-from ngramspec.text.structured.guidance import MARK, GrammarText, problem_of
+from ngramspec.text.structured.guidance import (
+    MARK,
+    MAX_CHAIN,
+    MAX_CHARS,
+    MAX_LITERALS,
+    MAX_RULES,
+    GrammarText,
+    problem_of,
+)
 
-MAX_RULES = 4000  # terminals included
-MAX_CHARS = 1 << 20  # of all rules
 MAX_STEPS = 100_000  # parts of schemas that are visited or copied
 ANY = "/(?s:.*)/"  # any text, the empty one too
 SOME = "/(?s:.+)/"
 BLANK = r"/[ \t\n]*/"
+_TOKEN = re.compile(
+    r'(?P<literal>"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\])+/)|%json .*|(?P<name>[A-Za-z][\w-]*)'
+    r"|(?P<open>\()|(?P<close>\))"
+)
 
 
 @dataclass(frozen=True)
@@ -111,15 +122,18 @@ def counted(low: int, high: int | None) -> str:
 class Rules:
     """Named rules; equal names get a number.
 
-    All schemas of one grammar share its bounds: rules, characters, and steps of conversion.
+    All schemas of one grammar share its bounds: rules, characters, literals, and steps of
+    conversion.
     """
 
     def __init__(self) -> None:
         self._parts: dict[Name, Part] = {}
+        # By name: how deep its groups are in one another, and the names in it.
+        self._links: dict[str, tuple[int, list[str]]] = {}
         self._lines: list[str] = []
         self._terminals: dict[str, str] = {}
         self._texts: dict[tuple[str, str], Name] = {}  # up to a mark
-        self._num_rules = self._num_chars = self._num_steps = 0
+        self._num_rules = self._num_chars = self._num_literals = self._num_steps = 0
 
     def spend(self, steps: int) -> None:
         """Take some of the steps that the conversion can take.
@@ -151,7 +165,7 @@ class Rules:
             GrammarError: The grammar has too many characters.
         """
         self._parts[name] = part
-        self._line(f"{name.text}: {_written(part)}")
+        self._line(name.text, _written(part))
         return name
 
     def add(self, name: str, part: Part) -> Name:
@@ -162,7 +176,7 @@ class Rules:
         """Add a terminal written in Lark and return its name; equal ones are added once."""
         if source not in self._terminals:
             self._terminals[source] = self.reserve(name).text.upper()
-            self._line(f"{self._terminals[source]}: {source}")
+            self._line(self._terminals[source], source)
         return self._terminals[source]
 
     @property
@@ -179,7 +193,8 @@ class Rules:
         key = mark, before
         if key not in self._texts:
             name = self._texts[key] = self.reserve("until")
-            self._line(f"{name.text}[lazy]: {self.terminal('text', before)} {literal(mark)}")
+            text = f"{self.terminal('text', before)} {literal(mark)}"
+            self._line(name.text, text, "[lazy]")
         return self._texts[key]
 
     def fenced(self, source: str, end: str, mark: str) -> Part:
@@ -232,11 +247,28 @@ class Rules:
                 else:
                     yield left, row(rest, others)
 
-    def _line(self, line: str) -> None:
-        self._num_chars += len(line)
+    def _line(self, name: str, text: str, attributes: str = "") -> None:
+        """Add a line, and what its bounds need.
+
+        Raises:
+            GrammarError: The grammar has too many characters, or literals.
+        """
+        self._num_chars += len(name) + len(text)
         if self._num_chars > MAX_CHARS:
             raise GrammarError(f"the grammar would have more than {MAX_CHARS} characters")
-        self._lines.append(line)
+        self._lines.append(f"{name}{attributes}: {text}")
+        depth, deepest, names = 0, 0, list[str]()
+        for match in _TOKEN.finditer(text):
+            if match.lastgroup == "name":
+                names.append(match.group())
+            elif match.lastgroup == "literal":
+                self._num_literals += 1
+            elif match.lastgroup:
+                depth += 1 if match.lastgroup == "open" else -1
+                deepest = max(deepest, depth)
+        self._links[name] = 1 + deepest, names
+        if self._num_literals > MAX_LITERALS:
+            raise GrammarError(f"the grammar would have more than {MAX_LITERALS} literals")
 
     def grammar(self, root: Part, field: str = "") -> GrammarText:
         """Return the grammar with the given part as its root; field: what it was made of.
@@ -244,8 +276,10 @@ class Rules:
         Raises:
             GrammarError: llguidance does not take it: it becomes too large.
         """
-        lines = [f"{MARK} {{}}", f"start: {_written(root)}", *self._lines, ""]
-        text = GrammarText("\n".join(lines))
+        self._line("start", _written(root))
+        if longest_chain(self._links) > MAX_CHAIN:
+            raise GrammarError(f"the rules of the grammar lead deeper than {MAX_CHAIN}", field or None)
+        text = GrammarText("\n".join([f"{MARK} {{}}", *self._lines, ""]))
         text.field = field
         if reason := problem_of(text):
             raise GrammarError(f"the grammar cannot be enforced: {reason}", field or None)

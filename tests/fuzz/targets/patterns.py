@@ -90,8 +90,7 @@ def opened() -> Iterator[Run]:
 TARGET = Target(
     opened=opened,
     instrumented=(
-        "ngramspec.text.structured.json_pattern",
-        "ngramspec.text.structured.regular",
+        "ngramspec.text.structured.pattern",
     ),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,
