@@ -26,7 +26,7 @@ MAX_CHAIN = 400  # the same, by any way through the references
 MAX_PARTS = 100_000  # of a schema, those that are repeated included
 MAX_COUNT = 1_000_000  # of characters, items or members
 MAX_DEPENDENT = 5  # members that dependentRequired names
-MAX_STEP = 10_000  # digits of multipleOf: a grammar has as many states
+MAX_STEP = 10_000  # digits of multipleOf: a grammar has as many states, each counts as a part
 MAX_WAYS = 64  # in which a number of members can be there
 SHARE_DEPTH = 16  # parts this deep become definitions: JSON is read 128 deep
 LARGEST = 1e300  # of a bound; one beyond it is not needed, or nothing fits it
@@ -508,7 +508,8 @@ class _Reader:
                 result[word] = self._double(word, value, whole)
             elif not 0 < value < LARGEST:
                 raise GrammarError(f"multipleOf must be a number above 0, got {value!r:.80}")
-            elif int("".join(map(str, Decimal(repr(value)).as_tuple().digits))) <= MAX_STEP:
+            elif (step := _digits(value)) <= MAX_STEP:
+                self._spend(step)
                 result[word] = value
             else:
                 self._cannot("multipleOf", "would take too large a grammar")
@@ -751,6 +752,11 @@ def _types_of(value: Any) -> tuple[str, ...]:
 def _key(value: Any) -> str:
     """Return a text that is the same for equal values: 1 and 1.0, but not true."""
     return json.dumps(_written(value), sort_keys=True)
+
+
+def _digits(value: float) -> int:
+    """Return the digits of a number as a whole number: 25 of 0.25."""
+    return int("".join(map(str, Decimal(repr(value)).as_tuple().digits)))
 
 
 def _is_exact(value: Any) -> bool:
