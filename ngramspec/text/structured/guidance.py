@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,7 +60,11 @@ def schema_grammar(schema: Any, field: str = "json_schema", strict: bool = False
 
 
 def schema_lark(
-    schema: Any, field: str = "json_schema", strict: bool = False, whole: Any = None
+    schema: Any,
+    field: str = "json_schema",
+    strict: bool = False,
+    whole: Any = None,
+    spend: Callable[[int], None] | None = None,
 ) -> str:
     """Return a JSON schema as an expression in a rule of llguidance's Lark, `%json {...}`.
 
@@ -69,6 +73,7 @@ def schema_lark(
         field: Name of what holds it, for errors.
         strict: Refuse what cannot be enforced; it is left out otherwise.
         whole: What the schema is a part of, in which its references are; None = it is all.
+        spend: Is called with numbers of parts, and may refuse them; None = nothing is.
 
     Raises:
         GrammarError: It is not a JSON schema, no grammar can express it, no value fits it, or it
@@ -79,17 +84,18 @@ def schema_lark(
     """
     with errors_of(field):
         whole = schema if whole is None else whole
-        expression, reason = _expression(schema, whole, strict)
+        plain = plain_schema(schema, whole, strict, spend=spend)
+        expression, reason = _expression(plain)
         if "not disjoint" in reason and not strict:
-            expression, reason = _expression(schema, whole, strict, joined=True)
+            plain = plain_schema(schema, whole, strict, joined=True, spend=spend)
+            expression, reason = _expression(plain)
         if reason:
             raise GrammarError(f"the JSON schema cannot be enforced: {reason}")
         return expression
 
 
-def _expression(schema: Any, whole: Any, strict: bool, joined: bool = False) -> tuple[str, str]:
+def _expression(plain: Mapping[str, Any]) -> tuple[str, str]:
     """Return the expression of a schema, and why llguidance does not take it, "" if it does."""
-    plain = plain_schema(schema, whole, strict, joined)
     text = json.dumps({"x-guidance": {"whitespace_pattern": SPACE}, **plain})
     return f"%json {text}", problem_of(f"start: %json {text}")
 

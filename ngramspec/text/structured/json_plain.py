@@ -58,7 +58,13 @@ SAYING = frozenset(("type", *LISTED, *APPLIED, *UNENFORCED)).union(*BY_TYPE.valu
 Schema = Mapping[str, Any]
 
 
-def plain_schema(schema: Any, whole: Any, strict: bool, joined: bool = False) -> dict[str, Any]:
+def plain_schema(
+    schema: Any,
+    whole: Any,
+    strict: bool,
+    joined: bool = False,
+    spend: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
     """Return a schema as llguidance is to get it, with all definitions that it refers to.
 
     Args:
@@ -66,6 +72,7 @@ def plain_schema(schema: Any, whole: Any, strict: bool, joined: bool = False) ->
         whole: What it is a part of, in which its references are.
         strict: Refuse what cannot be enforced; it is left out otherwise.
         joined: A member that fits any of the patterns of an object may have the value of any.
+        spend: Is called with numbers of parts, and may refuse them; None = nothing is.
 
     Raises:
         GrammarError: It is not a JSON schema, it is too large, no value fits it, or the request is
@@ -73,7 +80,7 @@ def plain_schema(schema: Any, whole: Any, strict: bool, joined: bool = False) ->
 
     Cost: linear in the parts, those that references and combinations repeat included.
     """
-    reader = _Reader(whole, strict, joined)
+    reader = _Reader(whole, strict, joined, spend)
     root = reader.closed(schema, 0)
     return reader.completed(root)
 
@@ -90,7 +97,10 @@ class _Shape:
 
 
 class _Reader:
-    def __init__(self, whole: Any, strict: bool, joined: bool) -> None:
+    def __init__(
+        self, whole: Any, strict: bool, joined: bool, spend: Callable[[int], None] | None
+    ) -> None:
+        self._also_spend = spend
         self._whole = whole
         self._strict = strict
         self._joined = joined
@@ -142,6 +152,8 @@ class _Reader:
                 return ending
 
     def _spend(self, parts: int) -> None:
+        if self._also_spend is not None:
+            self._also_spend(parts)
         self._parts += parts
         if self._parts > MAX_PARTS:
             raise GrammarError(

@@ -154,7 +154,11 @@ def _refuse_endless(rules: Mapping[str, Part]) -> None:
                 ending.add(name)
         left = [name for name in left if name not in ending]
         if len(left) == before:
-            raise GrammarError(f"the rule {left[-1]!r} never comes to an end")
+            name, met = left[-1], set[str]()
+            while name not in met:  # until one leads back to itself
+                met.add(name)
+                name = next(other for other in _names(rules[name]) if other in left)
+            raise GrammarError(f"the rule {name!r} never comes to an end")
 
 
 def _ends(part: Part, ending: Collection[str]) -> bool:

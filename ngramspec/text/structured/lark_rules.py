@@ -278,7 +278,9 @@ class Rules:
         """
         self._line("start", _written(root))
         if longest_chain(self._links) > MAX_CHAIN:
-            raise GrammarError(f"the rules of the grammar lead deeper than {MAX_CHAIN}", field or None)
+            raise GrammarError(
+                f"the rules of the grammar lead deeper than {MAX_CHAIN}", field or None
+            )
         text = GrammarText("\n".join([f"{MARK} {{}}", *self._lines, ""]))
         text.field = field
         if reason := problem_of(text):

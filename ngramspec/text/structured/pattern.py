@@ -9,6 +9,7 @@ from typing import Any
 from ngramspec.text.structured.errors import GrammarError
 
 MAX_PATTERN = 1000  # characters
+MAX_GROUPS = 100  # within one another
 # White space for JavaScript or Python; what is so for one of them only, neither \s nor \S matches.
 _SPACE = r"\t-\r\x20"
 _SPACES = (
@@ -25,6 +26,7 @@ _PROPERTY = re.compile(r"[pP]\{[\w=]+\}", re.ASCII)
 _HIGH = re.compile(r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _CODE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
+UNBALANCED = "has an unbalanced parenthesis"
 Members = list[tuple[int, str]]  # of a class: characters, or -1 and the name of a set
 _OUTSIDE = "^$|()*+?"  # means the same in both, outside of classes
 _ESCAPED = {'"': '"', "\\": "\\", "\n": "n", "\r": "r", "\t": "t"}  # in a string of JSON
@@ -121,9 +123,12 @@ class _Reader:
 
     def whole(self) -> str:
         """Return the whole pattern."""
-        parts = []
+        parts, depth = [], 0
         while self._at < len(self._pattern):
             char = self._pattern[self._at]
+            depth += (char == "(") - (char == ")")
+            if not 0 <= depth <= MAX_GROUPS:
+                raise self._unread("nests groups too deep" if depth > 0 else UNBALANCED)
             if char == "\\":
                 code, chars = self._escape()
                 parts.append(self._one(code) if code >= 0 else self._some([(code, chars)], False))
@@ -142,6 +147,8 @@ class _Reader:
                     )
                 else:
                     parts.append(char if char in _OUTSIDE else self._one(ord(char)))
+        if depth:
+            raise self._unread(UNBALANCED)
         return "".join(parts)
 
     def _take(self, match: re.Match[str]) -> str:
@@ -179,7 +186,7 @@ class _Reader:
             self._at += 2
             return ord(text[at + 1]) & 31, ""
         if not char or char in "pPxuc":
-            raise GrammarError(f"the pattern {text!r:.80} has an escape without a meaning")
+            raise self._unread("has an escape without a meaning")
         self._at += 1
         if char in "dDwWsS":
             return -1, char
@@ -193,7 +200,7 @@ class _Reader:
         members: Members = []
         while not self._pattern.startswith("]", self._at):
             if self._at >= len(self._pattern):
-                raise GrammarError(f"the pattern {self._pattern!r:.80} has an open class")
+                raise self._unread("has an open class")
             if self._pattern[self._at] == "\\":
                 members.append((8, "") if self._is_backspace() else self._escape())
             else:
@@ -201,7 +208,7 @@ class _Reader:
                 self._at += 1
         self._at += 1
         if not members and not negated:
-            raise GrammarError(f"the pattern {self._pattern!r:.80} has a class without characters")
+            raise self._unread("has a class without characters")
         return self._some(members, negated)
 
     def _some(self, members: Members, negated: bool) -> str:
@@ -281,6 +288,9 @@ class _Reader:
         if name.isupper():
             return f"[^{chars}]"
         return chars if inside else f"[{chars}]"
+
+    def _unread(self, why: str) -> GrammarError:
+        return GrammarError(f"the pattern {self._pattern!r:.80} {why}")
 
     def _refused(self, what: str) -> GrammarError:
         return GrammarError(f"no grammar can express {what} in the pattern {self._pattern!r:.80}")

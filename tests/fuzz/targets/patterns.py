@@ -89,9 +89,7 @@ def opened() -> Iterator[Run]:
 
 TARGET = Target(
     opened=opened,
-    instrumented=(
-        "ngramspec.text.structured.pattern",
-    ),
+    instrumented=("ngramspec.text.structured.pattern",),
     mutate=text_inputs.mutation(WORDS),
     words=WORDS,
     max_bytes=300,

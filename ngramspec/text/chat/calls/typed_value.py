@@ -15,6 +15,7 @@ from ngramspec.text.structured.string_schema import referred, string_part
 Schema = Mapping[str, Any]
 MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
+STEPS_OF_REFUSED = 2000  # a schema that llguidance refuses can cost as many as a large one
 STRING = frozenset(("string",))
 # Around the text of a custom tool.
 INPUT_START, INPUT_END = regex(r'\{[ \n]{0,9}"input"[ ]?:[ ]?"'), regex(r'"[ \n]{0,9}\}')
@@ -95,12 +96,14 @@ def text_part(rules: Rules, schema: Any, tool: Tool, end: str) -> Part:
 
 def _value(rules: Rules, schema: Any, tool: Tool, otherwise: Any) -> Part:
     """Return the JSON of a schema; `otherwise`: the schema of a loose tool that has no grammar."""
+    field = f"tools.{tool.name[:80]}"
     try:
-        source = schema_lark(schema, f"tools.{tool.name[:80]}", tool.strict, tool.parameters)
+        source = schema_lark(schema, field, tool.strict, tool.parameters, rules.spend)
         return rules.add("json", Source(source))
     except GrammarError:
         if not tool.loose:
             raise
+        rules.spend(STEPS_OF_REFUSED)
         return rules.add("json", Source(schema_lark(otherwise)))
 
 
