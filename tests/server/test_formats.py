@@ -142,19 +142,21 @@ def test_a_forced_call_has_the_grammar_of_the_models_format(registered: None) ->
     assert "<function=" not in other.samplings[0].grammar
 
 
-def test_a_tool_whose_arguments_take_too_large_a_grammar_may_be_called_freely() -> None:
-    def tool(name: str, count: int) -> dict[str, Any]:
-        texts = {f"p{i}": {"type": "string", "maxLength": 1000 + i} for i in range(count)}
-        parameters = {"type": "object", "properties": texts}
+def test_tools_whose_arguments_take_too_large_a_grammar_may_be_called_freely() -> None:
+    def tool(name: str, *values: Any) -> dict[str, Any]:
+        parameters = {"type": "object", "properties": {"x": {"enum": values}}}
         return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
-    several = [*(tool(f"half{i}", 6000) for i in range(9)), TOOL]
+    large = [tool("large", *range(100_001)), TOOL]
+    together = [*(tool(f"some{i}", "a" * 130_000) for i in range(9)), TOOL]
     with serving("", "{{ tools }} <tool_call>") as (client, target):
-        for tools in ([tool("large", 100_000), TOOL], several):
+        for tools, field in ((large, "tools.large"), (together, None)):
             streamed(client, tools=tools)
+            assert target.samplings[-1].grammar == ""  # all share its room
             chat = {"messages": [{"role": "user", "content": "?"}], "tools": tools}
             reply = client.post("/v1/chat/completions", json={**chat, "tool_choice": "required"})
-            print(reply.json(), len(target.samplings[-1].grammar))
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
+            assert "more than 1" in reply.json()["error"]["message"]
 
 
 def whole(client: TestClient, **fields: Any) -> tuple[dict[str, Any], str]:

@@ -210,13 +210,13 @@ class _Reader:
 
     def _words(self, schema: Any, depth: int) -> Any:
         """Return the keywords that say something, or True or False."""
+        self._spend(1)
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, Mapping):
             raise GrammarError(f"a JSON schema must be an object, got {schema!r:.80}")
         if depth > MAX_DEPTH:
             raise GrammarError(f"the JSON schema is nested deeper than {MAX_DEPTH}")
-        self._spend(1)
         words = {word: value for word, value in schema.items() if word in SAYING}
         for word in UNENFORCED:
             if word in words:
