@@ -2,6 +2,10 @@
 
     python benchmarks/structured_output.py                        # embedded model
     python benchmarks/structured_output.py --model random.gguf    # masks of a larger vocabulary
+    python benchmarks/structured_output.py --suite json/tests/draft2020-12
+
+--suite judges the texts of a folder of JSON-Schema-Test-Suite instead, which the sdist of
+jsonschema carries: schemas as strict ones, texts without white space, members in their order.
 
 Three tables:
 
@@ -25,6 +29,7 @@ import json
 import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -67,7 +72,7 @@ class Matcher(Protocol):
     def mask(self) -> None:
         """Find what may come next, of the whole vocabulary."""
 
-    def accept(self, token: int) -> None:
+    def accept(self, token: int) -> object:
         """Go on with a token."""
 
     def may_end(self) -> bool:
@@ -210,15 +215,16 @@ def llama_grammar(schema: Any) -> str:
     return str(json_schema_to_gbnf(json.dumps(schema)))
 
 
-def contenders(model: LlamaModel) -> Iterator[Contender]:
-    """Yield what is there."""
+def contenders(model: LlamaModel, strict: bool = False) -> Iterator[Contender]:
+    """Yield what is there; `strict`: ours refuses schemas that it cannot enforce."""
     grammars = Grammars(model)
     grammars.constraint(schema_grammar({}))  # the vocabulary is made once per model
 
     numbers = itertools.count()
 
     def ours(schema: Any) -> Matcher:
-        text = f"{schema_grammar(schema)}# {next(numbers)}\n"  # none that was read before
+        grammar = schema_grammar(schema, strict=strict)
+        text = f"{grammar}# {next(numbers)}\n"  # none that was read before
         return OurMatcher(grammars, GrammarText(text))
 
     def theirs(schema: Any) -> Matcher:
@@ -304,6 +310,38 @@ def judge(contender: Contender, cases: Sequence[Case], model: LlamaModel) -> Tal
     return tally
 
 
+def judge_suite(folder: Path, model: LlamaModel) -> dict[str, Counter[str]]:
+    """Return by contender how many texts of JSON-Schema-Test-Suite were judged in which way."""
+    counts: dict[str, Counter[str]] = {}
+    groups = [
+        group
+        for path in sorted(folder.rglob("*.json"))
+        for group in json.loads(path.read_text("utf-8"))
+    ]
+    for contender in contenders(model, strict=True):
+        if contender.name == "llama.cpp":  # aborts on some of them
+            continue
+        count = counts[contender.name] = Counter[str]()
+        for group in groups:
+            try:
+                with open_matcher(contender, group["schema"]):
+                    pass
+            except (InputError, ValueError):
+                count["not taken"] += len(group["tests"])
+                continue
+            for test in group["tests"]:
+                text = json.dumps(test["data"], ensure_ascii=False, separators=(",", ":"))
+                is_allowed = fits(contender, group["schema"], tokens_of(model, text))
+                if is_allowed == test["valid"]:
+                    count["right"] += 1
+                else:
+                    count["wrong" if is_allowed else "refused though valid"] += 1
+                    if is_allowed:
+                        names = f"{group['description']}: {test['description']}"
+                        print(f"{contender.name} allows {text:.60} in {names}")
+    return counts
+
+
 def measure(contender: Contender, schema: Any, tokens: Sequence[int], tally: Tally) -> None:
     """Time opening, and checks and masks along a text that is allowed."""
     started = time.thread_time()
@@ -361,7 +399,14 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5, help="over the texts, for times")
     parser.add_argument("--rounds", type=int, default=5, help="of generation; 0 for none")
     parser.add_argument("--failures", action="store_true", help="name what went wrong")
+    parser.add_argument("--suite", type=Path, help="a folder of JSON-Schema-Test-Suite")
     options = parser.parse_args()
+    if options.suite:
+        with LlamaModel(options.model, vocab_only=True) as model:
+            counts = judge_suite(options.suite, model)
+        ways = ("right", "refused though valid", "not taken", "wrong")
+        show(("converter", *ways), [(n, *(str(c[way]) for way in ways)) for n, c in counts.items()])
+        return
     cases = [Case(**case) for case in json.loads(SCHEMAS.read_text("utf-8"))]
     good, bad = (sum(len(getattr(case, kind)) for case in cases) for kind in ("good", "bad"))
     model = LlamaModel(options.model, vocab_only=True)

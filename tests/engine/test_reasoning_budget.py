@@ -92,6 +92,9 @@ class SlowBudget:
 @example(tokens=[5, 5, 5, 6] + [0] * 8, budget=6, begun=True, end=[1])
 # The budget ends within a close mark, whose rest closes no later reasoning.
 @example(tokens=[5, 3, 0, 7, 1, 2, 0, 0, 0], budget=2, begun=True, end=[1])
+# The budget ends within a character of four bytes, in three tokens, and before what is none.
+@example(tokens=[12, 13, 14, 5, 5], budget=1, begun=True, end=[1])
+@example(tokens=[12, 15, 15, 15, 15, 15, 15, 15], budget=1, begun=True, end=[1])
 def test_the_sampler_does_what_the_slow_one_does(
     tokens: list[int], budget: int, begun: bool, end: list[int]
 ) -> None:

@@ -24,7 +24,7 @@ FORMATS = {
 }
 LOOKED_AT = 1 << 18  # bytes
 LINES = 50
-_MEMBERS = {"session", "turn", "output_ids"}
+_MEMBERS = {"session", "turn"}
 
 
 @dataclass(frozen=True)

@@ -303,6 +303,8 @@ class _Reader:
         else:
             shape.names.update(dict.fromkeys(_names(schema)))
         ends = schema.get("unevaluatedProperties")
+        if ends is False and len(seen) > 1:
+            self._cannot("unevaluatedProperties beside what another part allows")
         shape.ends_all |= ends is False
         shape.stays_open |= ends is True
         if "$ref" in schema:
@@ -313,6 +315,8 @@ class _Reader:
             inner = _Shape()
             for one in _schemas(schema[word], word) if word in schema else ():
                 self._gather(one, inner, seen, depth + 1)
+            if shape.ends_all and (inner.names or inner.patterns or inner.stays_open):
+                self._cannot("unevaluatedProperties beside alternatives with members")
             shape.names.update(inner.names)
             shape.patterns.update(inner.patterns)
             shape.stays_open |= inner.stays_open

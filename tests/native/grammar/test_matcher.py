@@ -246,6 +246,12 @@ def test_a_token_before_a_rule_that_never_begins_is_not_allowed() -> None:
     assert matcher.accept(67)
 
 
+def test_a_token_that_is_asked_for_goes_on_by_its_text_as_well() -> None:
+    matcher = matcher_of('root ::= <[65]> "x" | "A"')
+    assert matcher.accept(65)
+    assert np.flatnonzero(matcher.mask()).tolist() == [ord("x"), 259]  # 259 ends the text
+
+
 def test_tokens_may_have_the_same_text() -> None:
     tokens = Tokens([b"a", b"ab", b"a", b"b", b"a", b"ab"], [False] * 6)
     matcher = Matcher(read_grammar('root ::= "ab"', lambda text: -1), tokens)

@@ -341,6 +341,10 @@ def test_bad_schemas_are_refused(schema: Any) -> None:
         ({"type": "object", "propertyNames": {"pattern": "^a", "maxLength": 2}}, "propertyNames"),
         ({"type": "object", "propertyNames": {"not": {"const": "a"}}}, "not in propertyNames"),
         ({"type": "object", "unevaluatedProperties": {"type": "null"}}, "unevaluatedProperties"),
+        ({"properties": {"a": {}}, "allOf": [{"unevaluatedProperties": False}]},
+         "unevaluatedProperties beside what another part allows"),
+        ({"anyOf": [{"properties": {"a": {"const": 1}}}, {"properties": {"b": {}}}],
+          "unevaluatedProperties": False}, "unevaluatedProperties beside alternatives"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_enforced_is_refused_only_if_the_request_is_strict(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
@@ -17,6 +17,7 @@ from ngramspec.text.tokenizers.llama_vocabulary import MAX_RUN, _may_have_long_r
 
 @SETTINGS
 @given(text=st.text("a\u4e2d \n\x1f", max_size=60), most=st.integers(2, 9))
+@example(text="a aaaaaaaaa", most=8)  # a run that begins within a part, and ends within the next
 def test_no_long_run_is_missed(text: str, most: int) -> None:
     longest = max((len(run) for run in re.findall(r"\s+|\S+", text)), default=0)
     with pytest.MonkeyPatch.context() as patch:
