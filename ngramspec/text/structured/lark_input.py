@@ -146,7 +146,7 @@ def _depth(part: Part) -> int:
 def _refuse_endless(rules: Mapping[str, Part]) -> None:
     """Refuse a rule whose texts never come to an end."""
     ending: set[str] = set()
-    left = list(reversed(rules))
+    left = [*rules][::-1]
     while left:
         before = len(left)
         for name in left:
@@ -245,18 +245,16 @@ class _Writer:
 
     def _part(self, part: Part) -> lark_rules.Part:
         """Return a part of a rule that holds itself."""
-        if not self._grammar.recursive.intersection(_names(part)):
+        if isinstance(part, Text) or not self._grammar.recursive.intersection(_names(part)):
             return self._terminal(part)
         if isinstance(part, Name):
             return self._names[part.name]
         if isinstance(part, Either):
             return lark_rules.either(*map(self._part, part.parts))
         if isinstance(part, Times):
-            return (
-                lark_rules.Times(self._part(part.part), part.low, part.high)
-                if part.high != 0
-                else ""
-            )
+            if part.high == 0:
+                return ""
+            return lark_rules.Times(self._part(part.part), part.low, part.high)
         joined: list[Part] = []  # what is regular, side by side, becomes one terminal
         parts: list[lark_rules.Part] = []
         for one in (*part.parts, None):

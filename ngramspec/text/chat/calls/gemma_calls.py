@@ -40,7 +40,7 @@ MOST_NAME = 256  # characters
 NAME = re.compile(r"[^\s{}<>]*")
 COMMA = regex(", ?")
 _INTEGER = "-?(?:0|[1-9][0-9]{0,15})"
-SCALARS = {
+SCALARS: dict[str, Part] = {
     "integer": regex(_INTEGER),
     "number": regex(rf"{_INTEGER}(?:\.[0-9]{{1,15}})?(?:[eE][-+]?[0-9]{{1,3}})?"),
     "boolean": regex("true|false"),
