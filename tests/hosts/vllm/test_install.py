@@ -55,9 +55,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return by_name
 
 
-def test_everything_is_replaced(
-    modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_is_replaced(modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "arctic_inference", None)  # not there, even if it is installed
     assert plugin.install() == ""
     mine = getattr(modules[plugin.HOME], plugin.NAME)
