@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ngramspec._native.engine.plan import tokens_left
 from ngramspec._native.engine.slot import Slot
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.sequences import Sequences
@@ -29,11 +30,11 @@ class Room:
     def __init__(self, target: Target, slots: Sequence[Slot], sequences: Sequences) -> None:
         self._cells = target.cells
         self._slots, self._sequences = slots, sequences
-        self._usual = USUAL_ANSWER
+        self.usual = USUAL_ANSWER  # tokens
 
     def learn(self, generation: Generation) -> None:
         """Learn from a request that has ended how long answers are."""
-        self._usual += WEIGHT * (generation.num_tokens - self._usual)
+        self.usual += WEIGHT * (generation.num_tokens - self.usual)
 
     def free(self) -> int:
         """Return how many cells running requests leave to others, which idle slots may hold.
@@ -49,20 +50,13 @@ class Room:
         return self._cells - texts + self._sequences.num_shared(running)
 
     def growth(self, generation: Generation, length: int) -> int:
-        """Return how many tokens a request is likely to add to its text soon; see `left`."""
-        return min(self.left(generation, length), FORESEEN)
-
-    def left(self, generation: Generation, length: int) -> int:
-        """Return how many tokens a request is likely to add to its text before it ends.
-
-        An answer that is longer than usual is taken to go on for as long as it went.
+        """Return how many tokens a request is likely to add to its text soon.
 
         Args:
             generation: The request's.
             length: Tokens of prompt and answer so far.
         """
-        written, most = generation.num_tokens, generation.request.max_tokens
-        left = self._slots[0].size - length
-        if most >= 0:
-            left = min(left, most - written)
-        return min(left, int(max(self._usual - written, written, 1)))
+        most = generation.request.max_tokens
+        room = self._slots[0].size - length
+        most = most if most >= 0 else sys.maxsize
+        return min(tokens_left(room, generation.num_tokens, most, self.usual), FORESEEN)

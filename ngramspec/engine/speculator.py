@@ -17,10 +17,9 @@ from ngramspec._native.policy.arbiter import Arbiter, Asked, FreeDraft, Terms
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.request import NO_TOKENS
-from ngramspec.engine.room import Room
 from ngramspec.engine.sources.draft_counts import Duration
 from ngramspec.engine.sources.draft_model import count_right
-from ngramspec.engine.sources.source import Claims, DraftSource
+from ngramspec.engine.sources.source import Claims, DraftSource, Pays
 from ngramspec.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -28,12 +27,10 @@ log = logging.getLogger(__name__)
 # Tokens drafted, and right ones, that a source without claims is assumed to start with.
 KNOWN, RIGHT = 2.0, 1.5
 MEMORY = 64.0  # weight of the past tokens of such a source, at most
-MOST_DRAFTED = 1024  # tokens that a source is asked for, as in arbiter.pyx
-# What a source's price is multiplied by in each step without a call: it may have been a stall.
-FADE = 0.998
 FIRST_PRICE = 0.5  # of a token of a source whose calls were not timed yet, in passes over one
 NO_CLAIMS: Claims = np.empty(0, dtype=np.float32)
 NO_DRAFT = FreeDraft("", NO_CLAIMS, NO_TOKENS)
+NO_CREDITS: Mapping[DraftSource, int] = {}
 
 
 class Offer(NamedTuple):
@@ -59,40 +56,6 @@ class Wish(NamedTuple):
     before: TokenIds
 
 
-NO_WISH = Wish(Asked(0, 0, False), NO_DRAFT, NO_TOKENS)
-
-
-class Price:
-    """What the drafts of a source take, from its own `price()` or from the time of its calls.
-
-    It fades while the source is not asked, so that one that was slow once is asked again.
-    """
-
-    def __init__(self) -> None:
-        self.per_token = Duration()
-        self.sharing = 1  # slots of its last call
-        self.faded = 1.0
-
-    def of(self, source: DraftSource, policy: AutoPolicy) -> tuple[float, float]:
-        """Return what a draft takes, and each of its tokens, in the unit of the policy's costs."""
-        stated = source.price() if policy.timed else None
-        if stated is not None:
-            start, per_token = stated
-            return float(start) * self.faded, float(per_token) * self.faded
-        if policy.timed and self.per_token.seconds:
-            return 0.0, self.per_token.seconds * self.faded
-        return 0.0, FIRST_PRICE * policy.cost(1)  # perhaps not in seconds yet
-
-    def time(self, seconds: float, longest: int, slots: int) -> None:
-        """Note a call that drafted up to `longest` tokens for some slots."""
-        self.sharing, self.faded = slots, 1.0
-        self.per_token.note(seconds / max(longest, 1))
-
-    def fade(self) -> None:
-        """Note a step without a call."""
-        self.faded *= FADE
-
-
 class Speculator:
     """Asks the draft sources of all slots, and shuts out those that fail.
 
@@ -103,18 +66,24 @@ class Speculator:
     instead of the free draft, beside it as a branch, or after it. Tokens that both have count as
     the free source's. The policy learns from every draft, sent or not.
 
+    Sources that take time are told what was emitted when they are asked, and now and then.
+
     Args:
         valid: uint8 per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
             before the first other token: end tokens, ids beyond the vocabulary.
         policy: Chooses the drafts and their lengths.
-        room: Foresees how long answers are.
+
+    Attributes:
+        failures: Calls that raised, by source name.
+        arbiter: Decides what sources that take time are asked for.
     """
 
-    def __init__(self, valid: Any, policy: AutoPolicy, room: Room) -> None:
-        self._valid, self._policy, self._room = valid, policy, room
-        self.failures: dict[str, int] = {}  # calls that raised, by source name
-        self._arbiter = Arbiter(policy)
-        self._prices: dict[str, Price] = {}
+    def __init__(self, valid: Any, policy: AutoPolicy) -> None:
+        self._valid, self._policy = valid, policy
+        self.failures: dict[str, int] = {}
+        self.arbiter = Arbiter(policy)
+        # By source: what a token took in its calls, for those that state no price.
+        self._durations: dict[str, Duration] = {}
         self._offers: dict[int, list[Offer]] = {}  # by slot, of this step
         self._record: dict[str, tuple[float, float]] = {}  # by source: tokens known, right ones
         self._streaks: dict[int, int] = {}  # by slot: newest tokens in a row that drafts had right
@@ -122,7 +91,7 @@ class Speculator:
     def start(self, slot: Slot) -> None:
         """Tell all sources of the slot which request it has got; the last one's drafts are gone."""
         self._policy.begin(slot.id)
-        self._arbiter.begin(slot.id)
+        self.arbiter.begin(slot.id)
         self._offers.pop(slot.id, None)
         self._streaks.pop(slot.id, None)
         request = slot.generation.request
@@ -131,14 +100,20 @@ class Speculator:
     def begin(self, slot: Slot) -> None:
         """Start the slot's request on all of its sources; its prompt is read."""
         prompt = slot.tokens[: slot.num_prompt]
+        for source in slot.paid:
+            self.arbiter.join(source.name, FIRST_PRICE)
         self._tell(slot, lambda source: source.begin(slot.id, prompt))
+        slot.told, slot.asked = slot.num_prompt, False
+        self._look(slot, slot.num_prompt)
 
     def shift(self, slot: Slot, first: int, count: int) -> None:
-        """Tell the sources that follow the context that it has discarded tokens."""
+        """Tell the sources that follow the context that it has discarded tokens; see `catch_up`."""
+        slot.told = slot.length
         self._tell(slot, lambda source: source.shift(slot.id, first, count))
 
     def end(self, slot: Slot) -> None:
         """End the slot's request on all of its sources."""
+        self.catch_up(slot)
         self._tell(slot, lambda source: source.end(slot.id))
         slot.sources = ()
 
@@ -147,19 +122,20 @@ class Speculator:
 
         Args:
             slots: Those whose free sources are not all native.
-            proposer: Has the slots that have a native draft, and sources that take time.
+            proposer: Has drafted for the others, and says what is asked of sources that take time.
         """
-        everyone = [*slots, *proposer.priced]
-        for slot in everyone:
+        for slot in (*slots, *proposer.priced):
             self._offers[slot.id] = []
-        self._ask_free(slots, proposer)
-        if not self._policy.weighs:
-            return
-        self._choose([slot for slot in slots if self._offers[slot.id]], proposer)
-        sources = dict.fromkeys(source for slot in everyone for source in slot.sources)
-        for source in sources:
-            if source.own_passes:
-                self._ask_priced(source, everyone, proposer)
+        asking = proposer.asking
+        if slots:
+            self._ask_free(slots, proposer)
+            if not self._policy.weighs:
+                return
+            self._choose([slot for slot in slots if self._offers[slot.id]], proposer)
+            asking = proposer.ask_next()
+        while asking is not None:
+            self._ask_priced(*asking, proposer)
+            asking = proposer.ask_next()
 
     def shorten(self, slot: Slot, length: int) -> None:
         """Tell the sources of a slot's draft that only its first `length` tokens are sent."""
@@ -180,7 +156,7 @@ class Speculator:
             self._remember(offer.source.name, right, min(judged, right + 1))
             if offer.source.own_passes:
                 apart = offer.beside and slot.num_own > slot.num_own_right == 0
-                self._arbiter.learn(slot.id, offer.source.name, right, judged, apart)
+                self.arbiter.learn(slot.id, offer.source.name, right, judged, apart)
         streak = self._streaks.get(slot.id, 0)
         self._streaks[slot.id] = streak + int(emitted.size) if had_right else 0
         credits: dict[DraftSource, int] = {}
@@ -189,8 +165,21 @@ class Speculator:
             credits[slot.draft_source] = slot.num_own_right
         elif slot.draft_source is not None:
             credits[slot.draft_source] = slot.num_credited
-        taught = slot.native_source if slot.taught else None
-        self.accept(slot, [s for s in slot.sources if s is not taught], emitted, credits)
+        if not slot.taught:
+            free = [source for source in slot.sources if not source.own_passes]
+            self.accept(slot, free, emitted, credits)
+        if slot.untold:
+            self.catch_up(slot, credits)
+
+    def catch_up(self, slot: Slot, credits: Mapping[DraftSource, int] = NO_CREDITS) -> None:
+        """Tell sources that take time what was emitted since they were told; see `accept`.
+
+        To be called before the text changes in another way.
+        """
+        untold = slot.tell()
+        if untold.size:
+            self.accept(slot, slot.paid, untold, credits)
+            self._look(slot, int(untold.size))
 
     def accept(
         self,
@@ -226,27 +215,32 @@ class Speculator:
                     else:
                         slot.draft, slot.draft_source = draft, source
 
-    def _ask_priced(self, source: DraftSource, slots: Sequence[Slot], proposer: Proposer) -> None:
+    def _ask_priced(
+        self,
+        source: DraftSource,
+        asked: Sequence[tuple[Slot, Asked | Exception]],
+        proposer: Proposer,
+    ) -> None:
         """Ask a source for the slots where that pays, and take what it drafts."""
-        members = [slot for slot in slots if source in slot.sources]
-        price = self._prices.setdefault(source.name, Price())
-        try:
-            self._arbiter.price(source.name, *price.of(source, self._policy))
-        except Exception as error:
-            for slot in members:
-                self._shut_out(slot, source, error)
-            return
         wishes: dict[Slot, Wish] = {}
-        for slot in members:
-            try:
-                wish = self._wish(slot, source, proposer, price)
-            except Exception as error:
-                self._shut_out(slot, source, error)
+        for slot, one in asked:
+            if isinstance(one, Exception):
+                self._shut_out(slot, source, one)
                 continue
-            if wish.asked.tokens:
-                wishes[slot] = wish
+            if source.stops:
+                source_pays = partial(self.arbiter.pays, slot.id, source.name)
+                self._guarded(slot, source, partial(_bound, slot.id, source_pays))
+                if source not in slot.sources:
+                    continue
+            free = self.free_of(slot)
+            tokens = NO_TOKENS
+            if one.after:
+                path: Any = slice(one.after)
+                if free.parents is not None:
+                    path = self.arbiter.path(free)
+                tokens = free.tokens[path]
+            wishes[slot] = Wish(one, free, tokens)
         if not wishes:
-            price.fade()
             return
         before = {slot: wish.before for slot, wish in wishes.items() if wish.before.size}
         limits = [wish.asked.tokens for wish in wishes.values()]
@@ -254,7 +248,9 @@ class Speculator:
         drafts = dict(self._ask(source, [*wishes], limits, before))
         longest = max((draft.size for draft in drafts.values()), default=0)
         seconds = perf_counter() - started
-        price.time(seconds, longest, len(wishes))
+        duration = self._durations.setdefault(source.name, Duration())
+        duration.note(seconds / max(longest, 1))
+        self.arbiter.note_call(source.name, len(wishes))
         if self._policy.timed:
             self._policy.spend(seconds)
         for slot, wish in wishes.items():
@@ -268,7 +264,21 @@ class Speculator:
             except Exception as error:
                 self._shut_out(slot, source, error)
                 continue
-            self._arbiter.learn(slot.id, source.name, 0, 0 if reading else 1)
+            self.arbiter.learn(slot.id, source.name, 0, 0 if reading else 1)
+
+    def _look(self, slot: Slot, tokens: int) -> None:
+        """Note what the slot's sources that take time cost now; they were told so many tokens."""
+        for source in slot.paid:
+            self._guarded(slot, source, lambda s: self._note_price(slot, s, tokens))
+
+    def _note_price(self, slot: Slot, source: DraftSource, tokens: int) -> None:
+        price, duration = source.price(), self._durations.get(source.name)
+        if price is None and duration is not None:
+            price = 0.0, duration.seconds
+        if price is not None:
+            start, per_token = price
+            self.arbiter.time(source.name, float(start), float(per_token))
+        self.arbiter.owe(slot.id, source.name, float(source.backlog(slot.id)), tokens)
 
     def _ask(
         self,
@@ -286,6 +296,10 @@ class Speculator:
         limits = [most for most in limits if most > 0]
         if not asked:
             return []
+        if source.own_passes:
+            for slot in asked:
+                self.catch_up(slot)
+                slot.asked = True
         try:
             drafts = _drafts(source, asked, limits, before)
             if len(drafts) != len(asked):
@@ -358,32 +372,6 @@ class Speculator:
         share = min(1.0, MEMORY / (before[0] + judged))
         self._record[source] = share * (before[0] + judged), share * (before[1] + right)
 
-    def _wish(self, slot: Slot, source: DraftSource, proposer: Proposer, price: Price) -> Wish:
-        """Return what to ask of a source for a slot."""
-        if slot.added_source is not None:  # two sources have drafted already
-            return NO_WISH
-        free, read = self._free_of(slot), 0.0
-        if self._policy.timed:
-            read = price.faded * source.backlog(slot.id)
-        terms = self._terms(slot, source, proposer)._replace(
-            most=min(source.max_draft, MOST_DRAFTED),
-            sharing=price.sharing,
-            extends=source.extends,
-            stops=source.stops,
-            backlog=read,
-            left=max(self._room.left(slot.generation, slot.length), 1),
-        )
-        asked = self._arbiter.ask(slot.id, source.name, free, terms)
-        if asked.tokens and source.stops:
-            source.bound(slot.id, partial(self._arbiter.pays, slot.id, source.name))
-        before = NO_TOKENS
-        if asked.after:
-            path: Any = slice(asked.after)
-            if free.parents is not None:
-                path = self._arbiter.path(free)
-            before = free.tokens[path]
-        return Wish(asked, free, before)
-
     def _terms(self, slot: Slot, source: DraftSource, proposer: Proposer) -> Terms:
         """Return what a draft of a source must fit in, beside the slot's draft so far."""
         return Terms(
@@ -394,14 +382,14 @@ class Speculator:
             shortest=slot.min_draft,
         )
 
-    def _free_of(self, slot: Slot) -> FreeDraft:
+    def free_of(self, slot: Slot) -> FreeDraft:
         """Return the free draft that the slot's draft is from, or could be from."""
         owner = slot.native_source
         if owner is not None and slot.draft_source in (None, owner):
             native = owner.native
             claims, parents = native.offered(slot.id), native.offered_parents(slot.id)
             return FreeDraft(native.offered_by(slot.id), claims, slot.draft, parents)
-        for offer in self._offers[slot.id]:
+        for offer in self._offers.get(slot.id, ()):
             if offer.source is slot.draft_source:
                 return FreeDraft(offer.source.name, offer.claims, slot.draft)
         return NO_DRAFT
@@ -460,7 +448,7 @@ class Speculator:
     def _mix(self, slot: Slot, free: FreeDraft, offer: Offer, terms: Terms) -> None:
         """Send what pays of the free draft and of one that was paid for."""
         owner, source = slot.draft_source, offer.source
-        mixed = self._arbiter.mix(
+        mixed = self.arbiter.mix(
             source.name, offer.claims, offer.draft, offer.before.size > 0, free, terms
         )
         added = mixed.tokens.size - mixed.kept
@@ -503,6 +491,10 @@ class Speculator:
         slot.sources = tuple(other for other in slot.sources if other is not source)
         if slot.draft_source is source:
             slot.draft, slot.draft_source = NO_TOKENS, None
+
+
+def _bound(slot: int, pays: Pays, source: DraftSource) -> None:
+    source.bound(slot, pays)
 
 
 def _drafts(

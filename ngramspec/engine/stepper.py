@@ -75,9 +75,19 @@ class Stepper:
         self._room = Room(target, slots, self.sequences)
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
-        self.speculator = Speculator(valid, policy, self._room)
+        self.speculator = Speculator(valid, policy)
         self._plan = Plan(slots, capacity, target.max_outputs, self.speculator.shorten)
-        self._proposer = Proposer(self._plan, policy, valid, stats, most_behind, max_branches)
+        self._proposer = Proposer(
+            self._plan,
+            policy,
+            valid,
+            stats,
+            self.speculator.arbiter,
+            self.speculator.free_of,
+            most_behind,
+            max_branches,
+        )
+        self._proposer.usual = self._room.usual
         self._verifier = Verifier(self._plan, self._rows, policy, stats)
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
@@ -277,6 +287,7 @@ class Stepper:
             if generation is None or slot.length < slot.size:  # its request was cancelled
                 continue
             try:
+                self.speculator.catch_up(slot)
                 first, count = self.sequences.shift(slot, generation.request)
                 self.speculator.shift(slot, first, count)
             except Exception as error:
@@ -293,7 +304,7 @@ class Stepper:
             self._crowded = False
             return
         others = self._proposer.propose()
-        if others or self._proposer.priced:
+        if others or self._proposer.asking is not None:
             started = time.perf_counter()
             self.speculator.propose(others, self._proposer)
             self._stats.draft_seconds += time.perf_counter() - started
@@ -363,7 +374,7 @@ class Stepper:
             if slot.num_branches > 1:
                 seconds = time.perf_counter() - started
                 self._policy.observe_branches(slot.num_branches, seconds)
-        if not slot.taught or slot.priced:
+        if not slot.taught or slot.untold:
             self.speculator.commit(slot)
         self._emission.emit(slot)
         slot.forget_draft()
@@ -383,6 +394,7 @@ class Stepper:
             self.speculator.end(slot)
         self._stats.longest = max(self._stats.longest, slot.length)
         self._room.learn(slot.generation)
+        self._proposer.usual = self._room.usual
         self.sequences.preempted.drop(slot)
         slot.release()
         self._look_again()

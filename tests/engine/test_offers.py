@@ -148,6 +148,49 @@ def test_a_source_is_asked_if_it_is_worth_its_price(
     assert least * LENGTH <= own.calls <= most * LENGTH
 
 
+@pytest.mark.parametrize("drafter", [None, "suffix"])
+def test_a_source_that_rests_hears_of_tokens_seldom_and_of_all_at_the_end(
+    timed: Timed, drafter: str | None
+) -> None:
+    target = timed(period=0)
+    drafts = DraftModel(FakeTarget(period=0), n_max=6)
+    drafts.price = lambda: (1e6, 1e6)  # type: ignore[method-assign]
+    calls = list[tuple[str, list[int]]]()
+
+    def note(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(slot: int, *arguments: Any) -> Any:
+            calls.append((name, arguments[0].tolist() if arguments else []))
+            return call(slot, *arguments)
+
+        return noted
+
+    for name in ("begin", "accept", "end"):
+        setattr(drafts, name, note(name, getattr(drafts, name)))
+    policy = AutoPolicy(costs=PROFILES["moe"])
+    engine = Engine(target, drafter, slots=1, draft_model=drafts, policy=policy)
+    (answer,) = run(engine)
+    pieces = [tokens for name, tokens in calls if name == "accept"]
+    assert [token for piece in pieces for token in piece] == list(answer.token_ids)
+    assert len(pieces) < 0.1 * LENGTH
+    assert calls[0] == ("begin", PROMPT.tolist())
+    assert calls[-1][0] == "end"
+
+
+def test_a_source_is_told_of_all_tokens_before_it_is_asked(timed: Timed) -> None:
+    target = timed(period=0)
+    own = Dear(target, 0.3, right=False)
+    lengths, draft = list[int](), own.draft
+
+    def drafted(slot: int, limit: int) -> np.ndarray:
+        lengths.append(len(own.tokens[slot]) - len(target.held[slot]))
+        return draft(slot, limit)
+
+    own.draft = drafted  # type: ignore[method-assign]
+    run(Engine(target, own, policy=AutoPolicy(costs=PROFILES["moe"])))
+    assert lengths
+    assert set(lengths) == {1}, "all but the newest token are in the target's cache"
+
+
 def test_a_source_that_is_wrong_is_asked_less_the_dearer_it_is(timed: Timed) -> None:
     calls = []
     for start in (0.001, 0.1, 1.0):

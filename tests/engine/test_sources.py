@@ -55,14 +55,13 @@ def slots(*sources: Any, count: int = 2) -> list[Slot]:
 
 
 def asker() -> Speculator:
-    nothing: Any = None  # only a policy that weighs drafts asks how much room there is
-    return Speculator(VALID, AutoPolicy(fixed=64), nothing)
+    return Speculator(VALID, AutoPolicy(fixed=64))
 
 
 def propose(
     slots: list[Slot], limit: Callable[[Slot, str], int], speculator: Speculator | None = None
 ) -> None:
-    proposer: Any = SimpleNamespace(limit=limit, priced=[])
+    proposer: Any = SimpleNamespace(limit=limit, priced=[], asking=None)
     (speculator or asker()).propose(slots, proposer)
 
 
@@ -128,9 +127,11 @@ def test_of_sources_with_the_same_tokens_the_first_one_has_drafted() -> None:
     asking = slots(count=2)
     asking[0].sources, asking[1].sources = (second,), (first, second)
     place = {"batch_tokens": lambda: 2, "decoding": 2, "capacity": 20, "width": 0, "priced": []}
-    proposer: Any = SimpleNamespace(limit=lambda slot, source: 4, **place)
-    policy, nothing = AutoPolicy(costs=CostTable(((1, 1.0), (64, 1.001)))), None
-    Speculator(VALID, policy, nothing).propose(asking, proposer)  # type: ignore[arg-type]
+    proposer: Any = SimpleNamespace(
+        limit=lambda slot, source: 4, asking=None, ask_next=lambda: None, **place
+    )
+    policy = AutoPolicy(costs=CostTable(((1, 1.0), (64, 1.001))))
+    Speculator(VALID, policy).propose(asking, proposer)
     assert [slot.draft_source for slot in asking] == [second, first]
 
 

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -8,8 +8,10 @@ from typing_extensions import Self
 from ngramspec._native.engine.decode import Batch
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.slot import Slot
+from ngramspec._native.policy.arbiter import Arbiter, Asked, FreeDraft
 from ngramspec._native.policy.auto import AutoPolicy
 
+def tokens_left(room: int, written: int, most: int, usual: float) -> int: ...
 def share(demands: Sequence[int], room: int) -> list[int]: ...
 
 @final
@@ -38,12 +40,15 @@ class Plan:
 
 @final
 class Proposer:
+    usual: float
     def __new__(
         cls,
         plan: Plan,
         policy: AutoPolicy,
         valid: npt.NDArray[np.uint8],
         stats: EngineStats,
+        arbiter: Arbiter,
+        free_of: Callable[[Slot], FreeDraft],
         most_behind: int = -1,
         max_branches: int = 1,
     ) -> Self: ...
@@ -57,6 +62,9 @@ class Proposer:
     def capacity(self) -> int: ...
     @property
     def priced(self) -> list[Slot]: ...
+    @property
+    def asking(self) -> tuple[Any, list[tuple[Slot, Asked | Exception]]] | None: ...
+    def ask_next(self) -> tuple[Any, list[tuple[Slot, Asked | Exception]]] | None: ...
     def propose(self) -> list[Slot]: ...
     def limit(self, slot: Slot, source: str) -> int: ...
     def batch_tokens(self) -> int: ...

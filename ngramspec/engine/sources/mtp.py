@@ -70,12 +70,13 @@ class Heads(Protocol):
         """Have the target tell a follower of its decodes and changes from now on; None = nobody."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Verified:
     """A sequence's part of the target's last decode: its tokens, not all of which may stay.
 
     first: Position of the first one.
-    branches: A bit for each branch of a tree that the token belongs to.
+    states: After each of them, a copy.
+    branches: A bit for each branch of a tree that the token belongs to; None = there is no tree.
     branch: The one that was right.
     count: How many of its tokens stay.
     """
@@ -83,12 +84,12 @@ class _Verified:
     first: int
     tokens: TokenIds
     states: States
-    branches: npt.NDArray[np.uint32]
+    branches: npt.NDArray[np.uint32] | None
     count: int
     branch: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Text:
     """A slot's text as the heads see it.
 
@@ -97,7 +98,7 @@ class Text:
 
     total: Tokens of the request, the newest included, which may be more than the target holds.
     length: Tokens that the target holds for good.
-    state: After the last of them; zeros where it is not known.
+    state: After the last of them, shape (1, width); zeros where it is not known.
     newest: The token that comes next, -1 = not known.
     read: Entries that the heads have read, of right tokens; length + 1 at most.
     ahead: The token at position `length` that they have read, if read is length + 1.
@@ -123,7 +124,7 @@ class Text:
     @property
     def num_unread(self) -> int:
         """Return how many tokens of the text wait to be read."""
-        return sum(int(tokens.size) for tokens, _ in self.unread)
+        return self.length - self.read if self.unread else 0
 
 
 class MtpHeads(DraftSource):
@@ -189,7 +190,7 @@ class MtpHeads(DraftSource):
         width = heads.state_width
         self._states = np.zeros((heads.max_batch, width), dtype=np.float32)
         self._texts = [
-            Text(np.zeros(width, dtype=np.float32), p_min) for _ in range(heads.num_sequences)
+            Text(np.zeros((1, width), dtype=np.float32), p_min) for _ in range(heads.num_sequences)
         ]
         self._counts, self._times = DraftCounts(n_max), DraftTimes()
         self._failure: Exception | None = None
@@ -214,30 +215,35 @@ class MtpHeads(DraftSource):
 
         A failure is kept for the next proposal: it must not end the target's requests.
         """
-        tokens, positions, sequences, outputs = batch.arrays()
-        branches = batch.branches_of()
-        for slot in np.unique(sequences).tolist():
-            rows = np.flatnonzero(sequences == slot)  # they follow one another
-            text, first = self._texts[slot], int(positions[rows[0]])
+        tokens = batch.tokens_of()
+        branches: npt.NDArray[np.uint32] | None = None
+        for slot, first, start, end, sure, is_tree in batch.parts():
+            text = self._texts[slot]
             self._settle(text)
-            has_logits = outputs[rows]
-            sure = int(has_logits.argmax()) if has_logits.any() else int(rows.size)
-            here = slice(rows[0], rows[0] + sure)
             try:
-                self._begin_at(slot, first)
-                if text.num_unread + sure > MOST_UNREAD:
+                if first != text.length:
+                    self._begin_at(slot, first)
+                if (sure or text.unread) and text.num_unread + sure > MOST_UNREAD:
                     if sure:
-                        self._take(text, tokens[here], states[here])
+                        self._take(text, tokens[start : start + sure], states[start : start + sure])
+                        text.state = text.state.copy()  # the target's memory
                     self._read([slot])
-                    rows, first = rows[sure:], first + sure
+                    start, first = start + sure, first + sure
             except Exception as error:
                 self._failure = error
-                rows, first = rows[sure:], first + sure
+                start, first = start + sure, first + sure
                 self._forget(slot, first)
                 if sure:
-                    text.state = states[here][-1].copy()
-            count = int(rows.size)
-            text.verified = _Verified(first, tokens[rows], states[rows], branches[rows], count)
+                    text.state = states[start - 1 : start].copy()
+            if is_tree and branches is None:
+                branches = batch.branches_of()
+            text.verified = _Verified(
+                first,
+                tokens[start:end],
+                states[start:end].copy(),
+                branches[start:end] if is_tree and branches is not None else None,
+                end - start,
+            )
 
     def truncated(self, slot: int, length: int) -> None:
         """Follow the target, which has removed a sequence's tokens from `length` on."""
@@ -376,22 +382,26 @@ class MtpHeads(DraftSource):
         verified, text.verified = text.verified, None
         if verified is None:
             return
-        rows = np.flatnonzero(verified.branches >> verified.branch & 1)[: verified.count]
-        if not rows.size:
-            return
-        self._take(text, verified.tokens[rows], verified.states[rows])
+        tokens, states, count = verified.tokens, verified.states, verified.count
+        if verified.branches is not None:
+            rows = np.flatnonzero(verified.branches >> verified.branch & 1)[:count]
+            tokens, states = tokens[rows], states[rows]
+        elif count < tokens.size:
+            tokens, states = tokens[:count], states[:count]
+        if tokens.size:
+            self._take(text, tokens, states)
 
     def _take(self, text: Text, tokens: TokenIds, states: States) -> None:
         """Add tokens that have stayed, and the target's states after them, without a copy."""
-        added = [(tokens[:1], text.state[None]), (tokens[1:], states[:-1])]
-        if text.read == text.length + 1:  # the heads have read the first one
-            if text.ahead == tokens[0]:
-                del added[0]
-            else:
-                text.read -= 1
-        text.length += int(tokens.size)
-        text.unread += [one for one in added if one[0].size]
-        text.state = states[-1].copy()
+        size = tokens.size
+        ahead = text.read == text.length + 1  # the heads have read the first one
+        if not ahead or text.ahead != tokens[0]:
+            text.read -= ahead
+            text.unread.append((tokens[:1] if size > 1 else tokens, text.state))
+        if size > 1:
+            text.unread.append((tokens[1:], states[:-1]))
+        text.length += size
+        text.state = states[-1:] if size > 1 else states
 
     def _begin_at(self, slot: int, first: int) -> None:
         """Make the text end at position `first`, where the next decode goes on."""
@@ -413,7 +423,7 @@ class MtpHeads(DraftSource):
             if count:
                 unread.append((tokens[:count], before[:count]))
             if count < tokens.size and position + count == length:
-                state = before[count].copy()
+                state = before[count : count + 1].copy()
             position += int(tokens.size)
         text.unread = unread
         text.length = length
@@ -507,7 +517,7 @@ class MtpHeads(DraftSource):
                 text.read += int(tokens.size)
             text.unread = []
             newest = np.array([text.newest], dtype=np.int32)
-            self._add(slot, text.read, newest, text.state[None], True)
+            self._add(slot, text.read, newest, text.state, True)
             text.ahead = text.newest
             text.read += 1
             text.held = text.read
@@ -543,7 +553,7 @@ class MtpHeads(DraftSource):
         num_read = sum(self._texts[slot].num_unread for slot in slots)
         self._read(slots)
         read = perf_counter_ns()
-        chains = {slot: [self._texts[slot].state] for slot in slots}
+        chains = {slot: [self._texts[slot].state[0]] for slot in slots}
         drafting, first = list(slots), read
         for head in range(self._n_max):
             if not drafting:
@@ -626,11 +636,11 @@ class Assistant(MtpHeads):
 
     def _take(self, text: Text, tokens: TokenIds, states: States) -> None:
         text.length += int(tokens.size)
-        text.state = states[-1].copy()
+        text.state = states[-1:]
 
     def _draft(self, slots: Sequence[int], most: dict[int, int]) -> None:
         started, calls = perf_counter_ns(), 0
-        states = {slot: self._texts[slot].state for slot in slots}
+        states = {slot: self._texts[slot].state[0] for slot in slots}
         drafting, first = list(slots), started
         while drafting:
             self._batch.clear()

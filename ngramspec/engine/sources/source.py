@@ -32,7 +32,8 @@ class DraftSource:
     name: In the policy and in statistics.
     native: The native drafter behind it, which the engine asks without Python where it can.
     own_passes: Drafting takes time, such as passes of a model: it is asked only where its tokens
-        are expected to be worth it.
+        are expected to be worth it. It is told what was emitted before it is asked, of what came
+        of its drafts, and now and then: perhaps of the tokens of several steps at once.
     max_draft: Its longest draft, in tokens.
     extends: It has `extend`.
     stops: It ends its drafts as `bound` says.
@@ -82,11 +83,17 @@ class DraftSource:
         """End the next draft where pays(claims so far) is false: no more is worth its time."""
 
     def price(self) -> tuple[float, float] | None:
-        """Return the seconds that the drafts of a call take, and each token; None = time them."""
+        """Return the seconds that the drafts of a call take, and each token; None = time them.
+
+        Asked when a request begins and after tokens were told.
+        """
         return None
 
     def backlog(self, slot: int) -> float:
-        """Return the seconds that it takes to read what was not read of the slot's text."""
+        """Return the seconds that it takes to read what was not read of the slot's text.
+
+        Asked as `price` is.
+        """
         return 0.0
 
     def shorten(self, slot: int, length: int) -> None:

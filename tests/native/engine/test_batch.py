@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ngramspec.verify.tree
+from helpers.backends import int32
 from helpers.machines import SETTINGS as EXAMPLES
 from ngramspec._native.engine.decode import Batch
 from ngramspec.errors import CapacityError, InputError
@@ -112,6 +113,23 @@ def test_the_rows_of_several_sequences_follow_one_another() -> None:
     assert batch.add(1, 0, [3], draft=[4, 5]) == 0
     assert batch.add(2, 0, [6]) == 3
     assert batch.num_outputs == 4
+
+
+def test_the_parts_of_a_batch_are_those_of_its_sequences() -> None:
+    batch = Batch(16)
+    assert batch.parts() == []
+    assert batch.tokens_of().tolist() == []
+    batch.add(3, 7, int32([1, 2]), None, False)
+    batch.add(0, 4, int32([3, 4, 5]), int32([6, 7]))
+    batch.add(2, 0, int32([8]), int32([9, 1, 2]), parents=int32([-1, 0, 0]))
+    batch.add(1, 9, int32([3]))
+    assert batch.tokens_of().tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3]
+    assert batch.parts() == [
+        (3, 7, 0, 2, 2, False),
+        (0, 4, 2, 7, 2, False),
+        (2, 0, 7, 11, 0, True),
+        (1, 9, 11, 12, 0, False),
+    ]
 
 
 def test_the_tokens_are_copied() -> None:

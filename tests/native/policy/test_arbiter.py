@@ -333,6 +333,16 @@ def test_a_draft_that_would_not_be_sent_is_not_asked_for() -> None:
         (lambda a: ask(a, sharing=0), "sharing >= 1"),
         (lambda a: ask(a, backlog=-1.0), "backlog >= 0"),
         (lambda a: ask(a, left=0), "left >= 1"),
+        (lambda a: a.time("other", 0.0, 0.0), "'other' has no price"),
+        (lambda a: a.time("model", -1.0, 0.0), "prices must be finite"),
+        (lambda a: a.time("model", 0.0, float("inf")), "prices must be finite"),
+        (lambda a: a.note_call("other", 1), "'other' has no price"),
+        (lambda a: a.note_call("model", 0), "sharing must be >= 1"),
+        (lambda a: a.owe(0, "other", 0.0), "'other' has no price"),
+        (lambda a: a.owe(0, "model", -1.0), "seconds must be finite"),
+        (lambda a: a.owe(0, "model", float("nan")), "seconds must be finite"),
+        (lambda a: a.owe(0, "model", 0.0, -1), "tokens >= 0"),
+        (lambda a: a.owe(1 << 16, "model", 0.0), "slot must be in"),
     ],
 )
 def test_errors(call: Any, message: str) -> None:

@@ -161,9 +161,35 @@ cdef class Batch(Owner):
         return (np.array(<token_t[:n]>self.tokens), np.array(<int32_t[:n]>self.positions),
                 np.array(<int32_t[:n]>self.sequences), np.array(<int8_t[:n]>self.outputs).astype(np.bool_))
 
+    def tokens_of(self):
+        """Return the tokens as a copy, int32."""
+        return np.array(<token_t[:self.len]>self.tokens) if self.len else np.empty(0, np.int32)
+
     def branches_of(self):
         """Return the branches of each token as a copy, uint32: a bit per branch, 1 where there is no tree."""
         return np.array(<uint32_t[:self.len]>self.branches) if self.len else np.empty(0, np.uint32)
+
+    def parts(self):
+        """Return where the tokens of each sequence stand, which follow one another.
+
+        Returns:
+            list: One tuple per sequence, in order: its id, the position of its first token, the index of that, the index
+            after its last one, how many come before the first one that has logits, and whether they are a tree.
+        """
+        cdef Py_ssize_t i, sure, start = 0
+        cdef bint branched
+        cdef list parts = []
+        while start < self.len:
+            i, sure, branched = start, -1, False
+            while i < self.len and self.sequences[i] == self.sequences[start]:
+                if sure < 0 and self.outputs[i]:
+                    sure = i - start
+                branched = branched or self.branches[i] != 1
+                i += 1
+            parts.append((self.sequences[start], self.positions[start], start, i, sure if sure >= 0 else i - start,
+                          bool(branched)))
+            start = i
+        return parts
 
     cdef void put(self, token_t token, Py_ssize_t position, int32_t sequence, bint output,
                   uint32_t branches) noexcept nogil:

@@ -10,15 +10,31 @@ from libc.string cimport memcpy
 
 from ngramspec._native.core.types cimport int32_t, int64_t, ngs_now_ns, token_t, uint8_t
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.drafter.driver cimport SlotC, driver_keep, driver_shorten
+from ngramspec._native.drafter.driver cimport DriverC, SlotC, driver_keep, driver_shorten
 from ngramspec._native.drafter.offer cimport AskC, offer_draft
 from ngramspec._native.engine.decode cimport MOST_BRANCHES, Batch, SamplerC, tree_arrange
 from ngramspec._native.engine.figures cimport EngineStats
 from ngramspec._native.engine.slot cimport Slot
+from ngramspec._native.policy.arbiter cimport (
+    MOST_DRAFTED, Arbiter, AskedC, ClaimsC, LaneC, Priced, TermsC,
+)
 from ngramspec._native.policy.auto cimport AutoPolicy
 from ngramspec._native.policy.chooser cimport OfferC, TreeC
 
+from ngramspec._native.policy.arbiter import Asked, Terms
 from ngramspec.errors import CapacityError, InputError
+
+
+cpdef Py_ssize_t tokens_left(Py_ssize_t room, Py_ssize_t written, Py_ssize_t most, double usual):
+    """Return how many tokens an answer is likely to get yet; one longer than usual goes on for as long as it went.
+
+    Args:
+        room: Tokens that its context has room for.
+        written: Tokens that it has.
+        most: Tokens that it may have.
+        usual: Tokens that answers have.
+    """
+    return min(room, most - written, <Py_ssize_t>max(usual - <double>written, <double>written, 1.0))
 
 
 cdef void share_room(Py_ssize_t* claims, Py_ssize_t n, Py_ssize_t room) noexcept nogil:
@@ -291,9 +307,28 @@ def _age(Slot slot not None):
     return slot.used
 
 
+cdef void slot_claims(const DriverC* d, const SlotC* s, ClaimsC* claims) noexcept nogil:
+    """Set what the source of a slot's draft claims of all that it drafted, as Drafter.offered says."""
+    cdef const int32_t* links
+    cdef Py_ssize_t i
+    if not s.active or not s.asked or s.owner < 0:
+        return
+    claims.n = max(s.lengths[s.owner], s.draft_len)
+    claims.p = s.claims + s.owner * d.max_draft
+    claims.calibration = d.calibrations[s.owner]
+    if s.branched:
+        links = s.links + s.owner * d.max_draft
+        for i in range(claims.n):
+            if links[i] != i - 1:
+                claims.parents = links
+
+
 @cython.final
 cdef class Proposer(Owner):
-    """Proposer(plan, policy, valid, stats, most_behind=-1, max_branches=1): ask for drafts. The second part of a step.
+    """Proposer(plan, policy, valid, stats, arbiter, free_of, most_behind=-1, max_branches=1): ask for drafts.
+
+    The second part of a step. Native drafters are asked here, others by the caller. Of each source that takes time it is
+    decided here for which slots it is asked: most steps ask none, and nobody in Python hears of them.
 
     Args:
         plan: The step's plan.
@@ -301,6 +336,8 @@ cdef class Proposer(Owner):
         valid: uint8, one per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
             before the first token that is not valid.
         stats: Counters.
+        arbiter: Decides what sources that take time are asked for.
+        free_of: Returns the FreeDraft of a slot whose draft is not its native drafter's.
         most_behind: A slot that has more pending tokens gets no draft, -1 = no limit.
         max_branches: Most branches of a draft, 1..31; 1 = drafts without branches. A policy that weighs chooses
             which are sent; others get drafts without branches.
@@ -308,6 +345,11 @@ cdef class Proposer(Owner):
     Raises:
         InputError: max_branches is out of its bounds.
         MemoryError: No room.
+
+    Attributes:
+        usual: Tokens that answers have.
+        asking: A source that takes time and what it is asked for: (slot, Asked) pairs, or an error where its price is
+            none. None = no further source is to be asked in this step.
     """
 
     cdef Plan plan
@@ -318,24 +360,30 @@ cdef class Proposer(Owner):
     cdef Py_ssize_t most_behind
     cdef readonly Py_ssize_t width           # most branches of a tree, and most tokens at one depth; 0 = no trees
     cdef readonly Py_ssize_t bare, decoding  # tokens of the pass without drafts, and its decoding slots
-    cdef readonly list priced                # slots that have their native draft, and sources that take time
+    cdef readonly list priced                # slots that may get a draft of sources that take time
+    cdef list paid                           # these sources ...
+    cdef Py_ssize_t turn                     # ... and which of them is next
+    cdef readonly tuple asking
+    cdef Arbiter arbiter
+    cdef object free_of
+    cdef public double usual
     cdef EngineStats stats
 
     def __cinit__(self, Plan plan not None, AutoPolicy policy not None, const uint8_t[::1] valid not None,
-                  EngineStats stats not None, Py_ssize_t most_behind=-1, Py_ssize_t max_branches=1):
+                  EngineStats stats not None, Arbiter arbiter not None, free_of, Py_ssize_t most_behind=-1,
+                  Py_ssize_t max_branches=1):
         if not 1 <= max_branches <= MOST_BRANCHES:
             raise InputError(f"max_branches must be in 1..{MOST_BRANCHES}, got {max_branches}")
         self.plan, self.policy, self.valid, self.stats = plan, policy, valid, stats
-        self.most_behind = most_behind
+        self.arbiter, self.free_of, self.most_behind = arbiter, free_of, most_behind
         self.judge = policy if policy._weighs() else None
         self.width = max_branches if max_branches > 1 and self.judge is not None else 0
         self.offers = <OfferC*>self.take(len(plan.slots) + 1, sizeof(OfferC))
 
     def propose(self):
-        """Set the drafts of slots whose only free source is native; return the others that have sources, a list.
+        """Set the drafts of slots whose only free source is native; return those with other free sources, a list.
 
-        `priced` then holds those of the former that have sources that take time, too.
-
+        If there are none of these, `asking` is set, as by `ask_next`; else the caller calls that once they have their drafts.
         What a sampler is certain of goes as a draft, without asking a source. So does text that a grammar
         forces, unless the draft of a native source is longer.
 
@@ -345,8 +393,8 @@ cdef class Proposer(Owner):
         cdef list others = []
         cdef list asked = []
         cdef int64_t started = 0
-        cdef bint offered
-        self.priced = []
+        cdef bint offered, is_other
+        self.priced, self.paid, self.turn, self.asking = [], [], 0, None
         if self.judge is not None:
             self.count_tokens()
         for slot in self.plan.work:
@@ -360,24 +408,91 @@ cdef class Proposer(Owner):
                 continue
             if started == 0:
                 started = ngs_now_ns()
-            if slot.native is None or (slot.priced and self.judge is None):
-                if not self.force(slot, 0):
-                    others.append(slot)
-                continue
-            offered = self.offer(slot, &self.offers[len(asked)])
+            is_other = slot.num_free and slot.native is None or (len(slot.paid) > 0 and self.judge is None)
+            offered = not is_other and slot.native is not None and self.offer(slot, &self.offers[len(asked)])
             if self.force(slot, self.offers[len(asked)].n if offered else 0):
                 continue
-            if slot.priced:
+            if slot.paid and self.judge is not None:
                 self.priced.append(slot)
-            if offered:
+                for source in slot.paid:
+                    if source not in self.paid:
+                        self.paid.append(source)
+            if is_other:
+                others.append(slot)
+            elif offered:
                 asked.append(slot)
         if asked:
             self.choose(asked)
+        if self.paid and not others:
+            self.ask_next()
         if started:
             self.stats.draft_seconds += 1e-9 * <double>(ngs_now_ns() - started)
         return others
 
-    def limit(self, Slot slot not None, str source not None):
+    def ask_next(self):
+        """Set `asking` to the next source that takes time and is asked for something; return it."""
+        cdef Slot slot
+        cdef Priced priced
+        cdef list wishes
+        self.asking = None
+        while self.turn < len(self.paid) and self.asking is None:
+            source, wishes = self.paid[self.turn], []
+            self.turn += 1
+            priced = self.arbiter.source(source.name)
+            self.arbiter.set_price(priced)
+            for slot in self.priced:
+                if slot.added_source is not None or source not in slot.paid:
+                    continue
+                try:
+                    wish = self.wish(slot, source, priced)
+                except Exception as error:
+                    wish = error
+                if wish is not None:
+                    wishes.append((slot, wish))
+            if wishes:
+                self.asking = source, wishes
+            else:
+                self.arbiter.fade(priced)
+        return self.asking
+
+    cdef object wish(self, Slot slot, source, Priced priced):
+        """Return what to ask of a source for a slot, None = nothing."""
+        cdef LaneC* lane = priced.of(slot.id)
+        cdef TermsC terms
+        cdef AskedC asked
+        cdef double unread = lane.backlog + <double>(slot.length - slot.told) * priced.reading
+        cdef Py_ssize_t most = min(source.max_draft, MOST_DRAFTED)
+        if most <= 0:
+            return None
+        terms = TermsC(self.limit(slot, source.name), most, self.batch_tokens() - slot.num_guessed, self.decoding,
+                       self.width or 1, slot.min_draft, 1, priced.sharing, source.extends, source.stops, 0.0)
+        if self.policy._costs.timed and unread > 0.0:
+            terms.backlog = priced.faded * unread
+            terms.left = max(tokens_left(slot.size - slot.length, slot.transcript.c.len, slot.transcript.c.max_tokens,
+                                         self.usual), <Py_ssize_t>1)
+        if slot.draft_source is not None and slot.draft_source is not slot.native_source:
+            wish = self.arbiter.ask(slot.id, priced.name, self.free_of(slot), Terms(
+                terms.room, terms.most, terms.batch_tokens, terms.decoding, terms.branches, terms.shortest,
+                terms.left, terms.sharing, bool(terms.extends), bool(terms.stops), terms.backlog))
+            return wish if wish.tokens else None
+        asked = self.decide(slot, priced, lane, &terms)
+        return Asked(asked.after, asked.tokens, bool(asked.trial), bool(asked.beside)) if asked.tokens else None
+
+    cdef AskedC decide(self, Slot slot, Priced priced, LaneC* lane, const TermsC* terms) noexcept:
+        """Decide beside the draft of the slot's native drafter, which may be none."""
+        cdef ClaimsC claims = ClaimsC(NULL, NULL, 0, 0, NULL)
+        cdef SlotC* s
+        cdef AskedC asked
+        if slot.native is None:
+            return self.arbiter.decide(priced, lane, &claims, terms)
+        with slot.native._lock:
+            s = &slot.native.d.slots[slot.id]
+            slot_claims(&slot.native.d, s, &claims)
+            claims.chosen = min(slot.num_guessed, claims.n)
+            asked = self.arbiter.decide(priced, lane, &claims, terms)
+        return asked
+
+    cpdef Py_ssize_t limit(self, Slot slot, str source) except -1:
         """Return the longest draft that a slot may get from a source now."""
         return self.longest(slot, source, slot.draft_room(self.plan.capacity, self.plan.outputs))
 
@@ -393,7 +508,7 @@ cdef class Proposer(Owner):
         """Return the most tokens that the pass can hold, where prompts make room for drafts."""
         return self.bare + self.plan.room_for_drafts()
 
-    def batch_tokens(self):
+    cpdef Py_ssize_t batch_tokens(self):
         """Return how many tokens the pass holds now, drafts included."""
         cdef Py_ssize_t total = self.bare
         cdef Slot slot

@@ -42,7 +42,11 @@ cdef class Slot(Owner):
     cdef Drafter native                    # the drafter of the only source that is free, if it is native
     cdef str native_name                 # that source's name
     cdef readonly object native_source   # that source
-    cdef readonly bint priced            # there are others, which take time
+    cdef readonly tuple paid             # those that take time
+    cdef readonly Py_ssize_t num_free    # the others
+    cdef public Py_ssize_t told          # first tokens of the text that those that take time have been told of
+    cdef public bint asked               # one of these has been asked since
+    cdef Py_ssize_t most_untold          # tokens after which they are told although nobody asks them
     cdef Drafter learner                 # of the sources' drafters, the one that learns from logits
     # The draft of this step.
     cdef token_t* guess
@@ -68,7 +72,8 @@ cdef class Slot(Owner):
     cdef readonly Py_ssize_t num_added   # of num_out, tokens that joined the answer
     cdef readonly int ending             # of Ending
     cdef readonly bint begun             # its first tokens: the sources have not seen the prompt
-    cdef readonly bint taught            # the sources have learnt of num_out tokens
+    cdef readonly bint taught            # the sources that are free have learnt of num_out tokens
+    cdef readonly bint untold            # those that take time are to be told of tokens now
 
     cpdef void forget_draft(self)
     cdef Py_ssize_t places(self) noexcept nogil

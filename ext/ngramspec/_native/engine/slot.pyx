@@ -13,6 +13,9 @@ import numpy as np
 
 from ngramspec.errors import InputError
 
+cdef enum:
+    FIRST_UNTOLD = 32  # tokens after which sources that take time are told of them though nobody asks; then twice as many
+
 cdef object _no_tokens = np.empty(0, np.int32)
 _no_tokens.flags.writeable = False
 
@@ -43,6 +46,8 @@ cdef class Slot(Owner):
         count: How many tokens after num_past are in the step's decode.
         draft: The draft of this step, a new int32 array; set to change it, to one without branches.
         branch: Of the last step's draft, the one that was right; 0 unless it was a tree.
+        told: How many of the first tokens the sources that take time know. They are told of what was emitted when that
+            matters: before they are asked, of what came of their drafts, and now and then, ever more rarely.
 
     Thread-safety: one thread; others may read the numbers.
     """
@@ -62,7 +67,7 @@ cdef class Slot(Owner):
         self.parents = <int32_t*>self.take(max_draft + 1, sizeof(int32_t))
         self.tree = <TreePlaceC*>self.take(max_draft + 1, sizeof(TreePlaceC))
         self.namespace, self.adapters, self.first_row = "", (), -1
-        self.room, self._sources, self.num_candidates = max_draft, (), -1
+        self.room, self._sources, self.paid, self.num_candidates = max_draft, (), (), -1
 
     def __dealloc__(self):
         free(self.candidates)
@@ -94,7 +99,7 @@ cdef class Slot(Owner):
         self.num_candidates = -1
         if self.with_logprobs and generation.request.post_sampling_probs:
             self.num_candidates = generation.request.logprobs
-        self.deadline, self.decoding = deadline, False
+        self.deadline, self.decoding, self.asked, self.most_untold = deadline, False, False, FIRST_UNTOLD
         self.forget_draft()
 
     def release(self):
@@ -116,6 +121,8 @@ cdef class Slot(Owner):
         self._sources = tuple(sources)
         self.native = self.native_name = self.native_source = self.learner = None
         unpaid = [source for source in self._sources if not source.own_passes]
+        self.paid = tuple([source for source in self._sources if source.own_passes])
+        self.num_free = len(unpaid)
         for source in self._sources:
             drafter = source.native
             if drafter is None:
@@ -124,7 +131,6 @@ cdef class Slot(Owner):
                 self.native, self.native_name, self.native_source = drafter, source.name, source
             if self.learner is None and drafter.top:
                 self.learner = drafter
-        self.priced = self.native is not None and len(self._sources) > 1
 
     @property
     def draft(self):
@@ -177,6 +183,13 @@ cdef class Slot(Owner):
     def emitted(self):
         """Return the tokens that the last step chose here, a new int32 array."""
         return np.array(<token_t[:self.num_out]>self.chosen) if self.num_out else _no_tokens
+
+    def tell(self):
+        """Return the tokens that the sources that take time have not been told of, a new int32 array; now they have."""
+        cdef Py_ssize_t first = self.told
+        self.most_untold = FIRST_UNTOLD if self.asked else 2 * self.most_untold
+        self.told, self.asked = self.length, False
+        return np.array(<token_t[:self.length - first]>(self.data + first)) if self.length > first else _no_tokens
 
     def row(self, Py_ssize_t index):
         """Return the row of the last decode's logits that an emitted token was chosen from.

@@ -240,10 +240,10 @@ cdef class Verifier(Owner):
         here.
 
         Returns:
-            list: Slots that need more work: they have sources that take time or are not native, their answer ends, is
-            streamed or wants log-probabilities, their context is full, or a rejected draft must be rolled back.
-            `emitted`, `num_drafted`, `num_accepted`, `num_added`, `ending`, `begun` and `taught` hold the results; the caller
-            clears their drafts.
+            list: Slots that need more work: they have free sources that are not native, or others were asked or are to be
+            told of tokens; their answer ends, is streamed or wants log-probabilities, their context is full, or a rejected
+            draft must be rolled back. `emitted`, `num_drafted`, `num_accepted`, `num_added`, `ending`, `begun`, `taught`
+            and `untold` hold the results; the caller clears their drafts.
 
         Raises:
             InputError: A row is missing. Nothing is changed then.
@@ -323,7 +323,7 @@ cdef class Verifier(Owner):
         slot.length += count
         slot.decoding = slot.decoding or count > 0
         self.add(slot, accepted if slot.draft_source is not None else 0)
-        slot.taught = not slot._sources or not slot.decoding
+        slot.taught = not slot._sources or not slot.decoding or (slot.num_free == 0 and not slot.begun)
         if slot.native is not None and slot.draft_source is slot.native_source and slot.num_own == 0:
             slot.num_own = drafted  # drafted in Python
         slot.num_own_right = own_right(slot, last)
@@ -423,7 +423,8 @@ cdef class Verifier(Owner):
         if slot.num_drafted and slot.draft_source is not None:
             self.count_draft(slot)
         self.note_time(slot, now)
-        return (slot.ending != ENDING_NONE or slot.priced or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
+        slot.untold = len(slot.paid) > 0 and slot.decoding and (slot.asked or slot.length - slot.told >= slot.most_untold)
+        return (slot.ending != ENDING_NONE or slot.untold or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
                 or slot.num_accepted < slot.num_drafted or slot.saved is not None or slot.length >= slot.size)
 
     cdef void note_time(self, Slot slot, double now):

@@ -34,6 +34,7 @@ cdef class Mixer(Owner):
 # Arbiter: whether to ask a draft source that takes time, and for how many tokens.
 
 cdef enum:
+    MOST_DRAFTED = 1024  # tokens that a source is asked for
     NUM_DEPTHS = 5  # of a draft's tokens: 0, 1, 2 and 3, 4 to 7, later ones
 
 # How often a source's tokens were right, where those before them were; earlier drafts count less.
@@ -49,6 +50,7 @@ cdef struct LaneC:
     double stake    # what the draft on trial under way takes; 0 = none is
     double least    # below which probability of being right all through a draft that was asked for is not gone on with
     Py_ssize_t shortest  # tokens below which it is gone on with all the same, as it would not be sent
+    double backlog  # seconds that reading takes what the source had not read of the text when it was last told of it
 
 # What to ask of a source.
 cdef struct AskedC:
@@ -56,6 +58,29 @@ cdef struct AskedC:
     Py_ssize_t tokens   # 0 = do not ask
     bint beside         # what the free draft sends is sent, too
     double gain         # tokens gained over the free draft alone, drafting and pass included
+    bint trial          # to see whether it is right
+
+# What a free draft claims of all its tokens, of which the first `chosen` would be sent.
+cdef struct ClaimsC:
+    const float* p
+    const int32_t* parents           # as in AutoPolicy.choose_tree, NULL = a chain
+    Py_ssize_t n
+    Py_ssize_t chosen
+    const CalibrationC* calibration  # NULL = they are taken as they are
+
+# See Terms.
+cdef struct TermsC:
+    Py_ssize_t room
+    Py_ssize_t most
+    Py_ssize_t batch_tokens
+    Py_ssize_t decoding
+    Py_ssize_t branches
+    Py_ssize_t shortest
+    Py_ssize_t left
+    Py_ssize_t sharing
+    bint extends
+    bint stops
+    double backlog
 
 # The free draft of a slot, and the pass that it would go into.
 cdef struct FreeC:
@@ -82,6 +107,12 @@ cdef class Priced(Owner):
     cdef str name
     cdef double start      # what a draft takes, in the unit of the policy's costs
     cdef double per_token  # what each of its tokens takes beside that
+    cdef double guess      # passes over one token that each takes as long as no seconds are known
+    cdef double seconds    # `start` as it was timed, -1 = not yet
+    cdef double seconds_per_token
+    cdef double reading    # seconds that reading a token of text takes, 0 = nothing known
+    cdef double faded      # part of these that counts: less with each step without a call, it may have been a stall
+    cdef readonly Py_ssize_t sharing  # slots of its last call
     cdef RecordC record    # of all slots
     cdef RecordC[10] after  # the same by what came of the slot's last two drafts
     cdef double apart_seen   # how often its first token was to be right where a free draft beside it was wrong ...
@@ -98,11 +129,16 @@ cdef class Arbiter(Owner):
     cdef double* levels    # see FreeC
     cdef Mixer mixer
     cdef Priced source(self, str name)
+    cdef AskedC decide(self, Priced source, LaneC* lane, const ClaimsC* claims, const TermsC* terms) noexcept
+    cdef bint may_gain(self, Priced source, const double* expected, Py_ssize_t chosen, const TermsC* terms,
+                       double read) noexcept nogil
+    cdef void set_price(self, Priced source) noexcept nogil
+    cdef void fade(self, Priced source) noexcept nogil
     cdef double time_of(self, Priced source, Py_ssize_t tokens, Py_ssize_t sharing) noexcept nogil
-    cdef int value(self, FreeC* free, str source, const float[::1] claims, const int32_t[::1] parents,
-                   Py_ssize_t chosen, Py_ssize_t room, Py_ssize_t base, Py_ssize_t decoding) except -1
+    cdef void value(self, FreeC* free, const ClaimsC* claims, const TermsC* terms) noexcept
     cdef void value_tree(self, FreeC* free, const TreeC* tree, Py_ssize_t n, Py_ssize_t chosen, const PassC* step,
                          const CalibrationC* calibration) noexcept
+    cdef double rate(self, const TermsC* terms) noexcept nogil
     cdef AskedC best(self, Priced source, const double* expected, const FreeC* free, Py_ssize_t most,
                      Py_ssize_t sharing, double read) noexcept nogil
     cdef void alone(self, AskedC* asked, Priced source, const double* expected, const FreeC* free, Py_ssize_t after,

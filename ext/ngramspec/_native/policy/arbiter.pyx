@@ -5,7 +5,7 @@ it is seen. So the arbiter expects of each such source what it did lately, by th
 asks it for the tokens whose expected worth exceeds the time of drafting and of the larger pass: in place of
 the free draft, beside it as a branch, or after it where its likeliest path ends. A source that does not pay
 rests. Now and then it is put on trial with one token, judged without being sent, for a small part of the
-time.
+time. Its price fades while it is not asked, so that one that was slow once is asked again.
 
 Mixer: what is sent of a free draft and of one that took time, when both are known. The free draft may be a tree. The
 other one, a chain, begins as it does, or goes on where its likeliest path ends. Tokens that both have are one token, and
@@ -42,11 +42,11 @@ cdef double TRIALS = 0.008     # part of the time that trials may take
 cdef double MOST_CREDIT = 2.0  # passes over one token that trials may take at once
 cdef double FIRST_CREDIT = 0.5
 cdef double SUCCESS = 2.0      # times what a trial took, given back where it was right against all expectation
+cdef double FADE = 0.998       # what a timed price is multiplied by in each step without a call
 cdef double LEAST = 1e-9
 cdef double SUREST = 0.999   # where drafts part, neither is surer
 cdef enum:
     MOST_SLOTS = 1 << 16
-    MOST_DRAFTED = 1024
 
 
 class Mixed(NamedTuple):
@@ -351,7 +351,8 @@ cdef class Priced(Owner):
     """Priced(name): a source that takes time, and what it did."""
 
     def __cinit__(self, str name not None):
-        self.name = name
+        self.name, self.sharing = name, 1
+        self.seconds, self.faded = -1.0, 1.0
 
     cdef LaneC* of(self, Py_ssize_t slot) except NULL:
         if not 0 <= slot < MOST_SLOTS:
@@ -425,6 +426,65 @@ cdef class Arbiter(Owner):
             priced = self._sources[source] = Priced(source)
         priced.start, priced.per_token = start, per_token
 
+    def join(self, str source not None, double passes):
+        """Name a source whose price is known in seconds only, once it is timed: as in an engine.
+
+        Args:
+            source: Its name.
+            passes: Over one token that each of its tokens is taken to take before.
+        """
+        cdef Priced priced
+        if source not in self._sources:
+            self.price(source, 0.0, 0.0)
+            priced = self.source(source)
+            priced.guess = passes
+
+    def time(self, str source not None, double start, double per_token):
+        """State what the drafts of a source take in seconds; it counts once the policy's costs are in seconds.
+
+        Args:
+            source: It has joined.
+            start, per_token: As in `price`.
+
+        Raises:
+            InputError: The source has not joined, or a price is negative or not finite.
+        """
+        cdef Priced priced = self.source(source)
+        if not (isfinite(start) and isfinite(per_token) and start >= 0 and per_token >= 0):
+            raise InputError(f"prices must be finite and >= 0, got {start} and {per_token}")
+        priced.seconds, priced.seconds_per_token = start, per_token
+
+    def note_call(self, str source not None, Py_ssize_t sharing):
+        """Note that a source was asked for `sharing` slots: its price has not faded.
+
+        Raises:
+            InputError: The source has not joined, or sharing < 1.
+        """
+        cdef Priced priced = self.source(source)
+        if sharing < 1:
+            raise InputError(f"sharing must be >= 1, got {sharing}")
+        priced.sharing, priced.faded = sharing, 1.0
+
+    def owe(self, Py_ssize_t slot, str source not None, double seconds, Py_ssize_t tokens=0):
+        """State how long it takes a source to read what it has not read of a slot's text.
+
+        Args:
+            slot: The slot.
+            source: It has joined.
+            seconds: >= 0.
+            tokens: By which the text has grown since the last call. What they added tells what each later one adds.
+
+        Raises:
+            InputError: The source has not joined, or a number is out of its bounds.
+        """
+        cdef Priced priced = self.source(source)
+        cdef LaneC* lane = priced.of(slot)
+        if not (isfinite(seconds) and seconds >= 0.0 and tokens >= 0):
+            raise InputError(f"seconds must be finite and >= 0, and tokens >= 0, got {seconds} and {tokens}")
+        if tokens and seconds > lane.backlog:
+            priced.reading = (seconds - lane.backlog) / <double>tokens
+        lane.backlog = seconds
+
     def begin(self, Py_ssize_t slot):
         """Start a request: what drafts did for the last one counts as the source's past only.
 
@@ -437,7 +497,7 @@ cdef class Arbiter(Owner):
             lane = priced.of(slot)
             memset(&lane.record, 0, sizeof(RecordC))
             lane.recent = 0
-            lane.stake = 0.0
+            lane.stake = lane.backlog = 0.0
 
     def expected(self, Py_ssize_t slot, str source not None, Py_ssize_t tokens):
         """Return how probable each token of a source's draft is, if those before it are right.
@@ -484,52 +544,95 @@ cdef class Arbiter(Owner):
         cdef LaneC* lane = priced.of(slot)
         cdef const float[::1] claims = probabilities_view(free.confidence, "confidence")
         cdef const int32_t[::1] links = None if free.parents is None else parents_view(free.parents, claims.shape[0])
-        cdef Py_ssize_t chosen = len(free.tokens), most = terms.most, room = terms.room, shortest = terms.shortest
-        cdef Py_ssize_t batch_tokens = terms.batch_tokens, decoding = terms.decoding
-        cdef Py_ssize_t sharing = terms.sharing, left = terms.left
-        cdef double backlog = terms.backlog
-        cdef double[NUM_DEPTHS] p
+        cdef TermsC own = TermsC(terms.room, terms.most, terms.batch_tokens, terms.decoding, terms.branches,
+                                 terms.shortest, terms.left, terms.sharing, terms.extends, terms.stops, terms.backlog)
+        cdef ClaimsC offered = ClaimsC(NULL, NULL, claims.shape[0], len(free.tokens), self.policy.calibrations.of(free.source))
         cdef AskedC asked
-        cdef FreeC free_draft
-        cdef double took, read = backlog / self.policy._costs.pace
-        cdef Py_ssize_t i
-        if not (0 <= chosen <= claims.shape[0] and 0 <= most <= MOST_DRAFTED):
-            raise InputError(f"expected at most {claims.shape[0]} tokens, as are claimed, and most in "
-                             f"0..{MOST_DRAFTED}, got {chosen} and {most}")
-        check_batch(batch_tokens, decoding)
-        if sharing < 1 or left < 1 or not backlog >= 0.0:
-            raise InputError(f"expected sharing >= 1, left >= 1 and backlog >= 0, got {sharing}, {left} and {backlog}")
+        if not (0 <= offered.chosen <= offered.n and 0 <= own.most <= MOST_DRAFTED):
+            raise InputError(f"expected at most {offered.n} tokens, as are claimed, and most in "
+                             f"0..{MOST_DRAFTED}, got {offered.chosen} and {own.most}")
+        check_batch(own.batch_tokens, own.decoding)
+        if own.sharing < 1 or own.left < 1 or not own.backlog >= 0.0:
+            raise InputError(f"expected sharing >= 1, left >= 1 and backlog >= 0, got {own.sharing}, {own.left} and "
+                             f"{own.backlog}")
+        if offered.n:
+            offered.p = &claims[0]
+            offered.parents = &links[0] if links is not None else NULL
+        asked = self.decide(priced, lane, &offered, &own)
+        return Asked(asked.after, asked.tokens, bool(asked.trial), bool(asked.beside))
+
+    cdef AskedC decide(self, Priced source, LaneC* lane, const ClaimsC* claims, const TermsC* terms) noexcept:
+        """Do what `ask` does."""
+        cdef double[NUM_DEPTHS] p
+        cdef AskedC asked = AskedC(0, 0, False, 0.0, False)
+        cdef FreeC free
+        cdef double took, share, read = terms.backlog / self.policy._costs.pace
+        cdef Py_ssize_t i, most = terms.most
+        cdef bint valued = False
         lane.stake = lane.least = 0.0
         lane.shortest = 0
-        if min(most, room) <= 0 or (self.policy._fixed >= 0 and links is not None):
-            return Asked(0, 0, False)
-        self.value(&free_draft, free.source, claims, links, chosen, room, batch_tokens, decoding)
-        free_draft.extends = terms.extends and free_draft.sent
-        free_draft.stands = free_draft.sent and free_draft.branches < <Py_ssize_t>terms.branches
-        free_draft.shortest = shortest
-        priced.expect(lane, p)
-        asked = self.best(priced, p, &free_draft, most, sharing, read / drafts_of(p, most, left))
-        if asked.tokens and terms.stops:
-            most = max(min(most, room - (free_draft.sent if asked.after else 0)), asked.tokens)
-            lane.least = self.least_of(priced, &free_draft, &asked, most, sharing)
-            lane.shortest = shortest - (free_draft.sent if asked.after or asked.beside else 0)
-            asked.tokens = most
+        if min(terms.most, terms.room) <= 0 or (self.policy._fixed >= 0 and claims.parents != NULL):
+            return asked
+        source.expect(lane, p)
+        share = read / drafts_of(p, most, terms.left) if read > 0.0 else 0.0
+        if self.may_gain(source, p, claims.chosen, terms, share):
+            valued = True
+            self.value(&free, claims, terms)
+            asked = self.best(source, p, &free, most, terms.sharing, share)
         if asked.tokens:
-            return Asked(asked.after, asked.tokens, False, bool(asked.beside))
-        lane.credit = min(lane.credit + TRIALS * self.policy._costs.at(batch_tokens + chosen) / self.policy._costs.at(1),
-                          MOST_CREDIT)
+            if terms.stops:
+                most = max(min(most, terms.room - (free.sent if asked.after else 0)), asked.tokens)
+                lane.least = self.least_of(source, &free, &asked, most, terms.sharing)
+                lane.shortest = terms.shortest - (free.sent if asked.after or asked.beside else 0)
+                asked.tokens = most
+            return asked
+        lane.credit = min(lane.credit + TRIALS * self.policy._costs.at(terms.batch_tokens + claims.chosen)
+                          / self.policy._costs.at(1), MOST_CREDIT)
         for i in range(NUM_DEPTHS):
             p[i] = max(p[i], HOPED)
-        read /= drafts_of(p, most, left)
-        if self.best(priced, p, &free_draft, most, sharing, read).tokens == 0:
-            return Asked(0, 0, False)
-        took = read + self.time_of(priced, 1, sharing)
-        took /= self.policy._costs.at(1)
-        if lane.credit < took:
-            return Asked(0, 0, False)
-        lane.credit -= took
-        lane.stake = took
-        return Asked(0, 1, True)
+        share = read / drafts_of(p, most, terms.left) if read > 0.0 else 0.0
+        took = (share + self.time_of(source, 1, terms.sharing)) / self.policy._costs.at(1)
+        if lane.credit < took or not self.may_gain(source, p, claims.chosen, terms, share):
+            return asked
+        if not valued:
+            self.value(&free, claims, terms)
+        if self.best(source, p, &free, most, terms.sharing, share).tokens:
+            lane.credit -= took
+            lane.stake = took
+            asked.tokens, asked.trial = 1, True
+        return asked
+
+    cdef bint may_gain(self, Priced source, const double* expected, Py_ssize_t chosen, const TermsC* terms,
+                       double read) noexcept nogil:
+        """Return whether `best` may find a draft that gains, however good it is for the free one; read: see there.
+
+        A draft gains at most its right tokens, and the cost of the free draft's tokens that it replaces. Each further
+        token brings less than the one before and takes as long, so the first one that loses is the last to look at.
+        """
+        cdef double rate = self.rate(terms), reached = 1.0
+        cdef double each = rate * source.per_token / <double>terms.sharing / self.policy._costs.pace
+        cdef double gain = LEAST - rate * (self.time_of(source, 0, terms.sharing) + read)
+        cdef Py_ssize_t k
+        gain += rate * (self.policy._costs.at(terms.batch_tokens + chosen) - self.policy._costs.at(terms.batch_tokens))
+        for k in range(min(terms.most, terms.room)):
+            reached *= expected[depth_of(k)]
+            if reached <= each:
+                break
+            gain += reached - each
+            if gain > 0.0:
+                return True
+        return False
+
+    cdef void set_price(self, Priced source) noexcept nogil:
+        """Set for a source that has joined what its drafts take now, in the unit of the policy's costs."""
+        if self.policy._costs.timed and source.seconds >= 0.0:
+            source.start, source.per_token = source.seconds * source.faded, source.seconds_per_token * source.faded
+        else:
+            source.start, source.per_token = 0.0, source.guess * self.policy._costs.pace * self.policy._costs.at(1)
+
+    cdef void fade(self, Priced source) noexcept nogil:
+        """Note a step without a call."""
+        source.faded *= FADE
 
     def pays(self, Py_ssize_t slot, str source not None, list claims not None):
         """Return whether another token after these is worth its time, in the draft that was asked for last.
@@ -627,43 +730,44 @@ cdef class Arbiter(Owner):
         """Return a slot's part of what a draft takes, in the unit of the costs at pace 1."""
         return (source.start + source.per_token * <double>tokens) / <double>sharing / self.policy._costs.pace
 
-    cdef int value(self, FreeC* free, str source, const float[::1] claims, const int32_t[::1] parents,
-                   Py_ssize_t chosen, Py_ssize_t room, Py_ssize_t base, Py_ssize_t decoding) except -1:
-        """Describe the free draft: what its tokens are worth, and what is left of it later.
+    cdef double rate(self, const TermsC* terms) noexcept nogil:
+        """Return what time is worth in tokens: at least those that passes without drafts bring.
 
-        Time is worth at least the tokens that passes without drafts bring: else drafting that made the text slow
-        would make itself look cheap.
+        Else drafting that made the text slow would make itself look cheap.
         """
+        return max(self.policy.speed(), <double>terms.decoding / self.policy._costs.at(terms.batch_tokens))
+
+    cdef void value(self, FreeC* free, const ClaimsC* claims, const TermsC* terms) noexcept:
+        """Describe the free draft: what its tokens are worth, and what is left of it later."""
         cdef Chooser chooser = self.policy._chooser
         cdef PassC step
         cdef OfferC c
         cdef TreeC tree = TreeC(NULL, NULL, NULL)
-        cdef Py_ssize_t i, n = min(claims.shape[0], chooser.max_draft, room)
+        cdef Py_ssize_t i, base = terms.batch_tokens, n = min(claims.n, chooser.max_draft, terms.room)
         cdef double reached = 1.0
-        step.batch_tokens, step.decoding = base, decoding
-        step.rate = max(self.policy.speed(), <double>decoding / self.policy._costs.at(base))
+        step.batch_tokens, step.decoding, step.rate = base, terms.decoding, self.rate(terms)
         memset(free, 0, sizeof(FreeC))
         free.p, free.later, free.levels = chooser.p, chooser.best, self.levels
         free.reached = self.levels + 1
-        free.base, free.rate, free.room, free.worth = base, step.rate, room, 1.0
-        free.share = self.policy._costs.at(base) / <double>decoding - self.policy._costs.at(base)
-        if n <= 0:
-            return 0
-        if parents is not None:
-            tree.parents, tree.claims = <int32_t*>&parents[0], <float*>&claims[0]
-            self.value_tree(free, &tree, n, min(chosen, n), &step, self.policy.calibrations.of(source))
-            return 0
-        c.streak, c.n, c.p, c.room, c.tree = -1, claims.shape[0], &claims[0], room, tree
-        c.calibration = self.policy.calibrations.of(source)
-        free.n = max(chooser.solve(&c, &step, base, room, chooser.worth), <Py_ssize_t>0)
-        free.sent = free.path = free.deepest = min(chosen, free.n)
-        free.branches = free.sent > 0
-        for i in range(free.sent):
-            reached *= chooser.p[i]
-            self.levels[i + 1] = reached
-        if free.n:
-            free.worth = chooser.worth[free.sent]
-        return 0
+        free.base, free.rate, free.room, free.worth = base, step.rate, terms.room, 1.0
+        free.share = self.policy._costs.at(base) / <double>terms.decoding - self.policy._costs.at(base)
+        free.shortest = terms.shortest
+        if n > 0 and claims.parents != NULL:
+            tree.parents, tree.claims = <int32_t*>claims.parents, <float*>claims.p
+            self.value_tree(free, &tree, n, min(claims.chosen, n), &step, claims.calibration)
+        elif n > 0:
+            c.streak, c.n, c.p, c.room, c.tree = -1, claims.n, claims.p, terms.room, tree
+            c.calibration = claims.calibration
+            free.n = max(chooser.solve(&c, &step, base, terms.room, chooser.worth), <Py_ssize_t>0)
+            free.sent = free.path = free.deepest = min(claims.chosen, free.n)
+            free.branches = free.sent > 0
+            for i in range(free.sent):
+                reached *= chooser.p[i]
+                self.levels[i + 1] = reached
+            if free.n:
+                free.worth = chooser.worth[free.sent]
+        free.extends = terms.extends and free.sent
+        free.stands = free.sent and free.branches < terms.branches
 
     cdef void value_tree(self, FreeC* free, const TreeC* tree, Py_ssize_t n, Py_ssize_t chosen, const PassC* step,
                          const CalibrationC* calibration) noexcept:
@@ -700,7 +804,7 @@ cdef class Arbiter(Owner):
 
         read: Time for reading text that counts for this draft.
         """
-        cdef AskedC asked = AskedC(0, 0, False, 0.0)
+        cdef AskedC asked = AskedC(0, 0, False, 0.0, False)
         self.alone(&asked, source, expected, free, 0, most, sharing, read)
         if free.extends:
             self.alone(&asked, source, expected, free, free.path, most, sharing, read)
@@ -736,7 +840,7 @@ cdef class Arbiter(Owner):
             net -= free.rate * (self.policy._costs.at(free.base + sent + k) + free.share
                                 + self.time_of(source, k, sharing) + read) + bare
             if net > asked.gain and sent + k >= free.shortest:
-                asked[0] = AskedC(after, k, False, net)
+                asked[0] = AskedC(after, k, False, net, False)
 
     cdef void beside(self, AskedC* asked, Priced source, const double* expected, const FreeC* free,
                      Py_ssize_t most, Py_ssize_t sharing, double read) noexcept nogil:
@@ -763,7 +867,7 @@ cdef class Arbiter(Owner):
                                       * (1.0 - twice / <double>k) + self.policy._costs.branch
                                       + self.time_of(source, k, sharing) + read)
             if net > asked.gain and min(free.sent + k, free.room) >= free.shortest:
-                asked[0] = AskedC(0, k, True, net)
+                asked[0] = AskedC(0, k, True, net, False)
 
     cdef double least_of(self, Priced source, const FreeC* free, const AskedC* asked, Py_ssize_t most,
                          Py_ssize_t sharing) noexcept nogil:
