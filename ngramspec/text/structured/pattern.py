@@ -9,6 +9,7 @@ from typing import Any
 from ngramspec.text.structured.errors import GrammarError
 
 MAX_PATTERN = 1000  # characters
+LETTERS = "dDwWsStnvfr"  # behind a backslash; others differ between JavaScript and Python
 MAX_GROUPS = 100  # within one another
 # White space for JavaScript or Python; what is so for one of them only, neither \s nor \S matches.
 _SPACE = r"\t-\r\x20"
@@ -185,7 +186,7 @@ class _Reader:
         if char == "c" and text[at + 1 : at + 2].isalpha():
             self._at += 2
             return ord(text[at + 1]) & 31, ""
-        if not char or char in "pPxuc":
+        if not char or (char.isascii() and char.isalpha() and char not in LETTERS):
             raise self._unread("has an escape without a meaning")
         self._at += 1
         if char in "dDwWsS":
