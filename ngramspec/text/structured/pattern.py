@@ -22,6 +22,7 @@ _ANY = "(?s:.)"
 _DOT = r"[^\n\r\u{2028}\u{2029}]"
 _SPACE_OR_NOT = re.compile(r"(?<!\\)\((?:\?:)?(?:\\s\|\\S|\\S\|\\s)\)")
 _COUNT = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
+_NO_LEAST = re.compile(r"\{,[0-9]*\}")  # a count for Python, characters or a mistake for JavaScript
 _GROUP = re.compile(r"\(\?(?::|<[A-Za-z_$][\w$]*>)")
 _PROPERTY = re.compile(r"[pP]\{[\w=]+\}", re.ASCII)
 _HIGH = re.compile(r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -125,8 +126,18 @@ class _Reader:
     def whole(self) -> str:
         """Return the whole pattern."""
         parts, depth = [], 0
+        repeats = ""  # what may repeat what came before
         while self._at < len(self._pattern):
             char = self._pattern[self._at]
+            is_count = char in "*+?" or bool(_COUNT.match(self._pattern, self._at))
+            if is_count and (not repeats or char not in repeats):
+                raise self._unread("has nothing to repeat")
+            if _NO_LEAST.match(self._pattern, self._at):
+                raise self._unread("has a count without its least")
+            if is_count:
+                repeats = "" if repeats == "?" else "?"
+            else:
+                repeats = "" if char in "(|^$" else "*+?{"
             depth += (char == "(") - (char == ")")
             if not 0 <= depth <= MAX_GROUPS:
                 raise self._unread("nests groups too deep" if depth > 0 else UNBALANCED)

@@ -399,3 +399,18 @@ def test_alternatives_that_exclude_one_another_are_strict() -> None:
     assert takes(grammar_of(some, strict=True), '"x"')
     assert takes(grammar_of({"oneOf": tagged}), '{"kind":"b","x":"y"}')
     assert not takes(grammar_of({"oneOf": tagged}), '{"kind":3,"x":"y"}')
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        *((text, "has nothing to repeat") for text in ("^{2}", "*", "a|+", "a**", "a???")),
+        ("a{,2}", "has a count without its least"),
+        ("a)|(b", "has an unbalanced parenthesis"),
+        ("(" * 101 + ")" * 101, "nests groups too deep"),
+        (r"\a", "has an escape without a meaning"),
+    ],
+)
+def test_patterns_that_nobody_can_read_are_refused(pattern: str, problem: str) -> None:
+    with pytest.raises(GrammarError, match=problem):
+        grammar_of({"type": "string", "pattern": pattern})
