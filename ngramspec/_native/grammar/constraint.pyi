@@ -2,7 +2,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import disjoint_base
 
+@disjoint_base
 class Constraint:
     def __len__(self) -> int: ...
     @property

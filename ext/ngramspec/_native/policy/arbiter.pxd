@@ -112,7 +112,7 @@ cdef class Priced(Owner):
     cdef double seconds_per_token
     cdef double reading    # seconds that reading a token of text takes, 0 = nothing known
     cdef double faded      # part of these that counts: less with each step without a call, it may have been a stall
-    cdef readonly Py_ssize_t sharing  # slots of its last call
+    cdef Py_ssize_t sharing  # slots of its last call
     cdef RecordC record    # of all slots
     cdef RecordC[10] after  # the same by what came of the slot's last two drafts
     cdef double apart_seen   # how often its first token was to be right where a free draft beside it was wrong ...
