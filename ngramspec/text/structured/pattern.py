@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ngramspec.text.structured.errors import GrammarError
@@ -30,6 +30,10 @@ _CODE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 UNBALANCED = "has an unbalanced parenthesis"
 Members = list[tuple[int, str]]  # of a class: characters, or -1 and the name of a set
+_DASH, _DASHED = (
+    (-2, ""),
+    (ord("-"), ""),
+)  # one without a backslash, which may be between two; one as itself
 _OUTSIDE = "^$|()*+?"  # means the same in both, outside of classes
 _ESCAPED = {'"': '"', "\\": "\\", "\n": "n", "\r": "r", "\t": "t"}  # in a string of JSON
 _PLAIN = r"[^\x00-\x1F\x22\x5C\x7F]"  # what needs no escape there
@@ -216,16 +220,17 @@ class _Reader:
             if self._pattern[self._at] == "\\":
                 members.append((8, "") if self._is_backspace() else self._escape())
             else:
-                members.append((ord(self._pattern[self._at]), ""))
+                char = self._pattern[self._at]
+                members.append(_DASH if char == "-" else (ord(char), ""))
                 self._at += 1
         self._at += 1
-        if not members and not negated:
+        if not members:  # for Python "]" is its first character
             raise self._unread("has a class without characters")
         return self._some(members, negated)
 
     def _some(self, members: Members, negated: bool) -> str:
         """Return one of some characters, or of all others."""
-        text = f"[{'^' * negated}{''.join(self._members(members, negated))}]" if members else _ANY
+        text = f"[{'^' * negated}{''.join(self._members(members, negated))}]"
         if self._in_json:
             codes = map(ord, _ESCAPED)
             text = self._in_string(text, [c for c in codes if self._holds(members, c) != negated])
@@ -245,19 +250,11 @@ class _Reader:
 
     def _holds(self, members: Members, code: int) -> bool:
         """Tell whether a character that needs an escape is one of the members."""
-        at = 0
-        while at < len(members):
-            low, name = members[at]
-            if members[at + 1 : at + 2] == [(ord("-"), "")] and at + 2 < len(members):
-                if low <= code <= members[at + 2][0]:
-                    return True
-                at += 3
-                continue
-            if low == code or (name in ("s", "S") and (code < 32) == (name == "s")):
+        for low, high, name in self._ranges(members):
+            if low <= code <= high or (name in ("s", "S") and (code < 32) == (name == "s")):
                 return True
             if name in ("D", "W") or (len(name) > 1 and self._is_of(name)):
                 return True
-            at += 1
         return False
 
     def _is_of(self, name: str) -> bool:
@@ -272,21 +269,30 @@ class _Reader:
         return is_backspace
 
     def _members(self, members: Members, negated: bool) -> list[str]:
-        parts, at = [], 0
         both = {"s", "S"} <= {chars for _, chars in members}
+        return [
+            self._set(chars, True, negated or both)
+            if chars
+            else f"{_written(low)}-{_written(high)}"
+            if high > low
+            else _written(low)
+            for low, high, chars in self._ranges(members)
+        ]
+
+    def _ranges(self, members: Members) -> Iterator[tuple[int, int, str]]:
+        """Yield the members as first and last character, or -1 and the name of a set."""
+        at = 0
         while at < len(members):
-            code, chars = members[at]
-            is_range = members[at + 1 : at + 2] == [(ord("-"), "")] and at + 2 < len(members)
-            if is_range:
-                end, other = members[at + 2]
-                if chars or other:
+            low, name = _DASHED if members[at] == _DASH else members[at]
+            high, at = low, at + 1
+            if members[at : at + 1] == [_DASH] and at + 1 < len(members):
+                high, other = _DASHED if members[at + 1] == _DASH else members[at + 1]
+                if name or other:
                     raise self._refused("a range from or to a set")
-                parts.append(f"{_written(code)}-{_written(end)}")
-                at += 3
-                continue
-            parts.append(self._set(chars, True, negated or both) if chars else _written(code))
-            at += 1
-        return parts
+                if high < low:
+                    raise self._unread("has a range whose end comes first")
+                at += 2
+            yield low, high, name
 
     def _set(self, name: str, inside: bool = False, wide: bool = False) -> str:
         """Return a set; wide: with what may be in it, as a negated class must leave out."""

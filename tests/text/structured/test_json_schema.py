@@ -409,8 +409,18 @@ def test_alternatives_that_exclude_one_another_are_strict() -> None:
         ("a)|(b", "has an unbalanced parenthesis"),
         ("(" * 101 + ")" * 101, "nests groups too deep"),
         (r"\a", "has an escape without a meaning"),
+        ("[z-a]", "has a range whose end comes first"),
+        *((text, "has a class without characters") for text in ("[]", "[^]", "^[^]]$")),
     ],
 )
 def test_patterns_that_nobody_can_read_are_refused(pattern: str, problem: str) -> None:
     with pytest.raises(GrammarError, match=problem):
         grammar_of({"type": "string", "pattern": pattern})
+
+
+def test_a_dash_with_a_backslash_is_no_range() -> None:
+    schema = {"type": "string", "pattern": r"^[\t\-n]$"}
+    grammar = grammar_of(schema)
+    assert takes(grammar, '"-"')
+    assert takes(grammar, '"n"')
+    assert not takes(grammar, '"a"')
