@@ -267,7 +267,7 @@ class Speculator:
             self.arbiter.learn(slot.id, source.name, 0, 0 if reading else 1)
 
     def _look(self, slot: Slot, tokens: int) -> None:
-        """Note what the slot's sources that take time cost now; they were told so many tokens."""
+        """Note the prices of sources that take time, which were just told so many tokens."""
         for source in slot.paid:
             self._guarded(slot, source, lambda s: self._note_price(slot, s, tokens))
 

@@ -269,6 +269,7 @@ def test_a_stream_tells_of_every_step(server: Serving) -> None:
     [
         {},
         {"tools": [WEATHER], "tool_choice": ONE_OF_ANY, "max_tokens": 200},
+        {"tools": [WEATHER], "tool_choice": {"type": "any"}, "max_tokens": 260},  # several calls
         {"messages": THINK, "max_tokens": 150},
         {"stop_sequences": ["width *"]},
     ],

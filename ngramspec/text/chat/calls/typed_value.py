@@ -15,7 +15,7 @@ from ngramspec.text.structured.string_schema import referred, string_part
 Schema = Mapping[str, Any]
 MOST_REFERENCES = 16
 MOST_VISITS = 128  # schemas that are looked at to find the types of one
-STEPS_OF_REFUSED = 2000  # a schema that llguidance refuses can cost as many as a large one
+STEPS_OF_REFUSED = 2000  # of a schema that is refused; reading it takes as long as a large one
 STRING = frozenset(("string",))
 # Around the text of a custom tool.
 INPUT_START, INPUT_END = regex(r'\{[ \n]{0,9}"input"[ ]?:[ ]?"'), regex(r'"[ \n]{0,9}\}')
