@@ -57,6 +57,8 @@ class ServerSettings(BaseModel):
     page: bool = True  # the page at /
     api_prefix: str = ""  # of all paths, "/api" for example
     access_log: bool = False
+    # what answers of OpenAI's routes tell of their drafts, as in vLLM; detailed: of each draft
+    per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = "none"
     verbose: bool = False  # answers have `__verbose` unless a request says otherwise
     ssl_key_file: str | None = None
     ssl_cert_file: str | None = None

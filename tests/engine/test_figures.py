@@ -81,6 +81,7 @@ def test_timings_are_never_negative() -> None:
     assert (timings.prompt_seconds, timings.decode_seconds) == (3.0, 0.0)
     timings.first_token = 4.0
     assert (timings.prompt_seconds, timings.decode_seconds) == (2.0, 1.0)
+    assert timings.per_draft().shape == (0, 2)
 
 
 def test_the_engine_counts_what_it_did() -> None:
@@ -94,6 +95,7 @@ def test_the_engine_counts_what_it_did() -> None:
     assert (stats.num_steps, stats.num_batch_tokens, stats.num_emitted_tokens) == (4, 30, 11)
     assert (stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens) == (2, 8, 8)
     assert stats.accepted_per_position == [2, 2, 2, 2]
+    assert answer.timings.per_draft().tolist() == [[4, 4], [4, 4]]
     assert (stats.num_busy_slots, stats.num_slot_steps) == (4, 3)
     assert (stats.time_to_first_token.count, stats.inter_token_latency.count) == (1, 10)
     assert (stats.request_latency.count, stats.queue_time.count) == (1, 1)

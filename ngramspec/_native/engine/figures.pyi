@@ -1,6 +1,8 @@
 from collections.abc import Iterable
 from typing import final
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Self
 
 SECONDS: tuple[float, ...]
@@ -30,13 +32,17 @@ class Timings:
     num_cached: int
     num_discarded: int
     num_steps: int
-    num_drafts: int
-    num_draft_tokens: int
-    num_accepted_tokens: int
     num_prediction_accepted: int
     num_prediction_rejected: int
     saved_seconds: float
     def __init__(self, num_prompt: int = 0) -> None: ...
+    @property
+    def num_drafts(self) -> int: ...
+    @property
+    def num_draft_tokens(self) -> int: ...
+    @property
+    def num_accepted_tokens(self) -> int: ...
+    def per_draft(self) -> npt.NDArray[np.int32]: ...
     @property
     def prompt_seconds(self) -> float: ...
     @property

@@ -230,6 +230,10 @@ class RequestOptions:
         "give none (repeatable).", default=(), metavar="TEXT")
     system_prompt: str = flag("-sys --system-prompt", "System message for chats that have none.",
         default="", metavar="TEXT")
+    per_request_spec_decode_metrics: str = flag("--per-request-spec-decode-metrics", "Tell in "
+        "answers of /v1 what came of their drafts, as vLLM does (metrics.speculative_decoding); "
+        "detailed: of each.", default="none", choices=("none", "summary", "detailed"),
+        metavar="LEVEL")
     reasoning_format: str = flag("--reasoning-format", "Return reasoning as reasoning_content, or "
         "leave it in the content (none).", env="THINK", default="auto",
         choices=("auto", "deepseek", "deepseek-legacy", "none"))

@@ -10,6 +10,7 @@ from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose_of
 from ngramspec.server.openai.plan import ChatCompletionPlan
+from ngramspec.server.reply.acceptance import metrics_of
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_event, json_text
 from ngramspec.server.reply.timings import optional_members, timings_of
@@ -46,6 +47,7 @@ def chat_json(
         "choices": choices,
         "usage": usage_of(generations, len(generations), reasoning),
         "timings": timings_of(generations),
+        **metrics_of(plan.draft_metrics, served, generations),
         **verbose_of(plan, served, generations),
     }
 

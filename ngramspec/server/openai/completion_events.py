@@ -9,6 +9,7 @@ from ngramspec.server.bridge.answer import Item
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose_of
 from ngramspec.server.openai.plan import CompletionPlan
+from ngramspec.server.reply.acceptance import metrics_of
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_event, json_text
 from ngramspec.server.reply.timings import optional_members, timings_of
@@ -38,6 +39,7 @@ def completion_json(
         "choices": choices,
         "usage": usage_of(generations, plan.choices),
         "timings": timings_of(generations),
+        **metrics_of(plan.draft_metrics, served, generations),
         **verbose_of(plan, served, generations),
     }
 

@@ -10,6 +10,7 @@ from ngramspec._version import __version__
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.openai.plan import ChatCompletionPlan, CompletionPlan
+from ngramspec.server.reply.acceptance import metrics_of
 from ngramspec.server.reply.native import native_object
 from ngramspec.server.reply.sse import SSE, SSE_DONE, SSE_PING, json_event
 from ngramspec.server.reply.timings import timings_of
@@ -44,7 +45,8 @@ class OpenAIEvents:
     ) -> None:
         self._generations = generations
         self._choices = choices
-        self._with_usage = plan.include_usage
+        self._with_usage, self._draft_metrics = plan.include_usage, plan.draft_metrics
+        self._served = served
         self._members = (plan.timings_per_token, plan.spans)  # further members that an event has
         self._common = head(served, kind, generations)
         if plan.include_usage:
@@ -65,8 +67,14 @@ class OpenAIEvents:
         if not self._with_usage:
             return SSE_DONE
         usage = usage_of(self._generations, self._choices, self.reasoning_tokens())
-        whole = {**self._common, "choices": [], "usage": usage}
-        return json_event({**whole, "timings": timings_of(self._generations)}) + SSE_DONE
+        whole = {
+            **self._common,
+            "choices": [],
+            "usage": usage,
+            "timings": timings_of(self._generations),
+            **metrics_of(self._draft_metrics, self._served, self._generations),
+        }
+        return json_event(whole) + SSE_DONE
 
     def reasoning_tokens(self) -> int:
         """Return how many tokens of the finished generations are reasoning."""

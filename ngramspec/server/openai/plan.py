@@ -29,6 +29,7 @@ class ChatCompletionPlan(ChatPlan):
 
     include_usage: bool
     verbose: bool
+    draft_metrics: str  # as the settings say: "none", "summary" or "detailed"
     shows_reasoning: bool
 
 
@@ -46,6 +47,7 @@ def plan_chat(incoming: Incoming) -> ChatCompletionPlan:
         ChatCompletionPlan,
         include_usage=body.include_usage,
         verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
+        draft_metrics=incoming.settings.per_request_spec_decode_metrics,
         shows_reasoning=shows_reasoning,
     )
     reasoning_format = body.reasoning_format if shows_reasoning else "auto"
@@ -79,6 +81,7 @@ class CompletionPlan(Plan):
     echoes: Sequence[str]  # per request, the prompt text to repeat before the answer
     include_usage: bool
     verbose: bool
+    draft_metrics: str  # as the settings say: "none", "summary" or "detailed"
 
 
 def plan_completion(incoming: Incoming) -> CompletionPlan:
@@ -101,6 +104,7 @@ def plan_completion(incoming: Incoming) -> CompletionPlan:
         echoes=[text for text in _echoes(body, served, prompts) for _ in range(choices)],
         include_usage=body.include_usage,
         verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
+        draft_metrics=incoming.settings.per_request_spec_decode_metrics,
     )
     return make_plan(
         kind,

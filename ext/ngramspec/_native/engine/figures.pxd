@@ -1,6 +1,6 @@
 # Counters that a step of the engine writes without Python objects.
 from ngramspec._native.core.memory cimport Owner
-from ngramspec._native.core.types cimport int64_t
+from ngramspec._native.core.types cimport int32_t, int64_t
 
 cdef class Histogram(Owner):
     cdef readonly tuple bounds
@@ -10,7 +10,7 @@ cdef class Histogram(Owner):
     cdef Py_ssize_t num_limits
     cdef void add(self, double value, int64_t times) noexcept nogil
 
-cdef class Timings:
+cdef class Timings(Owner):
     cdef public double submitted
     cdef public double started
     cdef public double first_token
@@ -20,12 +20,15 @@ cdef class Timings:
     cdef public int64_t num_cached
     cdef public int64_t num_discarded
     cdef public int64_t num_steps
-    cdef public int64_t num_drafts
-    cdef public int64_t num_draft_tokens
-    cdef public int64_t num_accepted_tokens
+    cdef readonly int64_t num_drafts
+    cdef readonly int64_t num_draft_tokens
+    cdef readonly int64_t num_accepted_tokens
     cdef public int64_t num_prediction_accepted
     cdef public int64_t num_prediction_rejected
     cdef public double saved_seconds
+    cdef int32_t* drafts          # per verified draft its tokens and how many of them were accepted
+    cdef Py_ssize_t drafts_room   # drafts that it has room for
+    cdef int add_draft(self, Py_ssize_t drafted, Py_ssize_t accepted) except -1
 
 cdef class EngineStats(Owner):
     cdef public int64_t num_requests

@@ -4,8 +4,11 @@ import time
 
 cimport cython
 
+import numpy as np
+
 cdef enum:
     MAX_POSITIONS = 4096  # of a draft that are counted individually
+    FIRST_DRAFTS = 16     # of a request that memory is taken for at once; then for twice as many
 
 SECONDS = (
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0,
@@ -73,7 +76,7 @@ cdef class Histogram(Owner):
 
 
 @cython.final
-cdef class Timings:
+cdef class Timings(Owner):
     """Timings(num_prompt=0): counts and times of one generation, seconds on the clock of time.perf_counter.
 
     Attributes:
@@ -93,6 +96,25 @@ cdef class Timings:
     def __init__(self, int64_t num_prompt=0):
         self.submitted = time.perf_counter()
         self.num_prompt = num_prompt
+
+    cdef int add_draft(self, Py_ssize_t drafted, Py_ssize_t accepted) except -1:
+        cdef Py_ssize_t room = self.drafts_room
+        if self.num_drafts >= room:
+            room = max(2 * room, <Py_ssize_t>FIRST_DRAFTS)
+            self.drafts = <int32_t*>self.enlarge(self.drafts, 2 * room, sizeof(int32_t))
+            self.drafts_room = room
+        self.drafts[2 * self.num_drafts] = <int32_t>drafted
+        self.drafts[2 * self.num_drafts + 1] = <int32_t>accepted
+        self.num_drafts += 1
+        self.num_draft_tokens += drafted
+        self.num_accepted_tokens += accepted
+        return 0
+
+    def per_draft(self):
+        """Return for each verified draft its tokens and how many were accepted, a new int32 array of shape (num_drafts, 2)."""
+        if self.num_drafts == 0:
+            return np.empty((0, 2), np.int32)
+        return np.array(<int32_t[:self.num_drafts, :2]>self.drafts)
 
     @property
     def prompt_seconds(self):

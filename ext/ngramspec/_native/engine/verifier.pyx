@@ -408,9 +408,7 @@ cdef class Verifier(Owner):
         cdef Timings timings = slot.timings
         cdef Py_ssize_t own = slot.num_drafted, right = slot.num_credited
         self.stats.add_draft(slot.num_drafted, slot.num_credited)
-        timings.num_drafts += 1
-        timings.num_draft_tokens += slot.num_drafted
-        timings.num_accepted_tokens += slot.num_credited
+        timings.add_draft(slot.num_drafted, slot.num_credited)
         if slot.native is None and slot.draft_source.name == "prediction":
             if slot.added_source is not None:
                 own, right = slot.num_own, slot.num_own_right
