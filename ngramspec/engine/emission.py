@@ -58,9 +58,10 @@ class Emission:
             if problem:
                 reason, error = "error", InputError(problem)
         with_logprobs = generation.request.logprobs is not None
-        emitted = slot.emitted[:count].tolist() if on_chunk or with_logprobs else ()
+        first = len(generation.logprobs)
         if with_logprobs:
-            self._add_logprobs(slot, generation, emitted)
+            ended = slot.ending == END_TOKEN and generation.request.prompt_logprobs is not None
+            self._add_logprobs(slot, generation, slot.emitted[: count + ended].tolist())
         if reason is not None:
             self._release(slot)
         if on_chunk is None:
@@ -71,13 +72,10 @@ class Emission:
         spans = generation.transcript.take(reason is not None)
         if reason is not None:
             self._finish(generation, reason, error)
-        accepted = slot.num_credited
-        first = len(generation.logprobs) - count
-        logprobs = tuple(generation.logprobs[first:]) if with_logprobs else ()
+        emitted, accepted = tuple(slot.emitted[:count].tolist()), slot.num_credited
+        logprobs = tuple(generation.logprobs[first:])
         text = "".join(piece for piece, _ in spans)
-        _hand_out(
-            on_chunk, Chunk(generation, tuple(emitted), accepted, text, spans, logprobs, reason)
-        )
+        _hand_out(on_chunk, Chunk(generation, emitted, accepted, text, spans, logprobs, reason))
 
     def progress(self, slot: Slot) -> None:
         """Hand out how much of the slot's prompt is read, if its request wants to know."""

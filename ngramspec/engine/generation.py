@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ngramspec._native.engine.figures import Timings
+from ngramspec._native.engine.prompt_logprobs import PromptLogprobs
 from ngramspec._native.engine.transcript import Pieces, Transcript
 from ngramspec.engine.request import Request
 from ngramspec.text.chat.delta import ChatMessage
@@ -22,11 +24,13 @@ class TokenLogprob:
     """The log-probability of an emitted token under the target's softmax, before sampling.
 
     With post_sampling_probs that under which the sampler chose it, after filters and penalties.
+    Or of a token of the prompt: NaN of the first one, and of those that were not read.
     """
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...]  # tokens and their log-probabilities, likeliest first
+    rank: int = 0  # of a prompt's token: 1 if none was likelier; 0 = unknown
 
 
 class Progress(NamedTuple):
@@ -71,6 +75,7 @@ class Generation:
         self.seed = seed  # the one used, also when the request gave none
         self.transcript = Transcript(NO_PIECES) if transcript is None else transcript
         self.logprobs: list[TokenLogprob] = []
+        self.prompt_likelihoods: PromptLogprobs | None = None  # from its start, if it asks
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None
         self.slot = -1  # -1 while it waits
@@ -131,6 +136,22 @@ class Generation:
                     return message
                 self._message = message
             return self._message
+
+    @property
+    def prompt_logprobs(self) -> list[TokenLogprob]:
+        """Return how likely each token of the prompt was, a new list; empty if not asked for."""
+        if self.request.prompt_logprobs is None:
+            return []
+        tokens, likelihoods = self.request.prompt_ids.tolist(), self.prompt_likelihoods
+        count = 0 if likelihoods is None else len(likelihoods)
+        entries = [TokenLogprob(tokens[0], math.nan, ())]
+        for index, token in enumerate(tokens[1:]):
+            if likelihoods is None or index >= count:
+                entries.append(TokenLogprob(token, math.nan, ()))
+            else:
+                logprob, rank, top = likelihoods.at(index)
+                entries.append(TokenLogprob(token, logprob, tuple(top), rank))
+        return entries
 
     @property
     def stop_text(self) -> str:

@@ -100,6 +100,9 @@ class Request:
     speculation: Speculation = field(default_factory=Speculation)
     prediction_ids: TokenIds = field(default_factory=lambda: NO_TOKENS)
     logprobs: int | None = None  # likeliest tokens to report per position; None = no logprobs
+    # likeliest tokens to report for each prompt token; None = nothing of the prompt. The prompt is
+    # read anew for it, and logprobs come for an end token, too.
+    prompt_logprobs: int | None = None
     post_sampling_probs: bool = False  # logprobs tell what the sampler chose from, not the target
     cache_prompt: bool = True  # reuse what a slot already holds of the prompt
     adapters: Adapters = ()  # LoRA adapters to compute with; in the order of numbers, no scale 0
@@ -128,9 +131,10 @@ class Request:
             value = getattr(self, name)
             if not (is_int(value) and least <= value <= MAX_COUNT):
                 raise InputError(f"{name} must be in {least}..{MAX_COUNT}, got {value!r}")
-        logprobs = self.logprobs
-        if logprobs is not None and not (is_int(logprobs) and 0 <= logprobs <= MAX_LOGPROBS):
-            raise InputError(f"logprobs must be in 0..{MAX_LOGPROBS}, got {logprobs!r}")
+        for name in ("logprobs", "prompt_logprobs"):
+            count = getattr(self, name)
+            if count is not None and not (is_int(count) and 0 <= count <= MAX_LOGPROBS):
+                raise InputError(f"{name} must be in 0..{MAX_LOGPROBS}, got {count!r}")
         if not isinstance(self.sampling, Sampling):
             raise InputError(f"sampling must be a Sampling, got {self.sampling!r:.80}")
         if not isinstance(self.speculation, Speculation):

@@ -16,7 +16,8 @@ def choose_slot(
     """Return the idle slot for a request and how many tokens of its prompt the slot holds.
 
     The slot with the longest common prefix, if that is a tenth of the prompt or more; otherwise the
-    least recently used. Tokens of another namespace or computed with other adapters do not count.
+    least recently used. Tokens of another namespace or computed with other adapters do not count,
+    nor do any if the request wants to know how likely its prompt is.
 
     neighbours: Ids of slots that it should be adjacent to: without a common prefix, the slot that
         makes the fewest runs of consecutive ids comes first.
@@ -47,8 +48,8 @@ def best_donor(slots: Sequence[Slot], chosen: Slot, request: Request, least: int
 
 
 def _kept(slot: Slot, request: Request) -> int:
-    if not request.cache_prompt:
-        return 0
+    if not request.cache_prompt or request.prompt_logprobs is not None:
+        return 0  # what is in the cache has no logits
     if slot.namespace != request.speculation.namespace or slot.adapters != request.adapters:
         return 0
     return slot.common_prefix(request.prompt_ids)

@@ -12,9 +12,11 @@ import numpy.typing as npt
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.plan import Plan, Proposer
+from ngramspec._native.engine.prompt_logprobs import PromptLogprobs
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.engine.verifier import Verifier
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason, Generation
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
@@ -28,6 +30,9 @@ from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, NgramspecError, StateError
 
 log = logging.getLogger(__name__)
+# Rows of logits of a slot that tell how likely its prompt is: as many as its drafts may need, so
+# that they take no memory that is not planned for.
+PROMPT_ROWS = DEFAULT_MAX_DRAFT + 1
 
 
 class Stepper:
@@ -76,7 +81,9 @@ class Stepper:
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
         self.speculator = Speculator(valid, policy)
-        self._plan = Plan(slots, capacity, target.max_outputs, self.speculator.shorten)
+        self._plan = Plan(
+            slots, capacity, target.max_outputs, self.speculator.shorten, prompt_rows=PROMPT_ROWS
+        )
         self._proposer = Proposer(
             self._plan,
             policy,
@@ -246,6 +253,9 @@ class Stepper:
         deadline = 0.0 if request.timeout is None else now + request.timeout
         longest = self.sequences.longest_draft(speculation.max_draft)
         shortest = self._min_draft if speculation.min_draft is None else speculation.min_draft
+        if request.prompt_logprobs is not None:
+            top = min(request.prompt_logprobs, self._target.vocab_size)
+            generation.prompt_likelihoods = PromptLogprobs(int(request.prompt_ids.size) - 1, top)
         slot.start(
             generation, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline, shortest
         )

@@ -109,7 +109,8 @@ class Service:
             self.bridge.close(answer)
             raise
         make = partial(whole, request_plan, self.served, generations)
-        if all(one.logprobs is None for one in request_plan.requests):
+        asked = [(one.logprobs, one.prompt_logprobs) for one in request_plan.requests]
+        if all(counts == (None, None) for counts in asked):
             response = json_response(make())
         else:
             response = await in_thread(make)  # it may be large

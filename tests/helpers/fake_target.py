@@ -167,10 +167,14 @@ class FakeTarget:
                 assert position == len(held), "positions must follow one another"
                 held.append(token)
             if output:
-                row = np.full(self.vocab_size, -5.0, np.float32)
-                row[self.next_token(held)] = 5.0
-                logits.append(row)
+                logits.append(self.row(held))
         rows.set(np.array(logits, np.float32).reshape(len(logits), self.vocab_size))
+
+    def row(self, tokens: list[int]) -> np.ndarray:
+        """Return the logits after the tokens."""
+        row = np.full(self.vocab_size, -5.0, np.float32)
+        row[self.next_token(tokens)] = 5.0
+        return row
 
     def used(self) -> int:
         """Return how many cells hold a token."""

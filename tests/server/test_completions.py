@@ -117,8 +117,6 @@ def test_streamed_logprobs_are_those_of_the_whole(server: Serving) -> None:
         ({"extra": {"prompt": {"text": "x"}}}, 400, "prompt"),
         ({"suffix": "return 1"}, 400, "suffix"),
         ({"best_of": 3}, 400, "best_of"),
-        ({"echo": True, "logprobs": 1}, 400, "echo"),
-        ({"echo": True, "logprobs": 0}, 400, "echo"),
         ({"logprobs": 5000}, 400, "logprobs"),
         ({"extra": {"grammar": "no grammar"}}, 400, "grammar"),
         ({"extra": {"grammar": 'root ::= "a"', "json_schema": {}}}, 400, "grammar"),

@@ -7,6 +7,7 @@ from typing_extensions import Self
 
 from ngramspec._native.engine.decode import Sampler
 from ngramspec._native.engine.figures import Timings
+from ngramspec._native.engine.prompt_logprobs import PromptLogprobs
 from ngramspec._native.engine.transcript import Transcript
 
 _Ids = npt.NDArray[np.int32]
@@ -53,6 +54,10 @@ class Slot:
     def transcript(self) -> Transcript | None: ...
     @property
     def timings(self) -> Timings | None: ...
+    @property
+    def prompt_logprobs(self) -> PromptLogprobs | None: ...
+    @property
+    def num_prompt_rows(self) -> int: ...
     @property
     def max_draft(self) -> int: ...
     @property

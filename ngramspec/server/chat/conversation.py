@@ -100,6 +100,15 @@ class AnswerBody(SamplingBody):
         return "top_logprobs", None
 
     @property
+    def of_prompt(self) -> int | None:
+        """Return how many of the likeliest tokens to report of the prompt, None = nothing of it.
+
+        Raises:
+            ApiError: The answer has no place for it.
+        """
+        return None
+
+    @property
     def reports_sampled(self) -> bool:
         """Return whether these are reported of what the sampler chose from."""
         return False

@@ -74,6 +74,7 @@ def plan_conversation(
         max_tokens=body.num_tokens,
         logprobs=body.reported,
         post_sampling_probs=body.reports_sampled,
+        prompt_logprobs=("prompt_logprobs", body.of_prompt),
         prediction_ids=prediction_of(body.prediction, served),
         special=format.shows_special,
         budgets=[budget_of_chat(body, served, budget, format)],

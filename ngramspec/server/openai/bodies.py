@@ -31,6 +31,24 @@ class OpenAIBody(AnswerBody):
     verbose: bool | None = None
     n_probs: Integer | None = None
     post_sampling_probs: bool | None = None
+    prompt_logprobs: Integer | bool | None = None  # vLLM's
+
+    @property
+    def of_prompt(self) -> int | None:
+        """Return vLLM's prompt_logprobs; false is what clients send by habit, and no 0.
+
+        Raises:
+            ApiError: It is below 0, or asked of a stream, whose events have no place for it.
+        """
+        count = self.prompt_logprobs
+        if count is None or count is False:
+            return None
+        if count < 0:
+            raise bad_request(f"prompt_logprobs must be >= 0, got {count}", "prompt_logprobs")
+        if self.stream:
+            words = "prompt_logprobs cannot be used with stream: use echo and logprobs"
+            raise bad_request(words, "prompt_logprobs")
+        return int(count)
 
     @property
     def reports_sampled(self) -> bool:

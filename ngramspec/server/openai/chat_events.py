@@ -42,9 +42,13 @@ def chat_json(
         if generation.request.logprobs is not None:
             choice["logprobs"] = logprobs.chat(generation.logprobs)
         choices.append(choice)
+    of_prompt = {}
+    if plan.of_prompt is not None:
+        of_prompt["prompt_logprobs"] = logprobs.prompt(generations[0], plan.of_prompt)
     return {
         **head(served, "chat.completion", generations),
         "choices": choices,
+        **of_prompt,
         "usage": usage_of(generations, len(generations), reasoning),
         "timings": timings_of(generations),
         **metrics_of(plan.draft_metrics, served, generations),

@@ -32,7 +32,12 @@ def completion_json(
             "finish_reason": generation.finish_reason,
         }
         if generation.request.logprobs is not None:
-            choice["logprobs"] = logprobs.completion(generation.logprobs, 0)
+            choice["logprobs"] = logprobs.completion(generation.logprobs, len(echo))
+        if plan.of_echo is not None:
+            echoed = logprobs.echo(generation, echo, plan.of_echo)
+            choice["logprobs"] = joined(echoed, choice["logprobs"])
+        if plan.of_prompt is not None:
+            choice["prompt_logprobs"] = logprobs.prompt(generation, plan.of_prompt)
         choices.append(choice)
     return {
         **head(served, "text_completion", generations),
@@ -44,6 +49,11 @@ def completion_json(
     }
 
 
+def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Return the `logprobs` of tokens and of those after them."""
+    return {name: [*members, *second[name]] for name, members in first.items()}
+
+
 class CompletionEvents(OpenAIEvents):
     """Text completions as text_completion events."""
 
@@ -53,7 +63,8 @@ class CompletionEvents(OpenAIEvents):
         super().__init__(plan, served, generations, "text_completion", plan.choices)
         self._format = LogprobFormat(served, plan.requests[0].post_sampling_probs)
         self._offsets = [0] * len(generations)  # characters of the tokens whose logprobs were sent
-        self._echoes = list(plan.echoes)
+        self._echoes: list[str | None] = [*plan.echoes]  # None: it was sent
+        self._of_echo = plan.of_echo
         self._heads = self.heads(b'"text"')
         self._tail = b', "logprobs": null, "finish_reason": null}]}\n\n'
 
@@ -61,21 +72,29 @@ class CompletionEvents(OpenAIEvents):
         """Return the events for some chunks."""
         parts: list[bytes] = []
         for index, chunk in items:
-            text = chunk.text
-            if self._echoes[index]:
-                text, self._echoes[index] = self._echoes[index] + text, ""
+            text, echo = chunk.text, self._echoes[index]
+            if self._of_echo is not None and chunk.progress is not None:
+                echo = None  # comes with its log-probabilities, when all are known
+            if echo is not None:
+                text, self._echoes[index] = echo + text, None
             if not self._quick or chunk.finish_reason is not None:
-                parts.append(self._event(index, text, chunk))
+                parts.append(self._event(index, text, chunk, echo))
             elif text:
                 parts += (self._heads[index], json_text(text), self._tail)
         return b"".join(parts)
 
-    def _event(self, index: int, text: str, chunk: Chunk) -> bytes:
-        """Return the event of a chunk that is more than a piece of text."""
+    def _event(self, index: int, text: str, chunk: Chunk, echo: str | None) -> bytes:
+        """Return the event of a chunk that is more than a piece of text.
+
+        echo: What the text begins with of the prompt, None = nothing.
+        """
         logprobs = None
-        if chunk.logprobs:
-            logprobs = self._format.completion(chunk.logprobs, self._offsets[index])
-            self._offsets[index] += sum(map(len, logprobs.get("tokens", ())))
+        if echo is not None and self._of_echo is not None:
+            self._offsets[index] = len(echo)
+            echoed = self._format.echo(chunk.generation, echo, self._of_echo)
+            logprobs = joined(echoed, self._logprobs(index, chunk))
+        elif chunk.logprobs:
+            logprobs = self._logprobs(index, chunk)
         extras = optional_members(chunk, *self._members)
         if chunk.finish_reason is not None:
             extras["timings"] = timings_of([chunk.generation])
@@ -86,3 +105,9 @@ class CompletionEvents(OpenAIEvents):
             "finish_reason": chunk.finish_reason,
         }
         return json_event({**self._common, "choices": [choice], **extras})
+
+    def _logprobs(self, index: int, chunk: Chunk) -> dict[str, Any]:
+        """Return those of a chunk, and note where the next ones begin."""
+        logprobs = self._format.completion(chunk.logprobs, self._offsets[index])
+        self._offsets[index] += sum(map(len, logprobs.get("tokens", ())))
+        return logprobs

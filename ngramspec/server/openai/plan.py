@@ -30,6 +30,7 @@ class ChatCompletionPlan(ChatPlan):
     include_usage: bool
     verbose: bool
     draft_metrics: str  # as the settings say: "none", "summary" or "detailed"
+    of_prompt: int | None  # likeliest tokens of `prompt_logprobs`, None = no such member
     shows_reasoning: bool
 
 
@@ -48,6 +49,7 @@ def plan_chat(incoming: Incoming) -> ChatCompletionPlan:
         include_usage=body.include_usage,
         verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
         draft_metrics=incoming.settings.per_request_spec_decode_metrics,
+        of_prompt=body.of_prompt,
         shows_reasoning=shows_reasoning,
     )
     reasoning_format = body.reasoning_format if shows_reasoning else "auto"
@@ -82,6 +84,8 @@ class CompletionPlan(Plan):
     include_usage: bool
     verbose: bool
     draft_metrics: str  # as the settings say: "none", "summary" or "detailed"
+    of_prompt: int | None  # likeliest tokens of `prompt_logprobs`, None = no such member
+    of_echo: int | None  # likeliest tokens of the echo's `logprobs`, None = it has none
 
 
 def plan_completion(incoming: Incoming) -> CompletionPlan:
@@ -95,8 +99,11 @@ def plan_completion(incoming: Incoming) -> CompletionPlan:
     choices = body.num_choices
     if body.best_of is not None and body.best_of != choices:
         raise not_supported("best_of is not supported: it must equal n", "best_of")
-    if body.echo and body.reported[1] is not None:
-        raise not_supported("echo cannot be used with logprobs", "echo")
+    field, of_echo = body.reported if body.echo else ("logprobs", None)
+    if of_echo is not None and (body.suffix or body.reports_sampled):
+        words = "echo with logprobs cannot be used with suffix or post_sampling_probs"
+        raise not_supported(words, "echo")
+    of_prompt = body.of_prompt
     prompts = _prompts(body, incoming, most_prompts(incoming.settings, choices))
     kind = partial(
         CompletionPlan,
@@ -105,7 +112,12 @@ def plan_completion(incoming: Incoming) -> CompletionPlan:
         include_usage=body.include_usage,
         verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
         draft_metrics=incoming.settings.per_request_spec_decode_metrics,
+        of_prompt=of_prompt,
+        of_echo=of_echo,
     )
+    if of_prompt is not None and (of_echo is None or of_prompt > of_echo):
+        field = "prompt_logprobs"
+    asked = [count for count in (of_prompt, of_echo) if count is not None]
     return make_plan(
         kind,
         body,
@@ -116,6 +128,7 @@ def plan_completion(incoming: Incoming) -> CompletionPlan:
         max_tokens=body.num_tokens,
         logprobs=body.reported,
         post_sampling_probs=body.reports_sampled,
+        prompt_logprobs=(field, max(asked, default=None)),
         prediction_ids=prediction_of(body.prediction, served),
         budgets=budgets_of_texts(body, served, prompts),
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ngramspec.engine import TokenLogprob
+    from ngramspec.engine import Generation, TokenLogprob
     from ngramspec.server.model import ServedModel
 
 LOWEST = -9999.0  # stands for minus infinity, which JSON does not have
@@ -36,6 +37,39 @@ class LogprobFormat:
         """Return llama-server's `completion_probabilities`."""
         return [self._native_entry(sample) for sample in logprobs]
 
+    def prompt(self, generation: Generation, most: int) -> list[dict[str, Any] | None]:
+        """Return vLLM's `prompt_logprobs`: by token id, of each token and the likeliest.
+
+        most: How many of the likeliest.
+        """
+        return [self._by_id(sample, most) for sample in generation.prompt_logprobs]
+
+    def _by_id(self, sample: TokenLogprob, most: int) -> dict[str, Any] | None:
+        if math.isnan(sample.logprob):
+            return None
+        ranked = [(token, value, rank) for rank, (token, value) in enumerate(sample.top[:most], 1)]
+        entries = dict[str, Any]()
+        for token, value, rank in [(sample.token_id, sample.logprob, sample.rank), *ranked]:
+            entries.setdefault(
+                str(token),
+                {"logprob": _finite(value), "rank": rank, "decoded_token": self._text(token)},
+            )
+        return entries
+
+    def echo(self, generation: Generation, text: str, most: int) -> dict[str, Any]:
+        """Return the `logprobs` of an echoed prompt, as `completion` does.
+
+        The first token, which follows nothing, has null. Offsets count from the end of the text:
+        begin tokens are not in it.
+
+        most: How many of the likeliest.
+        """
+        samples = [replace(one, top=one.top[:most]) for one in generation.prompt_logprobs]
+        size = sum(len(self._text(sample.token_id)) for sample in samples)
+        members = self.completion(samples, len(text) - size)
+        members["text_offset"] = [max(0, offset) for offset in members["text_offset"]]
+        return members
+
     def completion(self, logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
         """Return the `logprobs` of a text completion.
 
@@ -50,8 +84,11 @@ class LogprobFormat:
             offset += len(text)
         return {
             "tokens": tokens,
-            "token_logprobs": [_finite(sample.logprob) for sample in logprobs],
-            "top_logprobs": [self._by_text(sample.top) for sample in logprobs],
+            "token_logprobs": [_known(sample.logprob) for sample in logprobs],
+            "top_logprobs": [
+                None if math.isnan(sample.logprob) else self._by_text(sample.top)
+                for sample in logprobs
+            ],
             "text_offset": offsets,
         }
 
@@ -78,6 +115,10 @@ class LogprobFormat:
 
     def _text(self, token_id: int) -> str:
         return self._piece(token_id, True).decode("utf-8", "replace")
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else _finite(value)
 
 
 def _finite(value: float) -> float:

@@ -42,6 +42,7 @@ def make_plan(
     max_tokens: int | None,
     logprobs: tuple[str, int | None],
     post_sampling_probs: bool = False,
+    prompt_logprobs: tuple[str, int | None] = ("prompt_logprobs", None),
     prediction_ids: TokenIds = NO_TOKENS,
     special: bool = False,
     budgets: Sequence[ReasoningBudget | None],
@@ -62,6 +63,7 @@ def make_plan(
         logprobs: The name of the field that sets how many of the likeliest tokens to report, and
             its value; None = none.
         post_sampling_probs: They are of what the sampler chose from.
+        prompt_logprobs: As logprobs, of the prompts' tokens.
         prediction_ids: What the client expects in the answer.
         special: Answers show special tokens.
         budgets: Of their reasoning, one per prompt.
@@ -80,15 +82,17 @@ def make_plan(
     limit = served.max_tokens if max_tokens is None else max_tokens
     fills = limit == FILL
     limit = min(max(-1, limit), MAX_COUNT)
+    left = _left(prompts, choices, *prompt_logprobs)
     name, reported = logprobs
     if reported is not None:
-        limit = _reported(limit, name, reported, len(prompts) * choices, served)
+        limit = _reported(limit, name, reported, len(prompts) * choices, served, left)
     same = {
         **_members(body, incoming),
         "speculation": drafts.speculation,
         "prediction_ids": prediction_ids,
         "logprobs": reported,
         "post_sampling_probs": post_sampling_probs,
+        "prompt_logprobs": prompt_logprobs[1],
         "special": special or served.special,
     }
     first, requests = new_id(), list[Request]()
@@ -141,15 +145,44 @@ def most_prompts(settings: ServerSettings, choices: int) -> int:
     return most // choices
 
 
-def _reported(limit: int, field: str, reported: int, generations: int, served: ServedModel) -> int:
+def _left(prompts: Sequence[TokenIds], choices: int, field: str, reported: int | None) -> int:
+    """Return how many log-probabilities those of prompts leave to answers.
+
+    Raises:
+        ApiError: They are too many.
+    """
+    if reported is None:
+        return MAX_REPORTED
+    _check_reported(field, reported)
+    tokens = choices * sum(int(prompt_ids.size) for prompt_ids in prompts)
+    left = MAX_REPORTED - (reported + 1) * tokens
+    if left < 0:
+        raise bad_request(
+            f"{field} must be less, or the prompts shorter or fewer: with {reported} a request can "
+            f"have prompts of {MAX_REPORTED // (reported + 1)} tokens together, but these have "
+            f"{tokens}",
+            field,
+        )
+    return left
+
+
+def _check_reported(field: str, reported: int) -> None:
+    if not 0 <= reported <= MAX_LOGPROBS:
+        raise bad_request(f"{field} must be in 0..{MAX_LOGPROBS}, got {reported}", field)
+
+
+def _reported(
+    limit: int, field: str, reported: int, generations: int, served: ServedModel, left: int
+) -> int:
     """Return how many tokens an answer with log-probabilities may have; they are kept to its end.
+
+    left: How many log-probabilities the answers may have together.
 
     Raises:
         ApiError: More were asked for.
     """
-    if not 0 <= reported <= MAX_LOGPROBS:
-        raise bad_request(f"{field} must be in 0..{MAX_LOGPROBS}, got {reported}", field)
-    most = MAX_REPORTED // ((reported + 1) * generations)
+    _check_reported(field, reported)
+    most = left // ((reported + 1) * generations)
     longest = MAX_COUNT if served.engine.context_shift else served.engine.context_size
     if min(limit, longest) > most:
         raise bad_request(

@@ -5,4 +5,5 @@ cdef extern from "ngs_top.h" nogil:
     enum:
         NGS_TOP_MOST
     double ngs_row_exp_sum(const float* row, Py_ssize_t n, float top)
+    int ngs_top_join(const float* row, Py_ssize_t start, Py_ssize_t end, int k, token_t* tokens, float* logits, int count)
     int ngs_top(const float* row, Py_ssize_t n, int k, token_t* tokens, float* probabilities)

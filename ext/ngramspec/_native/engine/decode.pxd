@@ -54,6 +54,16 @@ cdef class Rows:
     cdef object _owner     # keeps data alive if it belongs to an array
     cdef const float* row(self, Py_ssize_t index) except NULL
 
+# the logarithm of the sum of exp(row - top), where top is the largest logit, which is set; infinite ones are equal
+cdef double log_sum_of(const float* row, Py_ssize_t n, float* top) noexcept nogil
+# a logit's log-probability, by the largest one and log_sum_of
+cdef double log_share(float logit, double top, double total) noexcept nogil
+# write the `top` tokens with the largest logits, largest first, of equals the smaller id first; NaN and minus infinity are
+# none, and all from 1e30 on are equal; return their number. `logits`: room for as many
+cdef Py_ssize_t likeliest_of(const float* row, Py_ssize_t n, Py_ssize_t top, token_t* tokens, float* logits) noexcept nogil
+# which place a logit has among those of a row, 1 if none is larger
+cdef int32_t rank_of(const float* row, Py_ssize_t n, float logit) noexcept nogil
+
 # A token that a sampler chose from.
 cdef struct CandidateC:
     token_t token

@@ -16,7 +16,7 @@ cimport cython
 from libc.math cimport INFINITY, isfinite, log
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
-from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_row_exp_sum, ngs_top
+from ngramspec._native.core.top cimport ngs_row_exp_sum, ngs_top_join
 
 import numpy as np
 
@@ -227,18 +227,31 @@ cdef token_t row_argmax(const float* row, Py_ssize_t n) noexcept nogil:
     return <token_t>index if index < n else 0
 
 
-cdef double log_sum(const float* row, Py_ssize_t n, float top) noexcept nogil:
-    """Return the logarithm of the sum of exp(row - top), where top is the largest logit; infinite ones are equal."""
+cdef double log_sum_of(const float* row, Py_ssize_t n, float* top) noexcept nogil:
     cdef Py_ssize_t i, equal = 0
-    if isfinite(top):
-        return log(ngs_row_exp_sum(row, n, top))
+    top[0] = ngs_row_max(row, n)
+    if isfinite(top[0]):
+        return log(ngs_row_exp_sum(row, n, top[0]))
     for i in range(n):
-        equal += row[i] == top or top == -INFINITY
+        equal += row[i] == top[0] or top[0] == -INFINITY
     return log(<double>equal)
 
 
+cdef Py_ssize_t likeliest_of(const float* row, Py_ssize_t n, Py_ssize_t top, token_t* tokens, float* logits) noexcept nogil:
+    return ngs_top_join(row, 0, n, <int>top, tokens, logits, 0) if top > 0 else 0
+
+
+cdef int32_t rank_of(const float* row, Py_ssize_t n, float logit) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef int32_t rank = 1
+    if logit != logit:  # counts as minus infinity
+        logit = -INFINITY
+    for i in range(n):
+        rank += row[i] > logit
+    return rank
+
+
 cdef double log_share(float logit, double top, double total) noexcept nogil:
-    """Return the log-probability of a logit, given the largest one and log_sum."""
     return -total if logit == top or top == -INFINITY else logit - top - total if logit < top else -INFINITY
 
 
@@ -321,24 +334,25 @@ cdef class Rows:
         Cost: O(vocab_size).
         """
         cdef const float* row = self.row(index)
-        cdef token_t likeliest[NGS_TOP_MOST]
-        cdef float p[NGS_TOP_MOST]
+        cdef Owner memory = Owner()
+        cdef token_t* likeliest
+        cdef float* logits
         cdef double total
         cdef float largest
-        cdef int i, count = 0
+        cdef Py_ssize_t i, count
         if not (0 <= token < self.c.vocab_size and 0 <= top <= self.c.vocab_size):
             raise InputError(f"token must be in 0..{self.c.vocab_size - 1} and top in 0..{self.c.vocab_size}, "
                              f"got {token} and {top}")
+        likeliest = <token_t*>memory.take(top, sizeof(token_t))
+        logits = <float*>memory.take(top, sizeof(float))
         with nogil:
-            largest = ngs_row_max(row, self.c.vocab_size)
-            total = log_sum(row, self.c.vocab_size, largest)
-            if top <= NGS_TOP_MOST:
-                count = ngs_top(row, self.c.vocab_size, <int>top, likeliest, p)
+            total = log_sum_of(row, self.c.vocab_size, &largest)
+            count = likeliest_of(row, self.c.vocab_size, top, likeliest, logits)
         ids = [likeliest[i] for i in range(count)]
-        if count < top:  # more than that, or tokens that are not possible
-            logits = np.fmax(<const float[:self.c.vocab_size]>row, np.float32(-INFINITY))  # without NaN
-            ids = np.argpartition(logits, -top)[-top:]
-            ids = ids[np.argsort(-logits[ids], kind="stable")].tolist()
+        if not isfinite(largest):
+            ids = [ids[i] for i in np.argsort([-row[i] for i in ids], kind="stable")]
+        if count < top:  # then those that are not possible
+            ids += [i for i in range(self.c.vocab_size) if not row[i] > -INFINITY][:top - count]
         return log_share(row[token], largest, total), [(i, log_share(row[i], largest, total)) for i in ids]
 
     cdef const float* row(self, Py_ssize_t index) except NULL:

@@ -93,20 +93,22 @@ def share(demands, Py_ssize_t room):
 
 @cython.final
 cdef class Plan(Owner):
-    """Plan(slots, capacity, outputs=0, shorten=None): choose what a decode holds. The first part of a step.
+    """Plan(slots, capacity, outputs=0, shorten=None, prompt_rows=1): choose what a decode holds. The first part of a step.
 
     Args:
         slots: All slots of the engine.
         capacity: Most tokens in one decode, at least one per slot.
         outputs: Most rows of logits in one decode, at least one per slot; 0 = one for each token.
         shorten: Called with a slot and how many tokens of its draft stay, before others are dropped; must not raise.
+        prompt_rows: Most rows of logits in one decode that tell how likely prompts are, for each slot that does not
+            decode, >= 1: the memory for logits never shrinks.
 
     Raises:
-        InputError: capacity or outputs is too small.
+        InputError: capacity, outputs or prompt_rows is too small.
         MemoryError: No room.
     """
 
-    def __cinit__(self, slots, Py_ssize_t capacity, Py_ssize_t outputs=0, shorten=None):
+    def __cinit__(self, slots, Py_ssize_t capacity, Py_ssize_t outputs=0, shorten=None, Py_ssize_t prompt_rows=1):
         self.slots = tuple(slots)
         self.capacity = capacity
         self.outputs = min(outputs, capacity) if outputs else capacity
@@ -116,6 +118,9 @@ cdef class Plan(Owner):
             raise InputError(f"capacity must be at least one token per slot, {len(self.slots)}, got {capacity}")
         if self.outputs < max(len(self.slots), 1):
             raise InputError(f"outputs must be 0 or at least one row per slot, {len(self.slots)}, got {outputs}")
+        if prompt_rows < 1:
+            raise InputError(f"prompt_rows must be >= 1, got {prompt_rows}")
+        self.prompt_rows = prompt_rows
         self.claims = <Py_ssize_t*>self.take(len(self.slots) + 1, sizeof(Py_ssize_t))
 
     def __len__(self):
@@ -144,10 +149,11 @@ cdef class Plan(Owner):
         """Choose what each running slot decodes next, still without drafts; return the number of slots.
 
         Preempted slots are left out. Decoding slots come first; if their texts must be recomputed they share the capacity.
-        Prompts get the rest in the order of their arrival. Drafts of the previous step are dropped.
+        Prompts get the rest in the order of their arrival; of one whose log-probabilities are wanted, no more than the
+        rows of logits allow. Drafts of the previous step are dropped.
         """
         cdef Slot slot
-        cdef Py_ssize_t room = self.capacity, i
+        cdef Py_ssize_t room = self.capacity, i, rows
         cdef list prompts = []
         self.work.clear()
         for slot in self.slots:
@@ -170,8 +176,11 @@ cdef class Plan(Owner):
             room = 0
         if len(prompts) > 1:
             prompts.sort(key=_age)
+        rows = self.prompt_rows * (<Py_ssize_t>len(self.slots) - <Py_ssize_t>len(self.work))
+        rows = min(rows, self.outputs - <Py_ssize_t>len(self.work) - <Py_ssize_t>len(prompts))
         for slot in prompts:
             slot.count = min(slot.length - slot.num_past, room)
+            rows -= self.fit_rows(slot, rows)
             room -= slot.count
             if slot.count:
                 self.work.append(slot)
@@ -187,7 +196,7 @@ cdef class Plan(Owner):
             CapacityError: The batch is too small. It is empty then.
         """
         cdef Slot slot
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, first
         self.share_drafts()
         batch.clear()
         for slot in self.slots:
@@ -196,10 +205,12 @@ cdef class Plan(Owner):
             if batch.len + slot.count + slot.num_guessed > batch.capacity:
                 batch.clear()
                 raise CapacityError(f"a batch of {batch.capacity} tokens is too small")
-            slot.first_row = batch.num_outputs if slot.count == slot.length - slot.num_past else -1
+            slot.prompt_row, slot.num_prompt_rows = batch.num_outputs, slot.prompt_rows(slot.count)
+            first = slot.prompt_logprobs.len - slot.num_past if slot.num_prompt_rows else 0
             for i in range(slot.count):
                 batch.put(slot.data[slot.num_past + i], slot.num_past + i, <int>slot.id,
-                          slot.num_past + i + 1 == slot.length, 1)
+                          first <= i < first + slot.num_prompt_rows or slot.num_past + i + 1 == slot.length, 1)
+            slot.first_row = batch.num_outputs - 1 if slot.count == slot.length - slot.num_past else -1
             slot.num_branches = slot.num_guessed > 0
             if slot.branched:
                 slot.num_branches = tree_arrange(slot.guess, slot.parents, slot.num_guessed, slot.tree)
@@ -251,14 +262,26 @@ cdef class Plan(Owner):
     cdef Py_ssize_t room_for_drafts(self):
         """Return how many draft tokens fit; prompts keep at most three quarters of the capacity."""
         cdef Slot slot
-        cdef Py_ssize_t rows = 0, prompts = 0
+        cdef Py_ssize_t rows = 0, prompts = 0, prompt_rows = 0
         for slot in self.work:
             if slot.decoding:
                 rows += slot.count
             else:
                 prompts += slot.count
+                prompt_rows += slot.prompt_rows(slot.count)
         rows = self.capacity - rows - min(prompts, self.capacity * 3 // 4)
-        return max(<Py_ssize_t>0, min(rows, self.outputs - <Py_ssize_t>len(self.work)))
+        return max(<Py_ssize_t>0, min(rows, self.outputs - <Py_ssize_t>len(self.work) - prompt_rows))
+
+    cdef int fit_rows(self, Slot slot, Py_ssize_t rows) except -1:
+        """Cut a prompt to the rows that are left; return how many it takes of them.
+
+        Each slot has a row besides, for the token that it chooses: if it chooses none yet, for its prompt.
+        """
+        cdef Py_ssize_t needed = slot.prompt_rows(slot.count)
+        if needed > rows:
+            slot.count = slot.prompt_logprobs.len - slot.num_past + rows + 1
+            return rows
+        return needed
 
     cdef int cut_draft(self, Slot slot, Py_ssize_t length) except -1:
         """Drop all but the first tokens of a slot's draft."""

@@ -4,6 +4,7 @@ from ngramspec._native.core.types cimport int32_t, int64_t, token_t
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, TreePlaceC
 from ngramspec._native.engine.figures cimport Timings
+from ngramspec._native.engine.prompt_logprobs cimport PromptLogprobs
 from ngramspec._native.engine.transcript cimport Transcript
 
 
@@ -21,6 +22,8 @@ cdef class Slot(Owner):
     cdef public Py_ssize_t num_prompt
     cdef public Py_ssize_t count         # pending tokens in the step's decode, 0 = not in it
     cdef public Py_ssize_t first_row     # of its logits, -1 = none
+    cdef readonly Py_ssize_t num_prompt_rows  # of its logits, those before first_row that tell how likely the prompt is
+    cdef Py_ssize_t prompt_row           # the first of these
     cdef public int64_t used             # order in which slots were assigned
     cdef public bint decoding            # the prompt is read and the first token was chosen
     cdef public bint preempted           # its request waits for room in the cache, which holds nothing of it
@@ -32,6 +35,7 @@ cdef class Slot(Owner):
     cdef readonly Sampler sampler
     cdef readonly Transcript transcript
     cdef readonly Timings timings
+    cdef readonly PromptLogprobs prompt_logprobs  # how likely its prompt is, None = it does not want to know
     cdef public object saved             # the target's state before the draft
     cdef public double deadline          # on the clock of time.perf_counter, 0 = none
     cdef readonly Py_ssize_t max_draft   # longest draft that the request wants
@@ -76,6 +80,7 @@ cdef class Slot(Owner):
     cdef readonly bint untold            # those that take time are to be told of tokens now
 
     cpdef void forget_draft(self)
+    cdef Py_ssize_t prompt_rows(self, Py_ssize_t count)
     cdef Py_ssize_t places(self) noexcept nogil
     cdef int reserve_candidates(self) except -1
     cdef Py_ssize_t draft_room(self, Py_ssize_t capacity, Py_ssize_t outputs)

@@ -92,6 +92,7 @@ cdef class Slot(Owner):
         if self.transcript is None or self.timings is None:
             raise TypeError("a generation needs a transcript and timings")
         self.generation, self.sampler, self.on_chunk = generation, sampler, on_chunk
+        self.prompt_logprobs = generation.prompt_likelihoods
         self.sources = sources
         self.max_draft = self.room if max_draft is None else max_draft
         self.min_draft = min_draft
@@ -105,7 +106,7 @@ cdef class Slot(Owner):
     def release(self):
         """Free the slot; its tokens stay in the cache for the next request."""
         self.generation = self.on_chunk = None
-        self.sampler, self.transcript, self.timings = None, None, None
+        self.sampler, self.transcript, self.timings, self.prompt_logprobs = None, None, None, None
         self.sources, self.decoding, self.preempted, self.deadline = (), False, False, 0.0
         free(self.candidates)
         self.candidates, self.candidates_room = NULL, 0
@@ -259,6 +260,16 @@ cdef class Slot(Owner):
         self.first_row = -1
         self.draft_source = self.added_source = None
         self.saved = None
+
+    cdef Py_ssize_t prompt_rows(self, Py_ssize_t count):
+        """Return how many of the next `count` tokens need logits for the log-probability of the prompt token after them.
+
+        It is those whose next one is not known yet, so tokens that are read again need none.
+        """
+        cdef PromptLogprobs likelihoods = self.prompt_logprobs
+        if likelihoods is None or self.num_past > likelihoods.len:
+            return 0
+        return max(<Py_ssize_t>0, min(self.num_past + count, likelihoods.size) - likelihoods.len)
 
     cdef Py_ssize_t places(self) noexcept nogil:
         """Return how many places of `candidates` a chosen token has; unused ones hold token -1."""

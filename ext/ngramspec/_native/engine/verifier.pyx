@@ -20,6 +20,7 @@ from ngramspec._native.drafter.driver cimport SlotC, draft_right
 from ngramspec._native.engine.decode cimport MUCH_TO_READ, CandidateC, Rows, RowsC, Sampler, SamplerC, branch_of
 from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.plan cimport Plan
+from ngramspec._native.engine.prompt_logprobs cimport PromptLogprobs
 from ngramspec._native.engine.slot cimport Slot
 from ngramspec._native.engine.transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Transcript
 from ngramspec._native.policy.auto cimport AutoPolicy
@@ -257,6 +258,7 @@ cdef class Verifier(Owner):
         cdef int64_t drafted = self.stats.num_draft_tokens, accepted = self.stats.num_accepted_tokens
         cdef double now
         cdef list left = []
+        self.note_prompts()
         n = self.choose()
         if n:
             now = self.clock()
@@ -276,6 +278,26 @@ cdef class Verifier(Owner):
                 self.note_saved(n, drafted, self.stats.num_accepted_tokens - accepted)
         self.stats.verify_seconds += 1e-9 * <double>(ngs_now_ns() - started)
         return left
+
+    cdef int note_prompts(self) except -1:
+        """Note how likely the tokens of prompts are, for requests that want to know: the next pass overwrites the rows."""
+        cdef Slot slot
+        cdef PromptLogprobs likelihoods
+        cdef const float* logits
+        cdef Py_ssize_t i, count, vocab_size = self.rows.c.vocab_size
+        for slot in self.plan.work:
+            count, slot.num_prompt_rows = slot.num_prompt_rows, 0
+            if count == 0:
+                continue
+            if slot.prompt_row + count > self.rows.c.num_rows:
+                raise InputError(f"a prompt reads rows {slot.prompt_row}..{slot.prompt_row + count - 1}, but there are "
+                                 f"{self.rows.c.num_rows}")
+            likelihoods = slot.prompt_logprobs
+            logits = self.rows.c.data + slot.prompt_row * vocab_size
+            with nogil:
+                for i in range(count):
+                    likelihoods.add(logits + i * vocab_size, vocab_size, slot.data[likelihoods.len + 1])
+        return 0
 
     cdef Py_ssize_t choose(self) except -1:
         """Fill the checks and choose tokens; return the number of checks."""
