@@ -62,7 +62,7 @@ OTHER_PROGRAMS = {
     "docker": "needs a daemon",
     "export": "sets what a client reads",
     ".": "activates what the command before it has made",
-    **dict.fromkeys(("aider", "claude", "ollama", "ray", "vllm"), "is not installed"),
+    **dict.fromkeys(("aider", "claude", "lm_eval", "ollama", "ray", "vllm"), "is not installed"),
 }
 
 
