@@ -108,7 +108,7 @@ class LLM:
             share a cache, as they do unless `exact` or `settings` says otherwise; "off" = 1.
         params: Parameters by drafter name, as for create_drafter. Files (`static`, `dynamic`,
             `pool`) are opened once, and must be built with this model's tokenizer.
-        policy: "auto", "gate" or "fixed", see make_policy; or an AutoPolicy.
+        policy: "auto", "gate", "fixed" or "shadow", see make_policy; or an AutoPolicy.
         max_draft: Longest draft in tokens, >= 1; None = 64. Must be None with an AutoPolicy,
             which sets the length itself.
         calibrate: Most seconds for measuring what passes cost, for "auto", where that is not known

@@ -20,6 +20,7 @@ from ngramspec.drafting.names import (
     DEFAULT_ORDER,
     DEFAULT_POLICY,
     DEFAULT_SPEC,
+    WITH_COSTS,
     parse_names,
 )
 from ngramspec.drafting.statistics import Saves, open_shared
@@ -367,7 +368,7 @@ def set_up_drafts(
         target: Idle, and followed by nobody; its first sequence is emptied.
         second: Settings of the draft model or the MTP heads; None = there are none.
         stack: Closes the second source.
-        policies: Names of the policies that follow; "auto" is what needs costs.
+        policies: Names of the policies that follow; some need costs.
         calibrate: Seconds for measuring, as for known_costs.
         optional: A second source that cannot be opened is left out.
 
@@ -376,7 +377,9 @@ def set_up_drafts(
 
     Cost: up to `calibrate` seconds where costs are not known, and loading the second source.
     """
-    costs = known_costs(target, calibrate) if "auto" in policies else None
+    costs = None
+    if not set(WITH_COSTS).isdisjoint(policies):
+        costs = known_costs(target, calibrate)
     opened, refusal = None, None
     if second is not None:
         try:

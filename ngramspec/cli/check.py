@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ from ngramspec.cli.output import gain_line, make_table, plain_console, print_jso
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import TargetOptions
 from ngramspec.drafting.names import DEFAULT_SPEC
+from ngramspec.errors import BackendError
 
 if TYPE_CHECKING:
     from ngramspec.arrays import TokenIds
@@ -33,6 +34,8 @@ SIZES = (1, 2, 4, 8, 16)  # tokens of the passes that are timed
 CONTEXT = 128  # tokens before them
 ROUNDS = 5  # of these passes
 FOR_PASSES = 0.15  # of the time, at most
+FEWEST_PASSES = 200  # of a server, for a verdict
+SERVER_SECONDS = 30.0  # for its answer
 LONGEST = 80  # tokens of an answer: past its first words, and short enough for a slow model
 COLUMNS = ("work", "temp.", "without", "with drafts", "times", "rounds", "of", "accepted")
 NOTE = """\
@@ -40,11 +43,17 @@ without, with drafts: tokens/s after the prompt, medians; times: speed-up,
 median and range of the rounds; accepted: of the drafted tokens. Each run has a
 fresh drafter: text that was asked for before comes faster still.
 """
+SHADOW_COLUMNS = ("drafters", "times", "tok/pass", "accepted", "saved s", "passes")
+SHADOW_NOTE = """\
+times: as fast as without drafts, by what passes cost on the server's machine;
+tok/pass: tokens of one slot in a pass with drafts; accepted: of the drafted tokens.
+"""
 EPILOG = """\b
 Examples:
   ngramspec check
   ngramspec check --model model.gguf -t 4 -fa on --prompts mine.txt --prompts chats.jsonl
   ngramspec check --model model.gguf --seconds 300 --json > check.json
+  ngramspec check --server http://localhost:8080
 
 Give the options that you would start `ngramspec serve` with. Without --prompts it asks
 for a copy, an edit and a story. Ctrl-C prints what was measured.
@@ -52,7 +61,7 @@ for a copy, an edit and a story. Ctrl-C prints what was measured.
 # What --help shows.
 EVERYDAY = (
     *("model", "hf_repo", "ctx_size", "threads", "flash_attn", "n_gpu_layers", "exact", "files"),
-    *("chat", "seconds", "as_json"),
+    *("chat", "seconds", "server", "as_json"),
 )
 
 
@@ -65,6 +74,9 @@ class CheckOptions(BenchOptions, JsonOptions):
         "model may fit on a GPU beside a large one.", low=0)
     seconds: float = flag(
         "--seconds", "Most time, once the model is loaded.", default=100, low=0, min_open=True)
+    server: str | None = flag("--server", "Measure nothing: ask a server that runs with --policy "
+        "shadow what drafts would have brought on its traffic so far.", metavar="URL")
+    api_key: str | None = flag("--api-key", "Key for --server.", env="API_KEY", metavar="KEY")
     # fmt: on
     n_predict: int = LONGEST
 
@@ -76,7 +88,11 @@ def check(options: CheckOptions) -> None:
     Measures in two minutes what passes over several tokens cost, which bounds what drafts can give,
     and the speed with and without drafts, at temperature 0 and at the server's default. Prints a
     verdict and the line to start the server with, or that the machine was too busy for one.
+    With --server it asks a server that runs instead.
     """
+    if options.server is not None:
+        _check_server(options.server, options.api_key, as_json=options.as_json)
+        return
     from ngramspec.lab.e2e.bench import PLAIN, parse_mode
     from ngramspec.lab.e2e.check import conclude
     from ngramspec.lab.e2e.tasks import KINDS, load_tasks
@@ -114,6 +130,72 @@ def check(options: CheckOptions) -> None:
             click.echo(f"  {line}")
     if interrupt.requested:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
+
+
+def _check_server(url: str, key: str | None, *, as_json: bool) -> None:
+    """Print what drafts would have brought on a server's traffic."""
+    drafting = _props(url, key).get("speculative") or {}
+    shadows = drafting.get("shadow", []) if isinstance(drafting, dict) else []
+    if as_json:
+        print_json({"version": __version__, "server": url, "shadow": shadows})
+        return
+    if not shadows:
+        click.echo(
+            f"No conclusion: {url} has judged no drafts. Start it with --policy shadow, or send "
+            'requests with "speculative": {"shadow": true}.'
+        )
+        return
+    table = make_table(SHADOW_COLUMNS, text=SHADOW_COLUMNS[:1])
+    for one in shadows:
+        table.add_row(
+            one["drafters"],
+            speedup_cell(one["speedup"]),
+            f"{one['mean_accepted_length']:.2f}",
+            f"{one['accepted_tokens']}/{one['draft_tokens']}",
+            f"{one['saved_seconds']:.1f}",
+            str(one["passes"]),
+        )
+    console = plain_console()
+    console.print(table)
+    console.print(SHADOW_NOTE, style="dim")
+    console.print(_shadow_verdict(shadows), style="bold")
+
+
+def _shadow_verdict(shadows: Sequence[dict[str, Any]]) -> str:
+    from ngramspec.lab.e2e.check import LEAST_GAIN
+
+    best = max(shadows, key=lambda one: one["speedup"])
+    if best["passes"] < FEWEST_PASSES:
+        return f"No conclusion: {best['passes']} passes are few; ask again after more requests."
+    gain = f"{best['drafters']} would have made answers {best['speedup']:.2f} times as fast"
+    return f"Yes: {gain}." if best["speedup"] >= LEAST_GAIN else f"No: at best, {gain}."
+
+
+def _props(url: str, key: str | None) -> dict[str, Any]:
+    """Return what a server says of itself.
+
+    Raises:
+        BackendError: It does not answer, or as no such server does.
+    """
+    import json
+    import urllib.error
+    import urllib.request
+
+    address = f"{url.rstrip('/')}/props"
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--server must be a URL such as http://localhost:8080, got {url}")
+    try:
+        request = urllib.request.Request(address, headers=headers)
+        with urllib.request.urlopen(request, timeout=SERVER_SECONDS) as answer:
+            props = json.load(answer)
+    except (OSError, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        raise BackendError(f"{address}: {error}") from None
+    if not isinstance(props, dict):
+        raise BackendError(f"{address}: not what an ngramspec server answers")
+    return props
 
 
 def _measure(

@@ -19,6 +19,7 @@ from ngramspec.drafting.names import (
     DEFAULT_SPEC,
     DRAFTER_NAMES,
     POLICY_NAMES,
+    WITH_COSTS,
     parse_names,
 )
 
@@ -67,7 +68,8 @@ def policy_flag(more: str = "") -> Any:
     text = (
         "Draft length: auto: while each token pays for its cost in a pass; gate: longer while "
         "drafts are accepted, none for a while when they are not; fixed: as the drafters "
-        f"propose.{more}"
+        "propose; shadow: as auto, but drafts are only judged, and none is sent: metrics, /props "
+        f"and the log say what they would have brought.{more}"
     )
     return flag("--policy", text, default=DEFAULT_POLICY, choices=POLICY_NAMES)
 
@@ -229,7 +231,8 @@ def tree_of(tree: int | str, policies: Collection[str]) -> int | str:
 
     policies: those of all that draft.
     """
-    return tree if policies and (tree != "auto" or "auto" in policies) else "off"
+    weighed = not set(WITH_COSTS).isdisjoint(policies)
+    return tree if policies and (tree != "auto" or weighed) else "off"
 
 
 def _share(key: str, value: int, names: Sequence[str], params: dict[str, dict[str, Any]]) -> bool:

@@ -20,7 +20,8 @@ DRAFTER_NAMES = (
 REQUEST_NAMES = (*DRAFTER_NAMES, "draft-simple", "draft-mtp")
 WITH_TREES = ("suffix", "recycle")  # whose drafts can have branches
 FROM_LOGITS = ("recycle",)  # those that draft nothing unless they are shown the target's logits
-POLICY_NAMES = ("auto", "gate", "fixed")  # how long drafts may be
+POLICY_NAMES = ("auto", "gate", "fixed", "shadow")  # how long drafts may be; shadow: none is sent
+WITH_COSTS = ("auto", "shadow")  # those that weigh what passes cost
 DEFAULT_SPEC, DEFAULT_ORDER, DEFAULT_POLICY = "suffix", "priority", POLICY_NAMES[0]
 # Longest draft in tokens. With the token before it, that is more than exact settings ever send.
 DEFAULT_MAX_DRAFT = 64

@@ -10,6 +10,8 @@ One step: schedule, propose, decode, verify, accept, emit.
 from __future__ import annotations
 
 from ngramspec._native.engine.figures import EngineStats, Histogram, Timings
+from ngramspec._native.engine.shadow import Shadow
+from ngramspec._native.engine.trace import DecisionTrace
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
@@ -27,6 +29,7 @@ from ngramspec.files.slot_file import SavedSlot, read_slot, write_slot
 __all__ = [
     "AutoPolicy",
     "Chunk",
+    "DecisionTrace",
     "DraftModel",
     "DraftModelInfo",
     "DraftSource",
@@ -42,6 +45,7 @@ __all__ = [
     "Request",
     "Sampling",
     "SavedSlot",
+    "Shadow",
     "SlotInfo",
     "Speculation",
     "Target",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -14,7 +14,9 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.engine.decode import Sampler
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.reasoning import ReasoningSampler
+from ngramspec._native.engine.shadow import Shadow, ShadowRun
 from ngramspec._native.engine.slot import Slot
+from ngramspec._native.engine.trace import DecisionTrace
 from ngramspec._native.engine.transcript import Pieces, Transcript
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafting.names import (
@@ -50,6 +52,9 @@ from ngramspec.stats import SourceStats
 
 T = TypeVar("T")
 LEAST_SHIFTED = 2 * SPARE  # tokens of a context that shifts
+ALONE = (
+    "\0alone"  # ends the namespaces of drafters that are judged alone; no namespace of a key does
+)
 
 
 class Engine:
@@ -65,7 +70,7 @@ class Engine:
         slots: Requests that run at the same time, 1..target.num_sequences.
         params: Parameters by drafter name, as for create_drafter.
         draft_model: A source that is asked where it is worth its time, such as DraftModel.
-        policy: How long drafts may be: "auto", "gate" or "fixed", see make_policy; or an
+        policy: How long drafts may be: "auto", "gate", "fixed" or "shadow", see make_policy; or an
             AutoPolicy. None = "auto".
         max_queue: Requests that may wait for a slot.
         exact: Refuse to run unless the target computes the same bits in any batch, and keep
@@ -127,6 +132,7 @@ class Engine:
         self._own = None if named else _own_source(drafter)
         self._prediction = PredictionSource(slots)
         self._draft_model = draft_model
+        self._shadows: dict[str, Shadow] = {}
         self._stats = EngineStats()
         ends = frozenset(t for t in range(target.vocab_size) if target.is_end(t))
         if not isinstance(policy, AutoPolicy):
@@ -197,14 +203,19 @@ class Engine:
         pieces, most = self._pieces_of(request.special), request.max_tokens
         transcript = Transcript(pieces, stops, most, request.min_indent)
         generation = Generation(request, seed, transcript, tenant)
-        sources, held = self._sources_of(request, tenant)
-        generation.on_finish = lambda: self.drafters.release(held)
+        sources, shadows, held = self._sources_of(request, tenant)
+
+        def release() -> None:
+            for key in held:
+                self.drafters.release(key)
+
+        generation.on_finish = release
         try:
             with self._submitting:  # a request put after close would never end
                 self._check_open(tenant)
                 generation.number = self._stats.num_requests
                 self._stats.num_requests += 1
-                self._queue.put(Ticket(generation, sampler, sources, on_chunk))
+                self._queue.put(Ticket(generation, sampler, sources, on_chunk, shadows))
         except BaseException:
             generation.on_finish()
             raise
@@ -377,6 +388,19 @@ class Engine:
                 add_stats(total, source.stats())
         return total
 
+    def trace_to(self, trace: DecisionTrace) -> None:
+        """Have the decisions on all drafts traced, of requests that begin from now on.
+
+        What draft models, MTP heads, predictions and sources in Python offer is not traced.
+        """
+        for slot in self._slots:
+            slot.trace = trace
+
+    def shadows(self) -> tuple[Shadow, ...]:
+        """Return what drafters that are only judged would have brought, by how fast they are."""
+        shadows = tuple(self._shadows.values())
+        return tuple(sorted(shadows, key=lambda shadow: -shadow.speedup))
+
     def seconds_saved(self) -> dict[str, float]:
         """Return an estimate of the seconds that each draft source has saved, with minus if lost.
 
@@ -423,6 +447,7 @@ class Engine:
             types=(*DRAFTER_NAMES, *self._second) if self._longest_draft(1)[0] else (),
             rollback=self._stepper.sequences.rollback,
             state_bytes=self._target.state_bytes,
+            shadows=self.shadows(),
             notes=tuple(notes),
         )
 
@@ -572,10 +597,15 @@ class Engine:
             pieces = self._pieces[special] = Pieces(texts, self._ends)
         return pieces
 
-    def _sources_of(self, request: Request, tenant: str) -> tuple[tuple[DraftSource, ...], Any]:
-        """Return the sources of a request in their order of priority, and what to release."""
+    def _sources_of(
+        self, request: Request, tenant: str
+    ) -> tuple[tuple[DraftSource, ...], tuple[ShadowRun, ...], list[Any]]:
+        """Return the sources of a request in their order of priority, and what to release.
+
+        With drafters that are only judged, beside one another, there are no sources.
+        """
         if not (request.speculation.enabled and self._stepper.sequences.can_reject):
-            return (), None
+            return (), (), []
         ngram, held, speculation = self._own, None, request.speculation
         if ngram is not None and (speculation.types is not None or speculation.params):
             raise InputError("an engine with a drafter of its own takes no types and params")
@@ -584,9 +614,42 @@ class Engine:
             small = None
         if ngram is None:
             ngram, held = self.drafters.hold(speculation, tenant)
+        keys = [held]
+        if speculation.shadow or self._policy.shadow:
+            return (), tuple(self._shadows_of(ngram, speculation, tenant, keys)), keys
         prediction = self._prediction if request.prediction_ids.size else None
         sources = (prediction, ngram, small)
-        return tuple(source for source in sources if source is not None), held
+        return tuple(source for source in sources if source is not None), (), keys
+
+    def _shadows_of(
+        self, ngram: DraftSource | None, speculation: Speculation, tenant: str, keys: list[Any]
+    ) -> Iterator[ShadowRun]:
+        """Yield what judges the drafters of a request, and of the default also each alone.
+
+        Args:
+            ngram: All of them.
+            speculation: Of the request.
+            tenant: Whose chains these are.
+            keys: Receives what to release.
+        """
+        if ngram is None or ngram.native is None:
+            return
+        names = ngram.native.sources
+        yield self._shadow(names, ngram)
+        if len(names) == 1 or self._own is not None or speculation.types or speculation.params:
+            return
+        # In pools of their own: each knows as much of the text as its own passes would have shown.
+        namespace = f"{speculation.namespace}{ALONE}"
+        for name in names:
+            alone, key = self.drafters.hold(Speculation(types=(name,), namespace=namespace), tenant)
+            keys.append(key)
+            if alone is not None:
+                yield self._shadow((name,), alone)
+
+    def _shadow(self, names: Sequence[str], source: DraftSource) -> ShadowRun:
+        name = ",".join(names)
+        shadow = self._shadows.setdefault(name, Shadow(name, self._policy))
+        return ShadowRun(shadow, source.native, source.name)
 
 
 def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ngramspec._native.engine.figures import EngineStats
+from ngramspec._native.engine.shadow import Shadow
 from ngramspec._native.engine.slot import Slot
 from ngramspec.costs import CostTable
 from ngramspec.stats import SourceStats
@@ -56,7 +57,7 @@ class Drafting:
         caches and index; 0 for those that look at the slot's own text only.
     slot_bytes: Of the histories and indexes of all slots; they grow with the texts.
     draft_model: Asked where it is worth its time; None: there is none.
-    policy: How long drafts are: "auto", "gate" or "fixed".
+    policy: How long drafts are: "auto", "gate" or "fixed"; "shadow": none is sent.
     longest: Tokens of the longest draft that can be sent, 0 if none can.
     branches: Most branches of a draft; 1 = none but the draft itself.
     branch_bytes: What they take at most, in all slots.
@@ -64,6 +65,7 @@ class Drafting:
     rollback: How rejected tokens are taken back: "cache" (any number of them), "snapshots" (of a
         state, one for each drafted token), "saved" (one state for each draft) or "none".
     state_bytes: Of one such state of a slot, as measured; 0 for "cache".
+    shadows: What drafters that are only judged would have brought, those that bring most first.
     notes: Why nothing drafts, or less than was asked for.
     """
 
@@ -77,6 +79,7 @@ class Drafting:
     types: tuple[str, ...]
     rollback: str
     state_bytes: int
+    shadows: tuple[Shadow, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -99,8 +102,35 @@ class Drafting:
             "types": list(self.types),
             "rollback": self.rollback,
             "state_bytes": self.state_bytes,
+            "shadow": [shadow_json(shadow) for shadow in self.shadows],
             "notes": list(self.notes),
         }
+
+
+def shadow_json(shadow: Shadow) -> dict[str, Any]:
+    """Return as plain data what drafters that are only judged would have brought."""
+    drafted, accepted = shadow.num_draft_tokens, shadow.num_accepted_tokens
+    return {
+        "drafters": shadow.name,
+        "passes": shadow.num_passes,
+        "drafts": shadow.num_drafts,
+        "draft_tokens": drafted,
+        "accepted_tokens": accepted,
+        "mean_accepted_length": round(shadow.mean_accepted_length, 4),
+        "speedup": round(shadow.speedup, 4),
+        "saved_seconds": round(shadow.saved_seconds, 4),
+        "failures": shadow.num_failures,
+    }
+
+
+def shadow_line(facts: Mapping[str, Any]) -> str:
+    """Return what shadow_json returns as a line."""
+    share = facts["accepted_tokens"] / max(facts["draft_tokens"], 1)
+    return (
+        f"shadow {facts['drafters']}: {facts['speedup']:.2f} times as fast as without drafts, "
+        f"{facts['mean_accepted_length']:.2f} tokens per pass, acceptance {share:.1%} "
+        f"({facts['accepted_tokens']} of {facts['draft_tokens']} tokens), {facts['passes']} passes"
+    )
 
 
 def best_pass(costs: CostTable, longest: int) -> tuple[int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.costs import CostTable
 from ngramspec.drafting.config import MAX_CHOSEN, MAX_LENGTH
-from ngramspec.drafting.names import POLICY_NAMES
+from ngramspec.drafting.names import POLICY_NAMES, WITH_COSTS
 from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
 
@@ -20,7 +20,8 @@ def make_policy(
 
     Args:
         name: "auto": as long as tokens pay; "gate": longer while drafts are right, none for a while
-            when they are not; "fixed": always up to max_draft.
+            when they are not; "fixed": always up to max_draft; "shadow": as "auto", but drafts are
+            only judged, and none is sent.
         max_draft: Longest draft in tokens, >= 1.
         costs: Pass costs of the target for "auto", None = learn them.
         max_rollback: The target's. If it is bounded, rejected drafts are recomputed from a saved
@@ -31,10 +32,13 @@ def make_policy(
     """
     if name not in POLICY_NAMES:
         raise InputError(f"policy must be one of {', '.join(POLICY_NAMES)}, got {name!r}")
-    if name == "auto" and max_rollback is None:
-        return AutoPolicy(min(max_draft, MAX_CHOSEN), costs)
+    shadow = name == "shadow"
+    if name in WITH_COSTS and max_rollback is None:
+        return AutoPolicy(min(max_draft, MAX_CHOSEN), costs, shadow=shadow)
     longest = min(max_draft, MAX_LENGTH)
-    return AutoPolicy(longest, fixed=longest) if name == "fixed" else AutoPolicy(longest, gate=True)
+    if name == "fixed":
+        return AutoPolicy(longest, fixed=longest)
+    return AutoPolicy(longest, gate=True, shadow=shadow)
 
 
 AUTO, OFF = "auto", "off"

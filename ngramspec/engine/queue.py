@@ -14,6 +14,7 @@ from ngramspec.engine.request import Adapters
 
 if TYPE_CHECKING:
     from ngramspec._native.engine.decode import Sampler
+    from ngramspec._native.engine.shadow import ShadowRun
     from ngramspec.engine.sources.source import DraftSource
 
 GATHER_SECONDS = 0.002  # longest wait of an idle engine for announced requests
@@ -28,6 +29,7 @@ class Ticket:
     sampler: Sampler
     sources: tuple[DraftSource, ...]  # in order of priority
     on_chunk: OnChunk | None
+    shadows: tuple[ShadowRun, ...] = ()  # of drafters that are only judged
 
 
 class Queue:

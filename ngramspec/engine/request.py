@@ -40,6 +40,7 @@ class Speculation:
     min_draft: int | None = None  # shorter drafts are not sent; None = the engine's
     p_min: float | None = None  # a draft model's drafts end before less probable tokens; None = its
     namespace: str = ""  # requests of different namespaces share no pool and no dynamic cache
+    shadow: bool = False  # drafts are only judged, and none is sent
 
     def __post_init__(self) -> None:
         """Check the types; the engine checks names and parameters.
@@ -60,6 +61,8 @@ class Speculation:
             raise InputError(f"p_min must be a number in 0..1, got {least!r}")
         if not isinstance(self.namespace, str):
             raise InputError(f"namespace must be a text, got {self.namespace!r}")
+        if not isinstance(self.shadow, bool):
+            raise InputError(f"shadow must be True or False, got {self.shadow!r:.80}")
         if not isinstance(self.params, Mapping):
             raise InputError(f"params must be a mapping by drafter name, got {self.params!r}")
 

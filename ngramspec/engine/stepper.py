@@ -257,7 +257,9 @@ class Stepper:
             top = min(request.prompt_logprobs, self._target.vocab_size)
             generation.prompt_likelihoods = PromptLogprobs(int(request.prompt_ids.size) - 1, top)
         slot.start(
-            generation, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline, shortest
+            *(generation, ticket.sampler, ticket.sources, ticket.on_chunk, longest, deadline),
+            shortest,
+            ticket.shadows,
         )
         self.speculator.start(slot)
         self.request_ids[slot.id] = request.id

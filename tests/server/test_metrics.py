@@ -73,6 +73,7 @@ def test_documented_and_scraped_metrics_are_the_same(engine: Engine, tmp_path: P
     head = Head(model="tiny", tokenizer="", vocab_size=9, drafter="", started=0, apart=False)
     recorder = Recorder(RecordFile(tmp_path / "r.jsonl", head), "")
     kinds = [Speculation(), *(Speculation(types=(name,)) for name in ("suffix", "recycle"))]
+    kinds.append(Speculation(shadow=True))
     engine.generate([request(max_tokens=60, speculation=kind) for kind in kinds])
     text = client_of(engine, recorder, metrics=True).get("/metrics").text
     assert recorder.close()

@@ -8,6 +8,8 @@ from typing_extensions import Self
 from ngramspec._native.engine.decode import Sampler
 from ngramspec._native.engine.figures import Timings
 from ngramspec._native.engine.prompt_logprobs import PromptLogprobs
+from ngramspec._native.engine.shadow import ShadowRun
+from ngramspec._native.engine.trace import DecisionTrace
 from ngramspec._native.engine.transcript import Transcript
 
 _Ids = npt.NDArray[np.int32]
@@ -32,6 +34,7 @@ class Slot:
     added_source: Any
     num_own: int
     told: int
+    trace: DecisionTrace | None
     asked: bool
     def __new__(cls, id: int, context_size: int, max_draft: int, shifts: bool = False) -> Self: ...
     @property
@@ -102,7 +105,10 @@ class Slot:
         max_draft: int | None = None,
         deadline: float = 0.0,
         min_draft: int = 0,
+        shadows: Sequence[ShadowRun] = (),
     ) -> None: ...
+    @property
+    def shadows(self) -> tuple[ShadowRun, ...]: ...
     def release(self) -> None: ...
     def row(self, index: int) -> int: ...
     @property

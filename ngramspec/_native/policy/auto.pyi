@@ -24,7 +24,10 @@ class AutoPolicy:
         costs: CostTable | None = None,
         fixed: int | None = None,
         gate: bool = False,
+        shadow: bool = False,
     ) -> Self: ...
+    @property
+    def shadow(self) -> bool: ...
     @property
     def name(self) -> str: ...
     @property

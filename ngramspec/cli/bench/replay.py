@@ -145,14 +145,14 @@ def _show(replays: Replays) -> None:
     console = plain_console()
     for table in _tables(replays, console.width >= WIDE):
         console.print(table)
-    several = len(replays.drafters) > 1
+    several = any(len(row) > 1 for row in replays.sets.values())
     adaptive = any(row[name].adaptive for row in replays.sets.values() for name in replays.drafters)
     note = NOTE + BEST * several + ADAPTIVE.format(next(iter(replays.profiles))) * adaptive
     console.print(note, style="dim")
 
 
 def _tables(replays: Replays, wide: bool) -> Iterator[Table]:
-    if len(replays.drafters) == 1:
+    if len(replays.drafters) == 1 and not any(len(row) > 1 for row in replays.sets.values()):
         yield from _tables_of_one(replays, wide)
     else:
         for name in replays.sets:

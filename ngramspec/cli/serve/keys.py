@@ -72,9 +72,10 @@ def take_keys(options: ServeOptions, drafts: DraftSettings, service: Service) ->
         return
     after = before.with_keys(keys)
     check_files(after, drafts)
-    if after.isolates and not before.isolates and options.record is not None:
+    record = options.record or options.spec_trace
+    if after.isolates and not before.isolates and record is not None:
         raise InputError(
-            f"{options.record} was begun for a single key, and each of {len(keys)} keys learns "
+            f"{record} was begun for a single key, and each of {len(keys)} keys learns "
             "for itself: start the server again"
         )
     service.take_keys(keys)

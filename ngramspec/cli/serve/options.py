@@ -277,6 +277,9 @@ class RecordingOptions:
     # fmt: off
     record: Path | None = flag("--record", "Write requests and answers to FILE, for "
         "`bench replay` and `build-cache`; only its owner can read it.", metavar="FILE")
+    spec_trace: Path | None = flag("--spec-trace", "As --record, and a line for each decision on "
+        "drafts: what each drafter offered and claimed, what was sent, what came of it.",
+        metavar="FILE")
     record_max: int = flag("--record-max", "Most that is recorded. At half of it FILE becomes "
         "NAME.1.jsonl, in place of the one before, and a new FILE begins.", default=1 << 30,
         type=SizeType(LEAST_BYTES), metavar="SIZE")

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
+
 from ngramspec.cli.command import Failure
 from ngramspec.cli.drafts import NO_DRAFTS
 from ngramspec.cli.options import names_in
@@ -23,7 +25,8 @@ from ngramspec.cli.serve.ollama import names_of
 from ngramspec.cli.serve.options import RecordingOptions, ServeOptions
 from ngramspec.cli.target import context_settings, exact_line, looking, model_settings
 from ngramspec.costs import CostTable
-from ngramspec.engine import Engine, EngineThread
+from ngramspec.engine import DecisionTrace, Engine, EngineThread
+from ngramspec.engine.info import shadow_json, shadow_line
 from ngramspec.errors import InputError
 from ngramspec.lab.recordings.record import Head
 from ngramspec.lab.recordings.writer import RecordFile
@@ -87,6 +90,8 @@ def _serve(options: ServeOptions, drafts: DraftSettings, log: Log) -> None:
             tell(loading_line(path, *names[:1]))
         runtime = open_served(options, opening)
         model, target, engine = runtime.model, runtime.target, runtime.engine
+        if recorder is not None and recorder.trace is not None:
+            engine.trace_to(recorder.trace)
         stack.enter_context(runtime.models)
         stack.callback(shutdown.part, "freeing the model", FREE_SECONDS)
         stack.push(shutdown.leave)
@@ -164,6 +169,7 @@ def report(engine: Engine, *, verbose: bool = False) -> None:
         f"(+ {stats.num_cached_tokens} cached), emitted tokens = {stats.num_emitted_tokens}, "
         f"passes = {stats.num_steps}",
         f"draft acceptance = {share:.1%} ({accepted} accepted / {drafted} drafted){mean}",
+        *(shadow_line(shadow_json(shadow)) for shadow in engine.shadows()),
         *engine.stats_lines(verbose=verbose),
     ]
     tell("\n".join(lines))
@@ -298,7 +304,7 @@ def open_recorder(
     *,
     apart: bool,
 ) -> Recorder | None:
-    """Return the recorder that the options ask for, None without --record.
+    """Return the recorder that the options ask for, None without --record and --spec-trace.
 
     Args:
         options: Those of `serve`.
@@ -310,10 +316,13 @@ def open_recorder(
 
     Raises:
         As fingerprint_of and RecordFile.
+        click.UsageError: They ask for two files.
     """
-    path = options.record
+    path = options.spec_trace or options.record
     if path is None:
         return None
+    if options.record not in (None, path):
+        raise click.UsageError("--spec-trace records requests, too: leave out --record")
     fingerprint = fingerprint_of(model)
     head = Head(
         model=name,
@@ -323,7 +332,8 @@ def open_recorder(
         started=round(time.time(), 3),
         apart=apart,
     )
-    recorder = Recorder(RecordFile(path, head, options.record_max), drafter)
+    trace = None if options.spec_trace is None else DecisionTrace()
+    recorder = Recorder(RecordFile(path, head, options.record_max), drafter, trace=trace)
 
     def close() -> None:
         if not recorder.close():

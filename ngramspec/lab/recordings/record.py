@@ -21,6 +21,8 @@ from ngramspec.text.tokenizers import Fingerprint
 
 FORMAT, VERSION = "ngramspec-requests", 1
 NOT_ONE = "not a recorded request"
+DECISION = "decision"  # the only member of a line that says what was decided on a draft
+SENT = "as sent"
 IDS_AT_A_TIME = 2048  # that are written as text before other threads have their turn
 MOST_TEXTS = 256
 MOST_TOKENS = 1 << 22  # of all texts that are remembered, 16 MiB
@@ -186,10 +188,12 @@ class RequestReader:
         fingerprint: The target's, None = not known.
 
     heads: The heads met so far.
+    decided: What was decided on drafts so far, by whose drafts they were: tokens sent, right ones.
     """
 
     def __init__(self, where: str, fingerprint: Fingerprint | None) -> None:
         self.heads: list[dict[str, Any]] = []
+        self.decided: dict[str, list[tuple[int, int]]] = {}
         self._apart = False
         self._where, self._fingerprint = where, fingerprint
         # By session: turn, prompt and answer.
@@ -206,6 +210,9 @@ class RequestReader:
         for line in lines:
             try:
                 record = parse(line)
+                if isinstance(record, dict) and DECISION in record:
+                    self._decide(record[DECISION])
+                    continue
                 request = None if is_head(record) else self._request(record)
             except BadLineError as error:
                 why = str(error)
@@ -241,6 +248,12 @@ class RequestReader:
         self._apart = bool(head.get("apart"))
         self._texts.clear()
         self._num_tokens = 0
+
+    def _decide(self, decision: Any) -> None:
+        """Count a decision; raises KeyError or TypeError."""
+        name = f"shadow {decision['drafters']}" if decision["shadow"] else SENT
+        counts = _count(decision, "sent"), _count(decision, "accepted")
+        self.decided.setdefault(name, []).append(counts)
 
     def _request(self, record: Any) -> RecordedRequest:
         """Return a record's request; raises KeyError, TypeError, ValueError or OverflowError."""

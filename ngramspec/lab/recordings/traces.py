@@ -35,10 +35,15 @@ FOLDER_ENDINGS = tuple(ending + packed for ending in IN_FOLDERS for packed in PA
 
 @dataclass(frozen=True)
 class Trace:
-    """A set of requests in the order in which they came."""
+    """A set of requests in the order in which they came.
+
+    decided: What their server decided on drafts, by whose these were: tokens sent and right ones
+        of each pass.
+    """
 
     name: str
     requests: tuple[RecordedRequest, ...]
+    decided: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return a digest of the tokens, 16 hexadecimal digits."""
@@ -225,6 +230,8 @@ def load_files(
         recording = Recording(recognise(path, format), tokenizer, fingerprint, bad)
         requests = (one for one in recording if not keys or one.key in keys)
         sets = _by_key(set_name(path), (cut or Cut()).apply(requests))
+        if len(sets) == 1:  # else nobody knows whose they are
+            sets = (dataclasses.replace(sets[0], decided=recording.decided),)
         notes = tuple(recording.notes())
         if not sets:
             raise FormatError("; ".join([f"{path}: {NOTHING}", *notes, *_first(problems)]))
@@ -256,6 +263,7 @@ class Recording:
         bad: Is told of wrong lines; None = the first one raises FormatError.
 
     heads: Heads of a file that a server wrote.
+    decided: As of Trace.
     """
 
     source: Source
@@ -263,6 +271,7 @@ class Recording:
     fingerprint: Fingerprint | None = None
     bad: Bad | None = None
     heads: list[dict[str, Any]] = field(default_factory=list)
+    decided: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _log: LlamaLog | None = None
 
     def __iter__(self) -> Iterator[RecordedRequest]:
@@ -289,7 +298,7 @@ class Recording:
             yield from self._log.read(lines, bad)
         else:
             reader = RequestReader(str(path), self.fingerprint)
-            self.heads = reader.heads
+            self.heads, self.decided = reader.heads, reader.decided
             yield from reader.read(lines, bad)
 
     def notes(self) -> list[str]:

@@ -10,13 +10,13 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import FormatError, InputError
-from ngramspec.lab.recordings.record import Head, Sessions, is_head, record_line
+from ngramspec.lab.recordings.record import DECISION, Head, Sessions, is_head, record_line
 
 try:
     import fcntl
@@ -95,21 +95,23 @@ class RecordFile:
         if tenant:
             facts = {"key": self._digest(tenant), **facts}
         place = self._sessions.place(tenant, prompt)
-        parts = list(record_line(place, prompt, output, facts))
-        size = sum(map(len, parts))
-        most = None if self._max_bytes is None else self._max_bytes // 2
-        if most is not None and self._size + size > most:
-            if self._size > self._head_size:
-                self._rotate()
-                place = self._sessions.place(tenant, prompt)
-                parts = list(record_line(place, prompt, output, facts))
-                size = sum(map(len, parts))
-            if self._size + size > most:
-                raise TooLongError(f"a record of {size} bytes does not fit into {most}")
-        if not self._size:  # the disk was full when the file began
-            self._write_head()
-        self._write(b"".join(parts))
+        record = b"".join(record_line(place, prompt, output, facts))
+        if self._makes_room(len(record)):
+            place = self._sessions.place(tenant, prompt)
+            record = b"".join(record_line(place, prompt, output, facts))
+        self._put(record)
         self._sessions.add(tenant, place, prompt, output)
+
+    def append_decisions(self, decisions: Iterable[Mapping[str, Any]]) -> None:
+        """Write what was decided on drafts, a line for each.
+
+        Raises:
+            As append.
+        """
+        for decision in decisions:
+            line = json.dumps({DECISION: decision}).encode() + b"\n"
+            self._makes_room(len(line))
+            self._put(line)
 
     def close(self) -> None:
         """Put everything on the disk and close the file; a second call does nothing."""
@@ -155,6 +157,24 @@ class RecordFile:
         is_new = not self._size
         self._write(self._head.line())
         self._head_size = self._size if is_new else 0  # what was there can be set aside
+
+    def _fits(self, num_bytes: int) -> bool:
+        return self._max_bytes is None or self._size + num_bytes <= self._max_bytes // 2
+
+    def _makes_room(self, num_bytes: int) -> bool:
+        """Begin a new file where this one is too full; return whether it was."""
+        full = not self._fits(num_bytes) and self._size > self._head_size
+        if full:
+            self._rotate()
+        return full
+
+    def _put(self, line: bytes) -> None:
+        """Write a line, as a whole or not at all."""
+        if not self._fits(len(line)):
+            raise TooLongError(f"a line of {len(line)} bytes does not fit into {self._max_bytes}")
+        if not self._size:  # the disk was full when the file began
+            self._write_head()
+        self._write(line)
 
     def _rotate(self) -> None:
         """Set the full file aside and begin a new one."""

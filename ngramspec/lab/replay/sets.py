@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -91,6 +92,17 @@ def replay(
     return Outcome({name: tally(table) for name, table in profiles.items()})
 
 
+def decided(trace: Trace, profiles: Profiles) -> dict[str, Outcome]:
+    """Return the outcomes of what a set's server decided on drafts itself, by whose they were."""
+    outcomes = {}
+    for name, passes in trace.decided.items():
+        sent, right = (Counter(counts) for counts in zip(*passes, strict=True))
+        lengths = [tuple(one[i] for i in range(max(one) + 1)) for one in (sent, right)]
+        tally = ReplayTally(len(trace.requests), *lengths, 0, 0, None)
+        outcomes[name] = same_for_all(tally, profiles)
+    return outcomes
+
+
 def geometric_mean(values: Iterable[float]) -> float:
     """Return the geometric mean; 1 without values."""
     return statistics.geometric_mean([*values] or [1.0])
@@ -108,7 +120,7 @@ class Replays:
 
     profiles: costs of targets by name.
     drafters: the subjects in the order given.
-    sets: by set and subject.
+    sets: by set and subject; then what the set's server decided, see `decided`.
     cold: whether every request had a fresh drafter.
     """
 
@@ -134,6 +146,9 @@ class Replays:
         facts["knowledge"] = "cold" if self.cold else "kept"
         if len(self.drafters) > 1:
             facts["drafters"] = {name: {"sets": self.figures(name)} for name in self.drafters}
+        others = dict.fromkeys(name for row in self.sets.values() for name in row)
+        if decided := [name for name in others if name not in self.drafters]:
+            facts["decided"] = {name: {"sets": self.figures(name)} for name in decided}
         facts["geometric_mean_speedup"] = {name: self.means(name) for name in self.drafters}
         return facts
 
@@ -173,6 +188,7 @@ def replay_sets(
                 subject.name: replay(trace, subject, profiles, cold=cold, on_request=advance)
                 for subject in subjects
             }
+            | decided(trace, profiles)
             for trace in traces
         }
     return Replays(profiles, [subject.name for subject in subjects], sets, cold)

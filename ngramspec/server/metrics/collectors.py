@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import Metric
@@ -16,7 +16,7 @@ from ngramspec.server.recorder import Recorder
 from ngramspec.server.traffic import Traffic
 
 if TYPE_CHECKING:
-    from ngramspec.engine import Engine
+    from ngramspec.engine import Engine, Shadow
     from ngramspec.stats import SourceStats
 
 # Finish reasons: ours to vLLM's.
@@ -98,6 +98,20 @@ SUCCESSOR_COUNTERS = (
      "num_observed"),
     ("successor_pool_evicted_contexts_total", "Keys evicted for newer ones.", "num_evicted"),
 )  # fmt: skip
+SHADOW_COUNTERS = (
+    ("shadow_passes_total", "Passes that there would have been with drafts, one slot's each.",
+     "num_passes"),
+    ("shadow_drafts_total", "Of these passes, those with a draft.", "num_drafts"),
+    ("shadow_draft_tokens_total", "Tokens of these drafts.", "num_draft_tokens"),
+    ("shadow_accepted_tokens_total", "Of these, those that were right.", "num_accepted_tokens"),
+    ("shadow_failures_total", "Requests whose drafter failed.", "num_failures"),
+)  # fmt: skip
+SHADOW_GAUGES = (
+    ("shadow_speedup", "Times as fast as without drafts, an estimate by what passes cost.",
+     "speedup"),
+    ("shadow_saved_seconds",
+     "Estimate of the time that drafts would have saved, with minus if lost.", "saved_seconds"),
+)  # fmt: skip
 
 
 class EngineCollector(Collector):
@@ -131,6 +145,7 @@ class EngineCollector(Collector):
                 *_spec_decode(self._llamacpp, stats),
                 *_of_engine(self._own, self._engine, stats),
                 *self._of_sources(self._engine.source_stats()),
+                *_of_shadows(self._own, self._engine.shadows()),
                 *_of_pool(self._own, self._engine),
                 *_of_dynamic_file(self._own, self._engine),
             ]
@@ -263,6 +278,15 @@ def _calls(
     yield make.counters("source_seconds_total", text, labels, rising.read(seconds))
 
 
+def _of_shadows(make: MetricFamilies, shadows: Sequence[Shadow]) -> Iterator[Metric]:
+    """Yield what drafters that are only judged would have brought; nothing where there are none."""
+    kinds = ((make.counters, SHADOW_COUNTERS), (make.gauges, SHADOW_GAUGES))
+    for family, named in kinds if shadows else ():
+        for name, text, key in named:
+            rows = [((shadow.name,), getattr(shadow, key)) for shadow in shadows]
+            yield family(name, text, ("drafters",), rows)
+
+
 def _of_pool(make: MetricFamilies, engine: Engine) -> Iterator[Metric]:
     """Yield metrics of the pools: sums over namespaces, and the shared pools."""
     drafters = engine.drafters
@@ -335,6 +359,10 @@ class RecorderCollector(Collector):
         text = "Requests not recorded: too many waited, too long for the file, not writable."
         rows = [((reason,), count) for reason, count in stats.dropped.items()]
         yield make.counters("record_dropped_requests_total", text, ("reason",), rows)
+        text = "Decisions on drafts recorded."
+        yield make.counter("recorded_decisions_total", text, stats.decisions)
+        text = "Decisions on drafts not recorded: too many waited, or not writable."
+        yield make.counter("record_dropped_decisions_total", text, stats.dropped_decisions)
         yield make.gauge("record_waiting_requests", "Requests to be written.", stats.waiting)
         text = "1 while the latest request could not be written."
         yield make.gauge("record_failing", text, stats.failing)

@@ -17,7 +17,7 @@ from ngramspec.server.model import ServedModel
 
 PREFIX = "speculative"
 MAX_NAMESPACE = 256  # characters
-OWN = ("types", "type", "enabled", "n_max", "n_min", "p_min", "namespace", "spans")
+OWN = ("types", "type", "enabled", "n_max", "n_min", "p_min", "namespace", "spans", "shadow")
 DRAFTERS = {name.replace("-", "_"): name for name in CONFIGS}
 
 
@@ -73,6 +73,7 @@ def speculation_of(extra: Mapping[str, Any] | None, namespace: str) -> Speculati
         min_draft=_length(options, "n_min"),
         p_min=_share(options, "p_min"),
         namespace=_namespace(_typed(options, "namespace", str, ""), namespace),
+        shadow=_typed(options, "shadow", bool, False),
     )
     return SpeculationFields(speculation, _typed(options, "spans", bool, False))
 

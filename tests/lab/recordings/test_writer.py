@@ -255,6 +255,46 @@ def test_a_record_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
     assert texts(read(tmp_path / "r.jsonl"))[-1] == (random_ids(50, 2).tolist(), [3, 4])
 
 
+def decision(sent: int, accepted: int, shadow: bool = False) -> dict[str, Any]:
+    return {"drafters": "suffix", "shadow": shadow, "sent": sent, "accepted": accepted}
+
+
+def test_decisions_are_told_apart_from_requests(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    file = RecordFile(path, HEAD)
+    pairs = chat(2)
+    file.append_decisions([decision(3, 2), decision(0, 0), decision(5, 5, shadow=True)])
+    file.append("", *pairs[0], {})
+    file.append_decisions([decision(4, 0)])
+    file.append("", *pairs[1], {})
+    file.close()
+    recording = Recording(recognise(path))
+    assert texts(list(recording)) == plain(pairs)
+    assert recording.decided == {"as sent": [(3, 2), (0, 0), (4, 0)], "shadow suffix": [(5, 5)]}
+    wrong: list[str] = []
+    path.write_bytes(path.read_bytes() + b'{"decision": {"sent": 3}}\n{"decision": 3}\n')
+    assert texts(read(path, lambda _, why: wrong.append(why))) == plain(pairs)
+    assert len(wrong) == 2
+
+
+def test_decisions_begin_a_new_file_too(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    file = RecordFile(path, HEAD, max_bytes=LEAST_BYTES)
+    long = decision(1, 1) | {"emitted_ids": list(range(900))}
+    for _ in range(30):
+        file.append_decisions([long])
+        assert path.stat().st_size <= LEAST_BYTES // 2
+    with pytest.raises(TooLongError):
+        file.append_decisions([decision(1, 1) | {"emitted_ids": list(range(20_000))}])
+    file.append_decisions([decision(2, 1)])
+    file.append("", ids(1, 2), ids(3, 4), {})
+    file.close()
+    recording = Recording(recognise(path))
+    assert texts(list(recording)) == [([1, 2], [3, 4])]
+    assert recording.decided == {"as sent": [(2, 1)]}
+    assert (tmp_path / "r.1.jsonl").exists()
+
+
 def test_what_a_full_disk_left_of_a_line_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

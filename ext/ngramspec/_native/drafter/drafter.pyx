@@ -178,8 +178,9 @@ cdef class Drafter(Owner):
 
     def __cinit__(self, sources, Py_ssize_t slots=1, Py_ssize_t max_history=1 << 20, AutoPolicy policy=None, threads=None):
         cdef Py_ssize_t i
-        if policy is not None and policy._gate is not None:
-            raise InputError("a policy with gate is for engines, which tell it what was sent: pass another to a drafter")
+        if policy is not None and (policy._gate is not None or policy.shadow):
+            raise InputError(f"a policy with {'shadow' if policy.shadow else 'gate'} is for engines, which tell it what was "
+                             "sent: pass another to a drafter")
         self._sources = tuple(sources)
         self._policy = policy
         _check_arguments(self._sources, slots, max_history)

@@ -1,6 +1,7 @@
 # TreePlaceC: where a token of a tree stands.
 from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int8_t, token_t, uint32_t
+from ngramspec._native.drafter.driver cimport DriverC
 
 cdef enum:
     MOST_BRANCHES = 31
@@ -91,6 +92,9 @@ cdef struct SamplerC:
 cdef Py_ssize_t only_candidate(void* state, token_t chosen, CandidateC* out, Py_ssize_t top) noexcept nogil
 # a token's log-probability and the likeliest candidates', as Rows.logprobs returns them
 cdef tuple logprobs_of(const CandidateC* candidates, Py_ssize_t count)
+
+# drop tokens of a slot's pending draft that the sampler cannot choose; return how many are left
+cdef Py_ssize_t sampler_fit(SamplerC* sampler, DriverC* d, Py_ssize_t slot) noexcept nogil
 
 cdef class Sampler(Owner):
     cdef SamplerC c

@@ -17,6 +17,7 @@ from libc.math cimport INFINITY, isfinite, log
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 from ngramspec._native.core.top cimport ngs_row_exp_sum, ngs_top_join
+from ngramspec._native.drafter.driver cimport SlotC, driver_keep
 
 import numpy as np
 
@@ -378,6 +379,15 @@ cdef Py_ssize_t only_candidate(void* state, token_t chosen, CandidateC* out, Py_
     for i in range(count):
         out[i] = CandidateC(chosen, 1.0)
     return count
+
+
+cdef Py_ssize_t sampler_fit(SamplerC* sampler, DriverC* d, Py_ssize_t slot) noexcept nogil:
+    cdef SlotC* s = &d.slots[slot]
+    cdef int32_t* fits = s.links + d.num_sources * d.max_draft
+    if sampler.fits == NULL:
+        return s.draft_len
+    sampler.fits(sampler.state, s.draft, s.parents if s.branched else NULL, s.draft_len, fits)
+    return driver_keep(d, slot, fits)
 
 
 cdef tuple logprobs_of(const CandidateC* candidates, Py_ssize_t count):

@@ -10,10 +10,11 @@ from libc.string cimport memcpy
 
 from ngramspec._native.core.types cimport int32_t, int64_t, ngs_now_ns, token_t, uint8_t
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.drafter.driver cimport DriverC, SlotC, driver_keep, driver_shorten
+from ngramspec._native.drafter.driver cimport DriverC, SlotC, driver_shorten
 from ngramspec._native.drafter.offer cimport AskC, offer_draft
-from ngramspec._native.engine.decode cimport MOST_BRANCHES, Batch, SamplerC, tree_arrange
+from ngramspec._native.engine.decode cimport MOST_BRANCHES, Batch, SamplerC, sampler_fit, tree_arrange
 from ngramspec._native.engine.figures cimport EngineStats
+from ngramspec._native.engine.shadow cimport ShadowRun
 from ngramspec._native.engine.slot cimport Slot
 from ngramspec._native.policy.arbiter cimport (
     MOST_DRAFTED, Arbiter, AskedC, ClaimsC, LaneC, Priced, TermsC,
@@ -418,10 +419,15 @@ cdef class Proposer(Owner):
         cdef int64_t started = 0
         cdef bint offered, is_other
         self.priced, self.paid, self.turn, self.asking = [], [], 0, None
-        if self.judge is not None:
-            self.count_tokens()
+        self.count_tokens()
         for slot in self.plan.work:
             if not (slot.decoding and slot.count == slot.length - slot.num_past):
+                continue
+            if slot.shadows and not 0 <= self.most_behind < slot.count:
+                if started == 0:
+                    started = ngs_now_ns()
+                self.ask_shadows(slot)
+            if slot.shadows:
                 continue
             slot.num_guessed = slot.sampler.c.certain(slot.sampler.c.state, slot.guess,
                                                       slot.draft_room(self.plan.capacity, self.plan.outputs))
@@ -555,6 +561,15 @@ cdef class Proposer(Owner):
                 return False
             return self.fit(slot, s, offer)
 
+    cdef int ask_shadows(self, Slot slot) except -1:
+        """Let drafters draft that are only judged."""
+        cdef ShadowRun run
+        cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
+        cdef AskC place = AskC(0, 0, &self.valid[0], self.valid.shape[0], self.bare, self.decoding, self.width, self.width)
+        for run in slot.shadows:
+            run.ask(room, slot.min_draft, &place, self.bare + self.plan.room_for_drafts(), &slot.sampler.c)
+        return 0
+
     cdef bint force(self, Slot slot, Py_ssize_t least) except -1:
         """Draft the text that the sampler says must come next; return whether that is more than `least` tokens."""
         cdef SamplerC* sampler = &slot.sampler.c
@@ -570,13 +585,7 @@ cdef class Proposer(Owner):
 
     cdef bint fit(self, Slot slot, SlotC* s, OfferC* offer) noexcept nogil:
         """Drop drafted tokens that the sampler cannot choose; return whether any are left."""
-        cdef SamplerC* sampler = &slot.sampler.c
-        cdef int32_t* fits = slot.native.d.slots[slot.id].links + slot.native.d.num_sources * slot.native.d.max_draft
-        cdef Py_ssize_t length
-        if sampler.fits == NULL:
-            return True
-        sampler.fits(sampler.state, s.draft, s.parents if s.branched else NULL, s.draft_len, fits)
-        length = driver_keep(&slot.native.d, slot.id, fits)
+        cdef Py_ssize_t length = sampler_fit(&slot.sampler.c, &slot.native.d, slot.id)
         offer.n, offer.chosen = min(offer.n, length), min(offer.chosen, length)
         return length > 0
 
@@ -642,5 +651,6 @@ cdef class Proposer(Owner):
             self.bare += slot.count
             self.decoding += slot.decoding
         self.decoding = max(self.decoding, <Py_ssize_t>1)
-        self.judge.teaches = self.bare == self.decoding
+        if self.judge is not None:
+            self.judge.teaches = self.bare == self.decoding
         return 0

@@ -5,6 +5,7 @@ from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, TreePlaceC
 from ngramspec._native.engine.figures cimport Timings
 from ngramspec._native.engine.prompt_logprobs cimport PromptLogprobs
+from ngramspec._native.engine.trace cimport DecisionTrace
 from ngramspec._native.engine.transcript cimport Transcript
 
 
@@ -51,7 +52,11 @@ cdef class Slot(Owner):
     cdef public Py_ssize_t told          # first tokens of the text that those that take time have been told of
     cdef public bint asked               # one of these has been asked since
     cdef Py_ssize_t most_untold          # tokens after which they are told although nobody asks them
-    cdef Drafter learner                 # of the sources' drafters, the one that learns from logits
+    cdef tuple learners                  # of the drafters, those that learn from logits: of the sources one
+    cdef readonly tuple shadows          # ShadowRuns; with any, nothing is sent
+    cdef public DecisionTrace trace      # of all slots; None: nobody wants to know
+    cdef int64_t number                  # the running request's
+    cdef Py_ssize_t chain                # of the native drafter, in the trace
     # The draft of this step.
     cdef token_t* guess
     cdef Py_ssize_t num_guessed

@@ -8,6 +8,7 @@ from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_rele
 from ngramspec._native.core.history cimport common_prefix
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.engine.decode cimport CandidateC, Sampler, logprobs_of
+from ngramspec._native.engine.shadow cimport shadows_end
 
 import numpy as np
 
@@ -68,12 +69,13 @@ cdef class Slot(Owner):
         self.tree = <TreePlaceC*>self.take(max_draft + 1, sizeof(TreePlaceC))
         self.namespace, self.adapters, self.first_row = "", (), -1
         self.room, self._sources, self.paid, self.num_candidates = max_draft, (), (), -1
+        self.shadows = self.learners = ()
 
     def __dealloc__(self):
         free(self.candidates)
 
     def start(self, generation, Sampler sampler not None, sources=(), on_chunk=None, max_draft=None, double deadline=0.0,
-              Py_ssize_t min_draft=0):
+              Py_ssize_t min_draft=0, shadows=()):
         """Give the slot to a request.
 
         Args:
@@ -84,6 +86,7 @@ cdef class Slot(Owner):
             max_draft: Longest draft the request wants, None = no limit of its own.
             deadline: When the request times out, on the clock of time.perf_counter; 0 = never.
             min_draft: Shortest draft the request wants; shorter ones are not sent.
+            shadows: ShadowRuns for drafts that are only judged; with any, there are no sources.
 
         Raises:
             TypeError: generation has no Transcript or Timings.
@@ -93,7 +96,14 @@ cdef class Slot(Owner):
             raise TypeError("a generation needs a transcript and timings")
         self.generation, self.sampler, self.on_chunk = generation, sampler, on_chunk
         self.prompt_logprobs = generation.prompt_likelihoods
-        self.sources = sources
+        self.sources, self.shadows = sources, tuple(shadows)
+        self.number = generation.number
+        for run in self.shadows:
+            run.trace_to(self.trace, self.number)
+            if run.drafter.top:
+                self.learners += (run.drafter,)
+        if self.trace is not None and self.native is not None:
+            self.chain = self.trace.chain_of(self.native.sources)
         self.max_draft = self.room if max_draft is None else max_draft
         self.min_draft = min_draft
         self.with_logprobs = generation.request.logprobs is not None
@@ -107,6 +117,8 @@ cdef class Slot(Owner):
         """Free the slot; its tokens stay in the cache for the next request."""
         self.generation = self.on_chunk = None
         self.sampler, self.transcript, self.timings, self.prompt_logprobs = None, None, None, None
+        shadows_end(self.shadows)
+        self.shadows = ()
         self.sources, self.decoding, self.preempted, self.deadline = (), False, False, 0.0
         free(self.candidates)
         self.candidates, self.candidates_room = NULL, 0
@@ -120,7 +132,8 @@ cdef class Slot(Owner):
     def sources(self, sources):
         cdef Drafter drafter
         self._sources = tuple(sources)
-        self.native = self.native_name = self.native_source = self.learner = None
+        self.native = self.native_name = self.native_source = None
+        self.learners = ()
         unpaid = [source for source in self._sources if not source.own_passes]
         self.paid = tuple([source for source in self._sources if source.own_passes])
         self.num_free = len(unpaid)
@@ -130,8 +143,8 @@ cdef class Slot(Owner):
                 continue
             if len(unpaid) == 1 and unpaid[0] is source:
                 self.native, self.native_name, self.native_source = drafter, source.name, source
-            if self.learner is None and drafter.top:
-                self.learner = drafter
+            if not self.learners and drafter.top:
+                self.learners = (drafter,)
 
     @property
     def draft(self):

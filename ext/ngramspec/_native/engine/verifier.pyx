@@ -21,6 +21,7 @@ from ngramspec._native.engine.decode cimport MUCH_TO_READ, CandidateC, Rows, Row
 from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.plan cimport Plan
 from ngramspec._native.engine.prompt_logprobs cimport PromptLogprobs
+from ngramspec._native.engine.shadow cimport shadows_take
 from ngramspec._native.engine.slot cimport Slot
 from ngramspec._native.engine.transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Transcript
 from ngramspec._native.policy.auto cimport AutoPolicy
@@ -176,15 +177,14 @@ cdef void _observe_rows(Slot slot, Drafter drafter, const float* logits, Py_ssiz
 
 cdef void slot_observe(Slot slot, const RowsC* rows, Py_ssize_t count) noexcept:
     """Show the slot's rows, if one of its drafters learns from logits; `count` tokens were chosen from them."""
-    cdef Drafter drafter = slot.learner
+    cdef Drafter drafter
     cdef const float* logits = rows.data + slot.first_row * rows.vocab_size
-    if drafter is None:
-        return
-    if min(slot.num_guessed + 1, <Py_ssize_t>MOST_OBSERVED) * rows.vocab_size < MUCH_TO_READ:
-        _observe_rows(slot, drafter, logits, rows.vocab_size, count)
-    else:
-        with nogil:
+    for drafter in slot.learners:
+        if min(slot.num_guessed + 1, <Py_ssize_t>MOST_OBSERVED) * rows.vocab_size < MUCH_TO_READ:
             _observe_rows(slot, drafter, logits, rows.vocab_size, count)
+        else:
+            with nogil:
+                _observe_rows(slot, drafter, logits, rows.vocab_size, count)
 
 
 # One slot's rows.
@@ -344,6 +344,8 @@ cdef class Verifier(Owner):
         memcpy(slot.data + slot.length, slot.chosen, <size_t>count * sizeof(token_t))
         slot.length += count
         slot.decoding = slot.decoding or count > 0
+        if slot.shadows and count:
+            shadows_take(slot.shadows, slot.id, slot.tokens[:slot.num_prompt] if slot.begun else None, slot.chosen, count)
         self.add(slot, accepted if slot.draft_source is not None else 0)
         slot.taught = not slot._sources or not slot.decoding or (slot.num_free == 0 and not slot.begun)
         if slot.native is not None and slot.draft_source is slot.native_source and slot.num_own == 0:
@@ -487,5 +489,8 @@ cdef bint teach(Slot slot):
     with slot.native._lock:
         if not s.active or credited > draft_right(s, slot.chosen, slot.num_out):
             return False
+        if slot.trace is not None:
+            slot.trace.add(&slot.native.d, s, slot.number, slot.chain, False, slot.num_drafted, slot.num_credited,
+                           slot.chosen, slot.num_out)
         return commit_tokens(&slot.native.d, slot.native._judge, slot.id, slot.chosen, slot.num_out, credited,
                              NULL) == STATUS_OK

@@ -57,8 +57,10 @@ cdef class AutoPolicy:
     cdef bint _exploring             # the pass under way is of a size that was never tried
     cdef double _lost                # recent cost of such passes beyond what they emitted, in passes over one token
     cdef Py_ssize_t _steps
+    cdef readonly bint shadow        # its drafts are judged and not sent
     cdef EmittedC emitted            # by all drafters with this policy, since one of them last drafted
     cdef Calibrations calibrations
+    cdef AutoPolicy beside(self)
     cdef bint _weighs(self) noexcept nogil
     cdef Py_ssize_t longest(self, Py_ssize_t slot, str source) except -1
     cdef int note_sent(self, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1

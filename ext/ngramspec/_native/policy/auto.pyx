@@ -132,7 +132,7 @@ cdef class Gate:
 
 @cython.final
 cdef class AutoPolicy:
-    """AutoPolicy(max_draft=64, costs=None, fixed=None, gate=False): chooses the draft length that saves most time.
+    """AutoPolicy(max_draft=64, costs=None, fixed=None, gate=False, shadow=False): chooses the draft length that saves most time.
 
     The cost of a pass depends on its batch size. A drafted token that is right saves the time it
     would take to emit it without a draft. Both are learnt: costs of batch sizes from observed times, the
@@ -150,6 +150,7 @@ cdef class AutoPolicy:
         fixed: Always draft this number of tokens, if there are enough; None = choose.
         gate: Weigh no costs: ask for more while drafts are right, for none for a while where they are not. For
             engines, which call `limit` and `record`.
+        shadow: For engines: drafts are made and judged, and none is sent.
 
     Attributes:
         weighs: Whether it weighs what tokens cost and save: neither fixed nor gate. In an engine one that does not
@@ -160,7 +161,8 @@ cdef class AutoPolicy:
         MemoryError: No room.
     """
 
-    def __cinit__(self, Py_ssize_t max_draft=64, costs=None, fixed=None, bint gate=False):
+    def __cinit__(self, Py_ssize_t max_draft=64, costs=None, fixed=None, bint gate=False,
+                  bint shadow=False):
         cdef Py_ssize_t most = MOST_FIXED if gate or fixed is not None else MOST_TOKENS
         if not 0 <= max_draft <= most:
             raise InputError(f"max_draft must be in 0..{most}, got {max_draft}")
@@ -171,7 +173,7 @@ cdef class AutoPolicy:
         self._max_draft = max_draft
         self._fixed = max_draft if gate else -1 if fixed is None else fixed
         self._gate = Gate(max_draft) if gate else None
-        self.teaches = True
+        self.teaches, self.shadow = True, shadow
         self._costs = PassCosts(costs)
         self._lately = self._usual = RateC(1.0, 1.0)
         self.calibrations = Calibrations()
@@ -179,8 +181,8 @@ cdef class AutoPolicy:
 
     @property
     def name(self):
-        """Return what options call it: "auto", "gate" or "fixed"."""
-        return "gate" if self._gate is not None else "auto" if self._weighs() else "fixed"
+        """Return what options call it: "auto", "gate", "fixed" or "shadow"."""
+        return "shadow" if self.shadow else "gate" if self._gate is not None else "auto" if self._weighs() else "fixed"
 
     @property
     def max_draft(self):
@@ -444,6 +446,14 @@ cdef class AutoPolicy:
     def costs(self):
         """Return the costs as known now, a CostTable; in seconds once a time was observed."""
         return self._costs.table()
+
+    cdef AutoPolicy beside(self):
+        """Return a policy that chooses alike at the same costs, of which it learns nothing, and has learnt nothing yet."""
+        cdef AutoPolicy policy = AutoPolicy(self._max_draft, None, None if self._fixed < 0 or self._gate is not None
+                                            else self._fixed, self._gate is not None)
+        policy._costs = policy._chooser.costs = self._costs
+        policy.teaches = False  # it tries nothing out: nobody would see what that costs
+        return policy
 
     cdef bint _weighs(self) noexcept nogil:
         return self._fixed < 0
