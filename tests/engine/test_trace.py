@@ -95,9 +95,9 @@ def test_what_finds_no_room_is_counted() -> None:
     )
     while not trace.num_dropped:
         engine.generate([ask])
-    kept = len(trace.drain())
+    num_decisions = len(trace.drain())
     dropped = trace.num_dropped
-    assert kept > 1000
+    assert num_decisions > 1000
     engine.generate([ask])
     assert trace.num_dropped == dropped
-    assert 0 < len(trace.drain()) < kept
+    assert 0 < len(trace.drain()) < num_decisions
