@@ -98,9 +98,16 @@ class _Shape:
 
 class _Reader:
     def __init__(
-        self, whole: Any, strict: bool, joined: bool, spend: Callable[[int], None] | None
+        self,
+        whole: Any,
+        strict: bool,
+        joined: bool,
+        spend: Callable[[int], None] | None,
+        literal: bool = False,
     ) -> None:
         self._also_spend = spend
+        self._literal = literal  # no type is implied, and nothing is closed
+        self._wide: _Reader | None = None  # reads alternatives literally
         self._whole = whole
         self._strict = strict
         self._joined = joined
@@ -188,6 +195,8 @@ class _Reader:
         return self._closed(words, depth)
 
     def _closed(self, words: dict[str, Any], depth: int) -> Any:
+        if self._literal:
+            return self._part(words, depth)
         shape = _Shape()
         self._gather(words, shape, set(), depth)
         more: dict[str, Any] = {}
@@ -249,9 +258,7 @@ class _Reader:
         visit = self.closed if closed else self.part
         schemas = [visit(one, depth + 1) for one in parts]
         if word == "oneOf" and self._strict:
-            for one, other in itertools.combinations(schemas, 2):
-                if not self._apart(one, other, 0):
-                    self._cannot("oneOf", "has alternatives that may both fit a value")
+            self._check_apart(schemas, parts, depth)
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
     def _reference(self, ref: Any, closed: bool, depth: int) -> Any:
@@ -390,7 +397,7 @@ class _Reader:
             if has or ends is False:
                 rest = False
                 named = {**named, **{name: True for name in required if name not in named}}
-        elif rest is False and not closed and not self._strict:
+        elif rest is False and not (closed or self._strict or self._literal):
             rest = None  # people mean all parts together, which are closed together
         result: dict[str, Any] = {}
         if named or "properties" in words:
@@ -593,31 +600,43 @@ class _Reader:
 
     # -- alternatives ------------------------------------------------------------------------------
 
-    def _apart(self, one: Any, other: Any, depth: int) -> bool:
-        """Tell whether surely no value fits two schemas, both as they are made here."""
+    def _check_apart(self, made: list[Any], parts: list[Any], depth: int) -> None:
+        """Check that what one alternative allows here fits no other one, taken as it is written."""
+        if self._wide is None:
+            self._wide = _Reader(self._whole, False, False, self._spend, literal=True)
+        for number, part in enumerate(parts):
+            wide = self._wide.closed(part, depth + 1)
+            others = made[:number] + made[number + 1 :]
+            if not all(self._apart(one, self._wide, wide, 0) for one in others):
+                self._cannot("oneOf", "has alternatives that may both fit a value")
+
+    def _apart(self, one: Any, reader: _Reader, other: Any, depth: int) -> bool:
+        """Tell whether surely no value fits two schemas, one made here and one by another reader."""
         self._spend(1)
         if one is False or other is False:
             return True
         if depth > MAX_DEPTH or one is True or other is True:
             return False
-        for first, second in ((one, other), (other, one)):
+        for mine, first, theirs, second in ((self, one, reader, other), (reader, other, self, one)):
             if "$ref" in first:
-                target = self._defs.get(first["$ref"].rsplit("/", 1)[-1], True)
-                return self._apart(target, second, depth + 1)
+                target = mine._defs.get(first["$ref"].rsplit("/", 1)[-1], True)
+                return mine._apart(target, theirs, second, depth + 1)
             if "allOf" in first:
-                return any(self._apart(part, second, depth + 1) for part in first["allOf"])
+                ways = (mine._apart(part, theirs, second, depth + 1) for part in first["allOf"])
+                return any(ways)
             if "anyOf" in first:
-                return all(self._apart(part, second, depth + 1) for part in first["anyOf"])
+                ways = (mine._apart(part, theirs, second, depth + 1) for part in first["anyOf"])
+                return all(ways)
         if "enum" in one and "enum" in other:
             keys = set(map(_key, one["enum"]))
             return not any(_key(value) in keys for value in other["enum"])
-        kinds, others = _wide_types(one), _wide_types(other)
-        if kinds is None or others is None or not kinds & others:
-            return kinds is not None and others is not None
-        if kinds != {"object"} or others != {"object"}:
-            return False
+        kinds = _wide_types(one) & _wide_types(other)
+        if kinds != {"object"}:
+            return not kinds
         names = {*one.get("required", ()), *other.get("required", ())}
-        return any(self._apart(_member(one, n), _member(other, n), depth + 1) for n in names)
+        return any(
+            self._apart(_member(one, n), reader, _member(other, n), depth + 1) for n in names
+        )
 
 
 def _member(schema: Schema, name: str) -> Any:
@@ -627,13 +646,11 @@ def _member(schema: Schema, name: str) -> Any:
     return schema.get("properties", {}).get(name, schema.get("additionalProperties", True))
 
 
-def _wide_types(schema: Schema) -> set[str] | None:
-    """Return the types of a schema, with number for integer; None = any."""
-    kinds = schema.get("type")
+def _wide_types(schema: Schema) -> set[str]:
+    """Return the types that values of a schema may have, with number for integer."""
+    kinds = schema.get("type", TYPES)
     if "enum" in schema:
         kinds = [kind for value in schema["enum"] for kind in _types_of(value)]
-    if kinds is None:
-        return None
     kinds = [kinds] if isinstance(kinds, str) else kinds
     return {"number" if kind == "integer" else kind for kind in kinds}
 

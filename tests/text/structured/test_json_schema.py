@@ -381,6 +381,25 @@ def test_these_are_enforced_in_strict_schemas(schema: Any, good: list[str], bad:
     assert [takes(grammar, text) for text in bad] == [False] * len(bad)
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"type": "null"}, {"required": ["a"]}],  # which says nothing of null
+        [{"type": "null"}, {"maxLength": 3}],
+        [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}}],
+        [{"const": None}, {"allOf": [{"properties": {"a": {}}}, {"minProperties": 1}]}],
+        [{"items": {"type": "null"}, "type": "array"}, {"$ref": "#/$defs/short"}],
+    ],
+)
+def test_alternatives_that_only_types_or_ends_of_ours_keep_apart_are_not_strict(
+    parts: list[Any],
+) -> None:
+    schema = {"oneOf": parts, "$defs": {"short": {"maxLength": 3}}}
+    with pytest.raises(GrammarError, match="oneOf has alternatives that may both fit"):
+        grammar_of(schema, strict=True)
+    grammar_of(schema)
+
+
 def test_alternatives_that_exclude_one_another_are_strict() -> None:
     tagged = [
         {"properties": {"kind": {"const": kind}, "x": {"type": one}}, "required": ["kind", "x"]}
@@ -388,9 +407,11 @@ def test_alternatives_that_exclude_one_another_are_strict() -> None:
     ]
     closed = [{"properties": {name: {}}, "required": [name], "additionalProperties": False}
               for name in "ab"]  # fmt: skip
+    ended = [closed[0], {"properties": {"b": {}}, "additionalProperties": False}]
     for parts in (
         tagged,
         closed,
+        ended,
         [{"type": "string"}, {"type": "integer"}],
         [{"const": 1}, {"enum": [2, "1"]}],
     ):
