@@ -611,7 +611,7 @@ class _Reader:
                 self._cannot("oneOf", "has alternatives that may both fit a value")
 
     def _apart(self, one: Any, reader: _Reader, other: Any, depth: int) -> bool:
-        """Tell whether surely no value fits two schemas, one made here and one by another reader."""
+        """Tell whether surely no value fits two schemas, one made here, one by another reader."""
         self._spend(1)
         if one is False or other is False:
             return True

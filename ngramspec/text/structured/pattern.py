@@ -38,6 +38,7 @@ _OUTSIDE = "^$|()*+?"  # means the same in both, outside of classes
 _ESCAPED = {'"': '"', "\\": "\\", "\n": "n", "\r": "r", "\t": "t"}  # in a string of JSON
 _PLAIN = r"[^\x00-\x1F\x22\x5C\x7F]"  # what needs no escape there
 _PARTS = re.compile(r"\\[upP]\{[^}]*\}|\[(?:\[[^\]]*\]|[^\]])*\]|.", re.DOTALL)
+_NUL = r"\u{0}"
 _REFUSED = {"b": "word boundaries", "B": "word boundaries", "k": "back references"}
 
 
@@ -230,14 +231,25 @@ class _Reader:
 
     def _some(self, members: Members, negated: bool) -> str:
         """Return one of some characters, or of all others."""
-        text = f"[{'^' * negated}{''.join(self._members(members, negated))}]"
+        inner = "".join(self._members(members, negated))
         if self._in_json:
+            text = f"[{'^' * negated}{inner}]"
             codes = map(ord, _ESCAPED)
-            text = self._in_string(text, [c for c in codes if self._holds(members, c) != negated])
-        return text
+            return self._in_string(text, [c for c in codes if self._holds(members, c) != negated])
+        # llguidance reads a class with all control characters as one with quotes and backslashes,
+        # so NUL is left out of those without them.
+        if negated:
+            return f"[^{inner}{_NUL}]"
+        ranges = list(self._ranges(members))
+        has_quotes = any(name in ("D", "W", "S") for _, _, name in ranges)
+        if not has_quotes and any(low == 0 or len(name) > 1 for low, _, name in ranges):
+            return f"[[{inner}]&&[^{_NUL}]]"
+        return f"[{inner}]"
 
     def _one(self, code: int) -> str:
         """Return a character."""
+        if code == 0 and not self._in_json:
+            raise self._refused("a NUL character")
         escaped = _ESCAPED.get(chr(code)) if self._in_json and code <= 0x10FFFF else None
         return f"{_written(92)}{_written(ord(escaped))}" if escaped else _written(code)
 
