@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from ngramspec._native.grammar.rules import Rules
 from ngramspec.errors import InputError
 from ngramspec.text.grammar.characters import LAST, Characters
+from ngramspec.text.grammar.checked import check_text
 from ngramspec.text.grammar.rules import BITS, CHAR, NOT_TOKEN, RULE, TOKEN, Rule, native_rules
 
-MAX_CHARS = 1 << 20
 MAX_NESTING = 64
 MAX_ELEMENTS = 1 << 20  # of all rules, repetitions written out
 MAX_REPETITIONS = 2000  # as in llama.cpp
@@ -48,14 +48,7 @@ def read_grammar(text: str, token_of: TokenOf) -> Rules:
 
     Cost: about 2 us per character, and 0.1 us per element that repetitions write out.
     """
-    if len(text) > MAX_CHARS:
-        raise InputError(f"the grammar has {len(text)} characters, the most is {MAX_CHARS}")
-    if "\0" in text:
-        raise InputError("the grammar holds a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError("the grammar is not valid Unicode") from None
+    check_text(text)
     reader = _Reader(text, token_of)
     return native_rules(reader.read(), reader.characters)
 

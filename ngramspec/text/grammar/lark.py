@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from ngramspec._native.grammar.guidance import NAMES, GuidanceMatcher, GuidanceTokens
 from ngramspec._native.grammar.matcher import Tokens
 from ngramspec.errors import BackendError, InputError
+from ngramspec.text.grammar.checked import check_text
 from ngramspec.text.structured.chains import longest_chain
 from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.guidance import (
     LIMITS,
     MARK,
     MAX_CHAIN,
-    MAX_CHARS,
     MAX_LITERALS,
     MAX_RULES,
     GrammarText,
@@ -89,14 +89,7 @@ def lark_matcher(text: str, tokens: GuidanceTokens, token_of: TokenOf) -> Guidan
 
     Cost: 1 us per character, and what llguidance takes; without the GIL for the latter.
     """
-    if len(text) > MAX_CHARS:
-        raise InputError(f"the grammar has {len(text)} characters, the most is {MAX_CHARS}")
-    if "\0" in text:
-        raise InputError("the grammar holds a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError("the grammar is not valid Unicode") from None
+    check_text(text)
     lark = _Reader(text, token_of).read()
     try:
         return GuidanceMatcher(tokens, lark, LIMITS)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeAlias
 
 from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.lark_rules import regex
+from ngramspec.text.structured.parts import Either, Name, Row, Times
 from ngramspec.text.structured.pattern import text_pattern
 
 MAX_LARK = 1 << 15  # characters
@@ -79,37 +80,7 @@ class Text:
     in_json: str
 
 
-@dataclass(frozen=True)
-class Name:
-    """What another rule matches."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Sequence:
-    """Parts one after the other."""
-
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
-class Either:
-    """One of several parts."""
-
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
-class Times:
-    """A part between `low` and `high` times; None = any number of times."""
-
-    part: Part
-    low: int
-    high: int | None
-
-
-Part = Text | Name | Sequence | Either | Times
+Part: TypeAlias = "Text | Name | Row[Part] | Either[Part] | Times[Part]"
 
 
 @dataclass
@@ -265,7 +236,7 @@ class _Reader:
                 self._skip_lines_before_group_end()
         if self._takes("sign", "->"):
             self._expect("name")
-        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+        return parts[0] if len(parts) == 1 else Row(tuple(parts))
 
     def _skip_lines_before_group_end(self) -> None:
         before = self._at

@@ -13,18 +13,15 @@ from ngramspec.text.structured import lark_rules
 from ngramspec.text.structured.chains import longest_chain
 from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.lark import (
-    Either,
     Lark,
-    Name,
     Part,
-    Sequence,
     Text,
-    Times,
     is_terminal,
     read_lark,
     regex_text,
 )
 from ngramspec.text.structured.lark_rules import Rules, Source, counted, literal, row
+from ngramspec.text.structured.parts import Either, Name, Row, Times
 
 START = "start"
 MAX_CHAIN = 200  # rules and groups within one another, by any way
@@ -77,7 +74,7 @@ def lark_input(text: str) -> LarkInput:
         raise GrammarError(f"the rules of the grammar lead deeper than {MAX_CHAIN}")
     _refuse_endless(rules)
     recursive = _recursive(links)
-    ignored = Times(Either(tuple(lark.ignored)), 0, None) if lark.ignored else Sequence(())
+    ignored: Part = Times(Either(tuple(lark.ignored)), 0, None) if lark.ignored else Row(())
     if recursive & {*_names(ignored)}:
         raise GrammarError("what the grammar ignores has a rule that holds itself")
     return _checked(LarkInput(rules, ignored, recursive))
@@ -89,7 +86,7 @@ def regex_input(pattern: str) -> LarkInput:
     Raises:
         GrammarError: No grammar can express it.
     """
-    return _checked(LarkInput({START: regex_text(pattern)}, Sequence(()), frozenset()))
+    return _checked(LarkInput({START: regex_text(pattern)}, Row(()), frozenset()))
 
 
 def _checked(whole: LarkInput) -> LarkInput:
@@ -128,7 +125,7 @@ def _needed(lark: Lark) -> dict[str, Part]:
 def _names(part: Part) -> list[str]:
     """Return the names in a part."""
     if isinstance(part, Name):
-        return [part.name]
+        return [part.text]
     if isinstance(part, Times):
         return _names(part.part)
     return [] if isinstance(part, Text) else [one for inner in part.parts for one in _names(inner)]
@@ -138,9 +135,7 @@ def _depth(part: Part) -> int:
     """Return how many parts are in one another."""
     if isinstance(part, Times):
         return 1 + _depth(part.part)
-    return (
-        1 + max(map(_depth, part.parts), default=0) if isinstance(part, (Sequence, Either)) else 1
-    )
+    return 1 + max(map(_depth, part.parts), default=0) if isinstance(part, (Row, Either)) else 1
 
 
 def _refuse_endless(rules: Mapping[str, Part]) -> None:
@@ -164,7 +159,7 @@ def _refuse_endless(rules: Mapping[str, Part]) -> None:
 def _ends(part: Part, ending: Collection[str]) -> bool:
     """Tell whether a text of a part comes to an end; `ending`: rules of which this is known."""
     if isinstance(part, Name):
-        return part.name in ending
+        return part.text in ending
     if isinstance(part, Times):
         return not part.low or _ends(part.part, ending)
     if isinstance(part, Text):
@@ -204,11 +199,11 @@ def _check_size(whole: LarkInput) -> None:
         if isinstance(part, Text):
             return len(part.plain)
         if isinstance(part, Name):
-            if part.name in whole.recursive:
+            if part.text in whole.recursive:
                 return 1
-            if part.name not in sizes:
-                sizes[part.name] = size_of(whole.rules[part.name])
-            return sizes[part.name]
+            if part.text not in sizes:
+                sizes[part.text] = size_of(whole.rules[part.text])
+            return sizes[part.text]
         if isinstance(part, Times):
             return size_of(part.part) * max(part.low, part.high or 1)
         return 1 + sum(map(size_of, part.parts))
@@ -223,10 +218,10 @@ class _Writer:
         self._grammar = grammar
         self._rules = rules
         self._in_json = in_json
-        self._names: dict[str, lark_rules.Name] = {}
+        self._names: dict[str, Name] = {}
         self._terminals: dict[tuple[str, bool], str] = {}
         self._ignored = ""
-        if grammar.ignored != Sequence(()):
+        if grammar.ignored != Row(()):
             self._ignored = rules.terminal("ignored", self._source(grammar.ignored, within=True))
 
     def whole(self, end: str, mark: str) -> lark_rules.Part:
@@ -248,13 +243,13 @@ class _Writer:
         if isinstance(part, Text) or not self._grammar.recursive.intersection(_names(part)):
             return self._terminal(part)
         if isinstance(part, Name):
-            return self._names[part.name]
+            return self._names[part.text]
         if isinstance(part, Either):
             return lark_rules.either(*map(self._part, part.parts))
         if isinstance(part, Times):
             if part.high == 0:
                 return ""
-            return lark_rules.Times(self._part(part.part), part.low, part.high)
+            return Times(self._part(part.part), part.low, part.high)
         joined: list[Part] = []  # what is regular, side by side, becomes one terminal
         parts: list[lark_rules.Part] = []
         for one in (*part.parts, None):
@@ -262,7 +257,7 @@ class _Writer:
                 joined.append(one)
                 continue
             if joined:
-                parts.append(self._terminal(Sequence(tuple(joined))))
+                parts.append(self._terminal(Row(tuple(joined))))
                 joined = []
             if one is not None:
                 parts.append(self._part(one))
@@ -278,17 +273,17 @@ class _Writer:
         if isinstance(part, Text):
             return self._ended(part.in_json if self._in_json else part.plain, within)
         if isinstance(part, Name):
-            key = part.name, within or is_terminal(part.name)
+            key = part.text, within or is_terminal(part.text)
             if key not in self._terminals:
-                source = self._source(self._grammar.rules[part.name], key[1])
+                source = self._source(self._grammar.rules[part.text], key[1])
                 self._terminals[key] = self._rules.terminal("input", source or literal(""))
             name = self._terminals[key]
-            return self._ended(name, within) if is_terminal(part.name) else name
+            return self._ended(name, within) if is_terminal(part.text) else name
         if isinstance(part, Times):
             inner = self._source(part.part, within) if part.high != 0 else ""
             return f"({inner}){counted(part.low, part.high)}" if inner else ""
         parts = [self._source(one, within) for one in part.parts]
-        if isinstance(part, Sequence):
+        if isinstance(part, Row):
             return " ".join(filter(None, parts))
         return f"({' | '.join(one or literal('') for one in parts)})"
 

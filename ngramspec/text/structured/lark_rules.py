@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ngramspec.text.structured.chains import longest_chain
 from ngramspec.text.structured.errors import GrammarError
@@ -22,6 +23,7 @@ from ngramspec.text.structured.guidance import (
     GrammarText,
     problem_of,
 )
+from ngramspec.text.structured.parts import Either, Name, Row, Times
 
 MAX_STEPS = 100_000  # parts of schemas that are visited or copied
 ANY = "/(?s:.*)/"  # any text, the empty one too
@@ -40,37 +42,8 @@ class Source:
     text: str
 
 
-@dataclass(frozen=True)
-class Name:
-    """A rule."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """Parts one after the other."""
-
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
-class Either:
-    """One of several parts."""
-
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
-class Times:
-    """A part between `low` and `high` times; None = any number of times."""
-
-    part: Part
-    low: int
-    high: int | None
-
-
-Part = str | Source | Name | Row | Either | Times  # a str is a text as it is
+# A str is a text as it is.
+Part: TypeAlias = "str | Source | Name | Row[Part] | Either[Part] | Times[Part]"
 NOTHING = ""  # the empty text
 
 

@@ -10,7 +10,7 @@ import pytest
 from ngramspec._native.grammar.matcher import Matcher, Tokens
 from ngramspec.errors import InputError
 from ngramspec.text.grammar import read_grammar
-from ngramspec.text.grammar.gbnf import MAX_CHARS
+from ngramspec.text.structured.guidance import MAX_CHARS
 
 TOKENS = {"<s>": 1, "<think>": 2}
 BYTES = Tokens([bytes([byte]) for byte in range(256)], [False] * 256)
