@@ -342,6 +342,8 @@ def test_bad_schemas_are_refused(schema: Any) -> None:
         ({"type": "integer", "multipleOf": 2**53 + 1}, "multipleOf would take too large"),
         ({"enum": [2**53 + 1]}, "const 9007199254740993 has more digits"),
         ({"type": "object", "minProperties": 2}, "minProperties"),
+        ({"properties": dict.fromkeys("abcdefghijkl", {}), "minProperties": 6}, "minProperties"),
+        ({"properties": dict.fromkeys("abcdefghijkl", {}), "maxProperties": 6}, "maxProperties"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf has alternatives"),
         ({"oneOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}, "oneOf"),
         ({"properties": {f"p{i}": {} for i in range(20)}, "maxProperties": 10}, "maxProperties"),
