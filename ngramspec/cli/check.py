@@ -15,7 +15,7 @@ from ngramspec.cli.bench.e2e import WARM_UP, BenchOptions, open_bench
 from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Interrupt, interruptible
 from ngramspec.cli.drafts import NO_DRAFTS
 from ngramspec.cli.files import JsonOptions
-from ngramspec.cli.options import command, flag, given_words
+from ngramspec.cli.options import command, flag, option_words
 from ngramspec.cli.output import gain_line, make_table, plain_console, print_json, speedup_cell
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import TargetOptions
@@ -110,7 +110,7 @@ def check(options: CheckOptions) -> None:
         name = target.model.path.name
     verdict = conclude(findings, busy)
     served = {"ctx_size", *(one.name for one in fields(TargetOptions))}
-    words = ["ngramspec", "serve", *given_words(served)]
+    words = ["ngramspec", "serve", *option_words(served)]
     line = shlex.join(words + ["--spec-type", NO_DRAFTS] * (verdict.answer == "no"))
     if options.as_json:
         print_json({

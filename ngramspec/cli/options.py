@@ -189,7 +189,7 @@ def is_set(name: str) -> bool:
     return source not in (None, ParameterSource.DEFAULT)
 
 
-def given_words(names: Collection[str]) -> list[str]:
+def option_words(names: Collection[str]) -> list[str]:
     """Return options of the running command as words that give another command the same.
 
     Those count that the command line or the environment gives, with their values as understood.

@@ -208,25 +208,25 @@ class _Stderr(logging.Handler):
         click.echo(record.getMessage(), err=True)
 
 
-TOLD = logging.getLogger("ngramspec.told")
-TOLD.propagate = False
-TOLD.setLevel(logging.INFO)
-TOLD.addHandler(_Stderr())
+TELLER = logging.getLogger("ngramspec.told")
+TELLER.propagate = False
+TELLER.setLevel(logging.INFO)
+TELLER.addHandler(_Stderr())
 
 
 def tell(line: str) -> None:
     """Write a line, or several, to stderr and to the log.
 
     Raises:
-        OSError: stderr cannot be written, outside of `told_by`.
+        OSError: stderr cannot be written, outside of `tell_through`.
     """
-    TOLD.info("%s", line)
+    TELLER.info("%s", line)
 
 
 @contextlib.contextmanager
-def told_by(handlers: Sequence[logging.Handler]) -> Iterator[None]:
+def tell_through(handlers: Sequence[logging.Handler]) -> Iterator[None]:
     """Have others write the lines that are told in the block, those for stderr as well."""
-    before = list(TOLD.handlers)
+    before = list(TELLER.handlers)
     _replace(before, handlers)
     try:
         yield
@@ -236,6 +236,6 @@ def told_by(handlers: Sequence[logging.Handler]) -> Iterator[None]:
 
 def _replace(old: Sequence[logging.Handler], new: Sequence[logging.Handler]) -> None:
     for handler in old:
-        TOLD.removeHandler(handler)
+        TELLER.removeHandler(handler)
     for handler in new:
-        TOLD.addHandler(handler)
+        TELLER.addHandler(handler)

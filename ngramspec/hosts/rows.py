@@ -95,7 +95,7 @@ class RowSlots:
         num = min(len(counts), self._drafter.slots)
         self._step += 1
         accepted = self._accepted[:num]
-        assigned = self._known(num, rows.keys)
+        assigned = self._assigned(num, rows.keys)
         all_decode = bool(counts[:num].all())
         slots = assigned.copy() if all_decode else np.where(counts[:num] > 0, assigned, _NONE)
         self._drafter.follow_batch(slots, token_ids, lengths[:num], accepted)
@@ -123,7 +123,7 @@ class RowSlots:
             held = np.flatnonzero(~self._active & (self._room > 0))
             self._forget(int(held[self._used[held].argmin()]))
 
-    def _known(self, num: int, keys: Sequence[Hashable] | None) -> TokenIds:
+    def _assigned(self, num: int, keys: Sequence[Hashable] | None) -> TokenIds:
         if keys is None:
             return self._slot_of_row[:num]
         find = self._slot_of_key.get
@@ -132,7 +132,7 @@ class RowSlots:
     def _seat(self, slots: TokenIds, lost: TokenIds, rows: Rows) -> None:
         """Give each lost row a slot, and bring the slot up to date."""
         token_ids, lengths, counts, keys, prompt_lens = rows
-        chosen = self._found(slots, lost, rows)
+        chosen = self._choose(slots, lost, rows)
         joined = np.full(slots.size, -1, np.int32)
         for row, slot in zip(lost.tolist(), chosen.tolist(), strict=True):
             length = int(lengths[row] - counts[row])
@@ -156,7 +156,7 @@ class RowSlots:
             self._warned = True
             log.warning("a row has no drafts, and others like it: %s", error)
 
-    def _found(self, slots: TokenIds, lost: TokenIds, rows: Rows) -> TokenIds:
+    def _choose(self, slots: TokenIds, lost: TokenIds, rows: Rows) -> TokenIds:
         """Return a slot for each lost row: its key's, one with its text, or the longest unused."""
         free = np.ones(self._active.size, np.bool_)
         free[slots[slots >= 0]] = False

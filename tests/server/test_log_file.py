@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from helpers.cli import assert_one_error
 from helpers.command import Process
 from helpers.serving import wait_until
-from ngramspec.cli.output import TOLD, tell
+from ngramspec.cli.output import TELLER, tell
 
 Spawn = Callable[..., Process]
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
@@ -82,13 +82,13 @@ def test_errors_are_in_it(tmp_path: Path) -> None:
     from ngramspec.cli import main
 
     path = tmp_path / "server.log"
-    before = [*TOLD.handlers]
+    before = [*TELLER.handlers]
     wrong = ("--port", "0", "--model", "no-such.gguf", "--log-file", str(path))
     result = CliRunner().invoke(main, ["serve", *wrong], prog_name="ngramspec")
     assert_one_error(result, "no-such.gguf: No such file", 2)
     assert result.stderr == f"{told(path, 'ERROR')[0]}\n"
     assert "loading" not in result.stderr
-    assert TOLD.handlers == before  # the next command writes to no file
+    assert TELLER.handlers == before  # the next command writes to no file
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from ngramspec.cli.command import error_line
-from ngramspec.cli.output import TOLD, told_by
+from ngramspec.cli.output import TELLER, tell_through
 from ngramspec.cli.serve.log_writer import LogWriter
 from ngramspec.cli.serve.options import LogOptions
 from ngramspec.errors import NgramspecError
@@ -46,10 +46,10 @@ def logging_to(options: LogOptions) -> Iterator[Log]:
     if not options.access_log:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
-        with told_by(log.handlers):
+        with tell_through(log.handlers):
             yield log
     except (Exception, KeyboardInterrupt) as error:
-        log.note(_told_as(error))
+        log.note(_error_text(error))
         raise
     finally:
         for handler in log.handlers:
@@ -128,7 +128,7 @@ class _WatchedFile(WatchedFileHandler):
 
 def _show(record: logging.LogRecord) -> None:
     """Write a record to stderr, however long its reader takes: what is told as it is."""
-    line = record.getMessage() if record.name == TOLD.name else FORMATTER.format(record)
+    line = record.getMessage() if record.name == TELLER.name else FORMATTER.format(record)
     if os.name == "posix" and sys.stderr is sys.__stderr__:
         write_stderr(f"{line}\n")
     else:
@@ -137,7 +137,7 @@ def _show(record: logging.LogRecord) -> None:
 
 def _bare(line: str, level: int) -> logging.LogRecord:
     """Return a record of a line that is told."""
-    return logging.LogRecord(TOLD.name, level, __file__, 0, "%s", (line,), None)
+    return logging.LogRecord(TELLER.name, level, __file__, 0, "%s", (line,), None)
 
 
 def level_of(options: LogOptions) -> str:
@@ -152,7 +152,7 @@ def level_of(options: LogOptions) -> str:
     return LEVELS[verbosity] if verbosity < len(LEVELS) else "debug"
 
 
-def _told_as(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an error as the command tells it: in one line, or with its stack if it is a bug."""
     if isinstance(error, click.ClickException):
         return f"Error: {error.format_message()}"

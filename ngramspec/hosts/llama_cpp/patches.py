@@ -144,13 +144,13 @@ class IncrementalTokenizer:
         """Detokenize as the host does; prev_tokens have no influence there either."""
         if not isinstance(tokens, list):
             tokens = list(map(int, tokens))  # the host takes arrays and deques too
-        count, text = self._known(tokens, bool(special))
+        count, text = self._prefix(tokens, bool(special))
         text += b"".join(map(self._pieces[bool(special)].__getitem__, tokens[count:]))
         if count or len(tokens) >= SHORT:
             self._last = (bool(special), list(tokens), text)
         return text[1:] if text[:1] == b" " and tokens[0] == self._bos else text
 
-    def _known(self, tokens: list[int], special: bool) -> tuple[int, bytes]:
+    def _prefix(self, tokens: list[int], special: bool) -> tuple[int, bytes]:
         was_special, before, text = self._last
         count = len(before)
         if was_special == special and count <= len(tokens) and tokens[:count] == before:

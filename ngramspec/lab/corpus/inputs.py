@@ -179,7 +179,7 @@ class _Search:
             status = os.stat(path)
             if stat.S_ISDIR(status.st_mode):
                 yield from self.folder(path, status)
-            elif self.wanted(Path(path).name) and self.is_new(status):
+            elif self.is_selected(Path(path).name) and self.is_new(status):
                 size = status.st_size if stat.S_ISREG(status.st_mode) else 0
                 yield path, Path(path).name, size
 
@@ -190,7 +190,7 @@ class _Search:
         while waiting:
             entry = waiting.pop()
             if stat.S_ISREG(entry.status.st_mode):
-                if self.wanted(entry.relative) and self.is_new(entry.status):
+                if self.is_selected(entry.relative) and self.is_new(entry.status):
                     yield entry.path, entry.relative, entry.status.st_size
             elif stat.S_ISDIR(entry.status.st_mode) and self.is_new(entry.status):
                 waiting += reversed(self.entries(entry, root))
@@ -220,7 +220,7 @@ class _Search:
             if self.exclude.decide(shown) or self.is_ignored(shown, ignores):
                 continue
             if entry.is_symlink() and not self.may_follow(entry.path, root):
-                if stat.S_ISDIR(status.st_mode) or self.wanted(name):
+                if stat.S_ISDIR(status.st_mode) or self.is_selected(name):
                     reason = "a link that leads out of the folder (--follow-links reads it)"
                     self.left_out.append(Problem(name, "", reason))
                 continue
@@ -239,7 +239,7 @@ class _Search:
             self.ignored = self.ignored or relative
         return ignored
 
-    def wanted(self, relative: str) -> bool:
+    def is_selected(self, relative: str) -> bool:
         """Return whether include and exclude select a file."""
         if self.exclude.decide(relative):
             return False

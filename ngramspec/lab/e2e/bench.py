@@ -293,7 +293,7 @@ def parse_mode(spec: str, **files: Any) -> Mode:
         return Mode(spec, (), {}, policy, True)
     create_drafter(text, **params)  # raises now if it is wrong
     names = parse_names(text, "priority")
-    by_name = {name: {k: params[k] for k in params if k in _known(name)} for name in names}
+    by_name = {name: {k: params[k] for k in params if k in _parameters_of(name)} for name in names}
     return Mode(spec, names, by_name, policy, small)
 
 
@@ -460,7 +460,7 @@ def _run_alone(engine: Engine, request: Request) -> Generation:
     return generation
 
 
-def _known(name: str) -> set[str]:
+def _parameters_of(name: str) -> set[str]:
     return {field.name for field in dataclasses.fields(CONFIGS[name])}
 
 

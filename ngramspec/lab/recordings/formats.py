@@ -54,7 +54,7 @@ def recognise(path: Path, format: str | None = None) -> Source:
         OSError: It cannot be read.
     """
     start = read_start(path, LOOKED_AT)
-    guess = _found(start)
+    guess = _guess(start)
     if format is not None and (guess is None or guess[0] != format):
         return Source(path, format, FORMATS[format], _is_whole(start))
     if guess is None:
@@ -71,13 +71,13 @@ def is_recorded(start: str) -> bool:
 
     Lines of chats and of token ids may be either, so they are texts.
     """
-    guess = _found(start)
+    guess = _guess(start)
     if guess is None or guess[0] == TOKENS:
         return False
     return guess[0] != CHATS or _is_whole(start)
 
 
-def _found(start: str) -> tuple[str, str] | None:
+def _guess(start: str) -> tuple[str, str] | None:
     """Return the format, and what it is in words."""
     if not start.strip():
         return TOKENS, "nothing"

@@ -60,18 +60,18 @@ class Head:
 class Place:
     """Where a record stands among others.
 
-    kept: session, turn, and how many tokens of that text (prompt and answer) the prompt begins
+    prefix: session, turn, and how many tokens of that text (prompt and answer) the prompt begins
         with; None = none.
     """
 
     session: int
     turn: int
-    kept: tuple[int, int, int] | None = None
+    prefix: tuple[int, int, int] | None = None
 
     @property
-    def num_kept(self) -> int:
+    def prefix_len(self) -> int:
         """The tokens that are not repeated."""
-        return 0 if self.kept is None else self.kept[2]
+        return 0 if self.prefix is None else self.prefix[2]
 
 
 def record_line(
@@ -86,11 +86,11 @@ def record_line(
         facts: Further members: key, time and what happened.
     """
     head: dict[str, Any] = {"session": place.session, "turn": place.turn}
-    if place.kept is not None:
-        head["kept"] = place.kept
+    if place.prefix is not None:
+        head["kept"] = place.prefix
     yield json.dumps({**head, **facts}).encode()[:-1]
     yield b', "prompt_ids": ['
-    yield from _parts(prompt[place.num_kept :])
+    yield from _parts(prompt[place.prefix_len :])
     yield b'], "output_ids": ['
     yield from _parts(output)
     yield b"]}\n"

@@ -64,7 +64,7 @@ def read_instructions(text: str) -> Iterator[Instruction]:
         keyword, rest = _split(line)
         if not keyword or keyword.startswith("#"):
             continue
-        keyword = _known(keyword, start)
+        keyword = _keyword(keyword, start)
         word = ""
         if keyword in _WITH_WORD and rest is not None:
             word, rest = _split(rest)
@@ -121,7 +121,7 @@ def _opening(value: str) -> str:
     return next((quote for quote in ('"""', '"') if value.startswith(quote)), "")
 
 
-def _known(word: str, line: int) -> str:
+def _keyword(word: str, line: int) -> str:
     if word.upper() in KEYWORDS:
         return word.upper()
     near = difflib.get_close_matches(word.upper()[:_MOST_SHOWN], KEYWORDS, n=1)

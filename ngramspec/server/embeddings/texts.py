@@ -41,7 +41,7 @@ def texts_of(content: Any, served: ServedModel, field: str) -> list[TokenIds]:
     parts = listed(content)
     if len(parts) > MAX_TEXTS:
         raise bad_request(f"{field} must hold at most {MAX_TEXTS} texts, got {len(parts)}", field)
-    parts = [_given(part, field) for part in parts]
+    parts = [_content(part, field) for part in parts]
     if (count := sum(len(texts_in(part)) for part in parts)) > MAX_TEXTS:
         raise bad_request(f"{field} must hold at most {MAX_TEXTS} texts, got {count}", field)
     texts = [_tokens(part, served, field) for part in parts]
@@ -66,7 +66,7 @@ def check_size(texts: Sequence[TokenIds], embedder: Embedder, field: str) -> Non
         raise bad_request(f"{field} asks for {rows} vectors, the most is {most}", field)
 
 
-def _given(entry: Any, field: str) -> Any:
+def _content(entry: Any, field: str) -> Any:
     """Return what an object holds, anything else as it is."""
     if not isinstance(entry, dict):
         return entry

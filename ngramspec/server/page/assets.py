@@ -15,6 +15,7 @@ from starlette.responses import Response
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+PAGE = files("ngramspec.server") / "page"
 # Files with other endings are not sent.
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -81,16 +82,16 @@ class Asset:
 
 def page_assets() -> dict[str, Asset]:
     """Return the files of the page by their paths: index.html at /, the others below /page/."""
-    assets = {f"/page/{path}": asset for path, asset in _found(files("ngramspec.server") / "page")}
+    assets = {f"/page/{path}": asset for path, asset in _assets_in(PAGE)}
     assets["/"] = assets.pop("/page/index.html")
     assets["/favicon.ico"] = assets["/page/favicon.svg"]
     return assets
 
 
-def _found(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Asset]]:
+def _assets_in(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Asset]]:
     for entry in sorted(folder.iterdir(), key=lambda one: one.name):
         ending = f".{entry.name.rpartition('.')[2]}"
         if entry.is_dir():
-            yield from _found(entry, f"{prefix}{entry.name}/")
+            yield from _assets_in(entry, f"{prefix}{entry.name}/")
         elif ending in TYPES:
             yield f"{prefix}{entry.name}", Asset(entry, TYPES[ending])

@@ -148,11 +148,11 @@ def test_texts_that_were_not_used_for_long_are_forgotten() -> None:
     for seed in (1, 2, 3):
         prompt = random_ids(50, seed)
         sessions.add("", sessions.place("", prompt), prompt, ids(1))
-    assert sessions.place("", first).kept is None
-    assert sessions.place("", random_ids(50, 2)).kept == (1, 0, 50)
-    assert sessions.place("other", random_ids(50, 2)).kept is None
+    assert sessions.place("", first).prefix is None
+    assert sessions.place("", random_ids(50, 2)).prefix == (1, 0, 50)
+    assert sessions.place("other", random_ids(50, 2)).prefix is None
     sessions.add("", sessions.place("", first), first, random_ids(990, 9))
-    assert sessions.place("", random_ids(50, 3)).kept is None
+    assert sessions.place("", random_ids(50, 3)).prefix is None
 
 
 def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
