@@ -40,8 +40,8 @@ import numpy as np
 
 from ngramspec import LLM, embedded_model
 from ngramspec.errors import InputError
-from ngramspec.llamacpp.grammars import Grammars
 from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.sampler_chain import Grammars
 from ngramspec.text.grammar import read_grammar
 from ngramspec.text.structured.guidance import GrammarText, schema_grammar
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from messages import say
-from ngramspec.lab.e2e.rounds import run_in_turns
+from ngramspec.lab.e2e.bench import run_in_turns
 
 Mode = TypeVar("Mode")
 Run = TypeVar("Run")

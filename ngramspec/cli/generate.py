@@ -262,7 +262,7 @@ class _Comparison:
     @property
     def noisy(self) -> bool:
         """Whether equal runs differ too much for a conclusion."""
-        from ngramspec.lab.e2e.rounds import NOISY, spread
+        from ngramspec.lab.e2e.bench import NOISY, spread
 
         return spread(self.plain_rates) > NOISY
 

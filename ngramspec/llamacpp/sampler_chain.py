@@ -1,22 +1,28 @@
-"""Sampling parameters to a llama.cpp sampler chain, in llama-server's order."""
+"""Samplers of a target: llama.cpp's chains, in llama-server's order, and grammars of texts."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ngramspec._native.engine.decode import GreedySampler, Sampler
+from ngramspec._native.grammar.constraint import Constraint
+from ngramspec._native.grammar.guidance import GuidanceMatcher, GuidanceTokens
+from ngramspec._native.grammar.matcher import Matcher
+from ngramspec._native.grammar.rules import Rules
 from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
 from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
-from ngramspec.llamacpp.grammars import Grammars
-from ngramspec.llamacpp.kept import Kept
 from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.text.grammar.gbnf import MAX_ELEMENTS, read_grammar
+from ngramspec.text.grammar.lark import MARK, guidance_tokens, lark_matcher
 from ngramspec.text.tokenizers.llama_library import Handle
 
 MAX_KEEP = 128  # from 129 on, llama.cpp selects in another way, without a shortcut here
@@ -24,6 +30,118 @@ MAX_SEED = 0xFFFFFFFE  # llama.cpp takes the next number for "random"
 MIROSTAT_M = 100  # as in llama.cpp
 PENALTIES = {"penalties", "dry"}  # samplers that change logits and leave nothing out
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
+T = TypeVar("T")
+MOST = 16  # grammars that are kept
+# Texts that most vocabularies write in tokens of the same text, wherever they stand.
+PROBES = ('{"', '"a', ' "b"', "\n  ", "true,", "}", "\u00e9", " 1.5e3]")
+
+
+class Recent(Generic[T]):
+    """Keeps objects that take long to make, until newer ones need the room.
+
+    Args:
+        most: Most objects.
+        weight: Most weight of all together; the newest is kept whatever its weight.
+
+    Thread-safety: safe. A dropped object is freed when nothing refers to it any more.
+    """
+
+    def __init__(self, most: int, weight: int) -> None:
+        self._most, self._room = most, weight
+        self._lock = threading.Lock()  # guards the rest
+        self._items: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
+        """Return the object of a key, or make it; make() returns it and its weight.
+
+        Threads that ask for the same key at once may each make it: none waits for another.
+        """
+        with self._lock:
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key][0]
+        item, weight = make()
+        dropped = []  # freed without the lock
+        with self._lock:
+            self._room -= weight
+            if key in self._items:
+                dropped.append(self._drop(key))
+            self._items[key] = item, weight
+            while len(self._items) > 1 and (len(self._items) > self._most or self._room < 0):
+                dropped.append(self._drop(next(iter(self._items))))
+        return item
+
+    def clear(self) -> list[T]:
+        """Drop and return everything."""
+        with self._lock:
+            return [self._drop(key) for key in list(self._items)]
+
+    def _drop(self, key: Hashable) -> T:
+        item, weight = self._items.pop(key)
+        self._room += weight
+        return item
+
+
+class Grammars:
+    """Reads grammars for one model, and keeps the latest.
+
+    Args:
+        model: The model; stays open until close.
+
+    Thread-safety: safe.
+    """
+
+    def __init__(self, model: LlamaModel) -> None:
+        self._model = model
+        self._recent: Recent[Rules | GuidanceMatcher] = Recent(MOST, MAX_ELEMENTS)
+        self._making = threading.Lock()  # guards the next
+        self._tokens: GuidanceTokens | None = None
+
+    def constraint(self, text: str) -> Constraint:
+        """Return what one text follows, at the beginning of a grammar.
+
+        Args:
+            text: GBNF with a rule "root", or Lark of llguidance, which begins with "%llguidance".
+
+        Raises:
+            InputError: The grammar is not valid, or too large.
+            BackendError: It needs llguidance, which is not installed.
+
+        Cost: some us; a grammar is read the first time, 2 us per character. The first one for
+            llguidance waits for its vocabulary, some 100 ms.
+        """
+
+        def make() -> tuple[Rules | GuidanceMatcher, int]:
+            if text.startswith(MARK):
+                return lark_matcher(text, self._guidance_tokens(), self._token_of), len(text)
+            rules = read_grammar(text, self._token_of)
+            return rules, rules.num_elements
+
+        grammar = self._recent.get(text, make)
+        if isinstance(grammar, Rules):
+            return Matcher(grammar, self._model.vocabulary.grammar_tokens)
+        return grammar.copy()
+
+    def close(self) -> None:
+        """Drop what is kept, because llama.cpp's vocabulary is about to be freed."""
+        self._recent.clear()
+        with self._making:
+            if self._tokens is not None:
+                self._tokens.close()
+
+    def _token_of(self, text: str) -> int:
+        ids = self._model.vocabulary.tokenize(text, add_special=False, parse_special=True)
+        return int(ids[0]) if ids.size == 1 else -1
+
+    def _guidance_tokens(self) -> GuidanceTokens:
+        vocabulary = self._model.vocabulary
+        with self._making:
+            if self._tokens is None:
+                write = (0, 0)
+                if all(vocabulary.writes(text) for text in PROBES):
+                    write = self._model.library.calls["llama_tokenize"], vocabulary.address
+                self._tokens = guidance_tokens(vocabulary.grammar_tokens, *write)
+            return self._tokens
 
 
 class Chains:
@@ -41,7 +159,7 @@ class Chains:
         self._candidates = Candidates(model.vocab_size)
         self._suppressed = model.vocabulary.suppressed()
         # Slow to make: a DRY sampler is compared with the whole vocabulary.
-        self._dry: Kept[Handle] = Kept(8, 8)
+        self._dry: Recent[Handle] = Recent(8, 8)
         self._grammars = Grammars(model)
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:

@@ -30,7 +30,7 @@ from ngramspec.files.pool_file import PoolShape, shape_of
 from ngramspec.lab.builder import BuildOptions
 from ngramspec.lab.builder import build as build_file
 from ngramspec.lab.builder.local import BuildStopped
-from ngramspec.lab.builder.progress import NoProgress
+from ngramspec.lab.builder.result import NoProgress
 from ngramspec.models import embedded_model
 from ngramspec.text.tokenizers import fingerprint_of, load_tokenizer
 

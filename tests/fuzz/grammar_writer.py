@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fuzz.target import Finding
-from ngramspec.llamacpp.grammars import Grammars
 from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.sampler_chain import Grammars
 from ngramspec.models import embedded_model
 
 STEPS = 20  # tokens written at most

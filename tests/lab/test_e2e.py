@@ -21,9 +21,15 @@ from ngramspec.cli.bench.e2e import e2e
 from ngramspec.drafting.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.engine import DraftModel, Engine, Sampling
 from ngramspec.errors import BackendError, InputError
-from ngramspec.lab.e2e.bench import Bench, Mode, PromptOutcome, parse_mode
+from ngramspec.lab.e2e.bench import (
+    Bench,
+    Mode,
+    PromptOutcome,
+    first_difference,
+    parse_mode,
+    run_in_turns,
+)
 from ngramspec.lab.e2e.bench import Run as OneRun
-from ngramspec.lab.e2e.rounds import first_difference, run_in_turns
 from ngramspec.lab.e2e.tasks import load_tasks
 from ngramspec.models import embedded_model
 from ngramspec.runtime import DraftSetup

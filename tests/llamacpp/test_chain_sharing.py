@@ -15,8 +15,7 @@ from ngramspec._native.engine.decode import Rows
 from ngramspec._native.grammar.rules import Rules
 from ngramspec.engine import Sampling
 from ngramspec.llamacpp import LlamaModel, LlamaTarget, grammars
-from ngramspec.llamacpp.kept import Kept
-from ngramspec.llamacpp.sampler_chain import Chains
+from ngramspec.llamacpp.sampler_chain import Chains, Recent
 from ngramspec.models import embedded_model
 
 JSON = 'root ::= "{" [a-z ]* "}"'
@@ -103,7 +102,7 @@ def test_many_biases_cost_little_per_token(target: LlamaTarget) -> None:
 
 
 def test_what_is_kept_has_bounds() -> None:
-    store: Kept[str] = Kept(3, 100)
+    store: Recent[str] = Recent(3, 100)
     for i in range(6):
         assert store.get(i, lambda i=i: (f"made {i}", 10)) == f"made {i}"  # type: ignore[misc]
     assert store.get(4, lambda: ("anew", 1)) == "made 4"

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, field
 
 from helpers.serving import PATIENCE
-from ngramspec.cli.serve.log_writer import LogWriter
+from ngramspec.cli.serve.log import LogWriter
 
 NOTE = re.compile(r"dropped (\d+) lines here, as nobody read or stored them in time")
 

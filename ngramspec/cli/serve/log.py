@@ -6,22 +6,21 @@ import contextlib
 import io
 import logging
 import os
+import queue
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from logging import ERROR, INFO
-from logging.handlers import WatchedFileHandler
+from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
 from pathlib import Path
 
 import click
 
 from ngramspec.cli.command import error_line
 from ngramspec.cli.output import TELLER, tell_through
-from ngramspec.cli.serve.log_writer import LogWriter
 from ngramspec.cli.serve.options import LogOptions
 from ngramspec.errors import NgramspecError
-from ngramspec.server.http.shutdown import NOTE, NOTE_SECONDS, leave_at_once
-from ngramspec.server.stderr import write_stderr
+from ngramspec.server.http.shutdown import NOTE, NOTE_SECONDS, leave_at_once, write_stderr
 
 FORMATTER = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
 # At the end, how long nothing may be written before the rest is given up.
@@ -29,6 +28,9 @@ DISK_SECONDS = 30.0
 READER_SECONDS = 2.0
 # llama.cpp's thresholds of verbosity: 0 and 1 errors, 2 warnings, 3 information, more: all.
 LEVELS = ("error", "error", "warning", "info")
+Write = Callable[[logging.LogRecord], object]
+ROOM = 4 << 20  # bytes of records that wait
+RECORD_BYTES = 1024  # of a record, without its message
 
 
 @contextlib.contextmanager
@@ -161,3 +163,92 @@ def _error_text(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return "".join(traceback.format_exception(error)).rstrip()
+
+
+class LogWriter(QueueHandler):
+    """Takes records in any thread without waiting, and writes them in one of its own, in order.
+
+    When those that wait fill the room, further ones are dropped until half of it is free again.
+    Then a record tells how many were dropped.
+
+    Args:
+        write: Writes a record, with text and stack in its message, however long that takes.
+        room: In bytes.
+    """
+
+    def __init__(self, write: Write, room: int = ROOM) -> None:
+        self._records: queue.Queue[logging.LogRecord] = queue.Queue()
+        super().__init__(self._records)
+        self.setFormatter(logging.Formatter())  # how a line looks is for who writes it
+        self._room = room
+        self._dropped = 0
+        self._taken = 0  # bytes of all records so far
+        self._thread = _Thread(self._records, write)
+        self._thread.start()
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Take a record, or drop it; the caller holds the lock."""
+        waiting = self._taken - self._thread.written
+        if waiting >= (self._room // 2 if self._dropped else self._room):
+            self._dropped += 1
+            return
+        self._tell_dropped()
+        self._put(record)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all that was taken is written; False if that takes longer."""
+        done = self._records.all_tasks_done
+        with done:
+            return done.wait_for(lambda: not self._records.unfinished_tasks, seconds)
+
+    def end(self, seconds: float) -> bool:
+        """Write what waits and end the thread; take no records any more.
+
+        seconds: How long nothing may be written. After that, the thread is left behind, as it
+            waits for something that may never come, and False is returned.
+        """
+        self.acquire()
+        self._tell_dropped()
+        self.release()
+        waiting = self._records.unfinished_tasks
+        while not self.wait(seconds):
+            if self._records.unfinished_tasks == waiting:
+                return False
+            waiting = self._records.unfinished_tasks
+        self._thread.stop()
+        return True
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            lines = "line" if self._dropped == 1 else "lines"
+            text = f"dropped {self._dropped} {lines} here, as nobody read or stored them in time"
+            note = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
+            self._put(note)
+            self._dropped = 0
+
+    def _put(self, record: logging.LogRecord) -> None:
+        self._taken += _size(record)
+        self._records.put_nowait(record)
+
+
+class _Thread(QueueListener):
+    """The thread that writes.
+
+    written: Bytes of all records so far; only this thread changes it.
+    """
+
+    def __init__(self, records: queue.Queue[logging.LogRecord], write: Write) -> None:
+        super().__init__(records)
+        self._write = write
+        self.written = 0
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        size = _size(record)
+        with contextlib.suppress(Exception):  # the next one may be fine
+            self._write(record)
+        self.written += size
+
+
+def _size(record: logging.LogRecord) -> int:
+    return sys.getsizeof(record.msg) + RECORD_BYTES

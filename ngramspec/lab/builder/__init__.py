@@ -3,8 +3,7 @@
 from ngramspec.lab.builder.held_out import HeldOut
 from ngramspec.lab.builder.local import build
 from ngramspec.lab.builder.options import BuildOptions, Resources
-from ngramspec.lab.builder.progress import NoProgress, Progress
-from ngramspec.lab.builder.result import BuildResult
+from ngramspec.lab.builder.result import BuildResult, NoProgress, Progress
 
 __all__ = [
     "BuildOptions",

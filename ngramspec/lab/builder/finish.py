@@ -20,8 +20,7 @@ from ngramspec.lab.builder.checkpoint import TokenArray
 from ngramspec.lab.builder.feed import Totals, UnfitCorpusError
 from ngramspec.lab.builder.held_out import HeldOut, measure
 from ngramspec.lab.builder.options import POOL, BuildOptions
-from ngramspec.lab.builder.progress import Progress
-from ngramspec.lab.builder.result import BuildResult, Seconds, provenance
+from ngramspec.lab.builder.result import BuildResult, Progress, Seconds, provenance
 from ngramspec.lab.corpus import CorpusPlan, Problems
 from ngramspec.text.tokenizers import Tokenizer
 

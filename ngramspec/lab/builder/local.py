@@ -22,8 +22,7 @@ from ngramspec.lab.builder.finish import Counted, check_indexed, finish
 from ngramspec.lab.builder.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.lab.builder.memory import read_bytes, tokens_within
 from ngramspec.lab.builder.options import BuildOptions, Resources
-from ngramspec.lab.builder.progress import NoProgress, Progress
-from ngramspec.lab.builder.result import BuildResult, Seconds
+from ngramspec.lab.builder.result import BuildResult, NoProgress, Progress, Seconds
 from ngramspec.lab.builder.runs import LateSource, counted, fewer_runs, merged
 from ngramspec.text.tokenizers import Tokenizer
 

@@ -15,7 +15,7 @@ from typing import Any
 from ngramspec.errors import BackendError, InputError, NgramspecError
 from ngramspec.lab.builder.local import BuildStopped
 from ngramspec.lab.builder.options import LEAST_MEMORY
-from ngramspec.lab.builder.progress import Progress
+from ngramspec.lab.builder.result import Progress
 from ngramspec.messages import not_installed
 
 RETRIES = 8  # of a task whose process or host was lost

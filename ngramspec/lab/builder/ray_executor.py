@@ -23,7 +23,6 @@ from ngramspec.lab.builder.feed import Totals, UnfitCorpusError, plan_of
 from ngramspec.lab.builder.finish import Counted, check_indexed, finish
 from ngramspec.lab.builder.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.lab.builder.options import LEAST_MEMORY, BuildOptions, Resources
-from ngramspec.lab.builder.progress import NoProgress, Progress
 from ngramspec.lab.builder.ray_cluster import Cluster, Ref, connected, errors_of_tasks, import_ray
 from ngramspec.lab.builder.ray_job import Job
 from ngramspec.lab.builder.ray_shards import PATTERN, Report, ShardFile
@@ -35,7 +34,7 @@ from ngramspec.lab.builder.ray_tasks import (
     read_digests,
     summary,
 )
-from ngramspec.lab.builder.result import BuildResult, Seconds
+from ngramspec.lab.builder.result import BuildResult, NoProgress, Progress, Seconds
 from ngramspec.lab.corpus import CorpusPlan, Problems, Unit
 from ngramspec.text.tokenizers import Tokenizer, load_tokenizer
 

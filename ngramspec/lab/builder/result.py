@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ngramspec.files.container import Header
 from ngramspec.files.dates import NANO, changed_ns, date_of, fixed_date
@@ -14,6 +14,35 @@ from ngramspec.lab.builder.options import BuildOptions
 from ngramspec.lab.corpus import CorpusPlan, Problems
 
 MOST_NAMES = 50
+
+
+class Progress(Protocol):
+    """Called from the thread that called build."""
+
+    def phase(self, name: str, total: int) -> None:
+        """Begin a phase such as "reading" or "writing"; total in bytes, 0 = unknown."""
+        ...
+
+    def done(self, amount: int, tokens: int) -> None:
+        """Report the bytes of the phase that are done, and all tokens counted so far."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the user wants the build to stop at the next document."""
+        ...
+
+
+class NoProgress:
+    """Shows nothing and never stops."""
+
+    stopped = False
+
+    def phase(self, name: str, total: int) -> None:
+        """Show nothing."""
+
+    def done(self, amount: int, tokens: int) -> None:
+        """Show nothing."""
 
 
 @dataclass

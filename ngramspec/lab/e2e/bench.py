@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,6 @@ from ngramspec.engine.policy import AUTO, OFF, make_policy
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
 from ngramspec.files.slot_file import SavedSlot
-from ngramspec.lab.e2e.rounds import first_difference, run_in_turns
 from ngramspec.lab.e2e.tasks import Task
 from ngramspec.lab.replay.subjects import parse_spec
 from ngramspec.runtime import NO_DRAFTS, DraftSettings, DraftSetup, make_engine
@@ -33,6 +33,59 @@ PLAIN = "none"
 SECONDS = ("draft-simple", "draft-mtp")
 WARM_UP = 16  # tokens
 LEARNS_FROM_PASSES = "recycle"  # also from those that read the prompt
+Turn = TypeVar("Turn")
+Outcome = TypeVar("Outcome")
+NOISY = 1.25  # times the slowest of equal runs, at which they say nothing
+
+
+def run_in_turns(
+    modes: Sequence[Turn],
+    rounds: int,
+    run: Callable[[Turn], Outcome],
+    advance: Callable[[], object] = lambda: None,
+    first: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[dict[Turn, Outcome]]:
+    """Run every mode once per round, so that drift of the machine affects all of them.
+
+    Each round begins with another mode, so that none is always first.
+
+    Args:
+        modes: What to compare.
+        rounds: Runs of each.
+        run: Does one run.
+        advance: Called after each.
+        first: Which mode begins the first round; counted on after the last one.
+        stopped: Asked before each run whether to end; the round is then left out.
+
+    Returns:
+        The runs of each whole round by mode, in the order of `modes`.
+    """
+    runs: list[dict[Turn, Outcome]] = []
+    for number in range(first, first + rounds):
+        start = number % len(modes)
+        by_mode = {}
+        for mode in (*modes[start:], *modes[:start]):
+            if stopped():
+                return runs
+            by_mode[mode] = run(mode)
+            advance()
+        runs.append({mode: by_mode[mode] for mode in modes})
+    return runs
+
+
+def spread(rates: Sequence[float]) -> float:
+    """Return how many times as fast as the slowest of equal runs the fastest was."""
+    return max(rates) / min(rates) if min(rates) else math.inf
+
+
+def first_difference(expected: Iterable[int], got: Iterable[int]) -> int | None:
+    """Return the index of the first token that differs or that only one has; None if equal."""
+    expected, got = list(expected), list(got)
+    if expected == got:
+        return None
+    pairs = zip(expected, got, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(expected), len(got)))
 
 
 @dataclass(frozen=True)

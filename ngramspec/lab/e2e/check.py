@@ -10,8 +10,7 @@ from typing import Any
 
 from ngramspec.arrays import TokenIds
 from ngramspec.engine import Sampling
-from ngramspec.lab.e2e.bench import Bench, PromptOutcome
-from ngramspec.lab.e2e.rounds import NOISY, spread
+from ngramspec.lab.e2e.bench import NOISY, Bench, PromptOutcome, spread
 from ngramspec.lab.e2e.tasks import Task
 
 TEMPERATURES = (0.0, Sampling().temperature)  # greedy, and the server's default

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ngramspec.engine import Generation, Request, Sampling
 from ngramspec.engine.request import MAX_LOGPROBS
-from ngramspec.lab.e2e.rounds import first_difference
+from ngramspec.lab.e2e.bench import first_difference
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec.lab.recordings.chatml import MarkedText
+from ngramspec.lab.recordings.chats import MarkedText
 from ngramspec.lab.recordings.lines import Bad, Line
 from ngramspec.lab.recordings.request import RecordedRequest
 from ngramspec.text.tokenizers import Tokenizer

@@ -1,6 +1,6 @@
 """How layers and context fit in free memory.
 
-`memory` and `hardware` look at the machine, `dry` lets llama.cpp say what a context takes, `plan`
+`machine` looks at the machine, `dry` lets llama.cpp say what a context takes, `plan`
 decides from these facts alone, `fit` puts them together and says what to tell.
 """
 

@@ -13,8 +13,7 @@ from ngramspec.errors import BackendError, InputError, NgramspecError
 from ngramspec.llamacpp.assistant import assistant_placement, check_assistant
 from ngramspec.llamacpp.draft_model import DraftModelSettings, draft_context
 from ngramspec.llamacpp.fit.dry import DryModel
-from ngramspec.llamacpp.fit.hardware import Hardware, find_hardware
-from ngramspec.llamacpp.fit.memory import HostSpace, host_space
+from ngramspec.llamacpp.fit.machine import Hardware, HostSpace, find_hardware, host_space
 from ngramspec.llamacpp.fit.plan import (
     ALL,
     Need,

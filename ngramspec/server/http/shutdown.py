@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from types import TracebackType
-
-from ngramspec.server.stderr import stderr_number, write_stderr
 
 NOTE = "shutting down: running requests can finish; Ctrl-C again quits at once"
 SAME_PRESS = 0.5  # seconds; a second SIGINT within it is the same Ctrl-C, from a parent process
@@ -24,6 +24,8 @@ EXIT_INTERRUPTED = 130  # as a shell has it for SIGINT
 HANDLED = 128  # added to the number of a signal whose handler has run
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
 Part = tuple[str, float]  # name of a part of the shutdown, and its deadline
+# What fits into a pipe that is ready, so that writing it does not wait.
+CHUNK = getattr(select, "PIPE_BUF", 512)
 
 
 class Shutdown:
@@ -201,3 +203,29 @@ def _write_stacks() -> None:
         os.close(write)
         with open(read, "rb") as stacks:
             write_stderr(stacks.read().decode("utf-8", "replace"), READER_SECONDS)
+
+
+def write_stderr(text: str, seconds: float | None = None) -> None:
+    """Write a text to stderr, as far as somebody reads it.
+
+    sys.stderr has a lock, which a thread that hangs may hold, and without which the interpreter
+    cannot end. Nothing of that is used here.
+
+    Args:
+        text: In whole lines.
+        seconds: How long to wait for a reader that does not read; None: for ever. Only POSIX
+            systems tell, others wait for ever.
+    """
+    number = stderr_number()
+    data = text.encode(getattr(sys.__stderr__, "encoding", None) or "utf-8", "backslashreplace")
+    with contextlib.suppress(OSError, ValueError):  # it is closed: there is nobody to tell
+        while data and (os.name != "posix" or select.select([], [number], [], seconds)[1]):
+            data = data[os.write(number, data[:CHUNK]) :]
+
+
+def stderr_number() -> int:
+    """Return the file descriptor of stderr."""
+    try:
+        return sys.__stderr__.fileno() if sys.__stderr__ else 2
+    except (OSError, ValueError):  # it is closed, or not a file
+        return 2

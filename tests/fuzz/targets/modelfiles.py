@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from fuzz import text_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import InputError
-from ngramspec.models.ollama.modelfile import parse_modelfile
-from ngramspec.models.ollama.modelfile_lines import KEYWORDS
+from ngramspec.models.ollama.modelfile import KEYWORDS, parse_modelfile
 from ngramspec.models.ollama.parameters import KINDS
 
 MOST_SECONDS = 5.0  # of processor time for 4 KB

@@ -16,7 +16,7 @@ import ngramspec
 from ngramspec import attach
 from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.hosts.llama_cpp import NgramDraft
-from ngramspec.hosts.llama_cpp.patches import IncrementalTokenizer, NoScores
+from ngramspec.hosts.llama_cpp.attach import IncrementalTokenizer, NoScores
 
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
 LOOP: dict[str, Any] = {"spec": "ngram-simple", "policy": "fixed", "size_n": 3, "size_m": 16}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ngramspec import NgramDraft, SuccessorPool, attach, create_drafter
-from ngramspec.hosts.llama_cpp.observer import MOST_ROWS, LastBatch
+from ngramspec.hosts.llama_cpp.draft import MOST_ROWS, LastBatch
 
 TOP = 4
 PROMPT = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from helpers.sglang_engine import sources
-from ngramspec.hosts.sglang.contract import (
+from ngramspec.hosts.sglang.corpus import Corpus
+from ngramspec.hosts.sglang.plugin import (
     CONFIG,
     CORPUS,
     HOOKS,
@@ -13,7 +14,6 @@ from ngramspec.hosts.sglang.contract import (
     WORKER,
     differences,
 )
-from ngramspec.hosts.sglang.corpus import Corpus
 
 # The parts of sglang 0.5.23 that are looked at, in few words.
 FILES = {

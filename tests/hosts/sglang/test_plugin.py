@@ -14,9 +14,8 @@ import pytest
 
 from helpers import sglang_engine
 from helpers.paths import ROOT
-from ngramspec.hosts.sglang.contract import CORPUS, HOOKS
 from ngramspec.hosts.sglang.corpus import Corpus
-from ngramspec.hosts.sglang.plugin import meet, plugin
+from ngramspec.hosts.sglang.plugin import CORPUS, HOOKS, meet, plugin
 
 LONG = list(range(100, 150))
 ENTRY = "[sglang.srt.plugins]\nngramspec = ngramspec.hosts.sglang.plugin:plugin\n"

@@ -9,7 +9,7 @@ import pytest
 from helpers.tiny_models import GEMMA, prompts, tiny
 from ngramspec.errors import BackendError, InputError
 from ngramspec.hosts.transformers import NgramSpeculator, checks, ngramspec_generate
-from ngramspec.hosts.transformers.row_cache import Places, RowStore
+from ngramspec.hosts.transformers.passes import Places, RowStore
 from ngramspec.hosts.transformers.scores import Scores
 
 torch = pytest.importorskip("torch", reason="runs models of torch")

@@ -19,11 +19,10 @@ from ngramspec.files.cache_file import Origin
 from ngramspec.files.pool_file import PoolShape, create_pool
 from ngramspec.files.suffix_file import write_suffix_index
 from ngramspec.hosts.rows import Rows
-from ngramspec.hosts.vllm import namespaces
-from ngramspec.hosts.vllm.namespaces import Namespaces
+from ngramspec.hosts.vllm import suffix as namespaces
 from ngramspec.hosts.vllm.request_options import RequestOptions
 from ngramspec.hosts.vllm.settings import read_settings
-from ngramspec.hosts.vllm.suffix import BatchProposer
+from ngramspec.hosts.vllm.suffix import BatchProposer, Namespaces
 
 
 @pytest.fixture(autouse=True)

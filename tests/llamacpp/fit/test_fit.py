@@ -20,8 +20,7 @@ from ngramspec.llamacpp.fit import (
     find_machine,
     fit,
 )
-from ngramspec.llamacpp.fit.hardware import Hardware
-from ngramspec.llamacpp.fit.memory import HostSpace
+from ngramspec.llamacpp.fit.machine import Hardware, HostSpace
 from ngramspec.llamacpp.loading import Loading
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.mtp import MtpSettings, open_mtp

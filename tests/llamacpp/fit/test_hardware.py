@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ngramspec.llamacpp.fit.hardware import Hardware, find_hardware
+from ngramspec.llamacpp.fit.machine import Hardware, find_hardware
 
 
 def made(root: Path, *paths: str, **texts: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ngramspec.llamacpp.fit.memory import HostSpace, host_space
+from ngramspec.llamacpp.fit.machine import HostSpace, host_space
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 MEMINFO = """\

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from ngramspec.errors import InputError
-from ngramspec.models.ollama.chat_template import FUNCTIONS
-from ngramspec.models.ollama.chat_values import message_values, tool_values
+from ngramspec.models.ollama.chat_template import FUNCTIONS, message_values, tool_values
 from ngramspec.text.gotemplate import Template
 
 
