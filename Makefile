@@ -59,7 +59,8 @@ help:
 	@echo "make dist   the sdist in dist/, which a release is built from"
 	@echo "make clean  remove what was built, .venv included"
 
-# llama-cpp-python is built from source the first time (minutes) and reused afterwards.
+# llama-cpp-python is built from source the first time (minutes) and reused afterwards. Compat: scripts in the folder
+# above the checkout find the package, not the checkout as an empty namespace.
 $(INSTALLED): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -68,7 +69,7 @@ $(INSTALLED): $(SOURCES)
 		CMAKE_ARGS="-DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama_cpp_INCLUDE=$(CURDIR)/tools/llama_cpp.cmake $$CMAKE_ARGS" sh -c '$(BIN)/$(LLAMA_INSTALL) && \
 		{ test -z "$(NO_AMX)" || $(BIN)/$(LLAMA_NO_AMX) || \
 		  { $(BIN)/python -m pip cache remove --quiet llama_cpp_python; $(BIN)/$(LLAMA_INSTALL) --force-reinstall --no-deps; }; }'
-	$(BIN)/python -m pip install --quiet --editable ".[server]"
+	$(BIN)/python -m pip install --quiet --config-settings editable_mode=compat --editable ".[server]"
 	touch $@
 
 # As the package is there already, pip adds what its extras name and builds nothing again.
