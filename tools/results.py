@@ -141,7 +141,7 @@ def llamacpp(output: Any) -> Iterator[str]:
 
 
 def held_out(output: Any) -> Iterator[str]:
-    """Yield what a corpus file is said to add."""
+    """Yield what a statistics file is said to add."""
     one, two = output["held_out"]["without_file"], output["held_out"]["with_file"]
     yield f"drafts {two['right'] / one['right'] - 1:.0%} more".replace("%", " %")
     lengths = (one["mean_accepted_length"], two["mean_accepted_length"])
@@ -174,8 +174,8 @@ TABLES = (
     Table("replay", RESULTS, replay, (*DRAFTING, *REPLAY), PEERS),
     Table("llamacpp", RESULTS, llamacpp, (*DRAFTING, "benchmarks/native_replay.py")),
     Table(
-        "corpus-file",
-        "docs/how-to/corpus-file.md",
+        "statistics-file",
+        "docs/how-to/statistics-file.md",
         held_out,
         (*DRAFTING, *BUILDING),
         (*BUILD, "--held-out", "5%"),

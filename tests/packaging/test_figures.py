@@ -65,12 +65,12 @@ def test_every_table_of_figures_names_a_command_that_exists(page: Path) -> None:
 
 
 def test_a_corpus_file_adds_what_its_page_says() -> None:
-    table = table_of("corpus-file")
+    table = table_of("statistics-file")
     assert table.missing(table.run()) == []
 
 
 def test_a_figure_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = table_of("corpus-file")
+    table = table_of("statistics-file")
     monkeypatch.setattr(results, "ROOT", tmp_path)
     page_with(tmp_path, table.page, "It drafts 22 % more (mean accepted length 1.54 without,")
     output = {"held_out": {"without_file": FEW, "with_file": MORE}}
