@@ -36,7 +36,7 @@ Figures = dict[str, float]
 
 def worker_build(tokens: str, output: str) -> Figures:
     """Count 2-grams of token ids on one core and write them."""
-    from ngramspec._native.files.tally import Tally
+    from ngramspec._native.files.entries import Tally
     from ngramspec.files.cache_file import Origin, write_cache
     from ngramspec.files.entries import ArraySource
 

@@ -17,7 +17,7 @@ from ngramspec._native.grammar.constraint import Constraint
 from ngramspec._native.grammar.guidance import GuidanceMatcher, GuidanceTokens
 from ngramspec._native.grammar.matcher import Matcher
 from ngramspec._native.grammar.rules import Rules
-from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
+from ngramspec._native.hosts.llama import Candidates, ChainSampler
 from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
 from ngramspec.llamacpp.model import LlamaModel

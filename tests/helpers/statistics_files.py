@@ -11,8 +11,7 @@ import numpy as np
 from helpers.backends import int32
 from ngramspec import StaticCache, SuccessorPool
 from ngramspec._native.cache.ngram_cache import entries_of_records
-from ngramspec._native.files.entries import EntryReader, tokens_of
-from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.entries import EntryReader, Tally, tokens_of
 from ngramspec.files.cache_file import check_tokenizer
 from ngramspec.files.container import open_container
 from ngramspec.files.entries import ArraySource, Entries, read_all

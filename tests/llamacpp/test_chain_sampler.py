@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.llama_sampling import ReferenceSampler
 from helpers.machines import SETTINGS as EXAMPLES
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec._native.hosts.llama_sampler import ChainSampler
+from ngramspec._native.hosts.llama import ChainSampler
 from ngramspec.engine.sampling import Sampling
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.sampler_chain import Chains

@@ -14,7 +14,7 @@ import pytest
 from ngramspec._native.engine.decode import GreedySampler, Rows
 from ngramspec._native.engine.verifier import verify
 from ngramspec._native.grammar.matcher import Matcher
-from ngramspec._native.hosts.llama_sampler import Candidates, ChainSampler
+from ngramspec._native.hosts.llama import Candidates, ChainSampler
 from ngramspec.engine.sampling import Sampling
 from ngramspec.errors import BackendError, InputError, StateError
 from ngramspec.llamacpp.model import LlamaModel

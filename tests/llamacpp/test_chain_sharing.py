@@ -14,7 +14,7 @@ import pytest
 from ngramspec._native.engine.decode import Rows
 from ngramspec._native.grammar.rules import Rules
 from ngramspec.engine import Sampling
-from ngramspec.llamacpp import LlamaModel, LlamaTarget, grammars
+from ngramspec.llamacpp import LlamaModel, LlamaTarget, sampler_chain
 from ngramspec.llamacpp.sampler_chain import Chains, Recent
 from ngramspec.models import embedded_model
 
@@ -72,13 +72,13 @@ def test_a_grammar_is_read_once_for_all_choices(
     target: LlamaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    read_grammar = grammars.read_grammar
+    read_grammar = sampler_chain.read_grammar
 
     def counting(text: str, token_of: Callable[[str], int]) -> Rules:
         read.append(text)
         return read_grammar(text, token_of)
 
-    monkeypatch.setattr(grammars, "read_grammar", counting)
+    monkeypatch.setattr(sampler_chain, "read_grammar", counting)
     for seed in range(32):
         target.sampler(Sampling(grammar=JSON), seed)
     assert read == [JSON]
@@ -119,4 +119,4 @@ def test_closing_frees_what_is_kept(model: LlamaModel) -> None:
         chains.sampler(Sampling(dry_multiplier=1.0 + i, grammar=JSON), 1)
     chains.close()
     assert chains._dry.clear() == []
-    assert chains._grammars._kept.clear() == []
+    assert chains._grammars._recent.clear() == []

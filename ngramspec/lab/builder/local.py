@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.entries import Tally
 from ngramspec.errors import CapacityError
 from ngramspec.files.entries import ArraySource, EntrySource
 from ngramspec.files.suffix_file import KIND as INDEX_KIND

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngramspec._native.files.entries import EntryMerger
-from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.entries import EntryMerger, Tally
 from ngramspec.errors import InputError
 from ngramspec.files.entries import ArraySource, Entries
 from ngramspec.files.suffix_file import KIND as INDEX_KIND

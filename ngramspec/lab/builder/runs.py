@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramspec._native.files.entries import EntryMerger
-from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.entries import EntryMerger, Tally
 from ngramspec.errors import FormatError
 from ngramspec.files.atomic import naming, private
 from ngramspec.files.entries import Entries, EntrySource, no_entries

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._native.files.entries import EntryMerger
-from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.entries import EntryMerger, Tally
 from ngramspec.errors import InputError
 from ngramspec.files.cache_file import KIND as CACHE_KIND
 from ngramspec.files.cache_file import Origin

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from ngramspec import NgramDraft, attach, create_drafter, open_cache, open_pool
-from ngramspec._native.files.entries import EntryReader
-from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.entries import EntryReader, Tally
 from ngramspec.errors import VocabMismatchError
 from ngramspec.files.cache_file import Origin, write_cache
 from ngramspec.files.entries import ArraySource

@@ -19,7 +19,7 @@ from ngramspec.files.cache_file import Origin
 from ngramspec.files.pool_file import PoolShape, create_pool
 from ngramspec.files.suffix_file import write_suffix_index
 from ngramspec.hosts.rows import Rows
-from ngramspec.hosts.vllm import suffix as namespaces
+from ngramspec.hosts.vllm import suffix
 from ngramspec.hosts.vllm.request_options import RequestOptions
 from ngramspec.hosts.vllm.settings import read_settings
 from ngramspec.hosts.vllm.suffix import BatchProposer, Namespaces
@@ -62,7 +62,7 @@ def test_a_file_of_another_tokenizer_names_both_models(tmp_path: Path, role: str
 
 
 def test_what_a_namespace_costs_ends_with_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespaces, "IDLE_STEPS", 5)
+    monkeypatch.setattr(suffix, "IDLE_STEPS", 5)
     proposer = BatchProposer(config(drafter="suffix", policy="fixed"))
     run = Requests(proposer, texts("r", "a", "again"), {**of("a"), "again": of("a")["a"]})
     run.step("r", "a")
@@ -132,12 +132,12 @@ def test_an_error_of_a_namespace_leaves_the_others_alone(
     run = Requests(proposer, texts(*names), {**of("a", "b"), "later": of("a")["a"]})
     for _ in range(12):
         run.step("r", "b")
-    make = namespaces.make_drafter
+    make = suffix.make_drafter
 
     def fail(*args: Any) -> Any:
         raise MemoryError("none left")
 
-    monkeypatch.setattr(namespaces, "make_drafter", fail)
+    monkeypatch.setattr(suffix, "make_drafter", fail)
     with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
         for _ in range(3):
             assert run.step("r", "a", "b")["a"] == []
@@ -145,7 +145,7 @@ def test_an_error_of_a_namespace_leaves_the_others_alone(
         "ngramspec failed: no drafts for namespace 'a' until its requests of now have ended"
     ]
     assert "none left" in caplog.text
-    monkeypatch.setattr(namespaces, "make_drafter", make)
+    monkeypatch.setattr(suffix, "make_drafter", make)
     run.step("a", "later", "b", "r")
     assert sorted(run.groups) == ["", "b"]  # `a` itself is still there
     run.step("later", "b", "r")
@@ -175,17 +175,17 @@ def test_a_draft_that_fails_ends_those_of_its_namespace(
 def test_namespaces_that_a_client_makes_up_end_no_drafts_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made_up = [f"n{i}" for i in range(3 * namespaces.MOST_LOGGED)]
+    made_up = [f"n{i}" for i in range(3 * suffix.MOST_LOGGED)]
     loop = [1, 2, 3, 4, 5] * 20
     proposer = BatchProposer(config(drafter="ngram-simple", policy="fixed", size_n=2))
     run = Requests(proposer, dict.fromkeys(("r", "a", *made_up), loop), of("a", *made_up))
     run.step("r", "a")
-    make = namespaces.make_drafter
-    monkeypatch.setattr(namespaces, "make_drafter", lambda *_: 1 / 0)
+    make = suffix.make_drafter
+    monkeypatch.setattr(suffix, "make_drafter", lambda *_: 1 / 0)
     for name in made_up:
         drafts = run.step("r", "a", name)
         assert {one: len(draft) for one, draft in drafts.items()} == {"r": 4, "a": 4, name: 0}
-    monkeypatch.setattr(namespaces, "make_drafter", make)
+    monkeypatch.setattr(suffix, "make_drafter", make)
     assert len(run.step("r", "a", made_up[0])[made_up[0]]) == 4  # it has not failed for ever
 
 
@@ -193,12 +193,12 @@ def test_failures_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture)
     now = 0.0
     spaces = Namespaces(read_settings(config(drafter="suffix")), lambda: now)
     with caplog.at_level(logging.ERROR, "vllm.ngramspec"):
-        for i in range(namespaces.MOST_LOGGED + 5):
+        for i in range(suffix.MOST_LOGGED + 5):
             spaces.fail(f"n{i}", ValueError("odd"), [])
-        assert len(caplog.records) == namespaces.MOST_LOGGED
-        now = namespaces.LOG_SECONDS
+        assert len(caplog.records) == suffix.MOST_LOGGED
+        now = suffix.LOG_SECONDS
         spaces.fail("late", ValueError("odd"), [])
-    assert [one.getMessage() for one in caplog.records[namespaces.MOST_LOGGED :]] == [
+    assert [one.getMessage() for one in caplog.records[suffix.MOST_LOGGED :]] == [
         "ngramspec failed 5 times more, which was not logged",
         "ngramspec failed: no drafts for namespace 'late' until its requests of now have ended",
     ]
@@ -222,7 +222,7 @@ BOARD = CostTable(((1, 1.0), (4, 1.0), (5, 4.0), (6, 7.0)))
 
 def judged(monkeypatch: pytest.MonkeyPatch) -> BatchProposer:
     """A proposer whose policy keeps these costs: it learns no times."""
-    monkeypatch.setattr(namespaces, "make_policy", lambda _: AutoPolicy(costs=BOARD))
+    monkeypatch.setattr(suffix, "make_policy", lambda _: AutoPolicy(costs=BOARD))
     facts = config(drafter="ngram-simple", size_n=2)
     parallel = facts.parallel_config
     parallel.distributed_executor_backend, parallel.world_size = "external_launcher", 2

@@ -18,7 +18,7 @@ import pytest
 
 from helpers.paths import CORPORA
 from ngramspec import embedded_model
-from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.entries import Tally
 from ngramspec._version import __version__
 from ngramspec.errors import BackendError, FormatError, InputError
 from ngramspec.files.entries import ArraySource, Entries, read_all
@@ -35,9 +35,10 @@ from ngramspec.lab.builder.ray_executor import (
     shard_bytes_for,
     shards_of,
 )
-from ngramspec.lab.builder.ray_job import Job, check_host
 from ngramspec.lab.builder.ray_shards import Report, ShardFile
 from ngramspec.lab.builder.ray_tasks import (
+    Job,
+    check_host,
     count_shard,
     cut_points,
     merge_entries,

@@ -22,8 +22,7 @@ from helpers.statistics_files import (
     tally_of,
 )
 from helpers.texts import COUNT_MAX, Documents, counts, documents
-from ngramspec._native.files.entries import EntryMerger, entries_beyond
-from ngramspec._native.files.tally import Tally
+from ngramspec._native.files.entries import EntryMerger, Tally, entries_beyond
 from ngramspec.errors import CapacityError, InputError
 from ngramspec.files.entries import ArraySource, read_all
 from ngramspec.lab.builder.runs import LateSource
