@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from ngramspec.errors import InputError
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.errors import INTERNAL, ApiError
-from ngramspec.server.http.keys import ApiKeys
+from ngramspec.server.http.guard import ApiKeys
 from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import Events, EventStream, finished

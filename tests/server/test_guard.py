@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngramspec.server import ServerSettings
-from ngramspec.server.http.guard import SMALL_BODY, BodyRoom, Guard, HeldBody
-from ngramspec.server.http.keys import ApiKeys
+from ngramspec.server.http.guard import SMALL_BODY, ApiKeys, BodyRoom, Guard, HeldBody
 from ngramspec.server.traffic import Traffic
 
 

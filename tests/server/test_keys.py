@@ -10,7 +10,7 @@ import pytest
 
 from helpers.serving import CHAT, Serving, serving
 from ngramspec.llamacpp.model import LlamaModel
-from ngramspec.server.http.keys import ApiKeys, presented_key
+from ngramspec.server.http.guard import ApiKeys, presented_key
 
 KEYS = ("first-key", "second-key-é")
 

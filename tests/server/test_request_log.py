@@ -14,7 +14,7 @@ import pytest
 from helpers.failing import decode_slowly, fail_after
 from helpers.serving import CHAT, REPEAT, Serving, wait_until
 from ngramspec.errors import BackendError
-from ngramspec.server.http.keys import ApiKeys
+from ngramspec.server.http.guard import ApiKeys
 from ngramspec.server.openai import chat_events
 
 Start = Callable[..., Serving]

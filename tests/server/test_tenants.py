@@ -19,7 +19,7 @@ from ngramspec.errors import InputError
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import ServedModel, ServerSettings, create_app
-from ngramspec.server.http.keys import ApiKeys
+from ngramspec.server.http.guard import ApiKeys
 
 Start = Callable[..., Serving]
 ALICE, BOB = "key-of-alice", "key-of-bob"

@@ -24,10 +24,10 @@ from ngramspec.lab.builder.finish import Counted, check_indexed, finish
 from ngramspec.lab.builder.held_out import MOST_TOKENS, measured_tokens
 from ngramspec.lab.builder.options import LEAST_MEMORY, BuildOptions, Resources
 from ngramspec.lab.builder.ray_cluster import Cluster, Ref, connected, errors_of_tasks, import_ray
-from ngramspec.lab.builder.ray_job import Job
 from ngramspec.lab.builder.ray_shards import PATTERN, Report, ShardFile
 from ngramspec.lab.builder.ray_tasks import (
     Digests,
+    Job,
     Numbers,
     count_shard,
     merge_range,

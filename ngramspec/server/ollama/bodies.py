@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from ngramspec.errors import InputError
+from ngramspec.models.ollama.names import ModelName
 from ngramspec.server.embeddings.texts import MAX_TEXTS
 from ngramspec.server.errors import ApiError, bad_request
 from ngramspec.server.model import ServedModel
-from ngramspec.server.ollama.names import serves
 from ngramspec.server.request.bodies import MAX_TOOLS, Body, Integer, Objects, at_most
 
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
@@ -131,3 +132,29 @@ class OldEmbedBody(NamedBody):
     """POST /api/embeddings."""
 
     prompt: str | None = None
+
+
+def serves(served: ServedModel, name: str) -> bool:
+    """Return whether a name means the served model.
+
+    Its names are its name and aliases, its file name with and without the suffix, and its name in
+    Ollama's store. A missing tag means "latest"; case does not count.
+    """
+    path, stored = served.model.path, served.recipe.name
+    names = [*served.ids, path.name, path.stem, *([stored.shown()] if stored else [])]
+    return _key(name) in map(_key, names)
+
+
+def listed_name(served: ServedModel) -> str:
+    """Return the name with its tag, as Ollama lists it."""
+    try:
+        return ModelName.parse(served.name).short()
+    except InputError:
+        return served.name
+
+
+def _key(name: str) -> str:
+    try:
+        return ModelName.parse(name).shown().lower()
+    except InputError:
+        return name.lower()

@@ -10,8 +10,8 @@ from typing import Any
 from ngramspec.errors import InputError
 from ngramspec.models.ollama.modelfile import ExampleMessage, Modelfile
 from ngramspec.server.model import ServedModel
+from ngramspec.server.ollama.bodies import listed_name
 from ngramspec.server.ollama.events import time_text
-from ngramspec.server.ollama.names import listed_name
 from ngramspec.server.ollama.prompt import capabilities, ollama_view
 
 FOREVER = "2286-11-20T17:46:40Z"  # the model stays as long as the server

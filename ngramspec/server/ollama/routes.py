@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ngramspec._version import __version__
 from ngramspec.server.embeddings.answer import answer
 from ngramspec.server.errors import not_supported
-from ngramspec.server.ollama.bodies import PullBody, ShowBody
+from ngramspec.server.ollama.bodies import PullBody, ShowBody, listed_name, serves
 from ngramspec.server.ollama.embed import (
     embed_json,
     old_embed_json,
@@ -20,7 +20,6 @@ from ngramspec.server.ollama.embed import (
 )
 from ngramspec.server.ollama.events import NDJSON, OllamaEvents, ollama_json
 from ngramspec.server.ollama.info import running, show, tags
-from ngramspec.server.ollama.names import listed_name, serves
 from ngramspec.server.ollama.plan import plan_chat, plan_generate
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import MAX_NAME_BODY, json_response, routes, service_of
