@@ -30,6 +30,7 @@ from ngramspec.cli.output import (
     printable,
     size_text,
 )
+from ngramspec.cli.progress import FINISHING, build_progress
 from ngramspec.cli.recorded import (
     FORMATS,
     RecordedOptions,
@@ -294,7 +295,6 @@ def _build(
     options: BuildCacheOptions, settings: BuildOptions, resources: Resources, interrupt: Interrupt
 ) -> BuildResult:
     """Build; Ctrl-C ends the command with its exit code and a line on how to continue."""
-    from ngramspec.cli.build_progress import build_progress
     from ngramspec.files.atomic import DISK_FULL
     from ngramspec.lab.builder.checkpoint import has_checkpoint
     from ngramspec.lab.builder.local import BuildStopped
@@ -328,8 +328,6 @@ def _build(
 
 def finishing(kind: str, *, is_ray: bool) -> tuple[str, ...]:
     """Return the phases of a build that Ctrl-C does not stop."""
-    from ngramspec.cli.build_progress import FINISHING
-
     # Tasks merge what is written, and waiting for them can be stopped; an index is written here.
     return ("measuring",) if is_ray and kind != INDEX_KIND else FINISHING
 

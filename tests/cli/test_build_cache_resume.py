@@ -209,8 +209,8 @@ def test_interrupt_outside_the_main_thread_is_left_alone() -> None:
 
 
 def test_ctrl_c_once_all_is_read_lets_the_file_be_finished(capfd: Any) -> None:
-    from ngramspec.cli.build_progress import BuildProgress
     from ngramspec.cli.command import Interrupt
+    from ngramspec.cli.progress import BuildProgress
 
     interrupt = Interrupt(STOPPING)
     progress = BuildProgress(interrupt, None)
@@ -227,8 +227,8 @@ def test_ctrl_c_once_all_is_read_lets_the_file_be_finished(capfd: Any) -> None:
 )
 def test_ctrl_c_on_ray_says_whether_it_stops_the_build(kind: str, late: set[str]) -> None:
     from ngramspec.cli.build_cache import finishing
-    from ngramspec.cli.build_progress import BuildProgress
     from ngramspec.cli.command import Interrupt
+    from ngramspec.cli.progress import BuildProgress
 
     interrupt = Interrupt(STOPPING)
     progress = BuildProgress(interrupt, None, finishing(kind, is_ray=True))
