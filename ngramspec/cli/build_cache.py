@@ -188,9 +188,9 @@ def build_cache(options: BuildCacheOptions) -> None:
     skipped. PATTERN is a line of a .gitignore: '*.py' in any folder, '/docs' only at the top,
     'tests/' with all below; '!keep.py' undoes a match.
 
-    Of recorded requests (`serve --record`), llama-server's logs and JSON arrays of chats, the
-    answers are counted. The tokenizer must be that of the model that will use the file. The same
-    texts and options give the same bytes.
+    Of recorded requests (`serve --record`) and JSON arrays of chats, the answers are counted. The
+    tokenizer must be that of the model that will use the file. The same texts and options give the
+    same bytes.
     """
     from ngramspec.lab.builder import Resources
     from ngramspec.lab.costs import saved_costs

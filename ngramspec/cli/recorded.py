@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ngramspec.lab.recordings.traces import Cut, Loaded, Trace
     from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
-FORMATS = ("tokens", "requests", "chats", "llama-log")
+FORMATS = ("tokens", "requests", "chats")
 ABOUT_FILES = """\
 What `ngramspec serve --record` writes, chats (a line each, with OpenAI's messages,
-ShareGPT's conversations, or a prompt and its answer; or one JSON array of them), the log
-of a llama-server that ran with -v, or lines of token ids (prompt length, prompt ids,
-output ids); also packed (gz, zst, xz, bz2). Wrong lines are left out and counted."""
+ShareGPT's conversations, or a prompt and its answer; or one JSON array of them), or lines
+of token ids (prompt length, prompt ids, output ids); also packed (gz, zst, xz, bz2).
+Wrong lines are left out and counted."""
 
 
 @dataclass
@@ -195,7 +195,6 @@ def _lines(loaded: Sequence[Loaded], problems: Problems, brief: bool) -> Iterato
     for one in loaded:
         if one.source.format != "tokens" and not brief:
             yield one.about
-        yield from (f"{one.source.path}: {note}" for note in one.notes)
     if problems.total:
         first = f"; the first is {problems.first[0]}"
         yield f"{number_of(problems.total, 'line')} left out{first}"

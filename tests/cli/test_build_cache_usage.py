@@ -128,7 +128,6 @@ def test_help_names_every_option_and_fits_80_columns(invoke: Any) -> None:
 REQUESTS = {
     "requests": '{"session": "a", "turn": 0, "prompt": "one two", "output": "three four"}\n' * 9,
     "chats": '[\n{"conversations": [{"from": "human", "value": "Hi"}]}]\n',
-    "llama-log": "slot launch_slot_: id  0 | task 0 | processing task\n",
 }
 
 
@@ -161,7 +160,7 @@ def test_text_from_a_pipe_is_counted(build: Any) -> None:
     assert build("-", stdin=f"a text first\n{text}"[:60])["totals"]["documents"] == 1
 
 
-@pytest.mark.parametrize("format", ["requests", "chats", "llama-log", "tokens"])
+@pytest.mark.parametrize("format", ["requests", "chats", "tokens"])
 def test_recorded_requests_must_be_in_a_file(invoke: Any, format: str) -> None:
     os.mkfifo("pipe")
     for name, place in (("-", "standard input"), ("pipe", "pipe")):

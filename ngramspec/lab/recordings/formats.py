@@ -12,15 +12,13 @@ from typing import Any
 from ngramspec.errors import FormatError
 from ngramspec.lab.recordings.chats import looks_like_chat
 from ngramspec.lab.recordings.lines import read_start
-from ngramspec.lab.recordings.llama_log import FIRST_LINE, SLOT_LINE
 from ngramspec.lab.recordings.record import is_head
 
-TOKENS, REQUESTS, CHATS, LLAMA_LOG = "tokens", "requests", "chats", "llama-log"
+TOKENS, REQUESTS, CHATS = "tokens", "requests", "chats"
 FORMATS = {
     TOKENS: "lines of token ids",
     REQUESTS: "recorded requests",
     CHATS: "chats",
-    LLAMA_LOG: "a log of llama-server",
 }
 LOOKED_AT = 1 << 18  # bytes
 LINES = 50
@@ -81,8 +79,6 @@ def _guess(start: str) -> tuple[str, str] | None:
     """Return the format, and what it is in words."""
     if not start.strip():
         return TOKENS, "nothing"
-    if FIRST_LINE.match(start) or SLOT_LINE.search(start):
-        return LLAMA_LOG, FORMATS[LLAMA_LOG]
     for value in _values(start):
         if is_head(value):
             about = f"requests that ngramspec serve recorded with {value.get('model')}"

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ngramspec.errors import FormatError, InputError
 from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.chats import items_of_lines, items_of_text, read_chats
-from ngramspec.lab.recordings.formats import CHATS, LLAMA_LOG, TOKENS, Source, recognise
+from ngramspec.lab.recordings.formats import CHATS, TOKENS, Source, recognise
 from ngramspec.lab.recordings.lines import PACKED, Bad, collect, read_all, read_lines, refuse
-from ngramspec.lab.recordings.llama_log import LlamaLog
 from ngramspec.lab.recordings.record import RequestReader
 from ngramspec.lab.recordings.request import read_token_lines, token_lines
 from ngramspec.text.tokenizers import Fingerprint, Tokenizer
@@ -85,12 +84,10 @@ class Loaded:
     """A file that was read.
 
     sets: One, or one for each key where what is learned from one key is not used for another.
-    notes: What the file lacks.
     """
 
     source: Source
     sets: tuple[Trace, ...]
-    notes: tuple[str, ...] = ()
     heads: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -232,10 +229,9 @@ def load_files(
         sets = _by_key(set_name(path), (cut or Cut()).apply(requests))
         if len(sets) == 1:  # else nobody knows whose they are
             sets = (dataclasses.replace(sets[0], decided=recording.decided),)
-        notes = tuple(recording.notes())
         if not sets:
-            raise FormatError("; ".join([f"{path}: {NOTHING}", *notes, *_first(problems)]))
-        loaded.append(Loaded(recording.source, sets, notes, tuple(recording.heads)))
+            raise FormatError("; ".join([f"{path}: {NOTHING}", *_first(problems)]))
+        loaded.append(Loaded(recording.source, sets, tuple(recording.heads)))
         advance()
     return loaded
 
@@ -272,7 +268,6 @@ class Recording:
     bad: Bad | None = None
     heads: list[dict[str, Any]] = field(default_factory=list)
     decided: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    _log: LlamaLog | None = None
 
     def __iter__(self) -> Iterator[RecordedRequest]:
         """Yield the requests in the order of the file.
@@ -293,17 +288,10 @@ class Recording:
             whole = self.source.whole
             items = items_of_text(read_all(path), bad) if whole else items_of_lines(lines, bad)
             yield from read_chats(items, self._needed(), bad)
-        elif format == LLAMA_LOG:
-            self._log = LlamaLog(self._needed())
-            yield from self._log.read(lines, bad)
         else:
             reader = RequestReader(str(path), self.fingerprint)
             self.heads, self.decided = reader.heads, reader.decided
             yield from reader.read(lines, bad)
-
-    def notes(self) -> list[str]:
-        """Return what the file lacks, once it is read."""
-        return [] if self._log is None else list(self._log.notes())
 
     def _needed(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -197,7 +197,7 @@ def test_a_format_can_be_forced(tmp_path: Path, letters: Letters) -> None:
         recognise(path)
     pairs, problems = load(path, letters, "tokens")
     assert len(pairs) == problems.num_records == 1
-    assert set(FORMATS) == {"tokens", "requests", "chats", "llama-log"}
+    assert set(FORMATS) == {"tokens", "requests", "chats"}
 
 
 def record(**more: Any) -> dict[str, Any]:
@@ -274,81 +274,11 @@ def test_text_needs_a_tokenizer(tmp_path: Path) -> None:
         list(Recording(recognise(path)))
 
 
-# -- llama-server's log ----------------------------------------------------------------------------
-
-
-def slot_line(task: int, text: str, slot: int = 0) -> str:
-    return f"0.04.104.126 D slot    function: id  {slot} | task {task} | {text}\n"
-
-
-def token_lines(task: int, *tokens: int, slot: int = 0, first: int = 1) -> str:
-    return "".join(
-        slot_line(task, f"n_gen = {number}, n_remaining = 9, next token: {token:5d} 'x\n'", slot)
-        for number, token in enumerate(tokens, start=first)
-    )
-
-
-def launch(before: int | None, prompt: str = "", slot: int = 0) -> str:
-    state: dict[str, Any] = {"id": slot, "n_ctx": 9}
-    if before is not None:
-        state |= {"id_task": before, "prompt": prompt, "generated": ""}
-    return slot_line(-1, f"launching slot : {json.dumps(state)}", slot)
-
-
-def test_a_log_of_llama_server(tmp_path: Path, letters: Letters) -> None:
-    prompt = f"{START}user\nHi\n<|other|>{END}\n"
-    path = tmp_path / "server.log"
-    path.write_text(
-        "0.00.073.239 I srv    load_model: something\n"
-        + launch(None)
-        + token_lines(0, 65, 66)
-        + "\x1b[0m"
-        + slot_line(0, "stopped by EOS")
-        + token_lines(0, 2, first=3)
-        + launch(None, slot=1)
-        + token_lines(9, 70, 71, slot=1)
-        + launch(0, prompt)
-        + launch(9, "plain", slot=1)
-        + token_lines(12, 72)
-        + token_lines(12, 73, first=3)  # a line is missing
-        + launch(12, "broken")
-        + token_lines(0, 74, 75)  # after a restart numbers begin anew
-        + launch(0, "again")
-        + token_lines(5, 76, 77)  # the last of its slot
-        + slot_line(-1, "launching slot : {no json")
-    )
-    problems = Problems()
-    source = recognise(path)
-    recording = Recording(source, lambda: letters, bad=collect(path, problems))  # type: ignore[arg-type, return-value]
-    requests = list(recording)
-    pairs = [(letters.decode(one.prompt), letters.decode(one.output)) for one in requests]
-    assert source.about == "a log of llama-server"
-    assert pairs == [(prompt, "AB"), ("plain", "FG"), ("again", "JK")]
-    prompt_ids = requests[0].prompt.tolist()
-    assert (prompt_ids.count(128), prompt_ids.count(129)) == (1, 1)
-    assert problems.num_records == 1
-    first, second = recording.notes()
-    assert first.startswith("1 of 5 answers left out: their prompt is not in the log")
-    assert second.startswith("1 of 5 answers left out: tokens are missing")
-
-
 def test_numbers_that_no_token_has(tmp_path: Path, letters: Letters) -> None:
-    path = tmp_path / "server.log"
-    huge = "9" * 5000
-    line = f"n_gen = 1, n_remaining = 9, next token: {huge} 'x'"
-    path.write_text(slot_line(0, line) + slot_line(1, line.replace("1,", huge + ",")) + "\f\n")
-    assert load(path, letters, "llama-log")[0] == []
+    path, huge = tmp_path / "a.txt", "9" * 5000
     path.write_text(f"2 11 12 13 14\n{huge}\n\f\n")
     pairs, problems = load(path, letters)
     assert (len(pairs), problems.num_records) == (1, 2)
-
-
-def test_a_log_without_answers_says_what_is_missing(tmp_path: Path, letters: Letters) -> None:
-    path = tmp_path / "server.log"
-    path.write_text("0.00.073.239 I srv    load_model: something\n" + slot_line(0, "stop"))
-    recording = Recording(recognise(path), lambda: letters)  # type: ignore[arg-type, return-value]
-    assert list(recording) == []
-    assert recording.notes() == ["it has no answers: llama-server logs their tokens with -v"]
 
 
 STARTS = (b"", b'{"messages": [', HEAD.line(), lines(record()).encode(), b"1 2 3\n")
