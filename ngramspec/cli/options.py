@@ -224,7 +224,6 @@ class NamedPath(click.Path):
 
 FILE = NamedPath(path_type=Path)
 OLD_FILE = NamedPath(exists=True, dir_okay=False, path_type=Path)
-NEW_FILE = NamedPath(dir_okay=False, path_type=Path)
 
 
 class NumberRange(click.FloatRange):

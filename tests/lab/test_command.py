@@ -59,23 +59,6 @@ def test_tables_fit_80_columns_and_wider_ones_are_one(
     assert bench_replay(TRACES, "--limit", "1").stdout.count("structured.spider_sql") == 1
 
 
-def test_only_a_result_of_the_command_is_replaced(bench_replay: Run, tmp_path: Path) -> None:
-    """The traces themselves may be named by mistake."""
-    traces, out = tmp_path / "a.txt", tmp_path / "out.json"
-    traces.write_text("2 1 2 1 2 1\n")
-    result = bench_replay(traces, "-o", traces)
-    assert_one_error(result, f"{traces} is no JSON of bench replay and would be replaced", 2)
-    assert traces.read_text() == "2 1 2 1 2 1\n"
-    for arguments in ((), ("--json",)):  # a new file, and one that is there
-        assert bench_replay(traces, "--drafter", "ngram-mod", "-o", out, *arguments).exit_code == 0
-    assert json.loads(out.read_text())["sets"].keys() == {"a"}
-    out.write_text(bench_replay(traces, "--drafter", "ngram-mod", "--json").stdout)
-    assert bench_replay(traces, "--drafter", "ngram-mod", "-o", out).exit_code == 0
-    out.write_bytes(RECORD.read_bytes())
-    assert_one_error(bench_replay(traces, "-o", out), "no JSON of bench replay", 2)
-    assert out.read_bytes() == RECORD.read_bytes()
-
-
 def test_text_is_read_with_a_tokenizer(bench_replay: Run, tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="the tokenizer comes from llama-cpp-python")
     path = tmp_path / "chat.jsonl"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ngramspec.cli.drafts import FILES, NO_DRAFTS
-from ngramspec.cli.files import JsonOptions, check_output, tokenizer_flag
-from ngramspec.cli.options import NEW_FILE, OLD_FILE, argument, command, flag, in_list
+from ngramspec.cli.files import JsonOptions, tokenizer_flag
+from ngramspec.cli.options import OLD_FILE, argument, command, flag, in_list
 from ngramspec.cli.output import make_table, plain_console, print_json, size_text
 from ngramspec.cli.progress import progress
 from ngramspec.cli.recorded import ABOUT_FILES, RecordedOptions, load_recorded, say_recorded
@@ -40,8 +38,6 @@ BEST = " *: the best for these costs."
 ADAPTIVE = " The drafts follow the costs; tok/pass, acceptance and drafted are those for {}."
 MEAN = "geometric mean"
 LEAST_GAIN = 1.01  # over the default, or over no drafts without it, to be worth an option
-_RESULT = re.compile(rb'\s*\{\s*"sets"\s*:')  # how the JSON of this command begins
-_LOOKED_AT = 64
 EPILOG = f"""\b
 Examples:
   ngramspec bench replay benchmarks/data/traces
@@ -79,8 +75,6 @@ class ReplayOptions(RecordedOptions, JsonOptions):
     profile: str | None = flag(
         "--profile", "Whose costs the advice is for. Default: the last of --costs, else those "
         "saved for --model by `bench calibrate` or `serve`, else cpu.", choices=tuple(PROFILES))
-    output: Path | None = flag(
-        "-o --output", "Write the JSON to this file.", type=NEW_FILE, metavar="FILE")
 
 
 @command("replay", EPILOG)
@@ -91,8 +85,6 @@ def replay(options: ReplayOptions) -> None:
     different costs of a pass. The last line advises the fastest of the drafters, with the options
     of `serve` that ask for it.
     """
-    if options.output is not None:
-        check_output(options.output, {"JSON of bench replay": _is_result})
     options.resolve()
     replays = _replay(options)
     last = list(replays.profiles)[-1]
@@ -103,17 +95,6 @@ def replay(options: ReplayOptions) -> None:
     else:
         _show(replays)
         click.echo(advice_line(advice))
-    if options.output is not None:
-        from ngramspec.files.atomic import new_file
-
-        with new_file(options.output) as file:
-            file.write(f"{json.dumps(facts, indent=1)}\n".encode())
-
-
-def _is_result(path: Path) -> bool:
-    """Return whether a file begins as the JSON of this command does."""
-    with path.open("rb") as file:
-        return _RESULT.match(file.read(_LOOKED_AT)) is not None
 
 
 def _replay(options: ReplayOptions) -> Replays:
