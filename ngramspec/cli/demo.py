@@ -11,7 +11,7 @@ import click
 
 from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Failure, Interrupt, interruptible
 from ngramspec.cli.files import JsonOptions
-from ngramspec.cli.model import ModelOptions, layers_flag, layers_in
+from ngramspec.cli.model import ModelOptions
 from ngramspec.cli.options import command, flag, in_list
 from ngramspec.cli.output import (
     ACCEPTED_STYLE,
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ngramspec.lab.e2e.demo import Benches, Row, TaskOutcome, TaskResult
+    from ngramspec.lab.e2e.bench import PromptResult
+    from ngramspec.lab.e2e.demo import Benches
+    from ngramspec.lab.e2e.tasks import Task
 
 EPILOG = """\b
 Examples:
@@ -51,7 +53,8 @@ per pass; same: texts equal to those without drafts.
 """
 GAIN = """\
 Drafts pay when a batch costs less than its tokens one by one. For so small a
-model on a CPU the bit-exact setting has no such gain; --exact times it."""
+model on a CPU the bit-exact setting has no such gain: `ngramspec bench e2e
+--exact` times it."""
 
 
 @dataclass
@@ -69,11 +72,6 @@ class DemoOptions(ModelOptions, JsonOptions):
         "-n --max-tokens", "Longest answer, in tokens.", default=256, low=2, high=1024)
     threads: int = flag("--threads", "CPU threads of the timed runs; use no more than there are "
         "idle cores.", default=1, low=1, high=512)
-    exact: bool = flag(
-        "--exact", "Time the bit-exact setting: flash attention, one thread.", default=False)
-    n_gpu_layers: str | None = layers_flag("0")
-    no_color: bool = flag(
-        "--no-color", "Mark accepted tokens with « » instead of colour.", default=False)
 
 
 @command("demo", EPILOG)
@@ -83,51 +81,45 @@ def demo(options: DemoOptions) -> None:
     A model of 7.2 million parameters that ships with the package, or yours, edits and copies code,
     greedily, without drafts and with each drafter. The texts must be equal token for token in
     llama.cpp's bit-exact setting, or the exit code is 1; a line tells where this machine has none.
-    The times are without flash attention, in interleaved runs, with a fresh drafter each.
-    llama.cpp's five drafters have sizes for short texts and fixed lengths here; `ngramspec bench
-    e2e` runs them at their defaults.
+    The times are without flash attention, in interleaved runs on the CPU, with a fresh drafter
+    each. llama.cpp's five drafters have sizes for short texts and fixed lengths here; `ngramspec
+    bench e2e` runs them at their defaults.
     """
     from rich.console import Console
 
     from ngramspec.drafting.names import parse_names
     from ngramspec.lab.e2e.demo import DRAFTERS, open_benches
-    from ngramspec.llamacpp.fit import Words, find_machine, layer_notes
-    from ngramspec.llamacpp.placement import Placement
 
     options.resolve()
-    if options.exact and options.threads != 1:
-        raise click.UsageError("--exact needs one thread: drop --threads")
     specs = options.drafters or DRAFTERS
     drafters = tuple(dict.fromkeys(",".join(parse_names(spec, "priority")) for spec in specs))
-    console = Console(no_color=options.no_color or None, highlight=False)
-    placement = Placement(layers_in(options.n_gpu_layers, "--n-gpu-layers"))
-    for line in layer_notes(find_machine(), placement, Words(layers="-ngl")):
-        click.echo(line, err=True)
-    settings = (options.threads, options.exact, placement.layers, options.model)
+    console = Console(highlight=False)
     with contextlib.ExitStack() as stack:
         with progress("loading and testing") if options.model else contextlib.nullcontext():
-            benches = stack.enter_context(open_benches(drafters, *settings))
+            benches = stack.enter_context(open_benches(drafters, options.threads, options.model))
         if benches.refusal:
             click.echo(f"texts are compared as they are timed: {benches.refusal}", err=True)
         if not options.as_json:
             _show_head(console, benches.model.path.name)
         with interruptible(NOTE_MEASURED) as interrupt:
             results = list(_results(benches, console, options, interrupt))
+    exact, timed = [pair[0] for pair in results], [pair[1] for pair in results]
     if not results:
         click.echo("nothing was measured", err=True)
     elif options.as_json:
-        _print_json(results, options, benches)
+        _print_json(exact, timed, options, benches)
     else:
-        _show_tables(console, results, options, benches)
+        _show_tables(console, exact, timed, options, benches)
     if not benches.refusal:
-        _fail_on_difference(results)
+        _fail_on_difference(exact)
     if interrupt.requested:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
 
 def _results(
     benches: Benches, console: Console, options: DemoOptions, interrupt: Interrupt
-) -> Iterator[TaskResult]:
+) -> Iterator[tuple[PromptResult, PromptResult]]:
+    """Yield what came of each task in the bit-exact setting, and as it is timed."""
     from ngramspec.lab.e2e.demo import run_task
 
     chosen = [task for task in TASKS if task.name in (options.tasks or TASK_NAMES)]
@@ -135,7 +127,7 @@ def _results(
     with progress("starting", each * len(chosen)) as advance:
         for number, task in enumerate(chosen):
             advance.name(task.title)
-            result = run_task(
+            pair = run_task(
                 benches,
                 task,
                 repeats=options.repeats,
@@ -144,12 +136,12 @@ def _results(
                 first=number * options.repeats,  # rounds are counted on, as in `bench e2e`
                 stopped=lambda: interrupt.requested,
             )
-            if result is None:
+            if pair is None:
                 return
             if not options.as_json:
                 with advance.paused():
-                    _show_text(console, result, result.outcomes[-1])
-            yield result
+                    _show_text(console, benches, task, pair[0])
+            yield pair
 
 
 def _show_head(console: Console, model: str) -> None:
@@ -169,107 +161,113 @@ def _show_head(console: Console, model: str) -> None:
     )
 
 
-def _show_text(console: Console, result: TaskResult, outcome: TaskOutcome) -> None:
+def _show_text(console: Console, benches: Benches, task: Task, result: PromptResult) -> None:
     """Print one task's request and answer, accepted draft tokens in colour or between marks."""
     from rich.rule import Rule
     from rich.text import Text
 
-    run = outcome.exact
-    console.print(Rule(Text(result.task.title, style="bold"), align="left", style="dim"))
-    console.print(Text(f"> {result.task.request}", style="cyan"))
+    from ngramspec.lab.e2e.demo import decode_pieces
+
+    outcome = result.outcomes[-1]
+    run = outcome.runs[0]
+    pieces = decode_pieces(benches.model.piece, run.token_ids, run.guessed)
+    console.print(Rule(Text(task.title, style="bold"), align="left", style="dim"))
+    console.print(Text(f"> {task.request}", style="cyan"))
     coloured = has_colour(console)
-    text = Text.assemble(*styled(outcome.pieces)) if coloured else Text(marked_text(outcome.pieces))
+    text = Text.assemble(*styled(pieces)) if coloured else Text(marked_text(pieces))
     console.print(text, soft_wrap=True)
     share = run.accepted / max(1, len(run.token_ids))
     note = f"{len(run.token_ids)} tokens, {share:.0%} of them from drafts, {run.steps} passes"
-    console.print(Text(f"{note} ({outcome.drafter})\n", style="dim"))
+    console.print(Text(f"{note} ({outcome.mode.spec})\n", style="dim"))
 
 
 def _show_tables(
-    console: Console, results: Sequence[TaskResult], options: DemoOptions, benches: Benches
+    console: Console,
+    exact: Sequence[PromptResult],
+    timed: Sequence[PromptResult],
+    options: DemoOptions,
+    benches: Benches,
 ) -> None:
-    from ngramspec.lab.e2e.demo import make_rows
+    from ngramspec.lab.e2e.bench import totals
 
-    rows = make_rows(results)
+    same = [row.same for row in totals(exact)]
     # The last task has fewer where Ctrl-C ended its rounds.
-    repeats, threads = len(results[-1].outcomes[0].runs), number_of(options.threads, "thread")
+    repeats, threads = len(timed[-1].outcomes[0].runs), number_of(options.threads, "thread")
     runs = f"median of {repeats} runs" if repeats > 1 else "1 run"
-    console.print(_speed_table(rows, f"All tasks, {runs}, {threads}"))
-    if len(results) > 1:
-        console.print(_task_table(results))
-    drafted = rows[1:]
-    same, texts = sum(row.same for row in drafted), sum(row.texts for row in drafted)
+    console.print(_speed_table(timed, same, f"All tasks, {runs}, {threads}"))
+    if len(timed) > 1:
+        console.print(_task_table(timed))
     console.print(COLUMNS, style="dim")
+    drafted = totals(timed)[1:]
+    texts = sum(row.texts for row in drafted)
     if not benches.refusal:
         console.print(
-            f"{same} of {texts} texts equal those without drafts, token for token, in the\n"
-            "bit-exact setting (flash attention, 1 thread)."
+            f"{sum(same[1:])} of {texts} texts equal those without drafts, token for token, in the"
+            "\nbit-exact setting (flash attention, 1 thread)."
         )
-    if not options.exact:
-        _show_timed_equality(console, results, sum(row.timed_same for row in drafted), texts)
-    if not benches.one and options.model is None:
+    equal = sum(row.same for row in drafted)
+    console.print(f"Times are without flash attention; there {equal} of {texts} are equal.")
+    if not benches.refusal and options.model is None:
         console.print(GAIN, style="dim")
 
 
-def _speed_table(rows: Sequence[Row], title: str) -> Table:
-    """Return a row per drafter, the one without drafts first."""
+def _speed_table(results: Sequence[PromptResult], same: Sequence[int], title: str) -> Table:
+    """Return a row per drafter, the one without drafts first. same: texts that are equal."""
     from rich.text import Text
+
+    from ngramspec.lab.e2e.bench import totals
 
     columns = ("drafter", "tok/s", "speed-up", "acceptance", "tok/pass", "draft µs", "same")
     table = make_table(columns, title=title, text=columns[:1])
-    for number, row in enumerate(rows):
-        style = "green" if row.same == row.texts else "bold red"
+    for number, (row, equal) in enumerate(zip(totals(results), same, strict=True)):
+        style = "green" if equal == row.texts else "bold red"
         rest = (
-            f"{row.acceptance:.0%}",
+            f"{row.accepted / max(1, row.drafted):.0%}",
             f"{row.mean_accepted_length:.2f}",
             f"{row.draft_us:.0f}",
-            Text(f"{row.same}/{row.texts}", style=style),
+            Text(f"{equal}/{row.texts}", style=style),
         )
-        speedup = speedup_cell(row.speedup, is_plain=not number)
+        speedup = speedup_cell(row.ratio or 0.0, is_plain=not number)
         speed = (row.drafter, f"{row.tokens_per_second:.0f}", speedup)
         table.add_row(*speed, *(rest if number else ()))
     return table
 
 
-def _task_table(results: Sequence[TaskResult]) -> Table:
+def _task_table(results: Sequence[PromptResult]) -> Table:
     """Return the speed-ups by task."""
-    from ngramspec.lab.e2e.demo import make_rows
-
-    columns = ("drafter", *(result.task.name for result in results))
+    columns = ("drafter", *(result.name for result in results))
     table = make_table(columns, title="Speed-up by task", text=columns[:1])
-    by_task = [make_rows([result])[1:] for result in results]
-    for rows in zip(*by_task, strict=True):
-        table.add_row(rows[0].drafter, *(speedup_cell(row.speedup) for row in rows))
+    for outcomes in list(zip(*(result.outcomes for result in results), strict=True))[1:]:
+        speedups = (speedup_cell(outcome.ratio or 0.0) for outcome in outcomes)
+        table.add_row(outcomes[0].mode.spec, *speedups)
     return table
 
 
-def _show_timed_equality(
-    console: Console, results: Sequence[TaskResult], same: int, texts: int
+def _print_json(
+    exact: Sequence[PromptResult],
+    timed: Sequence[PromptResult],
+    options: DemoOptions,
+    benches: Benches,
 ) -> None:
-    differences = [o.timed_difference for r in results for o in r.outcomes if o.timed_difference]
-    margins = [
-        abs(difference.margin) for difference in differences if difference.margin is not None
-    ]
-    text = f"Times are without flash attention; there {same} of {texts} are equal"
-    if margins:
-        text += f",\nthe others differ where two tokens are at most {max(margins):.3f} logits apart"
-    console.print(f"{text}.")
-
-
-def _print_json(results: Sequence[TaskResult], options: DemoOptions, benches: Benches) -> None:
     from ngramspec import __version__
-    from ngramspec.lab.e2e.demo import as_json
+    from ngramspec.lab.e2e.bench import report
 
-    head = {"version": __version__, "model": benches.model.path.name}
-    settings = {key: getattr(options, key) for key in ("repeats", "max_tokens", "threads", "exact")}
-    body = {"settings": settings, "exact_batch": benches.exact_batch, **as_json(results)}
-    print_json({**head, **body}, indent=1)
+    settings = {key: getattr(options, key) for key in ("repeats", "max_tokens", "threads")}
+    facts = {
+        "version": __version__,
+        "model": benches.model.path.name,
+        "settings": settings,
+        "exact_batch": benches.exact_batch,
+        "exact": report(exact),
+        "timed": report(timed),
+    }
+    print_json(facts, indent=1)
 
 
-def _fail_on_difference(results: Sequence[TaskResult]) -> None:
+def _fail_on_difference(results: Sequence[PromptResult]) -> None:
     for result in results:
         for outcome in result.outcomes:
             if outcome.difference is not None:
-                where = f"task {result.task.name}, {outcome.drafter}"
-                why = page_url("explanation/exactness.md")
-                raise Failure(f"{where}: {outcome.difference.line()}; see {why}")
+                where = f"task {result.name}, {outcome.mode.spec}"
+                parts = f"the texts part at token {outcome.difference + 1}"
+                raise Failure(f"{where}: {parts}; see {page_url('explanation/exactness.md')}")

@@ -128,8 +128,6 @@ class DraftOptions:
         default=(), metavar="LIST", shell_complete=complete_drafters)
     spec_default: bool = flag(
         "--spec-default", "ngram-mod with 24/48/64, as in llama-server.", default=False)
-    spec_order: str = flag("--spec-order", "Order in which drafters are tried: llama.cpp's, or "
-        "that of the list.", default=DEFAULT_ORDER, choices=("priority", "given"))
     policy: str = policy_flag()
     calibrate: float = flag("--calibrate", "Most time to measure what passes cost, for --policy "
         "auto, at the first start of a model with these options; kept for later ones. 0: none.",
@@ -187,7 +185,7 @@ class DraftOptions:
                     params.setdefault(name, {})[field.name] = value
         files = {key: path for key in FILES if (path := getattr(self, key)) is not None}
         needed += [(FILES[key][0], FILES[key][2]) for key in files]
-        names = _names(self._spec(chosen), self.spec_order, needed)
+        names = _names(self._spec(chosen), needed)
         longest, shortest = self.draft_max or DEFAULT_MAX_DRAFT, self.draft_min or 0
         if shortest > longest:
             raise click.UsageError(
@@ -204,7 +202,6 @@ class DraftOptions:
             own.update({parameter: path, "any_tokenizer": self.any_tokenizer})
         return DraftSettings(
             drafter=names,
-            order=self.spec_order,
             params=params,
             policy=self.policy,
             max_draft=longest,
@@ -246,12 +243,12 @@ def _share(key: str, value: int, names: Sequence[str], params: dict[str, dict[st
     return shared
 
 
-def _names(spec: str, order: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _names(spec: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return the drafters: the list, or the default and every drafter whose options are given."""
     if not spec:
         added = dict.fromkeys(name for name, _ in needed if name != DEFAULT_SPEC)
-        return parse_names((*added, DEFAULT_SPEC), order)
-    names = () if spec == NO_DRAFTS else parse_names(spec, order)
+        return parse_names((*added, DEFAULT_SPEC), DEFAULT_ORDER)
+    names = () if spec == NO_DRAFTS else parse_names(spec, DEFAULT_ORDER)
     for name, word in needed:
         if name not in names:
             chosen = ",".join(names) or NO_DRAFTS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -33,25 +32,23 @@ from ngramspec.errors import InputError
 if TYPE_CHECKING:
     from ngramspec.arrays import TokenIds
     from ngramspec.engine import Generation
-    from ngramspec.lab.e2e.difference import Difference
     from ngramspec.llm import LLM
     from ngramspec.runtime import DraftSettings
     from ngramspec.text.chat.format import ChatFormat
 
 EPILOG = """\b
 Examples:
-  ngramspec generate --compare -p $'Repeat this text:\\n\\n'"$(seq -s ' ' 60)"
+  ngramspec generate -p $'Repeat this text:\\n\\n'"$(seq -s ' ' 60)"
   ngramspec generate --model model.gguf -f prompt.txt -n 400 --temp 0.7 --seed 1
-  git diff | ngramspec generate --model model.gguf -f - --compare
+  git diff | ngramspec generate --model model.gguf -f -
   ngramspec generate --model model.gguf -p "{" --raw --json > result.json
 """
 # What --help shows.
 EVERYDAY = (
     *("model", "ctx_size", "threads", "n_gpu_layers", "exact", "prompt", "file", "chat", "system"),
     *("max_tokens", "temp", "seed", "json_schema_file", "spec_type", "suffix_index", "model_draft"),
-    *("compare", "as_json", "verbose"),
+    *("as_json", "verbose"),
 )
-ROUNDS = 3  # of --compare, each with drafts and without
 
 
 @dataclass
@@ -98,13 +95,10 @@ class GenerateOptions(
 
     section = "Output"
     # fmt: off
-    compare: bool = flag("--compare", "Generate three times with and without drafts, by turns, "
-        "and print the speed-up.", default=False)
     as_json: bool = flag(
         "--json", "Print machine-readable results instead of the text.", default=False)
     verbose: bool = flag("-v --verbose --log-verbose", "Print llama-server's statistics line for "
         "each drafter.", default=False)
-    no_color: bool = flag("--no-color", "No colour for accepted draft tokens.", default=False)
 
 
 @command("generate", EPILOG, everyday=EVERYDAY, more=other_flags(ALL_CLI_FLAGS), any_hyphens=True)
@@ -141,7 +135,7 @@ def generate(options: GenerateOptions) -> None:
                 pass
             print_json(session.as_json())
         else:
-            _print_text(session, options.no_color)
+            _print_text(session)
 
 
 def _read_prompt(options: GenerateOptions) -> str:
@@ -224,12 +218,12 @@ def _tokenized(
     return llm.model.tokenize_prompt(chat.text), chat.format
 
 
-def _print_text(session: _Session, no_color: bool) -> None:
+def _print_text(session: _Session) -> None:
     """Stream the text, then print the figures to stderr."""
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(no_color=no_color or None, highlight=False)
+    console = Console(highlight=False)
     coloured = has_colour(console)
     for piece in session.stream():
         if coloured:
@@ -241,37 +235,8 @@ def _print_text(session: _Session, no_color: bool) -> None:
         click.echo(line, err=True)
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """Runs by turns with drafts and without.
-
-    plain: The first run without. plain_rates: tokens/s of all of them. ratios: the speed-up of each
-        round.
-    """
-
-    plain: Generation
-    plain_rates: list[float]
-    ratios: list[float]
-    difference: Difference | None
-
-    @property
-    def speedup(self) -> float:
-        """The median of the rounds, 0 where nothing was generated."""
-        return statistics.median(self.ratios) if self.ratios else 0.0
-
-    @property
-    def noisy(self) -> bool:
-        """Whether equal runs differ too much for a conclusion."""
-        from ngramspec.lab.e2e.bench import NOISY, spread
-
-        return spread(self.plain_rates) > NOISY
-
-
 class _Session:
     """A prompt for a loaded model; `stream` generates once, other methods report on that run.
-
-    Every run reads the whole prompt. With --compare runs without drafts and with them follow
-    by turns, with the same seed.
 
     format: How the answer to a chat is read; None: it is one text.
     """
@@ -291,20 +256,17 @@ class _Session:
         self._options["max_tokens"] = max(-1, options.max_tokens)
         scales = enumerate(scale for _, scale in options.adapters())
         self._options["adapters"] = tuple((number, scale) for number, scale in scales if scale)
-        self._options["cache_prompt"] = False
         if format is not None:
             self._options |= {"format": format, "special": format.shows_special}
         self._format = format
         self._llm = llm
         self._prompt_ids = prompt_ids
-        self._compares, self._verbose = options.compare, options.verbose
+        self._verbose = options.verbose
         self._draft_seconds = 0.0
         self._run: Generation
 
     def stream(self) -> Iterator[Piece]:
         """Generate; yield the text in pieces as it comes."""
-        if self._compares:  # the first of the runs must not pay for cold memory
-            self._run_plain(max_tokens=1)
         shown = AnswerText(self._format)
         for chunk in self._llm.stream(self._prompt_ids, **self._options):
             yield from shown.pieces(chunk.spans, chunk.finish_reason is not None)
@@ -318,7 +280,7 @@ class _Session:
             f"{run.num_tokens} tokens ({run.finish_reason}), {run.tokens_per_second:.1f} tokens/s; "
             f"{self._prompt_ids.size} prompt tokens in {1e3 * seconds:.0f} ms; seed {run.seed}"
         )
-        figures = _figures(run)
+        figures = _figures(run, self._draft_seconds)
         if self._llm.engine.drafters.types and figures["steps"]:
             draft_us = 1e6 * self._draft_seconds / figures["steps"]
             yield (
@@ -328,31 +290,12 @@ class _Session:
                 f"{draft_us:.0f} µs of drafting per pass"
             )
         yield from self._llm.engine.stats_lines(verbose=self._verbose)
-        if self._compares:
-            comparison = self._compare()
-            difference = comparison.difference
-            same = "the texts are equal" if difference is None else difference.line()
-            low, high = min(comparison.plain_rates), max(comparison.plain_rates)
-            if not comparison.ratios:
-                verdict = "no conclusion on the speed: the answer is too short to be timed"
-            elif comparison.noisy:
-                verdict = (
-                    f"no conclusion on the speed: the machine is too busy, as runs without drafts "
-                    f"made {low:.1f} to {high:.1f} tokens/s"
-                )
-            else:
-                verdict = (
-                    f"{statistics.median(comparison.plain_rates):.1f} tokens/s without drafts, "
-                    f"speed-up {comparison.speedup:.2f}x ({min(comparison.ratios):.2f} to "
-                    f"{max(comparison.ratios):.2f} in {len(comparison.ratios)} rounds)"
-                )
-            yield f"compare: {verdict}; {same}"
 
     def as_json(self) -> dict[str, Any]:
         """Return everything about the run as plain data."""
         run = self._run
         stats = self._llm.engine.source_stats()
-        facts: dict[str, Any] = {
+        return {
             "model": str(self._llm.model.path),
             "seed": run.seed,
             "text": run.text,
@@ -365,44 +308,9 @@ class _Session:
             "speculative": self._llm.engine.drafting().as_json(),
             "stats": {name: asdict(of) for name, of in stats.items() if of.begin_calls},
         }
-        if self._compares:
-            comparison = self._compare()
-            difference = comparison.difference
-            facts["compare"] = {
-                "identical": difference is None,
-                "speedup": comparison.speedup,
-                "ratios": comparison.ratios,
-                "noisy": comparison.noisy,
-                "difference": None if difference is None else asdict(difference),
-                "plain": _figures(comparison.plain),
-            }
-        return facts
-
-    def _compare(self) -> _Comparison:
-        """Generate by turns without drafts and with them."""
-        from ngramspec.engine import Speculation
-        from ngramspec.lab.e2e.difference import find_difference
-
-        drafted, plain = [self._run], [self._run_plain()]
-        for number in range(1, ROUNDS):
-            # Nothing learned from the rounds before, which had the same answer.
-            fresh = {**self._options, "speculation": Speculation(namespace=f"round {number}")}
-            drafted.append(self._llm.generate(self._prompt_ids, **fresh))
-            plain.append(self._run_plain())
-        rates = [run.tokens_per_second for run in plain]
-        pairs = zip(drafted, rates, strict=True)
-        ratios = [run.tokens_per_second / rate for run, rate in pairs if rate]
-        difference = find_difference(
-            self._prompt_ids, plain[0].token_ids, self._run.token_ids, self._llm.run
-        )
-        return _Comparison(plain[0], rates, ratios, difference)
-
-    def _run_plain(self, **changed: Any) -> Generation:
-        options = {**self._options, "speculation": False, **changed}
-        return self._llm.generate(self._prompt_ids, **options)
 
 
-def _figures(run: Generation, draft_seconds: float = 0.0) -> dict[str, Any]:
+def _figures(run: Generation, draft_seconds: float) -> dict[str, Any]:
     timings = run.timings
     drafted, accepted = timings.num_draft_tokens, timings.num_accepted_tokens
     return {

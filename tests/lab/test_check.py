@@ -15,7 +15,7 @@ SERVER = "at temperature 0.8, the server's default,"
 
 
 def run(rate: float) -> Run:
-    return Run(tuple(range(11)), (False,) * 11, 10 / rate, 0.1, 0.0, 9, 1, 4, 2, "length")
+    return Run(tuple(range(11)), (False,) * 11, 10 / rate, 0.1, 0.0, 9, 4, 2, "length")
 
 
 def finding(

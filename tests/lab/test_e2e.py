@@ -62,7 +62,7 @@ def prompt(tmp_path: Path) -> Path:
 
 def one_run(tokens: int, seconds: float, steps: int = 1, reason: str = "length") -> OneRun:
     ids, guessed = tuple(range(tokens)), (False,) * tokens
-    return OneRun(ids, guessed, seconds, 0.1, 0.0, steps, 1, 4, 2, reason)
+    return OneRun(ids, guessed, seconds, 0.1, 0.0, steps, 4, 2, reason)
 
 
 def test_every_round_begins_with_another_mode() -> None:

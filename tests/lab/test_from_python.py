@@ -111,7 +111,7 @@ def test_tasks_in_the_tokens_of_a_model() -> None:
 
 def test_totals_are_over_all_prompts() -> None:
     def one(tokens: int, seconds: float) -> Run:
-        return Run(tuple(range(tokens)), (False,) * tokens, seconds, 0.1, 0.0, 5, 1, 4, 2, "length")
+        return Run(tuple(range(tokens)), (False,) * tokens, seconds, 0.1, 0.0, 5, 4, 2, "length")
 
     none, drafted = parse_mode("none"), parse_mode("ngram-simple:size_n=3")
     plain = (one(11, 2.0),)

@@ -250,10 +250,9 @@ def _as_json(
     options: E2eOptions, results: Sequence[PromptResult], draft_model: dict[str, Any] | None
 ) -> dict[str, Any]:
     from ngramspec import __version__
-    from ngramspec.lab.e2e.bench import totals
+    from ngramspec.lab.e2e.bench import report
     from ngramspec.models import embedded_model
 
-    rows = totals(results)
     return {
         "version": __version__,
         "model": str(options.model or embedded_model()),
@@ -261,9 +260,7 @@ def _as_json(
             **{key: getattr(options, key) for key in SETTINGS},
             "draft_model": draft_model,
         },
-        "identical": all(row.same == row.texts for row in rows),
-        "summary": [row.as_json() for row in rows],
-        "prompts": [result.as_json() for result in results],
+        **report(results),
     }
 
 
@@ -281,7 +278,8 @@ def _show(options: E2eOptions, results: Sequence[PromptResult]) -> None:
     if len(results) > 1:
         for outcome, row in zip(results[0].outcomes, rows, strict=True):
             drafts = outcome.mode.drafts
-            rest = (f"{row.accepted}/{row.drafted}", "", f"{row.same}/{row.texts}")
+            mean = f"{row.mean_accepted_length:.2f}"
+            rest = (f"{row.accepted}/{row.drafted}", mean, f"{row.same}/{row.texts}")
             cells = (row.drafter, f"{row.tokens_per_second:.1f}", _ratio(row.ratio, drafts))
             table.add_row("" if drafts else "all", *cells, *(rest if drafts else ()))
     console.print(table)

@@ -121,7 +121,6 @@ class Run:
     prompt_seconds: float
     draft_seconds: float
     steps: int
-    drafts: int
     drafted: int
     accepted: int
     finish_reason: str
@@ -184,9 +183,7 @@ class PromptOutcome:
     @property
     def mean_accepted_length(self) -> float:
         """Tokens per pass of the model after the prompt, end tokens too, over all runs."""
-        steps = sum(run.steps for run in self.runs)
-        chosen = sum(len(run.token_ids) - 1 + (run.finish_reason == "stop") for run in self.runs)
-        return chosen / steps if steps else 0.0
+        return _mean_accepted_length(self.runs)
 
     @property
     def drafted(self) -> int:
@@ -243,6 +240,7 @@ class Total:
     """One drafter over all prompts.
 
     ratio: geometric mean of the prompts' ratios, None where nothing was generated.
+    draft_us: Time in the drafter, per pass.
     same: texts equal to the plain ones, of `texts`.
     """
 
@@ -251,6 +249,8 @@ class Total:
     ratio: float | None
     drafted: int
     accepted: int
+    mean_accepted_length: float
+    draft_us: float
     same: int
     texts: int
 
@@ -262,6 +262,8 @@ class Total:
             "ratio": _rounded(self.ratio),
             "drafted": self.drafted,
             "accepted": self.accepted,
+            "mean_accepted_length": round(self.mean_accepted_length, 4),
+            "draft_us_per_step": round(self.draft_us, 2),
             "identical_texts": self.same,
             "texts": self.texts,
         }
@@ -307,15 +309,35 @@ def _total(outcomes: Sequence[PromptOutcome]) -> Total:
     tokens = [len(outcome.runs[0].token_ids) - 1 for outcome in timed]
     pairs = zip(tokens, timed, strict=True)
     seconds = sum(count / outcome.tokens_per_second for count, outcome in pairs)
+    runs = [run for outcome in outcomes for run in outcome.runs]
+    steps = sum(run.steps for run in runs)
     return Total(
         drafter=outcomes[0].mode.spec,
         tokens_per_second=sum(tokens) / seconds if seconds else 0.0,
         ratio=statistics.geometric_mean(ratios) if ratios else None,
         drafted=sum(outcome.drafted for outcome in outcomes),
         accepted=sum(outcome.accepted for outcome in outcomes),
+        mean_accepted_length=_mean_accepted_length(runs),
+        draft_us=1e6 * sum(run.draft_seconds for run in runs) / steps if steps else 0.0,
         same=sum(outcome.difference is None for outcome in outcomes),
         texts=len(outcomes),
     )
+
+
+def _mean_accepted_length(runs: Sequence[Run]) -> float:
+    steps = sum(run.steps for run in runs)
+    chosen = sum(len(run.token_ids) - 1 + (run.finish_reason == "stop") for run in runs)
+    return chosen / steps if steps else 0.0
+
+
+def report(results: Sequence[PromptResult]) -> dict[str, Any]:
+    """Return what was measured as plain data."""
+    rows = totals(results)
+    return {
+        "identical": all(row.same == row.texts for row in rows),
+        "summary": [row.as_json() for row in rows],
+        "prompts": [result.as_json() for result in results],
+    }
 
 
 def parse_mode(spec: str, **files: Any) -> Mode:
@@ -446,15 +468,6 @@ class Bench:
             PromptOutcome(mode, by_mode[mode], by_mode[self._modes[0]]) for mode in self._modes
         )
 
-    def ask(self, request: Request) -> Generation:
-        """Run a request without drafts.
-
-        Raises:
-            InputError: The prompt does not fit.
-            BackendError: The target fails.
-        """
-        return _run_alone(make_engine(self._target, NO_DRAFTS, exact=self._exact), request)
-
     def _read(self, prompt_ids: TokenIds) -> SavedSlot | None:
         """Read a prompt once for all runs; None where what it leaves cannot be put back."""
         if isinstance(self.small, MtpHeads):  # they follow the pass that reads it
@@ -495,7 +508,6 @@ class Bench:
             prompt_seconds=timings.prompt_seconds,
             draft_seconds=engine.stats().draft_seconds,
             steps=max(0, timings.num_steps - 1),  # the first one read the prompt
-            drafts=timings.num_drafts,
             drafted=timings.num_draft_tokens,
             accepted=timings.num_accepted_tokens,
             finish_reason=generation.finish_reason or "",
