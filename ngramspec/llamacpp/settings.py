@@ -1,4 +1,7 @@
-"""ContextSettings: how a target's context is made, checked, and as llama.cpp's parameters."""
+"""ContextSettings: how a target's context is made, checked, and as llama.cpp's parameters.
+
+Rope: how positions are encoded, where it is not to be as the model says: for longer contexts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The server's log: its level, where it goes, and what else goes to its file."""
+"""The server's log: its level, where it goes, and what else goes to its file.
+
+Threads of its own write it, so that no request waits for who reads it.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ every token. attach() replaces a few attributes of that one object, no class and
 detach() puts every one of them back. Only `input_ids` stays longer where it was too short.
 
 What is replaced, and by what:
-    draft_model, scores, tokenizer_, _logits_all   values (see `patches`)
+    draft_model, scores, tokenizer_, _logits_all   values (see below)
     _batch.set_batch    marks the rows of verification batches only
     sample              refuses rows without logits; shows logits processors verified ids only
     generate            when a request ends, lets the draft learn the rest of the answer and drops

@@ -8,7 +8,7 @@ the request again at the cost of the changed suffix.
 What it must not propose, the host does not say: batch size, vocabulary, end tokens, whether the
 model can take tokens back. A wrong guess ends the process or changes the text. So it proposes to
 those Llamas only that it knows (see `streams`). Drafters that learn from logits are shown those of
-the last pass (see `observer`).
+the last pass (see Observer).
 """
 
 from __future__ import annotations
@@ -402,7 +402,15 @@ class LastBatch:
 
 
 class Observer:
-    """Shows rows to one drafter; does nothing if its sources learn nothing from logits."""
+    """Shows rows to one drafter; does nothing if its sources learn nothing from logits.
+
+    A draft model is called after each pass, so the pass of the last draft can be seen then: before
+    the drafter learns the new text, while the draft is still pending. llama.cpp keeps a batch's
+    rows until the next one, in the order of its tokens, as the model made them: samplers, penalties
+    and logits processors work on copies. llama-cpp-python writes every batch into the same arrays.
+    Together they tell which row follows which token, also of rejected drafts, with no attribute
+    replaced and no row copied.
+    """
 
     def __init__(self, drafter: Any) -> None:
         self._drafter = drafter

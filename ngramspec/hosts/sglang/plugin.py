@@ -1,4 +1,8 @@
-"""The entry point sglang.srt.plugins: SGLang's NGRAM algorithm uses our drafters if asked to."""
+"""The entry point sglang.srt.plugins: SGLang's NGRAM algorithm uses our drafters if asked to.
+
+A new release of SGLang may rename or add something that we rely on: `differences` compares its
+Python files, without importing them, before anything is replaced.
+"""
 
 from __future__ import annotations
 

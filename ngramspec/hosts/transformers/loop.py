@@ -1,4 +1,4 @@
-"""Loop: draft, one pass, verify, settle; until every row has ended."""
+"""Loop: draft, one pass, verify, settle; until every row has ended; Stops: where that is."""
 
 from __future__ import annotations
 

@@ -376,6 +376,10 @@ class Places:
 class RowStore:
     """One layer's buffers of shape (rows, heads, capacity, width), growing unless fixed.
 
+    The caches of transformers put new tokens of all rows at the same index, so rows that accepted
+    different numbers of drafted tokens would need holes or a copy. Here each row is written at its
+    own place, and a rejected token is overwritten by the next pass.
+
     A mixin: make_layers adds the base class that transformers requires of a cache layer.
     """
 

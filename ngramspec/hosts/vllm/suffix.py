@@ -1,4 +1,7 @@
-"""BatchProposer: what the plugin puts behind vLLM's `method="suffix"`; it sees request ids."""
+"""BatchProposer: what the plugin puts behind vLLM's `method="suffix"`; it sees request ids.
+
+Namespaces: drafters and pools of requests, by the namespace that these ask for.
+"""
 
 from __future__ import annotations
 

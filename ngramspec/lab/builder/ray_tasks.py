@@ -1,4 +1,4 @@
-"""The tasks of a build on a cluster: plain functions without Ray."""
+"""The job of a build on a cluster, and its tasks: plain functions without Ray."""
 
 from __future__ import annotations
 

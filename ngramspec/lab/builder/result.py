@@ -1,4 +1,4 @@
-"""The result of a build."""
+"""How a build reports its progress, and its result."""
 
 from __future__ import annotations
 

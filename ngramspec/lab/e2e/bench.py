@@ -1,4 +1,4 @@
-"""End to end: real prompts through the engine, without drafts and with each drafter, timed."""
+"""End to end: real prompts through the engine, without drafts and with each drafter, in turns."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 Every answer of the assistant in a conversation is a request, with all before it as the prompt. In a
 log of requests with their responses, only the response is one.
+
+Prompts are written as ChatML without a begin token. ChatML's two markers are tokens if the
+vocabulary has them, otherwise plain text; in a message they are always text.
 """
 
 from __future__ import annotations

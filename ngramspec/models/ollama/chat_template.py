@@ -3,6 +3,9 @@
 A template that uses .Messages sees the whole conversation. Any other template is written once per
 turn, with .System, .Prompt and .Response; the last turn ends at .Response. With a suffix a template
 is written once, with .Prompt and .Suffix.
+
+A template sees Ollama's names of fields, such as .ToolCalls and .Function.Name. As JSON, or written
+whole, a value has the API's names: the known ones in Ollama's order, then the others in their own.
 """
 
 from __future__ import annotations

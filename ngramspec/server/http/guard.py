@@ -1,4 +1,7 @@
-"""Guard: checks origin, key and body size of every request; turns exceptions into responses."""
+"""Guard: checks origin, key and body size of every request; turns exceptions into responses.
+
+ApiKeys: the keys that are accepted, kept and compared as hashes.
+"""
 
 from __future__ import annotations
 

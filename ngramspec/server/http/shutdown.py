@@ -1,4 +1,7 @@
-"""Shutdown: signals, a limit for each part of it, exit codes."""
+"""Shutdown: signals, a limit for each part of it, exit codes.
+
+Threads write to stderr without waiting for Python's locks, nor always for its reader.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of Ollama's routes."""
+"""Bodies of Ollama's routes, and the names that the served model has in them."""
 
 from __future__ import annotations
 
