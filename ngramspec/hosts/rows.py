@@ -15,7 +15,7 @@ from ngramspec.errors import InputError
 
 log = logging.getLogger(__name__)
 _NONE = np.int32(-1)
-KEPT = 1 << 20  # tokens of ended texts, and of memory for longer ones, that slots keep together
+IDLE = 1 << 20  # tokens of ended texts, and of memory for longer ones, that slots keep together
 SMALL = 4096  # tokens whose memory a slot always keeps from one text to the next
 LARGER = 4  # times the length of a new text: memory of a longer one than that is freed
 
@@ -46,7 +46,7 @@ class RowSlots:
     the longest history that the row begins with. Only some tokens are compared; texts that agree in
     all of them are taken for the same, which can make drafts worse but nothing else.
 
-    Ended texts stay on their slots, in case they come back: KEPT tokens, those that ended last. The
+    Ended texts stay on their slots, in case they come back: IDLE tokens, those that ended last. The
     memory of others is freed, so that all slots together take about what the running texts need.
 
     Args:
@@ -119,7 +119,7 @@ class RowSlots:
                 self._end_others(slots)
             self._seat(slots, lost, rows)
         self._end_others(slots)
-        while self._idle_room > KEPT:
+        while self._idle_room > IDLE:
             held = np.flatnonzero(~self._active & (self._room > 0))
             self._forget(int(held[self._used[held].argmin()]))
 

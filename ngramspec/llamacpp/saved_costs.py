@@ -32,7 +32,7 @@ _OF_LOADING = ("mode", "lazy", "repack", "host_buffers")  # and the metadata
 MOST_SCATTERED = 0.25  # share of passes; a busier machine's costs are not kept
 MOST_STOLEN = 0.1  # seconds while measuring
 DISAGREE = AGREE**2  # either of two measurements may be off by AGREE
-_TOLD = 3  # differences of settings
+_SHOWN = 3  # differences of settings
 _SHORT = 40  # characters of a value that are shown
 _reported: set[Path] = set()
 
@@ -112,9 +112,9 @@ def other_costs(model: LlamaModel, settings: ContextSettings) -> str:
             nearest = [f"{n} {_shown(theirs, n)} instead of {_shown(mine, n)}" for n in names]
     if not nearest:
         return ""
-    more = len(nearest) - _TOLD
+    more = len(nearest) - _SHOWN
     rest = f" and {more} more" if more > 0 else ""
-    return f"costs are saved for {', '.join(nearest[:_TOLD])}{rest}"
+    return f"costs are saved for {', '.join(nearest[:_SHOWN])}{rest}"
 
 
 def layers_note(key: Mapping[str, Any]) -> str:

@@ -274,7 +274,7 @@ def show_long(rows: RowSlots, length: int, keys: Any) -> None:
 
 @pytest.mark.parametrize("keyed", [True, False])
 def test_ended_texts_take_bounded_memory(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "KEPT", 50_000)
+    monkeypatch.setattr(rows_module, "IDLE", 50_000)
     drafter = create_drafter("suffix", slots=16, capacity=4096)
     rows, new = RowSlots(drafter), drafter.nbytes
     show_long(rows, 10_000, [0] if keyed else None)
@@ -294,7 +294,7 @@ def test_ended_texts_take_bounded_memory(keyed: bool, monkeypatch: pytest.Monkey
 def test_the_ended_texts_that_are_kept_are_those_that_ended_last(
     monkeypatch: pytest.MonkeyPatch, table: Table, drafter: Drafter
 ) -> None:
-    monkeypatch.setattr(rows_module, "KEPT", 4)
+    monkeypatch.setattr(rows_module, "IDLE", 4)
     (first,) = table.show([[1, 2, 3]], [1])
     (second,) = table.show([[4, 5, 6]], [1])
     table.show([[7, 8, 9]], [1])

@@ -119,7 +119,7 @@ def build_on_ray(
         identity_of(plan, options, tokenizer.fingerprint.digest, "ray"),
     )
     # The folder comes last: until the connection ends, tasks may write to it.
-    with _kept(folder), connected(ray, address), errors_of_tasks(ray):
+    with _keeping(folder), connected(ray, address), errors_of_tasks(ray):
         cluster = Cluster(ray, progress)
         memory = cluster.memory(memory)
         cut = Cut(num_ranges or ranges_for(plan, memory), shard_bytes or shard_bytes_for(plan))
@@ -279,7 +279,7 @@ def _cut_of(state: dict[str, Any], folder: WorkFolder) -> Cut:
 
 
 @contextmanager
-def _kept(folder: WorkFolder) -> Iterator[None]:
+def _keeping(folder: WorkFolder) -> Iterator[None]:
     """Keep the work folder of a build that ends early if a shard was counted."""
     try:
         yield

@@ -135,7 +135,7 @@ class _Ignore:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Entry:
     """A file or folder that a search found.
 
     relative: Path below the searched folder, "" for that folder itself.
@@ -186,7 +186,7 @@ class _Search:
     def folder(self, path: str, status: os.stat_result) -> Iterator[tuple[str, str, int]]:
         """Yield the files below a folder, by relative path."""
         root = os.path.realpath(path)
-        waiting = [_Found(path, "", status, _ignores_above(root) if self.gitignore else ())]
+        waiting = [_Entry(path, "", status, _ignores_above(root) if self.gitignore else ())]
         while waiting:
             entry = waiting.pop()
             if stat.S_ISREG(entry.status.st_mode):
@@ -195,7 +195,7 @@ class _Search:
             elif stat.S_ISDIR(entry.status.st_mode) and self.is_new(entry.status):
                 waiting += reversed(self.entries(entry, root))
 
-    def entries(self, folder: _Found, root: str) -> list[_Found]:
+    def entries(self, folder: _Entry, root: str) -> list[_Entry]:
         """Return the entries of a folder by name, without hidden, excluded and broken ones.
 
         root: The folder that links must not lead out of.
@@ -224,7 +224,7 @@ class _Search:
                     reason = "a link that leads out of the folder (--follow-links reads it)"
                     self.left_out.append(Problem(name, "", reason))
                 continue
-            selected.append(_Found(entry.path, name, status, ignores))
+            selected.append(_Entry(entry.path, name, status, ignores))
         return selected
 
     def may_follow(self, link: str, root: str) -> bool:

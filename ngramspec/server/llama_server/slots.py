@@ -73,7 +73,7 @@ async def _save(
     path = _path(service, tenant, name)
     size = await _on_disk("save", path, lambda: _write(path, saved))
     figures = {"n_saved": int(saved.tokens.size), "n_written": size}
-    return _told(slot, name, figures, "save_ms", started)
+    return _report(slot, name, figures, "save_ms", started)
 
 
 async def _restore(
@@ -90,7 +90,7 @@ async def _restore(
         if error.status == 400:
             raise bad_request(f"Unable to restore slot: {error.message}", "filename") from error
         raise
-    return _told(slot, name, {"n_restored": count, "n_read": size}, "restore_ms", started)
+    return _report(slot, name, {"n_restored": count, "n_read": size}, "restore_ms", started)
 
 
 async def _erase(
@@ -104,7 +104,7 @@ async def _erase(
 _ACTIONS = {"save": _save, "restore": _restore, "erase": _erase}
 
 
-def _told(
+def _report(
     slot: int, name: str, figures: dict[str, int], time_name: str, started: float
 ) -> dict[str, Any]:
     spent = round(1e3 * (time.perf_counter() - started), 3)

@@ -112,15 +112,15 @@ class EventStream(Response):
                 items = await answer.take()
             body = events.end()
         except ApiError as error:
-            body = self._told(error)
+            body = self._failure(error)
         except Exception:
             log.exception("request %s: the answer to %r failed", answer.request_id, scope["path"])
             failure = ApiError(500, INTERNAL)
             answer.cancel(failure, "error")
-            body = self._told(failure)
+            body = self._failure(failure)
         await self._write(send, body, last=True)
 
-    def _told(self, error: ApiError) -> bytes:
+    def _failure(self, error: ApiError) -> bytes:
         """Return the event of an error, which is counted."""
         self._bridge.traffic.count_error(error)
         return self._events.error(error)

@@ -72,7 +72,7 @@ class ResponseEvents:
         """
         if self._output.items:
             return SSE_PING
-        return self._begin() or self._write(self._told("response.in_progress"))
+        return self._begin() or self._write(self._state("response.in_progress"))
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Return the events for some chunks."""
@@ -122,9 +122,9 @@ class ResponseEvents:
         if self._number:
             return b""
         names = ("response.created", "response.in_progress")
-        return b"".join(self._write(self._told(name)) for name in names)
+        return b"".join(self._write(self._state(name)) for name in names)
 
-    def _told(self, type: str) -> Event:
+    def _state(self, type: str) -> Event:
         return {"type": type, "response": self._response}
 
     def _events(self, chunk: Chunk) -> list[Event]:
@@ -134,7 +134,7 @@ class ResponseEvents:
         self._collect(optional_members(chunk, *self._members))
         events: list[Event] = []
         if chunk.progress is not None:
-            events.append(self._told("response.in_progress"))
+            events.append(self._state("response.in_progress"))
         for delta in self._parser.feed(chunk.text, last):
             delta_events = self._output.add(delta)
             if delta.kind == "content":

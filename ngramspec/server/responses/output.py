@@ -45,7 +45,7 @@ class Item(ABC):
 
     def begin(self) -> list[Event]:
         """Return the events of its start."""
-        return [self._told("response.output_item.added")]
+        return [self._state("response.output_item.added")]
 
     @abstractmethod
     def piece(self, text: str) -> list[Event]:
@@ -53,9 +53,9 @@ class Item(ABC):
 
     def end(self) -> list[Event]:
         """Return the events of its end."""
-        return [self._told("response.output_item.done")]
+        return [self._state("response.output_item.done")]
 
-    def _told(self, type: str) -> Event:
+    def _state(self, type: str) -> Event:
         return {"type": type, "output_index": self.index, "item": self.json()}
 
     def _event(self, type: str, **members: Any) -> Event:

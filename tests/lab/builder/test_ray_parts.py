@@ -400,7 +400,7 @@ def test_a_second_build_leaves_alone_what_the_first_is_writing(tmp_path: Path) -
     before = sorted(path.name for path in first.path.iterdir())
     with (
         pytest.raises(InputError, match="another process is building in"),
-        ray_executor._kept(second),
+        ray_executor._keeping(second),
     ):
         ray_executor._opened(second, ray_executor.Cut(1, 1), resume=False, restart=False)
     assert sorted(path.name for path in first.path.iterdir()) == before
@@ -434,6 +434,6 @@ def test_a_corpus_that_is_too_large_for_an_index_leaves_no_folder(
     building = ray_executor.ClusterBuild(cluster, shards, job(kind="suffix"), work, NoProgress())
     for i in range(2):
         building._counted(i, reports[i])
-    with pytest.raises(InputError, match="an index holds 50 tokens"), ray_executor._kept(work):
+    with pytest.raises(InputError, match="an index holds 50 tokens"), ray_executor._keeping(work):
         building._counted(2, reports[2])
     assert not work.path.exists()
