@@ -15,7 +15,7 @@ from ngramspec.cli.output import tell
 from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
 from ngramspec.llamacpp.ggml import CACHE_TYPES
-from ngramspec.llamacpp.settings import SCALINGS, YARN, Rope
+from ngramspec.llamacpp.rope import SCALINGS, YARN, Rope
 from ngramspec.llamacpp.threads import (
     NUMA,
     POLL,

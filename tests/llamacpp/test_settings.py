@@ -10,7 +10,8 @@ import pytest
 from helpers.decoding import rows_of
 from ngramspec.errors import BackendError, InputError
 from ngramspec.llamacpp.model import LlamaModel
-from ngramspec.llamacpp.settings import ContextSettings, Rope, physical_cores
+from ngramspec.llamacpp.rope import Rope
+from ngramspec.llamacpp.settings import ContextSettings, physical_cores
 from ngramspec.llamacpp.target import LlamaTarget
 
 EXACT = {"threads": 1, "flash_attn": True}
