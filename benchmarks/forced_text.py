@@ -28,9 +28,8 @@ from ngramspec import LLM
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, Engine, Request, Sampling
 from ngramspec.engine.generation import Generation
-from ngramspec.llamacpp.grammars import Grammars
 from ngramspec.llamacpp.model import LlamaModel
-from ngramspec.llamacpp.sampler_chain import Chains
+from ngramspec.llamacpp.sampler_chain import Chains, Grammars
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.prompt import chat_prompt
 from ngramspec.text.chat.tools import tools_of
