@@ -25,7 +25,7 @@ EPILOG = """\b
 Examples:
   ngramspec demo
   ngramspec check --model model.gguf
-  ngramspec generate --compare -p $'Repeat this text:\\n\\n'"$(seq -s ' ' 60)"
+  ngramspec generate -p $'Repeat this text:\\n\\n'"$(seq -s ' ' 60)"
   ngramspec serve model.gguf
   ngramspec build-cache docs -o docs.ngx --kind suffix --held-out 10%
   ngramspec cache inspect docs.ngx
