@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from helpers.exact_settings import differ_once, find_once
 from helpers.machines import examples
 from ngramspec.llamacpp import exact, saved_costs
 
@@ -30,11 +31,13 @@ os.environ["LLAMA_ARG_CALIBRATE"] = "0"
 
 
 def keep_nothing(key: Mapping[str, Any], ending: str) -> Path:
-    """Have an exact setting looked for at every start, as the code may have changed."""
+    """Have an exact setting looked for in every run of the tests, as the code may have changed."""
     raise OSError("tests keep none")
 
 
 exact.path_of = keep_nothing
+exact.find_exact = find_once
+exact.trees_differ = differ_once
 
 # A shell starts background jobs with Ctrl-C ignored, and so would be all programs that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,7 +46,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONG = (
     "fuzz/test_fuzz.py",
     "packaging/test_distribution.py",
-    "build/test_ray_build.py",
+    "builder/test_ray_build.py",
     "soak/test_hostile.py",
     "soak/test_soak.py",
     "server/test_hostile_requests.py",

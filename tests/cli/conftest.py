@@ -61,15 +61,6 @@ def spawn() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
-def tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each exact setting be tested once: it takes seconds, and the outcome is the same."""
-    from helpers.exact_settings import differ_once, find_once
-
-    monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", find_once)
-    monkeypatch.setattr("ngramspec.llamacpp.exact.trees_differ", differ_once)
-
-
-@pytest.fixture
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder."""
     monkeypatch.chdir(tmp_path)

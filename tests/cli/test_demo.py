@@ -21,7 +21,6 @@ from ngramspec.models import embedded_model
 
 RUN = Bench._run
 QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
-pytestmark = pytest.mark.usefixtures("tested_once")
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
 )
 SHORT = ("generate", "-n", "24", "--exact")
-pytestmark = pytest.mark.usefixtures("tested_once")
 
 
 def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str, Any]:

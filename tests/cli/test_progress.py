@@ -17,7 +17,7 @@ from helpers.paths import BENCHMARK_DATA
 from helpers.terminal import on_terminal
 from ngramspec.cli import main, progress
 
-pytestmark = pytest.mark.usefixtures("empty_folder", "tested_once")
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 TRACES = BENCHMARK_DATA / "traces"
 COMMANDS = {

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from helpers.exact_settings import find_once
 from ngramspec import LLM, embedded_model
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec._native.engine.slot import Slot
@@ -45,15 +44,7 @@ NEAR_TIE = 0.5  # of log-probability: more than what rounding moves
 
 
 @pytest.fixture(scope="module")
-def tested_once() -> Iterator[None]:
-    """Let exact engines test each setting once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ngramspec.llamacpp.exact.find_exact", find_once)
-        yield
-
-
-@pytest.fixture(scope="module")
-def engines(tested_once: None) -> Iterator[dict[str, LLM]]:
+def engines() -> Iterator[dict[str, LLM]]:
     """Return engines without drafts, without branches and with them, by name."""
     options: dict[str, Any] = {"slots": 1, "context_size": 1024, "exact": True}
     with (

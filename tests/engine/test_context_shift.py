@@ -34,7 +34,7 @@ from ngramspec.llamacpp.target import LlamaTarget
 
 CONTEXT = 64
 SMALL_CONTEXT = 32
-TWENTY = 20 * SMALL_CONTEXT
+TEN = 10 * SMALL_CONTEXT
 SMALL = {"ngram-map-k": {"size_n": 2, "size_m": 6}, "ngram-mod": {"n_match": 2, "n_min": 1}}
 
 
@@ -264,9 +264,9 @@ def prompts(model: LlamaModel, num_tokens: Sequence[int], **options: Any) -> lis
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_twenty_contexts_are_the_same_with_any_drafts(model: LlamaModel, slots: int) -> None:
+def test_ten_contexts_are_the_same_with_any_drafts(model: LlamaModel, slots: int) -> None:
     exactness = find_once(model, 1, slots)
-    lengths = [TWENTY] if slots == 1 else [TWENTY, TWENTY // 2, TWENTY // 3, 100]
+    lengths = [TEN] if slots == 1 else [TEN, TEN // 2, TEN // 3, 100]
     off = prompts(model, lengths, speculation=Speculation(enabled=False))
     plain = [one.token_ids for one in texts(model, exactness, None, slots, off, SMALL_CONTEXT)]
     assert [len(tokens) for tokens in plain] == lengths

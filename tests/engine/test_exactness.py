@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from helpers.exact_settings import differ_once, find_once
+from helpers import exact_settings
 from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.cli import main
@@ -88,7 +88,7 @@ def test_the_embedded_model_has_an_exact_setting_for_several_slots(
 
 def test_what_cannot_change_a_bit_is_kept(model_path: Callable[[str], str]) -> None:
     asked = ContextSettings(
-        slots=2, context_size=256, n_batch=40, n_ubatch=16, threads=1, offload_kqv=False,
+        slots=2, context_size=256, n_batch=12, n_ubatch=8, threads=1, offload_kqv=False,
         op_offload=False, rope=Rope(freq_base=300.0), thread_plans=(ThreadPlan(poll=0),) * 2,
     )  # fmt: skip
     with LlamaModel(model_path("embedded")) as model:
@@ -107,19 +107,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep what was found, as commands do; return where."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(exact, "path_of", saved_costs.path_of)
-    monkeypatch.setattr(exact, "find_exact", find_once)
-    monkeypatch.setattr(exact, "trees_differ", differ_once)
     return tmp_path / "ngramspec" / "costs"
 
 
-ALONE = ContextSettings(context_size=256, n_batch=40, n_ubatch=16, threads=1, branches=4,
+ALONE = ContextSettings(context_size=256, n_batch=12, n_ubatch=8, threads=1, branches=4,
                         kv_unified=True)  # fmt: skip
 
 
 def test_what_was_found_is_kept_for_later_starts(
     model_path: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = (replace(ALONE, type_k="f32", type_v="f32"), replace(ALONE, n_batch=39))
+    others = (replace(ALONE, type_k="f32", type_v="f32"), replace(ALONE, n_batch=11))
     with LlamaModel(model_path("embedded")) as model:
         target, exactness = open_tested(model, ALONE)
         with target:
@@ -150,7 +148,7 @@ def test_the_threads_that_searched_have_ended(
         computing.add(threading.current_thread())
         decode(*arguments)
 
-    monkeypatch.setattr(exact, "find_exact", find_exact)
+    monkeypatch.setattr(exact_settings, "FOUND", {})
     monkeypatch.setattr(LlamaTarget, "decode", noting)
     with LlamaModel(model_path("embedded")) as model:
         open_tested(model, ALONE)[0].close()
@@ -256,6 +254,7 @@ def test_a_model_that_cannot_take_tokens_back_is_refused(model_path: Callable[[s
 
 def test_the_command_tells_each_settings_limit(model_path: Callable[[str], str]) -> None:
     options = ["bench", "exactness", "--threads", "1", "--tokens", "100"]
+    options += ["--model", model_path("llama")]
     output = CliRunner().invoke(main, [*options, "--flash-attn", "on", "--json"])
     assert output.exit_code == 0
     rows = json.loads(output.stdout)
@@ -263,8 +262,6 @@ def test_the_command_tells_each_settings_limit(model_path: Callable[[str], str])
     assert rows[1]["exact_batch"] >= 50
     assert not any(rows[0]["differing"]["alone"][str(size)] for size in (1, 2, 33, 50))
     assert set(rows[0]["differing"]) == set(WAYS)
-    table = CliRunner().invoke(
-        main, [*options, "--flash-attn", "off", "--model", model_path("llama")]
-    )
+    table = CliRunner().invoke(main, [*options, "--flash-attn", "off"])
     assert "none" in table.stdout or "1 to" in table.stdout
     assert CliRunner().invoke(main, ["bench", "exactness", "--threads", "x"]).exit_code == 2

@@ -1,4 +1,4 @@
-"""Exact settings, each found once: it takes seconds, and drafts have no part in it."""
+"""Exact settings, each found once: it takes seconds, and the outcome is the same."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ngramspec.engine.exactness import Exactness, trees_differ
-from ngramspec.llamacpp.exact import find_exact
+from ngramspec.llamacpp.exact import LARGEST, candidates, find_exact
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.settings import ContextSettings
 
-_FOUND: dict[tuple[Any, ...], Exactness] = {}
-_DIFFER: dict[tuple[Any, ...], bool] = {}
+FOUND: dict[tuple[Any, ...], Exactness] = {}
+DIFFER: dict[tuple[Any, ...], bool] = {}
 
 
 def find_once(
@@ -23,12 +23,22 @@ def find_once(
     own: ContextSettings | None = None,
     before_pass: Callable[[], None] = lambda: None,
 ) -> Exactness:
-    """Return what find_exact finds, which chooses the kind of cache, and measures no branches."""
-    own = own and replace(own, branches=1, kv_unified=True)
-    key = model.path, threads, slots, cache_type, own
-    if key not in _FOUND:
-        _FOUND[key] = find_exact(model, threads, slots, cache_type, own, before_pass)
-    return _FOUND[key]
+    """Return what find_exact finds; slots and threads matter where they change what is tried.
+
+    A model with adapters is measured each time.
+    """
+    own = own or ContextSettings()
+    bounded = replace(
+        own, slots=1, context_size=0, cells=0, branches=1, kv_unified=True, pad=False,
+        threads=None, threads_batch=None, flash_attn=True, type_k=cache_type, type_v=cache_type,
+        n_batch=min(LARGEST, own.n_batch), n_ubatch=min(LARGEST, own.n_ubatch),
+    )  # fmt: skip
+    key = model.path, bounded, *candidates(threads, slots, cache_type)
+    exactness = None if model.adapters else FOUND.get(key)
+    if exactness is None:
+        exactness = find_exact(model, threads, slots, cache_type, own, before_pass)
+        FOUND[key] = exactness
+    return exactness
 
 
 def differ_once(
@@ -40,6 +50,6 @@ def differ_once(
 ) -> bool:
     """Return what trees_differ does."""
     key = target.model.path, target.settings, token_ids.tobytes(), *sizes, rows
-    if key not in _DIFFER:
-        _DIFFER[key] = trees_differ(target, token_ids, sizes, rows, before_pass)
-    return _DIFFER[key]
+    if target.num_adapters or key not in DIFFER:
+        DIFFER[key] = trees_differ(target, token_ids, sizes, rows, before_pass)
+    return DIFFER[key]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import socket
 import threading
 import time
@@ -18,9 +17,9 @@ import httpx
 import openai
 from starlette.applications import Starlette
 
+from helpers.exact_settings import find_once
 from ngramspec.engine import AutoPolicy, Engine, EngineThread, Sampling
 from ngramspec.llamacpp.draft_model import DraftModelSettings, open_draft_model
-from ngramspec.llamacpp.exact import find_exact
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import ServedModel, ServerSettings, create_app
@@ -180,7 +179,7 @@ def running_engine(
         kv_unified=not exact,
     )
     if exact:
-        target.exact_batch = measured(model)
+        target.exact_batch = find_once(model, threads=1, slots=2).limit()
     with target, contextlib.ExitStack() as stack:
         small = draft_model and open_draft_model(draft_model, target, stack)
         engine = Engine(
@@ -196,12 +195,6 @@ def running_engine(
         )
         with EngineThread(engine):
             yield engine
-
-
-@functools.cache
-def measured(model: LlamaModel) -> int:
-    """Return the tokens per batch that keep all bits in the setting of `running_engine`."""
-    return find_exact(model, threads=1, slots=2).limit()
 
 
 @contextlib.contextmanager

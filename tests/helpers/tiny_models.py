@@ -40,3 +40,10 @@ def prompts(rows: int) -> dict[str, Any]:
     for i in range(1, rows):
         ids[i, : 3 * i] = mask[i, : 3 * i] = 0
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def own_cache(cache: Any) -> dict[str, Any]:
+    """The argument of generate() that hands a cache over; its name is that of the version."""
+    from ngramspec.hosts.transformers import checks
+
+    return {checks.cache_name(): cache}

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx
 import pydantic
 import pytest
 
 from helpers.failing import fail_after
+from helpers.later import Later
 from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, CODE, REPEAT, Serving
 from ngramspec.errors import BackendError
 from ngramspec.server.anthropic.content import Content
 from ngramspec.text.chat.delta import Delta
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = Later("anthropic", "asks with Anthropic's client")
 
 Start = Callable[..., Serving]
 ANSWER = f"```python\n{CODE}```"

@@ -114,7 +114,7 @@ def test_a_server_that_anybody_reaches_says_so(spawn: Any) -> None:
 
 
 def test_ctrl_c_lets_a_running_request_finish(spawn: Any) -> None:
-    exact = ("--exact", "-t", "1", "-b", "8", "-ub", "8")  # so less is tested
+    exact = ("--exact", "-t", "1", "-b", "4", "-ub", "4")  # so less is tested
     server = spawn("-np", "1", "--spec-type", "none", *exact, "--slots")
     url = server.url()
     answers: list[int] = []

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from helpers.tiny_models import GEMMA, prompts, tiny
+from helpers.later import Later
+from helpers.tiny_models import GEMMA, own_cache, prompts, tiny
 from ngramspec.errors import BackendError, InputError
 from ngramspec.hosts.transformers import NgramSpeculator, checks, ngramspec_generate
 from ngramspec.hosts.transformers.passes import Places, RowStore
 from ngramspec.hosts.transformers.scores import Scores
 
-torch = pytest.importorskip("torch", reason="runs models of torch")
-transformers = pytest.importorskip("transformers", reason="drives transformers")
-CACHE = checks.cache_name()
+torch = Later("torch", "runs models of torch")
+transformers = Later("transformers", "drives transformers")
 
 
 def both(model: Any, inputs: Any, **options: Any) -> tuple[Any, Any]:
@@ -204,17 +204,18 @@ def test_a_call_that_breaks_off_leaves_what_was_verified_in_the_cache(
         cache = transformers.StaticCache(config=model.config, max_cache_len=80)
     drafts = {"drafter": "ngram-simple", "custom_generate": ngramspec_generate}
     with pytest.raises(RuntimeError, match="no more"):
-        model.generate(**inputs, **options, **drafts, stopping_criteria=[fail], **{CACHE: cache})
+        model.generate(**inputs, **options, **drafts, stopping_criteria=[fail], **own_cache(cache))
     held = int(cache.get_seq_length())
     assert 12 <= held < 40
     assert not any(getattr(layer, "record_past", False) for layer in cache.layers)
     text = expected[:, : held + 1]
-    rest = {"input_ids": text, "attention_mask": torch.ones_like(text), CACHE: cache}
+    rest = {"input_ids": text, "attention_mask": torch.ones_like(text), **own_cache(cache)}
     assert model.generate(**rest, **{**options, "max_new_tokens": 71 - held}).equal(expected)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a second device")
 def test_layers_may_lie_elsewhere_than_the_places() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a second device")
     places = Places()
     store = RowStore(places, capacity=8, fixed=True)
     prompt = torch.zeros(2, 1, 3, 4)
@@ -270,20 +271,20 @@ def test_caches_that_cannot_take_back_tokens_are_refused() -> None:
 
     model, inputs = tiny("Llama"), prompts(1)
     other = Cache(layers=DynamicCache(config=model.config).layers)
-    refused(model, inputs, "expected a DynamicCache or StaticCache, got Cache", **{CACHE: other})
+    refused(model, inputs, "expected a DynamicCache or StaticCache, got Cache", **own_cache(other))
     cache = DynamicCache(config=model.config)
     cache.layers[1] = LinearAttentionLayer()
     message = "a cache with layers of LinearAttentionLayer cannot take back rejected drafts"
-    refused(model, inputs, message, **{CACHE: cache})
+    refused(model, inputs, message, **own_cache(cache))
     cache = DynamicCache(config=model.config)
     cache.offloading = True
-    refused(model, inputs, "offloaded caches are not supported", **{CACHE: cache})
+    refused(model, inputs, "offloaded caches are not supported", **own_cache(cache))
 
 
 def test_batches_that_need_more_than_a_mask_and_positions_are_refused() -> None:
     model, inputs = tiny("Llama"), prompts(3)
     cache = transformers.DynamicCache(config=model.config)
-    refused(model, inputs, f"{CACHE} of your own needs batch size 1", **{CACHE: cache})
+    refused(model, inputs, ".* of your own needs batch size 1", **own_cache(cache))
     refused(
         tiny("Llama", "flex_attention"),
         inputs,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.later import Later
 from helpers.machines import SETTINGS
 from ngramspec.hosts.transformers.nodes import Nodes, misplaced
 from ngramspec.hosts.transformers.passes import seen_keys
 
-torch = pytest.importorskip("torch", reason="makes masks of torch, which is not installed")
+torch = Later("torch", "makes masks of torch, which is not installed")
 
 
 @st.composite

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="drives transformers, which is not installed")
-pytest.importorskip("transformers", reason="drives transformers, which is not installed")
-
+from helpers.later import Later
 from helpers.tiny_models import prompts, tiny
 from ngramspec import AutoPolicy, SuccessorPool, create_drafter
 from ngramspec.costs import CostTable
 from ngramspec.hosts.transformers import NgramSpeculator, ngramspec_generate
 from ngramspec.hosts.transformers.drafts import Drafts
 
+for name in ("torch", "transformers"):
+    Later(name, "drives transformers, which is not installed")
 CHEAP = CostTable(((1, 1.0), (64, 1.05)))
 
 

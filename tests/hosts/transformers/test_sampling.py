@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from helpers.later import Later
 from helpers.tiny_models import prompts, tiny
 from ngramspec.hosts.transformers import NgramSpeculator, ngramspec_generate
 
-torch = pytest.importorskip("torch", reason="samples from a model of torch")
-transformers = pytest.importorskip("transformers", reason="drives transformers")
+torch = Later("torch", "samples from a model of torch")
+transformers = Later("transformers", "drives transformers")
 
 WARPED = {"top_p": 0.95, "top_k": 10, "repetition_penalty": 1.05}
 

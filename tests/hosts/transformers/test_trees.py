@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.tiny_models import GEMMA, prompts, tiny
+from helpers.later import Later
+from helpers.tiny_models import GEMMA, own_cache, prompts, tiny
 from helpers.tree_drafter import TreeDrafter, Trees
 from ngramspec import AutoPolicy, create_drafter
 from ngramspec.costs import CostTable
@@ -20,9 +21,8 @@ from ngramspec.hosts.transformers.generate import _say_once
 from ngramspec.hosts.transformers.loop import Loop
 from ngramspec.hosts.transformers.passes import CutPass, RowsPass
 
-torch = pytest.importorskip("torch", reason="runs models of torch")
-transformers = pytest.importorskip("transformers", reason="drives transformers")
-CACHE = checks.cache_name()
+torch = Later("torch", "runs models of torch")
+transformers = Later("transformers", "drives transformers")
 
 CHEAP = CostTable(((1, 1.0), (2, 1.001)))
 
@@ -181,7 +181,7 @@ def test_the_returned_cache_is_that_of_plain_generate(kind: str) -> None:
     options = {"max_new_tokens": 60, "do_sample": False, "return_dict_in_generate": True}
     plain = model.generate(**inputs, **options)
     for output in with_trees(model, inputs, plain.sequences, **options):
-        caches = output[CACHE], plain[CACHE]
+        caches = [out[checks.cache_name()] for out in (output, plain)]
         assert caches[0].get_seq_length() == caches[1].get_seq_length() == 71
         for ours, theirs in zip(*(cache.layers for cache in caches), strict=True):
             assert ours.keys.shape == theirs.keys.shape
@@ -197,7 +197,7 @@ def test_after_each_pass_the_cache_holds_the_text(monkeypatch: Any, rows: int, c
     pads = (inputs["attention_mask"] == 0).sum(dim=1).tolist()
     plain = []
     for row, pad in enumerate(pads):
-        past = model(expected[row : row + 1, pad:])[CACHE]
+        past = model(expected[row : row + 1, pad:])[checks.cache_name()]
         plain.append([(layer.keys[0], layer.values[0]) for layer in past.layers])
     kind: Any = CutPass if rows == 1 else RowsPass
     keep, checked = kind.keep, [0]
@@ -226,7 +226,7 @@ def test_a_cache_of_ones_own_takes_trees() -> None:
     options = {"max_new_tokens": 60, "do_sample": False}
     expected = model.generate(**inputs, **options)
     cache = transformers.StaticCache(config=model.config, max_cache_len=100)
-    with_trees(model, inputs, expected, [5], **options, **{CACHE: cache})
+    with_trees(model, inputs, expected, [5], **options, **own_cache(cache))
 
 
 @pytest.mark.parametrize("method", ["compare", "reject"])
