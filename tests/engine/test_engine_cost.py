@@ -49,7 +49,7 @@ def run(
 
     def note(chunk: Chunk) -> None:
         answer = chunk.generation
-        if len(answer.token_ids) <= START:
+        if answer.num_tokens <= START:
             begun[int(answer.request.id)] = answer.timings.num_draft_tokens
 
     requests = [

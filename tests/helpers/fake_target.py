@@ -142,7 +142,7 @@ class FakeTarget:
         self.now += self.costs.cost(len(batch)) if self.costs else 0.0
         logits = []
         self.undoable = [0] * self.num_sequences
-        before = [list(held) for held in self.held]
+        before = [len(held) for held in self.held]
         for token, position, sequence, output, branches in zip(
             *(part.tolist() for part in (tokens, positions, sequences, outputs)),
             batch.branches_of().tolist(),
@@ -160,7 +160,9 @@ class FakeTarget:
             for branch in own:
                 if branch:
                     texts = self.others[sequence]
-                    held = texts.setdefault(branch, list(before[sequence]))
+                    if branch not in texts:
+                        texts[branch] = self.held[sequence][: before[sequence]]
+                    held = texts[branch]
                 else:
                     held = self.held[sequence]
                     self.undoable[sequence] += 1
@@ -395,7 +397,7 @@ class Garbage(DraftSource):
         pass
 
     def scribble(self) -> None:
-        self.buffer[:] = [self.chance.randrange(self.vocab_size) for _ in self.buffer]
+        self.buffer[:] = self.chance.choices(range(self.vocab_size), k=self.buffer.size)
 
 
 class Failing(DraftSource):
