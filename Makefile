@@ -29,7 +29,8 @@ QUICK := $(addprefix tests/,native drafting files text verify threads golden rep
 	models packaging/test_layers.py packaging/test_imports.py engine test_llm.py \
 	$(addprefix llamacpp/test_,chain_sampler.py chain_sampler_rules.py model.py settings.py) \
 	$(addprefix server/test_,response_formats.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
-SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost) \
+SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost \
+	branches_lossless context_shift counts draft_stops) \
 	native/policy/test_speed_up files/test_saving
 TORCH_STAMP := $(VENV)/.torch
 SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -45,7 +46,7 @@ export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
 help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
-	@echo "make quick  the tests that need least, in about a minute and a half"
+	@echo "make quick  the tests that need least, in about a minute"
 	@echo "make check  linters, types and stubs only"
 	@echo "make engines  tests against transformers, Arctic, and vLLM's and SGLang's own sources; fetches torch"
 	@echo "make fuzz   property tests with many more examples, then an hour of guided fuzzing (FUZZ_SECONDS for each target)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +15,14 @@ from ngramspec.costs import PROFILES
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.models import embedded_model
+
 
 @pytest.fixture(scope="session")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """Return the path of a model by name; "embedded" is the one that ships with the package."""
     from helpers.gguf_models import build
-    from ngramspec.models import embedded_model
 
     folder: Path = tmp_path_factory.mktemp("gguf")
 
@@ -28,6 +30,13 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]
         return str(embedded_model()) if name == "embedded" else build(name, folder)
 
     return path
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[LlamaModel]:
+    """Return the embedded model."""
+    with LlamaModel(embedded_model()) as embedded:
+        yield embedded
 
 
 @pytest.fixture

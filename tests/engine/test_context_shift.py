@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from helpers.backends import int32
 from helpers.exact_settings import find_once
 from helpers.fake_target import FakeTarget, Garbage, Oracle
 from helpers.machines import SETTINGS
-from ngramspec import embedded_model
 from ngramspec.engine import (
     AutoPolicy,
     DraftModel,
@@ -217,12 +216,6 @@ def test_wrong_numbers_are_refused(field: str, value: Any) -> None:
 
 
 # -- the embedded model, in the exact setting ------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as embedded:
-        yield embedded
 
 
 def texts(

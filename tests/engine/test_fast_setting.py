@@ -7,7 +7,6 @@ how close the two tokens were where they begin to.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 from engine.workload import Garbage, requests
-from ngramspec import embedded_model
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.engine import (
     AutoPolicy,
@@ -97,12 +95,6 @@ class Trial:
             row = rows.copy(index)
             self.margins.append(row.max() - row)
             self.text.append(token)
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as embedded:
-        yield embedded
 
 
 def run(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from engine.workload import Garbage, Oracle, requests
 from helpers.exact_settings import find_once
-from ngramspec import embedded_model
 from ngramspec.engine import AutoPolicy, Engine, Generation, Speculation
 from ngramspec.llamacpp.exact import open_exact
 from ngramspec.llamacpp.model import LlamaModel
@@ -41,12 +39,6 @@ Plain = dict[str, tuple[str, list[int], str | None]]
 
 def outcome(answer: Generation) -> tuple[str, list[int], str | None]:
     return answer.text, answer.token_ids, answer.finish_reason
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as embedded:
-        yield embedded
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from engine.workload import Oracle, requests
 from helpers.backends import int32
 from helpers.exact_settings import find_once
 from helpers.fake_target import FakeTarget
-from ngramspec import LLM, embedded_model
+from ngramspec import LLM
 from ngramspec._native.engine.decode import GreedySampler, Rows, Sampler
 from ngramspec._native.engine.slot import Slot
 from ngramspec.engine import (
@@ -32,12 +32,6 @@ from ngramspec.llamacpp.exact import open_exact
 from ngramspec.llamacpp.model import LlamaModel
 
 CONTEXT = 512
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as embedded:
-        yield embedded
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import pytest
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
-from ngramspec import embedded_model
 from ngramspec.engine import (
     AutoPolicy,
     Engine,
@@ -286,12 +285,6 @@ def test_a_copy_that_the_cache_has_not_made_yet_is_not_saved() -> None:
 
 
 # -- llama.cpp -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as embedded:
-        yield embedded
 
 
 def chats(model: LlamaModel, seed: int = 0) -> Request:

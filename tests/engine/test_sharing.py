@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from engine.workload import prompt
-from ngramspec import embedded_model
 from ngramspec.engine import AutoPolicy, Engine, Request, Sampling, Speculation
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.target import LlamaTarget
@@ -17,12 +13,6 @@ from ngramspec.llamacpp.target import LlamaTarget
 # Keys longer than what two questions share by themselves: a draft needs an answer seen before.
 MOD = {"n_match": 12, "n_min": 2, "n_max": 32, "capacity": 1 << 16}
 DOCUMENTS = (1, 4, 7)  # questions for new names: what the first answer says is not in the prompt
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[LlamaModel]:
-    with LlamaModel(embedded_model()) as embedded:
-        yield embedded
 
 
 def ask(model: Any, target: Any, engine: Engine, number: int, namespace: str) -> Any:
