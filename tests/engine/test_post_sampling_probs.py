@@ -48,10 +48,10 @@ def probabilities(entry: TokenLogprob) -> list[float]:
 def test_drafts_change_no_probability(model: LlamaModel) -> None:
     """In the exact setting, for all kinds of sampling, with right and wrong drafts."""
     exactness = find_once(model, 1, 3)
-    plain = {answer.request.id: answer for answer in told(model, exactness, None)}
+    plain = {answer.request.id: answer for answer in answers_of(model, exactness, None)}
     oracle = Oracle({one.request.prompt_ids.tobytes(): one.token_ids for one in plain.values()})
     for drafter in ("ngram-simple,ngram-mod", oracle):
-        drafted = told(model, exactness, drafter)
+        drafted = answers_of(model, exactness, drafter)
         assert sum(answer.timings.num_accepted_tokens for answer in drafted) > 100
         assert sum(answer.timings.num_draft_tokens for answer in drafted) > sum(
             answer.timings.num_accepted_tokens for answer in drafted
@@ -61,7 +61,7 @@ def test_drafts_change_no_probability(model: LlamaModel) -> None:
             assert [one.token_id for one in answer.logprobs] == answer.token_ids
 
 
-def told(model: LlamaModel, exactness: Any, drafter: Any) -> list[Generation]:
+def answers_of(model: LlamaModel, exactness: Any, drafter: Any) -> list[Generation]:
     speculation = Speculation(enabled=drafter is not None)
     asked = [
         dataclasses.replace(request, logprobs=5, post_sampling_probs=True, max_tokens=60)

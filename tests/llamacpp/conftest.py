@@ -11,6 +11,10 @@ import pytest
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
+from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.target import LlamaTarget
+from ngramspec.models import embedded_model
+
 # Settings in which llama.cpp's CPU kernels give the same logits for every batch size, on Q8_0
 # weights: the only ones in which equal text may be demanded.
 BIT_EXACT = {"n_threads": 1, "n_threads_batch": 1, "flash_attn": True, "verbose": False}
@@ -27,13 +31,31 @@ def model_path(model_folder: Path) -> Callable[[str], str]:
     from helpers.gguf_models import build
 
     def path(name: str) -> str:
-        if name != "embedded":
-            return build(name, model_folder)
-        from ngramspec.models import embedded_model
-
-        return str(embedded_model())
+        return str(embedded_model()) if name == "embedded" else build(name, model_folder)
 
     return path
+
+
+@pytest.fixture(scope="session")
+def model(model_path: Callable[[str], str]) -> Iterator[LlamaModel]:
+    """Return the tiny llama."""
+    with LlamaModel(model_path("llama")) as llama:
+        yield llama
+
+
+@pytest.fixture
+def open_target(model_path: Callable[[str], str]) -> Iterator[Callable[..., LlamaTarget]]:
+    """Return a function that opens a model and makes a target; both are closed afterwards."""
+    models: list[LlamaModel] = []
+
+    def open_target(name: str = "llama", **settings: Any) -> LlamaTarget:
+        models.append(LlamaModel(model_path(name)))
+        exact = {"context_size": 256, "threads": 1, "flash_attn": True}
+        return LlamaTarget(models[-1], **{**exact, **settings})
+
+    yield open_target
+    for model in models:
+        model.close()
 
 
 @pytest.fixture

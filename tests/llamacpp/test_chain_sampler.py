@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -75,12 +74,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "grammar and penalty": {"grammar": GRAMMAR, "repeat_penalty": 1.4, "temperature": 1.5},
     "grammar and top_k 3": {"grammar": GRAMMAR, "top_k": 3},
 }
-
-
-@pytest.fixture(scope="module")
-def model(model_path: Callable[[str], str]) -> Iterator[LlamaModel]:
-    with LlamaModel(model_path("llama")) as llama:
-        yield llama
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,6 @@ from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.sampler_chain import MAX_SEED, Chains
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.text.grammar import read_grammar
-
-
-@pytest.fixture(scope="module")
-def model(model_path: Callable[[str], str]) -> Iterator[LlamaModel]:
-    with LlamaModel(model_path("llama")) as llama:
-        yield llama
 
 
 @pytest.fixture(scope="module")

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from helpers.decoding import rows_of
 from ngramspec.errors import BackendError, InputError
-from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.rope import Rope
 from ngramspec.llamacpp.settings import ContextSettings, physical_cores
 from ngramspec.llamacpp.target import LlamaTarget
 
-EXACT = {"threads": 1, "flash_attn": True}
 Open = Callable[..., LlamaTarget]
-
-
-@pytest.fixture
-def open_target(model_path: Callable[[str], str]) -> Iterator[Open]:
-    """Return a function that opens a model and makes a target; both are closed afterwards."""
-    models: list[LlamaModel] = []
-
-    def make(name: str = "llama", **settings: Any) -> LlamaTarget:
-        models.append(LlamaModel(model_path(name)))
-        return LlamaTarget(models[-1], **{"context_size": 256, **EXACT, **settings})
-
-    yield make
-    for model in models:
-        model.close()
 
 
 def test_settings_decide_what_a_target_can_do(open_target: Open) -> None:

@@ -6,7 +6,7 @@ import gc
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,20 +24,6 @@ from ngramspec.models import embedded_model
 EXACT = {"threads": 1, "flash_attn": True}
 ATTENTION = ["llama", "gemma3", "big-vocab", "embedded"]
 Open = Callable[..., LlamaTarget]
-
-
-@pytest.fixture
-def open_target(model_path: Callable[[str], str]) -> Iterator[Open]:
-    """Return a function that opens a model and makes a target; both are closed afterwards."""
-    models: list[LlamaModel] = []
-
-    def make(name: str = "llama", **settings: Any) -> LlamaTarget:
-        models.append(LlamaModel(model_path(name)))
-        return LlamaTarget(models[-1], **{"context_size": 256, **EXACT, **settings})
-
-    yield make
-    for model in models:
-        model.close()
 
 
 @pytest.mark.parametrize("unified", [True, False])
