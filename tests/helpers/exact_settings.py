@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ngramspec.engine.exactness import Exactness, trees_differ
+from ngramspec.engine.exactness import NUM_ROWS, Exactness, trees_differ
 from ngramspec.llamacpp.exact import LARGEST, candidates, find_exact
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.settings import ContextSettings
@@ -45,11 +45,11 @@ def differ_once(
     target: Any,
     token_ids: Any,
     sizes: Sequence[int],
-    rows: int,
+    num_rows: int = NUM_ROWS,
     before_pass: Callable[[], None] = lambda: None,
 ) -> bool:
     """Return what trees_differ does."""
-    key = target.model.path, target.settings, token_ids.tobytes(), *sizes, rows
+    key = target.model.path, target.settings, token_ids.tobytes(), *sizes, num_rows
     if target.num_adapters or key not in DIFFER:
-        DIFFER[key] = trees_differ(target, token_ids, sizes, rows, before_pass)
+        DIFFER[key] = trees_differ(target, token_ids, sizes, num_rows, before_pass)
     return DIFFER[key]
