@@ -18,12 +18,11 @@ typedef union {
 
 /* Sum of e^(logit - top) of a part of a row, top being no less than any of them, which are finite, NaN or -INFINITY.
  *
- * e^d is 2^t, t = d * log2(e): a polynomial for what t lacks to a whole number, within 1e-7 relatively, and that
- * number added to the exponent. What is below 2^-126, and NaN, counts as that. */
-NGS_WIDE static double ngs_exp_sum(const float *row, ptrdiff_t n, float top) {
+ * e^d is 2^t, t = d * log2(e): a polynomial for what t lacks to a whole number, within 1e-7 relatively, or
+ * 8e-5 where it need not be fine, and that number added to the exponent. What is below 2^-126, and NaN, counts as that. */
+static NGS_WITHIN double ngs_exp_sum_by(const float *row, ptrdiff_t n, float top, int fine) {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
     float lanes[NGS_LANES];
-    double total = 0.0;
     ngs_block powers, wholes;
     for (int j = 0; j < NGS_LANES; j++) lanes[j] = 0.0f;
     for (ptrdiff_t i = 0; i < n; i += NGS_LANES) {
@@ -38,16 +37,22 @@ NGS_WIDE static double ngs_exp_sum(const float *row, ptrdiff_t n, float top) {
             float rest;
             wholes.number[j] = t[j] + shift;
             rest = t[j] - (wholes.number[j] - shift);
-            powers.number[j] = 1.00000007f + rest * (0.693146967f + rest * (0.240221197f + rest * (0.0555071328f
-                             + rest * (0.00967554154f + rest * 0.00132764717f))));
+            powers.number[j] =
+                fine ? 1.00000007f + rest * (0.693146967f + rest * (0.240221197f + rest * (0.0555071328f
+                     + rest * (0.00967554154f + rest * 0.00132764717f))))
+                     : 0.999928074f + rest * (0.693260985f + rest * (0.242611122f + rest * 0.0551716691f));
         }
         for (int j = 0; j < NGS_LANES; j++) /* the lowest bits of t + shift are the whole part */
             powers.bits[j] = (int32_t)((uint32_t)powers.bits[j] + ((uint32_t)wholes.bits[j] << 23));
         for (int j = 0; j < NGS_LANES; j++) lanes[j] += powers.number[j];
     }
-    for (int j = 0; j < NGS_LANES; j++) total += lanes[j];
-    return total;
+    for (int width = NGS_LANES / 2; width; width /= 2)
+        for (int j = 0; j < width; j++) lanes[j] += lanes[j + width];
+    return lanes[0];
 }
+
+NGS_WIDE static double ngs_exp_sum(const float *row, ptrdiff_t n, float top) { return ngs_exp_sum_by(row, n, top, 1); }
+NGS_WIDE static double ngs_coarse_sum(const float *row, ptrdiff_t n, float top) { return ngs_exp_sum_by(row, n, top, 0); }
 
 /* The same for a row of any length: lanes are single precision, so parts of it are summed in double. */
 static double ngs_row_exp_sum(const float *row, ptrdiff_t n, float top) {
@@ -55,6 +60,14 @@ static double ngs_row_exp_sum(const float *row, ptrdiff_t n, float top) {
     for (ptrdiff_t start = 0; start < n; start += NGS_TOP_PART)
         sum += ngs_exp_sum(row + start, n - start < NGS_TOP_PART ? n - start : NGS_TOP_PART, top);
     return sum;
+}
+
+/* Fetch a part while the one before it is worked on, whose sum takes longer than fetching: the processor sees that it is
+ * wanted only when it is read. */
+static inline void ngs_fetch(const float *part, ptrdiff_t n) {
+#if defined(__GNUC__)
+    for (ptrdiff_t i = 0; i < n; i += 16) __builtin_prefetch(part + i);
+#endif
 }
 
 /* A logit that sums can bear: infinity becomes finite. */
@@ -88,8 +101,9 @@ static int ngs_top_join(const float *row, ptrdiff_t start, ptrdiff_t end, int k,
 }
 
 /* Write the k <= NGS_TOP_MOST tokens with the largest logits, largest first, of equals the smaller id first, and
- * their probabilities under the softmax of all n logits. NaN and -infinity are no tokens. Returns how many there are.
- * The row is read from memory once: a part at a time, its largest logit, its sum and its tokens. */
+ * their probabilities under the softmax of all n logits, within 8e-5 relatively. NaN and -infinity are no tokens. Returns how many there are.
+ * The row is read from memory once: a part at a time, its largest logit, its sum and its tokens. Sums are coarse where
+ * the largest logit so far is not: a sure token has probability 1. */
 static int ngs_top(const float *row, ptrdiff_t n, int k, int32_t *tokens, float *probabilities) {
     float logits[NGS_TOP_MOST], highest = -INFINITY;
     double sum = 0.0;
@@ -97,13 +111,15 @@ static int ngs_top(const float *row, ptrdiff_t n, int k, int32_t *tokens, float 
     for (ptrdiff_t start = 0; start < n; start += NGS_TOP_PART) {
         const ptrdiff_t end = start + NGS_TOP_PART < n ? start + NGS_TOP_PART : n;
         const float largest = ngs_row_max(row + start, end - start), most = ngs_bearable(largest);
+        ngs_fetch(row + end, n - end < NGS_TOP_PART ? n - end : NGS_TOP_PART);
         if (most == -INFINITY) continue;
         if (most > highest) {
             sum *= exp((double)highest - (double)most);
             highest = most;
         }
         if (largest == most)
-            sum += ngs_exp_sum(row + start, end - start, highest);
+            sum += most == highest ? ngs_exp_sum(row + start, end - start, highest)
+                                   : ngs_coarse_sum(row + start, end - start, highest);
         else /* infinities, and what counts as much, share all there is */
             for (ptrdiff_t i = start; i < end; i++) sum += row[i] >= most;
         if (count < k || most > logits[k - 1]) count = ngs_top_join(row, start, end, k, tokens, logits, count);

@@ -14,6 +14,13 @@
 #define NGS_WIDE
 #endif
 
+/* Compile a function within each that calls it, wide where that one is. */
+#if defined(__GNUC__)
+#define NGS_WITHIN inline __attribute__((always_inline))
+#else
+#define NGS_WITHIN inline
+#endif
+
 enum { NGS_LANES = 32 };
 
 #endif

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from helpers.backends import int32
@@ -22,6 +23,29 @@ class Chains(FakeTarget):
 
     def next_token(self, tokens: list[int]) -> int:
         return 1 + tokens[-1] % 40
+
+
+class Odd(FakeTarget):
+    """A target whose logits are ties, infinite or no numbers, by position."""
+
+    def is_end(self, token_id: int) -> bool:
+        return False
+
+    def row_at(self, place: int) -> np.ndarray:
+        row = np.random.default_rng(place).normal(size=self.vocab_size).astype(np.float32).round()
+        if place % 6 == 0:
+            row[:] = [np.nan, -np.inf, 1.5][place // 6 % 3]
+        elif place % 6 < 4:
+            row[(place * 7) % 11 :: 13] = [np.inf, 1e30, np.nan][place % 3]
+            row[(place * 5) % 17 :: 19] = [1e30, np.inf, -np.inf][place % 3]
+        return row
+
+    def decode(self, batch: Batch, rows: Rows) -> None:
+        super().decode(batch, rows)
+        _, places, _, outputs = batch.arrays()
+        logits = [self.row_at(place) for place in places[outputs].tolist()]
+        if logits:
+            rows.set(np.stack(logits))
 
 
 class Noting(FakeTarget):
@@ -98,6 +122,15 @@ def test_the_first_rows_shown_are_those_of_the_text(still: None) -> None:
     assert max(map(len, target.contexts)) > MOST_ROWS
     text = [3, *answer.token_ids]
     assert all(len(pool.successors(text[i - 2 : i])[0]) for i in range(2, 40))
+
+
+def test_what_is_learnt_at_the_same_reading_changes_no_choice(still: None) -> None:
+    target = Odd(sequences=1)
+    engine = Engine(target, "recycle", policy=AutoPolicy(costs=FLAT), tree="off")
+    rows = Rows(target.vocab_size)
+    rows.set(np.stack([target.row_at(place) for place in range(60)]))
+    answer = engine.generate([request(50, [3, 5])])[0]
+    assert list(answer.token_ids) == [rows.argmax(1 + i) for i in range(50)]
 
 
 @pytest.mark.parametrize("policy", ["auto", "fixed"])

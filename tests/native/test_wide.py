@@ -26,6 +26,7 @@ KERNELS = """
 extern "C" {
 int wide(void) { return NGS_AVX2; }
 float row_max(const float *row, long n) { return ngs_row_max(row, n); }
+long row_argmax(const float *row, long n) { return ngs_row_argmax(row, n); }
 long row_find(const float *row, long n, float value) { return ngs_row_find(row, n, value); }
 long next_block(const float *row, long start, long n, float bound, const uint8_t *marks) {
     return ngs_next_block(row, start, n, bound, marks);
@@ -131,9 +132,11 @@ def rows(seed: int) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
 
 def test_rows_of_logits(both: Any) -> None:
     largest = both("row_max", [FLOATS, ctypes.c_long], ctypes.c_float)
+    argmax = both("row_argmax", [FLOATS, ctypes.c_long], ctypes.c_long)
     find = both("row_find", [FLOATS, ctypes.c_long, ctypes.c_float], ctypes.c_long)
     for row in rows(1):
         largest(row, len(row))
+        argmax(row, len(row))
         for value in (*row[-3:].tolist(), 0.5, np.nan, np.inf):
             find(row, len(row), value)
 

@@ -219,12 +219,12 @@ cdef class Batch(Owner):
 
 cdef extern from "ngs_rows.h" nogil:
     float ngs_row_max(const float* row, Py_ssize_t n)
-    Py_ssize_t ngs_row_find(const float* row, Py_ssize_t n, float value)
+    Py_ssize_t ngs_row_argmax(const float* row, Py_ssize_t n)
 
 
 cdef token_t row_argmax(const float* row, Py_ssize_t n) noexcept nogil:
     """Return the smallest id with the largest logit, 0 when all are NaN."""
-    cdef Py_ssize_t index = ngs_row_find(row, n, ngs_row_max(row, n))
+    cdef Py_ssize_t index = ngs_row_argmax(row, n)
     return <token_t>index if index < n else 0
 
 

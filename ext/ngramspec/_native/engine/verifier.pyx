@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 from ngramspec._native.core.memory cimport Owner
-from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
+from ngramspec._native.core.top cimport TopC, ngs_top
 from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t
 from ngramspec._native.drafter.commit cimport commit_tokens, observation_tell
 from ngramspec._native.drafter.drafter cimport Drafter
@@ -27,11 +27,13 @@ from ngramspec._native.engine.transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE,
 from ngramspec._native.policy.auto cimport AutoPolicy
 from ngramspec._native.policy.costs cimport MOST_TOKENS, PassCosts
 
+from ngramspec._native.engine.decode import GreedySampler
 from ngramspec.errors import InputError
 
 cdef enum:
-    MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes ten times as long as finding its maximum
+    MOST_OBSERVED = 16  # rows of a slot that a drafter is shown: one takes four times as long as finding its maximum
 
+cdef float ALIKE = 1e30          # from here on ngs_top takes logits for equal, and one may still be the largest
 cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what is beyond does not count
 cdef double TREND_WINDOW = 2048.0    # passes that tell how what they take rises with their first cost
 cdef double TREND_PRIOR = 1.0       # sum of squared logarithms of costs that the first table counts as
@@ -57,18 +59,30 @@ cdef Py_ssize_t next_row(const token_t* draft, const int32_t* parents, Py_ssize_
     return -1
 
 
+cdef token_t choose_seen(SamplerC* sampler, const float* row, Py_ssize_t vocab_size, int k, TopC* seen) noexcept nogil:
+    """Return the token that a sampler chooses which takes the likeliest, and set the k likeliest: both at one reading."""
+    seen.n = ngs_top(row, vocab_size, k, seen.tokens, seen.p)
+    if seen.n and row[seen.tokens[0]] < ALIKE:
+        return seen.tokens[0]
+    return sampler.choose(sampler.state, row, vocab_size)
+
+
 cdef Py_ssize_t verify_rows(const float* logits, Py_ssize_t vocab_size, const token_t* draft, const int32_t* parents,
                             Py_ssize_t draft_len, SamplerC* sampler, token_t* out, int32_t* rows,
-                            CandidateC* candidates, Py_ssize_t top) noexcept nogil:
+                            CandidateC* candidates, Py_ssize_t top, TopC* seen, int num_seen) noexcept nogil:
     """Write the emitted tokens; return their number, or -1 minus it when no token was possible.
 
     `parents`: NULL = no tree. `rows`: receives the row that each token was chosen from. `candidates`: what they were
-    chosen from, top + 1 places per token; not asked for where top is -1.
+    chosen from, top + 1 places per token; not asked for where top is -1. `seen`: NULL, or receives the num_seen likeliest
+    tokens of the rows of the first MOST_OBSERVED tokens, if the sampler takes the likeliest.
     """
     cdef Py_ssize_t count, row = 0, num_out = 0
     cdef token_t token
     while True:
-        token = sampler.choose(sampler.state, logits + row * vocab_size, vocab_size)
+        if seen != NULL and num_out < MOST_OBSERVED:
+            token = choose_seen(sampler, logits + row * vocab_size, vocab_size, num_seen, &seen[num_out])
+        else:
+            token = sampler.choose(sampler.state, logits + row * vocab_size, vocab_size)
         if token < 0:
             return -1 - num_out
         if top >= 0:
@@ -131,23 +145,25 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
         chosen = <int32_t*>memory.take(guess.len + 1, sizeof(int32_t))
         if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
             outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0], chosen,
-                                  NULL, -1)
+                                  NULL, -1, NULL, 0)
         else:
             with nogil:
                 outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0],
-                                      chosen, NULL, -1)
+                                      chosen, NULL, -1, NULL, 0)
     finally:
         tokens_release(&guess)
     return outcome
 
 
-cdef void _observe_row(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size, Py_ssize_t row) noexcept nogil:
-    """Tell what the target would have said after the text, or after a token of the draft."""
-    cdef token_t[NGS_TOP_MOST] tokens
-    cdef float[NGS_TOP_MOST] p
+cdef void _observe_row(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size, Py_ssize_t row,
+                       const TopC* seen) noexcept nogil:
+    """Tell what the target would have said after the text, or after a token of the draft. seen: NULL = read the row."""
+    cdef TopC read
     cdef token_t before, last = slot.data[slot.length - 1]
     cdef Py_ssize_t parent
-    cdef int n = ngs_top(logits + row * vocab_size, vocab_size, <int>drafter.d.top, tokens, p)
+    if seen == NULL:
+        read.n = ngs_top(logits + row * vocab_size, vocab_size, <int>drafter.d.top, read.tokens, read.p)
+        seen = &read
     if row == 0:
         before = slot.data[slot.length - 2] if slot.length > 1 else -1
     else:
@@ -155,15 +171,15 @@ cdef void _observe_row(Slot slot, Drafter drafter, const float* logits, Py_ssize
         before = slot.guess[parent] if parent >= 0 else last
         last = slot.guess[row - 1]
     with drafter._lock:
-        observation_tell(&drafter.d, before, last, tokens, p, n)
+        observation_tell(&drafter.d, before, last, seen.tokens, seen.p, seen.n)
 
 
-cdef void _observe_rows(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size,
-                        Py_ssize_t count) noexcept nogil:
+cdef void _observe_rows(Slot slot, Drafter drafter, const float* logits, Py_ssize_t vocab_size, Py_ssize_t count,
+                        const TopC* seen) noexcept nogil:
     """Show the rows that tokens were chosen from, then others."""
     cdef Py_ssize_t i, row, right = 0, left = MOST_OBSERVED
     for i in range(min(count, left)):
-        _observe_row(slot, drafter, logits, vocab_size, slot.rows[i])
+        _observe_row(slot, drafter, logits, vocab_size, slot.rows[i], &seen[i] if seen != NULL else NULL)
         left -= 1
     for row in range(slot.num_guessed + 1):
         if left == 0:
@@ -171,20 +187,23 @@ cdef void _observe_rows(Slot slot, Drafter drafter, const float* logits, Py_ssiz
         if right < count and slot.rows[right] == row:
             right += 1
             continue
-        _observe_row(slot, drafter, logits, vocab_size, row)
+        _observe_row(slot, drafter, logits, vocab_size, row, NULL)
         left -= 1
 
 
-cdef void slot_observe(Slot slot, const RowsC* rows, Py_ssize_t count) noexcept:
-    """Show the slot's rows, if one of its drafters learns from logits; `count` tokens were chosen from them."""
+cdef void slot_observe(Slot slot, const RowsC* rows, Py_ssize_t count, const TopC* seen) noexcept:
+    """Show the slot's rows to those of its drafters that learn from logits; `count` tokens were chosen from them.
+
+    seen: What the rows of the first MOST_OBSERVED of these hold likely; NULL = they are read.
+    """
     cdef Drafter drafter
     cdef const float* logits = rows.data + slot.first_row * rows.vocab_size
     for drafter in slot.learners:
         if min(slot.num_guessed + 1, <Py_ssize_t>MOST_OBSERVED) * rows.vocab_size < MUCH_TO_READ:
-            _observe_rows(slot, drafter, logits, rows.vocab_size, count)
+            _observe_rows(slot, drafter, logits, rows.vocab_size, count, seen)
         else:
             with nogil:
-                _observe_rows(slot, drafter, logits, rows.vocab_size, count)
+                _observe_rows(slot, drafter, logits, rows.vocab_size, count, seen)
 
 
 # One slot's rows.
@@ -198,6 +217,8 @@ cdef struct CheckC:
     int32_t* rows
     CandidateC* candidates  # top + 1 places per token, NULL where top is -1
     Py_ssize_t top
+    TopC* seen              # what is found at the same reading for the drafter that learns from logits, NULL = nothing
+    int num_seen            # likeliest tokens of each
     Py_ssize_t outcome      # as verify_rows returns it
 
 
@@ -220,6 +241,7 @@ cdef class Verifier(Owner):
     cdef AutoPolicy policy
     cdef EngineStats stats
     cdef CheckC* checks
+    cdef TopC* seen         # MOST_OBSERVED per check
     cdef object clock
     # The logarithms of what passes cost by the policy's first table and of what they take: means, variance, covariance.
     cdef double num_passes
@@ -232,6 +254,7 @@ cdef class Verifier(Owner):
         self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
         self.clock = time.perf_counter
         self.checks = <CheckC*>self.take(len(plan.slots) + 1, sizeof(CheckC))
+        self.seen = <TopC*>self.take((len(plan.slots) + 1) * MOST_OBSERVED, sizeof(TopC))
 
     def verify(self):
         """Choose and commit tokens for every slot of the plan whose last pending token was decoded.
@@ -267,7 +290,7 @@ cdef class Verifier(Owner):
             for slot in self.plan.work:
                 slot.num_drafted = slot.num_credited = 0
                 if slot.first_row >= 0:
-                    self.commit(slot, self.checks[i].outcome)
+                    self.commit(slot, &self.checks[i])
                     i += 1
                     if self.emit(slot, now):
                         left.append(slot)
@@ -302,6 +325,7 @@ cdef class Verifier(Owner):
     cdef Py_ssize_t choose(self) except -1:
         """Fill the checks and choose tokens; return the number of checks."""
         cdef Slot slot
+        cdef Drafter drafter
         cdef CheckC* check
         cdef Py_ssize_t n = 0, read = 0, vocab_size = self.rows.c.vocab_size
         for slot in self.plan.work:
@@ -318,6 +342,11 @@ cdef class Verifier(Owner):
             check.chosen, check.rows = slot.chosen, slot.rows
             slot.reserve_candidates()
             check.candidates, check.top = slot.candidates, slot.num_candidates
+            check.seen, check.num_seen = NULL, 0
+            if slot.learners and type(slot.sampler) is GreedySampler:
+                check.seen = self.seen + n * MOST_OBSERVED
+                for drafter in slot.learners:
+                    check.num_seen = max(check.num_seen, <int>drafter.d.top)
             read += (slot.num_guessed + 1) * vocab_size
             n += 1
         if read < MUCH_TO_READ:
@@ -327,16 +356,16 @@ cdef class Verifier(Owner):
                 check_all(self.checks, n, vocab_size)
         return n
 
-    cdef int commit(self, Slot slot, Py_ssize_t outcome) except -1:
+    cdef int commit(self, Slot slot, const CheckC* check) except -1:
         """Add the tokens to the slot's text; update the native drafter and the policy."""
-        cdef Py_ssize_t drafted = slot.num_guessed
+        cdef Py_ssize_t drafted = slot.num_guessed, outcome = check.outcome
         cdef Py_ssize_t count = outcome if outcome >= 0 else -1 - outcome
         cdef Py_ssize_t accepted = count - 1 if outcome >= 0 else min(count, drafted)
         cdef Py_ssize_t last = 0  # row after the accepted tokens
         slot.ending = ENDING_NONE if outcome >= 0 else ENDING_IMPOSSIBLE
         slot.num_out, slot.num_drafted, slot.num_accepted = count, drafted, accepted
         slot.begun = count > 0 and not slot.decoding
-        slot_observe(slot, &self.rows.c, count)
+        slot_observe(slot, &self.rows.c, count, check.seen)
         slot.branch = 0
         if slot.branched and accepted:
             last = next_row(slot.guess, slot.parents, drafted, slot.rows[accepted - 1], slot.chosen[accepted - 1])
@@ -468,7 +497,7 @@ cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcep
     for i in range(n):
         checks[i].outcome = verify_rows(checks[i].logits, vocab_size, checks[i].draft, checks[i].parents,
                                         checks[i].draft_len, checks[i].sampler, checks[i].chosen, checks[i].rows,
-                                        checks[i].candidates, checks[i].top)
+                                        checks[i].candidates, checks[i].top, checks[i].seen, checks[i].num_seen)
 
 
 cdef Py_ssize_t own_right(Slot slot, Py_ssize_t last) noexcept nogil:
