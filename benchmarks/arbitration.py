@@ -8,8 +8,8 @@ The figures are in benchmarks/README.md.
     python benchmarks/arbitration.py [--tokens 4] [--price 0.05] [--start 0.05] [--limit N]
         [--branches 4] [--json FILE]
 
-With branches our default drafts trees; "both" is then a pass with tokens of both sources, over a
-choice of one of them in each pass.
+With branches our default drafts trees; "either" is then a choice of one of the sources in each
+pass. "Tails": our default drafts behind the other source's drafts, too.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def main() -> None:
     columns = ["kind", "costs", "lowest over the better one", "mean", "share of the ideal gain"]
     if order.branches > 1:
         columns[-1] = "mean over either"
+    columns.append("over no tails")
     print("| " + " | ".join(columns) + " |")
     print("|---" * len(columns) + "|", flush=True)
     results = []
@@ -106,7 +107,9 @@ def main() -> None:
             lowest, mean, share = summary([*rows.values()])
             if order.branches > 1:
                 share = mean_of([row.arbiter / row.either for row in rows.values()])
-            print(f"| {kind} | {name} | {lowest:.3f} | {mean:.3f} | {share:.3f} |", flush=True)
+            tails = mean_of([row.arbiter / row.untailed for row in rows.values()])
+            cells = (f"{value:.3f}" for value in (lowest, mean, share, tails))
+            print(f"| {kind} | {name} | {' | '.join(cells)} |", flush=True)
             sets = {name: row.as_json() for name, row in rows.items()}
             results.append({"kind": kind, "costs": name, "sets": sets})
     if order.json:

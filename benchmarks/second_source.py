@@ -56,6 +56,7 @@ class Arbitration:
         drafts exactly its right tokens.
     asked: passes in which the arbiter asked the other source, of `passes`.
     either: both, but in a pass only one where ours has branches; as `arbiter` without branches.
+    untailed: as `arbiter`, but ours drafts nothing behind the other's drafts.
     """
 
     ours: float
@@ -66,6 +67,7 @@ class Arbitration:
     asked: int
     passes: int
     either: float
+    untailed: float
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures, rounded."""
@@ -91,28 +93,24 @@ def arbitrate(
         source: The second source.
         profile: Costs of the target.
         branches: Most of a draft. Above 1 our drafter drafts trees, a pass may have tokens of both,
-            and `perfect` does without branches. Wrong tokens of the source are taken for others
-            than ours: only how many are right is known.
+            and `perfect` does without branches. Wrong tokens of the source are others than ours,
+            from anywhere in the prompt: only how many are right is known.
     """
     single = profile.cost(1)
     costs = [
         profile.cost(size) / single for size in range(1, DEFAULT_MAX_DRAFT + source.tokens + 2)
     ]
-    walks = [
-        _Walk(trace, lengths, source, profile, costs, choice) for choice in (None, "policy", "best")
-    ]
-    ours, arbiter, perfect = (walk.run() for walk in walks)
-    either, watched = arbiter, walks[1]
-    if branches > 1:
-        trees = [
-            _TreeWalk(trace, lengths, source, profile, costs, choice, branches)
-            for choice in (None, "either", "policy")
-        ]
-        ours, either, arbiter = (walk.run() for walk in trees)
-        watched = trees[2]
+    perfect = _Walk(trace, lengths, source, profile, costs).run()
+    watched, *trees = (
+        _JudgedWalk(choice, branches, trace, lengths, source, profile, costs)
+        for choice in ("policy", "untailed", None, *(("either",) if branches > 1 else ()))
+    )
+    arbiter = watched.run()
+    untailed, ours, *rest = (walk.run() for walk in trees)
     other, tokens = _alone(trace, lengths, source, costs)
     counts = watched.asked, watched.passes
-    return Arbitration(ours, other, tokens, arbiter, perfect, *counts, either)
+    either = rest[0] if rest else arbiter
+    return Arbitration(ours, other, tokens, arbiter, perfect, *counts, either, untailed)
 
 
 def _alone(
@@ -138,10 +136,7 @@ def _alone(
 
 
 class _Walk:
-    """A replay of a set. choice: of the source of each pass; None = always ours.
-
-    asked, passes: how many passes the other source drafted for, and how many there were.
-    """
+    """A replay of a set, with the best source of each pass."""
 
     def __init__(
         self,
@@ -150,17 +145,15 @@ class _Walk:
         source: OtherSource,
         profile: CostTable,
         costs: Sequence[float],
-        choice: str | None,
     ) -> None:
         self._trace, self._lengths, self._source = trace, lengths, source
-        self._costs, self._choice = costs, choice
+        self._costs = costs
         self._policy = AutoPolicy(DEFAULT_MAX_DRAFT, profile)
         self._drafter = self._make_drafter()
         self._arbiter = Arbiter(self._policy)
         unit = profile.cost(1)
         self._unit = unit
         self._arbiter.price(source.name, source.start * unit, source.price * unit)
-        self.asked = self.passes = 0
         self._emitted, self._spent = 0, 0.0
 
     def _make_drafter(self) -> Drafter:
@@ -185,29 +178,13 @@ class _Walk:
             ours = right_prefix(draft[:room], output, done)
             most = min(room, DEFAULT_MAX_DRAFT)
             chosen = self._policy.choose(0, AUTO, claims, most, streak=streak) if len(draft) else 0
-            free = FreeDraft(AUTO, claims, draft[:chosen])
-            asked = self._ask(free, ours, lengths[done], room)
-            own, right, drafted, theirs = chosen, min(ours, chosen), chosen, 0
-            if asked.tokens and not asked.trial:
-                if asked.after and right == chosen:
-                    more = lengths[done + chosen] - 1 if done + chosen < length else 0
-                    theirs = min(more, asked.tokens)
-                    right += theirs
-                elif not asked.after:
-                    own, right = 0, min(lengths[done] - 1, asked.tokens)
-                    theirs = right
-                drafted = own + asked.tokens
-            elif asked.tokens:
-                theirs = min(lengths[done] - 1, asked.tokens)
+            asked = self._ask(ours, chosen, lengths[done], room)
+            own, right, drafted = chosen, min(ours, chosen), chosen
+            if asked:
+                own, right, drafted = 0, asked, asked
             emitted = output[done : done + right + 1]
-            spent = self._costs[drafted] + source.cost(asked.tokens)
             self._emitted += right + 1
-            self._spent += spent
-            self.passes += 1
-            self.asked += asked.tokens > 0
-            if asked.tokens and (not asked.after or right >= chosen):
-                judged = min(asked.tokens, len(emitted) - asked.after)
-                self._arbiter.learn(0, source.name, min(theirs, judged), judged)
+            self._spent += self._costs[drafted] + source.cost(asked)
             drafter.shorten(0, own)
             seen = min(len(draft), len(emitted))
             if seen:
@@ -217,33 +194,30 @@ class _Walk:
                 streak = 0
             drafter.accept(0, emitted, min(own, right, len(emitted)))
             self._policy.step(right + 1, 1 + drafted)
-            self._policy.spend(source.cost(asked.tokens) * self._unit)
+            self._policy.spend(source.cost(asked) * self._unit)
             done += right + 1
         drafter.end(0)
 
-    def _ask(self, free: FreeDraft, ours: int, theirs: int, room: int) -> Asked:
-        """Return what to ask of the other source."""
-        source, most, chosen = self._source, min(self._source.tokens, room), len(free.tokens)
-        if self._choice is None or most <= 0:
-            return NOTHING
-        if self._choice == "policy":
-            return self._arbiter.ask(0, source.name, free, Terms(room, source.tokens))
+    def _ask(self, ours: int, chosen: int, theirs: int, room: int) -> int:
+        """Return how many tokens to ask of the other source: with hindsight no wrong one."""
+        right = min(theirs - 1, self._source.tokens, room)
         alone = (min(ours, chosen) + 1) / self._costs[chosen]
-        right = min(theirs - 1, most)  # with hindsight no wrong token is drafted
-        paid = (right + 1) / (self._costs[right] + source.cost(right))
-        return Asked(0, right, False) if right and paid > alone else NOTHING
+        paid = (right + 1) / (self._costs[right] + self._source.cost(right))
+        return right if right > 0 and paid > alone else 0
 
 
-class _TreeWalk(_Walk):
-    """A replay of a set in which our drafter drafts trees; drafts are judged as the engine does.
+class _JudgedWalk(_Walk):
+    """A replay of a set in which drafts, maybe trees, are judged as the engine does.
 
-    choice: "policy": tokens of both may be sent in a pass; "either": the source rests where ours
-        has branches; None: always ours.
+    choice: "policy": tokens of both may be sent in a pass; "untailed": ours never behind the
+        other's; "either": the source rests where ours has branches; None: always ours.
+    asked, passes: how many passes the other source drafted for, and how many there were.
     """
 
-    def __init__(self, *args: Any) -> None:
-        self._branches: int = args[-1]
-        super().__init__(*args[:-1])
+    def __init__(self, choice: str | None, branches: int, *args: Any) -> None:
+        self._choice, self._branches = choice, branches
+        self.asked = self.passes = 0
+        super().__init__(*args)
 
     def _make_drafter(self) -> Drafter:
         return create_drafter(AUTO, pool=SuffixPool(), policy=self._policy)
@@ -264,20 +238,33 @@ class _TreeWalk(_Walk):
                 after = self._before(tokens, asked.after)
                 there = done + after.size
                 agrees = np.array_equal(after, output[done:there]) and there < length
-                theirs = np.full(asked.tokens, WRONG, np.int32)
+                theirs = self._wrong(prompt, there, asked.tokens)
                 right = min(lengths[there] - 1, asked.tokens, length - there) if agrees else 0
                 theirs[:right] = output[there : there + right]
+                if right < theirs.size and there + right < length:
+                    follower = output[there + right]
+                    theirs[right] = WRONG if theirs[right] == follower else theirs[right]
                 if asked.trial:
                     pass  # judged without being sent
                 elif not own:
                     tokens, parents = theirs, np.arange(-1, theirs.size - 1, dtype=np.int32)
+                    own_sent = 0
                 else:
                     mixed = self._mix(theirs, asked.after > 0, tokens, room)
                     if mixed.tokens.size > mixed.kept:
                         tokens, parents, own_sent = mixed
+            drafter.shorten(0, own_sent)
+            tail = NONE
+            if own_sent == 0 and len(tokens) == theirs.size > 0 and self._choice != "untailed":
+                likely = self._arbiter.expected(0, name, theirs.size)
+                tail = drafter.propose_after(0, theirs, room - theirs.size, likely)
+                tokens = np.concatenate([theirs, tail])
+                parents = np.arange(-1, len(tokens) - 1, dtype=np.int32)
             path = _right_path(tokens, parents, text)
             emitted = text[: len(path) + 1]
             own_right = sum(node < own_sent for node in path)
+            if tail.size:
+                own_right = max(len(path) - theirs.size, 0)
             if asked.tokens and np.array_equal(after, emitted[: after.size]):
                 here = emitted[after.size :]
                 judged = min(asked.tokens, here.size)
@@ -285,7 +272,6 @@ class _TreeWalk(_Walk):
                     apart = asked.beside and own_sent > own_right == 0
                     right = right_prefix(theirs[:judged], here, 0)
                     self._arbiter.learn(0, name, right, judged, apart)
-            drafter.shorten(0, own_sent)
             drafter.accept(0, emitted, min(own_right, len(emitted)))
             spent = self._source.cost(asked.tokens)
             self._emitted += len(path) + 1
@@ -293,10 +279,15 @@ class _TreeWalk(_Walk):
             self.passes += 1
             self.asked += asked.tokens > 0
             # The drafter has told the policy of a pass over its own tokens.
-            spent += self._costs[len(tokens)] - self._costs[own_sent]
+            spent += self._costs[len(tokens)] - self._costs[tail.size or own_sent]
             self._policy.spend(max(spent, 0.0) * self._unit)
             done += len(path) + 1
         drafter.end(0)
+
+    def _wrong(self, prompt: Tokens, place: int, count: int) -> Tokens:
+        """Return tokens that a source drafts where it is wrong: from somewhere in the prompt."""
+        start = place * 7919 % max(prompt.size, 1)
+        return np.resize(prompt[start:], count) if prompt.size else np.full(count, WRONG, np.int32)
 
     def _wish(self, tokens: Tokens, parents: Tokens, room: int) -> Asked:
         """Return what to ask of the other source."""
@@ -308,11 +299,11 @@ class _TreeWalk(_Walk):
 
     def _free(self, tokens: Tokens) -> FreeDraft:
         """Return our draft, of which these tokens are sent."""
-        links = self._drafter.offered_parents(0) if self._choice == "policy" else None
+        links = self._drafter.offered_parents(0) if self._choice != "either" else None
         return FreeDraft("", self._drafter.offered(0), tokens, links)
 
     def _terms(self, room: int) -> Terms:
-        return Terms(room, branches=self._branches if self._choice == "policy" else 1)
+        return Terms(room, branches=self._branches if self._choice != "either" else 1)
 
     def _before(self, tokens: Tokens, after: int) -> Tokens:
         """Return the tokens of our draft that come before the source's."""

@@ -436,6 +436,7 @@ class Speculator:
         terms = self._terms(slot, source, proposer)
         if wish.free.tokens.size:
             self._mix(slot, wish.free, offer, terms)
+            self._add_tail(slot, offer, proposer)
             return
         place = terms.room, terms.batch_tokens, terms.decoding
         length = self._policy.choose(slot.id, source.name, offer.claims, *place)
@@ -444,6 +445,7 @@ class Speculator:
         self._send(slot, source, length)
         if length:
             slot.draft, slot.draft_source = draft[:length], source
+            self._add_tail(slot, offer, proposer)
 
     def _mix(self, slot: Slot, free: FreeDraft, offer: Offer, terms: Terms) -> None:
         """Send what pays of the free draft and of one that was paid for."""
@@ -461,6 +463,15 @@ class Speculator:
         slot.draft_source = owner if mixed.kept else source
         if mixed.kept:
             slot.added_source = source
+
+    def _add_tail(self, slot: Slot, offer: Offer, proposer: Proposer) -> None:
+        """Let the native drafter go on behind a draft that was paid for, if all is sent."""
+        native = slot.native_source
+        if native is None or slot.draft_source is not offer.source:
+            return
+        likely = self._policy.calibrated(offer.source.name, offer.claims).astype(np.float32)
+        if slot.draft.size == likely.size:
+            self._guarded(slot, native, lambda _: proposer.add_tail(slot, likely))
 
     # Telling.
 

@@ -43,8 +43,10 @@ def model() -> Iterator[LlamaModel]:
 def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTarget]:
     """Make a target with the costs of a profile, by whose clock the engine goes from then on."""
 
-    def make(profile: str = "moe", **options: Any) -> FakeTarget:
-        target = FakeTarget(costs=PROFILES[profile], **options)
+    def make(
+        profile: str = "moe", kind: type[FakeTarget] = FakeTarget, **options: Any
+    ) -> FakeTarget:
+        target = kind(costs=PROFILES[profile], **options)
         clock = SimpleNamespace(perf_counter=lambda: target.now)
         monkeypatch.setattr("ngramspec.engine.stepper.time", clock)
         return target

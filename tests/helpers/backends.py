@@ -36,6 +36,9 @@ class NativeDrafter:
         assert (draft.dtype, draft.ndim) == (np.int32, 1)
         return draft.tolist()
 
+    def propose_after(self, slot: int, other: list[int], max_tokens: int) -> list[int]:
+        return self.core.propose_after(slot, int32(other), max_tokens).tolist()
+
     def propose_tree(
         self, slot: int, max_tokens: int, max_width: int = 8
     ) -> tuple[list[int], list[int]]:

@@ -48,6 +48,7 @@ class SideBySide(RuleBasedStateMachine):
 
     spec = "ngram-simple"
     max_token = 3
+    tails = False  # drafts behind another source's, too
     options: Options = staticmethod(lambda backend: {})
 
     def __init__(self) -> None:
@@ -72,9 +73,12 @@ class SideBySide(RuleBasedStateMachine):
             return history[start : start + data.draw(st.integers(1, 20))]
         return data.draw(texts(self.max_token))
 
-    def propose(self, slot: int, max_tokens: int) -> None:
-        expected = outcome(lambda: self.reference.propose(slot, max_tokens))
-        draft = outcome(lambda: self.native.propose(slot, max_tokens))
+    def propose(self, slot: int, max_tokens: int, other: list[int] | None = None) -> None:
+        """Both draft, behind another source's draft if there is one."""
+        ask = [slot, max_tokens] if other is None else [slot, other, max_tokens]
+        method = "propose" if other is None else "propose_after"
+        expected = outcome(lambda: getattr(self.reference, method)(*ask))
+        draft = outcome(lambda: getattr(self.native, method)(*ask))
         if self.reference.is_ambiguous(slot) and self.is_active(slot):
             assert len(draft) <= max_tokens
             assert set(draft) <= set(range(6))  # the caches know no other token
@@ -84,21 +88,25 @@ class SideBySide(RuleBasedStateMachine):
 
     def accept(self, slot: int, style: str, data: st.DataObject) -> None:
         """`all`: the draft was right, `wrong`: up to some token, `cut`: no more was verified."""
-        draft = self.reference.slots[slot].draft
+        draft, ahead = self.reference.slots[slot].draft, self.reference.slots[slot].ahead
         token = data.draw(st.integers(0, self.max_token))
         right = len(draft) if style == "all" else data.draw(st.integers(0, len(draft)))
         if style == "other":
             self.both("accept", slot, self.text(data, slot), 0)
         elif style == "cut":
-            self.both("accept", slot, draft[:right], right)
+            self.both("accept", slot, [*ahead, *draft[:right]], right)
         else:
-            self.both("accept", slot, [*draft[:right], token], right)
+            self.both("accept", slot, [*ahead, *draft[:right], token], right)
 
     def decode(self, slot: int, data: st.DataObject) -> None:
         """A few steps of an engine."""
         styles = st.sampled_from(["all", "all", "all", "wrong", "wrong", "cut", "other"])
         for style in data.draw(st.lists(styles, max_size=6)):
             self.propose(slot, data.draw(st.sampled_from([64, 64, 64, 1, 2, 5, 0])))
+            if self.tails and data.draw(st.integers(0, 3)) == 0:
+                self.propose(
+                    slot, data.draw(st.sampled_from([64, 3, 0])), self.text(data, slot)[:3]
+                )
             self.accept(slot, style, data)
         self.propose(slot, 64)
 

@@ -65,18 +65,22 @@ class CacheSource(Source):
             self.dynamic.update(history, start)
 
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
+        return self.propose_after(history, [], max_tokens)
+
+    def propose_after(self, history: list[int], other: list[int], max_tokens: int) -> list[int]:
         self.ambiguous = False
-        if len(history) < 2:
+        text = [*history, *other]
+        if len(text) < 2:
             return []
         context = NgramCache(self.ngram_min, self.ngram_max)
         context.update(history)
-        extended = list(history)
-        while len(extended) - len(history) < min(self.n_draft, max_tokens):
+        extended = list(text)
+        while len(extended) - len(text) < min(self.n_draft, max_tokens):
             token = self.one_token(context, extended)
             if token is None:
                 break
             extended.append(token)
-        return extended[len(history) :]
+        return extended[len(text) :]
 
     def one_token(self, context: NgramCache, extended: list[int]) -> int | None:
         sizes = range(min(4, len(extended)), 0, -1)

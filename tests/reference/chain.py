@@ -39,9 +39,16 @@ class Slot:
     draft: list[int] = field(default_factory=list)  # the pending draft
     parents: list[int] | None = None  # of a tree
     owner: Source | None = None  # who made it
+    ahead: list[int] = field(default_factory=list)  # another source's draft that comes before it
+
+    def told(self, tokens: list[int]) -> list[int]:
+        """What the tokens tell of the pending draft."""
+        right = tokens[: len(self.ahead)] == self.ahead
+        return tokens[len(self.ahead) :] if right else []
 
     def right(self, tokens: list[int]) -> int:
         """How many of the tokens the pending draft has."""
+        tokens = self.told(tokens)
         if self.parents is None:
             return common_prefix(self.draft, tokens)
         return right_path((self.draft, self.parents), tokens)
@@ -72,13 +79,21 @@ class ReferenceDrafter:
         self._join(state, tokens[len(state.history) :], committed=False)
 
     def propose(self, slot: int, max_tokens: int) -> list[int]:
-        state = self._active(slot)
+        self._active(slot)
         if max_tokens < 0:
             raise InputError(f"max_tokens must be at least 0, got {max_tokens}")
-        state.draft, state.parents, state.owner = [], None, None
+        return self.propose_after(slot, [], max_tokens)
+
+    def propose_after(self, slot: int, other: list[int], max_tokens: int) -> list[int]:
+        """Draft what comes after another source's draft."""
+        state = self._active(slot)
+        state.draft, state.parents, state.owner, state.ahead = [], None, None, list(other)
         for source in state.sources:
             source.ambiguous = False
-            draft = source.propose(list(state.history), max_tokens)[:max_tokens]
+            if other:
+                draft = source.propose_after(list(state.history), other, max_tokens)[:max_tokens]
+            else:
+                draft = source.propose(list(state.history), max_tokens)[:max_tokens]
             if draft or source.ambiguous:
                 state.draft, state.owner = draft, source
                 break
@@ -91,7 +106,7 @@ class ReferenceDrafter:
         state = self._active(slot)
         if max_tokens < 0 or max_width < 1:
             raise InputError("max_tokens must be at least 0 and max_width at least 1")
-        state.draft, state.parents, state.owner = [], [], None
+        state.draft, state.parents, state.owner, state.ahead = [], [], None, []
         for source in state.sources:
             tree = source.propose_tree(list(state.history), max_tokens, max_width, other)
             if tree[0]:
@@ -130,7 +145,7 @@ class ReferenceDrafter:
         if num_accepted > state.right(tokens):
             raise InputError("accepted tokens differ from the pending draft")
         if state.owner is not None and state.draft:
-            state.owner.feedback(state.draft, tokens)
+            state.owner.feedback(state.draft, state.told(tokens))
         self._join(state, tokens, committed=True)
 
     def observe_top(
@@ -240,14 +255,14 @@ class ReferenceDrafter:
             source.rewind(length)
             source.start()
         del state.history[length:]
-        state.draft, state.owner = [], None
+        state.draft, state.owner, state.ahead = [], None, []
 
     def _join(self, state: Slot, tokens: list[int], committed: bool) -> None:
         start = len(state.history)
         state.history += tokens
         for source in state.sources:
             source.learn(state.history, start, committed)
-        state.draft, state.owner = [], None
+        state.draft, state.owner, state.ahead = [], None, []
 
 
 def reference_drafter(

@@ -50,14 +50,18 @@ class MapSource(Source):
             self.caps.append(self.caps[earlier[-1]] if earlier else self.size_m)
 
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
-        starts = occurrences(history, self.size_n)
+        return self.propose_after(history, [], max_tokens)
+
+    def propose_after(self, history: list[int], other: list[int], max_tokens: int) -> list[int]:
+        text = [*history, *other]
+        starts = [p for p in occurrences(text, self.size_n) if p + self.size_n < len(history)]
         if not starts or len(starts) < self.min_hits:
             return []
-        chosen = self.elect(history, starts) if self.vote else starts[-1]
+        chosen = self.elect(text, starts) if self.vote else starts[-1]
         if chosen is None:
             return []
         self.drafted_from = starts[-1]
-        return copy_from(history, chosen + self.size_n, self.caps[starts[-1]])
+        return copy_from(text, chosen + self.size_n, self.caps[starts[-1]])
 
     def elect(self, history: list[int], starts: list[int]) -> int | None:
         """The newest occurrence of the continuation with the most votes, if it has enough."""

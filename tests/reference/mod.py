@@ -126,13 +126,20 @@ class ModSource(Source):
                 self.streak = self.streak + 1 if right else 0
 
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
-        if len(history) < self.n_match:
+        return self.propose_after(history, [], max_tokens)
+
+    def propose_after(self, history: list[int], other: list[int], max_tokens: int) -> list[int]:
+        text, streak = [*history, *other], self.streak
+        if len(text) < self.n_match:
             return []
-        extended = list(history)
-        while len(extended) - len(history) < self.n_max:
+        for position in range(max(len(history), self.n_match), len(text)):
+            key = text[position - self.n_match : position]
+            streak = streak + 1 if self.pool.lookup(key) == text[position] else 0
+        extended = list(text)
+        while len(extended) - len(text) < self.n_max:
             token = self.pool.lookup(extended[-self.n_match :])
             if token < 0:
                 break
             extended.append(token)
-        draft = extended[len(history) :]
-        return [] if len(draft) + self.streak < self.n_min else draft
+        draft = extended[len(text) :]
+        return [] if len(draft) + streak < self.n_min else draft

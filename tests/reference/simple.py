@@ -14,7 +14,11 @@ class SimpleSource(Source):
         self.min_hits = min_hits
 
     def propose(self, history: list[int], max_tokens: int) -> list[int]:
-        starts = occurrences(history, self.size_n)
+        return self.propose_after(history, [], max_tokens)
+
+    def propose_after(self, history: list[int], other: list[int], max_tokens: int) -> list[int]:
+        text = [*history, *other]
+        starts = [p for p in occurrences(text, self.size_n) if p + self.size_n < len(history)]
         if not starts or len(starts) < self.min_hits:
             return []
-        return copy_from(history, starts[-1] + self.size_n, self.size_m)
+        return copy_from(text, starts[-1] + self.size_n, self.size_m)

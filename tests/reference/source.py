@@ -38,6 +38,10 @@ class Source:
         """The draft before the driver cuts it to `max_tokens`; empty for none."""
         return []
 
+    def propose_after(self, history: list[int], other: list[int], max_tokens: int) -> list[int]:
+        """The same after another source's draft, which joins nothing."""
+        return []
+
     def propose_tree(
         self, history: list[int], max_tokens: int, max_width: int, other: Tree | None = None
     ) -> Tree:

@@ -15,7 +15,7 @@ from ngramspec._native.core.threads cimport call_workers, dismiss_workers
 from ngramspec._native.core.top cimport NGS_TOP_MOST, ngs_top
 from ngramspec._native.core.types cimport STATUS_BAD_TOKEN, STATUS_OK, int32_t, ngs_add64, ngs_prefetch_read, uint64_t
 from ngramspec._native.drafter.driver cimport (
-    AHEAD, TOGETHER, SlotC, draft_right, driver_accept, driver_begin, driver_fetch, driver_index, driver_join,
+    AHEAD, TOGETHER, SlotC, draft_known, draft_right, driver_accept, driver_begin, driver_fetch, driver_index, driver_join,
     driver_share, driver_stays, lanes_begin, lanes_end, lanes_for, lanes_share,
 )
 from ngramspec._native.drafter.source cimport FETCH_ENTRIES, FETCH_STATE
@@ -51,6 +51,16 @@ cdef bint _had_right(const DriverC* d, const SlotC* s, Py_ssize_t source, const 
     return not other
 
 
+cdef void _teach_tails(DriverC* d, const SlotC* s, const SlotC* t, const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    """Note which claims of what came after another source's draft were right, if that was."""
+    cdef Py_ssize_t known = draft_known(s, tokens, n), i, row, judged
+    for i in range(d.num_sources):
+        judged, row = min(t.lengths[i], known), i * d.max_draft
+        if judged > 0:
+            calibration_learn(d.tails.calibrations[i], t.claims + row, judged,
+                              common_prefix(t.rows + row, tokens + s.ahead, judged))
+
+
 cdef void commit_teach(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t draft_len,
                        EmittedC* emitted) noexcept nogil:
     """Note what drafts got right: for how long, and of which claims, for every source that the policy calibrates."""
@@ -67,6 +77,8 @@ cdef void commit_teach(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ss
         if judged > 0:
             calibration_learn(d.calibrations[i], s.claims + i * d.max_draft, judged, common_prefix(row, tokens, judged))
     s.streak = s.streak + n if right else 0
+    if s.ahead:
+        _teach_tails(d, s, &d.tails.slots[slot], tokens, n)
     if emitted != NULL:
         emitted.tokens += n
         emitted.batch_tokens += 1 + draft_len
@@ -92,7 +104,7 @@ cdef EmittedC* commit_counts(AutoPolicy judge) noexcept nogil:
 
 cdef Py_ssize_t observation_most(const SlotC* s, bint placed, Py_ssize_t position) noexcept nogil:
     if not placed:
-        return s.draft_len + 1 if s.history.len else 0
+        return s.ahead + s.draft_len + 1 if s.history.len else 0
     return s.base + s.history.len - position if 0 <= position <= s.base + s.history.len else -1
 
 
@@ -102,6 +114,10 @@ cdef void _history_context(const HistoryC* h, Py_ssize_t at, token_t* before, to
     before[0] = h.tokens[at - 1] if at > 0 else -1
 
 
+cdef inline token_t _drafted(const SlotC* s, Py_ssize_t i) noexcept nogil:
+    return s.before[i] if i < s.ahead else s.draft[i - s.ahead]
+
+
 cdef void _draft_context(const SlotC* s, Py_ssize_t row, token_t* before, token_t* last) noexcept nogil:
     """Set the tokens that a row of the pending draft's pass follows."""
     cdef const HistoryC* h = &s.history
@@ -109,9 +125,9 @@ cdef void _draft_context(const SlotC* s, Py_ssize_t row, token_t* before, token_
     if row == 0:
         _history_context(h, h.len - 1, before, last)
         return
-    last[0] = s.draft[row - 1]
-    parent = s.parents[row - 1] if s.branched else row - 2
-    before[0] = s.draft[parent] if parent >= 0 else h.tokens[h.len - 1]
+    parent = s.parents[row - 1] if s.branched and not s.ahead else row - 2
+    last[0] = _drafted(s, row - 1)
+    before[0] = _drafted(s, parent) if parent >= 0 else h.tokens[h.len - 1]
 
 
 cdef bint _context(const DriverC* d, Py_ssize_t slot, Py_ssize_t position, Py_ssize_t row, token_t* before,

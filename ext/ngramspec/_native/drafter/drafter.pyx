@@ -9,7 +9,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, 
 from libc.string cimport memcpy
 
 from ngramspec._native.core.arguments cimport (
-    TokensC, bad_token, logits_view, overlap, token_rows_view, token_view, tokens_release, tokens_view,
+    TokensC, bad_token, logits_view, overlap, probabilities_view, token_rows_view, token_view, tokens_release, tokens_view,
 )
 from ngramspec._native.core.history cimport history_free
 from ngramspec._native.core.threads cimport usable_cores
@@ -19,12 +19,12 @@ from ngramspec._native.drafter.commit cimport (
     observation_show_logits, observation_show_top,
 )
 from ngramspec._native.drafter.driver cimport (
-    MOST_LANES, ReplayC, SlotC, SourceCountsC, branches_check, counts_clear, counts_copy, counts_make, counts_stats,
+    MOST_AHEAD, MOST_LANES, ReplayC, SlotC, SourceCountsC, branches_check, counts_clear, counts_copy, counts_make, counts_stats,
     draft_right, driver_begin, driver_end, driver_forget, driver_replay, driver_shorten, driver_truncate,
     lanes_make,
 )
 from ngramspec._native.drafter.offer cimport (
-    AskC, ProposalsC, ask_alone, offer_draft, proposals_choose, proposals_draft, proposals_prepare,
+    AskC, ProposalsC, ask_alone, offer_after, offer_draft, proposals_choose, proposals_draft, proposals_prepare,
 )
 from ngramspec._native.drafter.source cimport Source, SourceC
 from ngramspec._native.policy.auto cimport AutoPolicy, check_padded
@@ -197,7 +197,7 @@ cdef class Drafter(Owner):
             self.d.top = max(self.d.top, self.d.sources[i].top)
         self.d.counts = counts_make(self, self.d.num_sources, self.d.max_draft)
         for i in range(slots):
-            self._make_rows(&self.d.slots[i])
+            self._make_rows(&self.d.slots[i], 0)
         lanes_make(&self._lanes, self, &self.d, self._threads)
         for i in range(self.d.num_sources):
             (<Source>self._sources[i]).make_lanes(self._lanes.num)
@@ -210,22 +210,46 @@ cdef class Drafter(Owner):
 
         What was accepted since the last drafts was one pass: the policy so far learns of it.
         """
-        cdef Py_ssize_t i
         if self._judge is not None:
             self._judge.end_pass()
         if self._judge is policy:
             return 0
         if policy is not None:
-            for i in range(self.d.num_sources):
-                self.d.calibrations[i] = (NULL if self.d.sources[i].calibrated
-                                          else policy.calibrations.of((<Source>self._sources[i]).name))
+            self._calibrate(policy)
         self._judge = policy
         return 0
 
-    cdef int _make_rows(self, SlotC* s) except -1:
+    cdef int _calibrate(self, AutoPolicy policy) except -1:
+        """Set the calibrations of a policy; after other sources' drafts claims are right more or less often."""
+        cdef Py_ssize_t i
+        for i in range(self.d.num_sources):
+            name = (<Source>self._sources[i]).name
+            self.d.calibrations[i] = NULL if self.d.sources[i].calibrated else policy.calibrations.of(name)
+            if self.d.tails != NULL:
+                self.d.tails.calibrations[i] = policy.calibrations.of(f"{name}, tail")
+        return 0
+
+    cdef int make_tails(self) except -1:
+        """Make room for drafts after other sources' drafts, unless there is."""
+        cdef Py_ssize_t one = self.d.max_draft, i
+        if self.d.tails != NULL:
+            return 0
+        self._tails = self.d
+        self._tails.slots = <SlotC*>self.take(self.d.num_slots, sizeof(SlotC))
+        self._tails.calibrations = <CalibrationC**>self.take(self.d.num_sources, sizeof(CalibrationC*))
+        for i in range(self.d.num_slots):
+            self._make_rows(&self._tails.slots[i], one + MOST_AHEAD)
+            self.d.slots[i].before = <token_t*>self.take(MOST_AHEAD, sizeof(token_t))
+        self.d.tails = &self._tails
+        if self._judge is not None:
+            self._calibrate(self._judge)
+        return 0
+
+    cdef int _make_rows(self, SlotC* s, Py_ssize_t more) except -1:
+        """Make room for a slot's drafts, and for `more` claims."""
         cdef Py_ssize_t one = self.d.max_draft, room = self.d.num_sources * one
         s.draft = s.rows = <token_t*>self.take(room + one, sizeof(token_t))
-        s.confidence = s.claims = <float*>self.take(room, sizeof(float))
+        s.confidence = s.claims = <float*>self.take(room + more, sizeof(float))
         s.lengths = <Py_ssize_t*>self.take(self.d.num_sources, sizeof(Py_ssize_t))
         s.parents = s.links = <int32_t*>self.take(room + 2 * one, sizeof(int32_t))
         return 0
@@ -274,6 +298,10 @@ cdef class Drafter(Owner):
             for i in range(self.d.num_slots):
                 total += sizeof(SlotC) + <size_t>(self.d.slots[i].history.capacity + 3 * self.d.max_draft) * sizeof(token_t)
                 total += <size_t>self.d.num_sources * (3 * <size_t>self.d.max_draft * sizeof(token_t) + sizeof(Py_ssize_t))
+            if self.d.tails != NULL:
+                total += <size_t>self.d.num_slots * (
+                    sizeof(SlotC) + (4 * <size_t>self.d.max_draft + 2 * MOST_AHEAD) * sizeof(token_t)
+                    + <size_t>self.d.num_sources * (3 * <size_t>self.d.max_draft * sizeof(token_t) + sizeof(Py_ssize_t)))
             for i in range(self.d.num_sources):
                 total += self.d.sources[i].nbytes(self.d.sources[i].state)
         return total
@@ -313,8 +341,10 @@ cdef class Drafter(Owner):
 
     cdef const char* _broken(self, Py_ssize_t slot) noexcept:
         cdef SlotC* s = &self.d.slots[slot]
-        cdef const char* broken = branches_check(s.draft, s.parents, s.draft_len) if s.branched else NULL
+        cdef const char* broken = NULL
         cdef Py_ssize_t i
+        if s.branched and not s.ahead:
+            broken = branches_check(s.draft, s.parents, s.draft_len)
         for i in range(self.d.num_sources):
             if broken == NULL:
                 broken = self.d.sources[i].check(self.d.sources[i].state, slot, &s.history)
@@ -401,6 +431,53 @@ cdef class Drafter(Owner):
                 self._policy.choose_one(&c, 1, 1)
             driver_shorten(&self.d, slot, c.chosen)
             return _copied(s.draft, c.chosen, _int32)
+
+    def propose_after(self, Py_ssize_t slot, draft, Py_ssize_t max_tokens, confidence=None):
+        """Draft what may follow the slot's history and a draft that is not this drafter's, such as a model's.
+
+        Replaces the slot's pending draft. It is to be sent behind all of the other one; `accept` then counts only its own
+        tokens as accepted. Sources are not told whether the other draft was right.
+
+        Args:
+            slot: A slot with an active request.
+            draft: The other draft. int32, shape (n,), 0 <= n <= 64.
+            max_tokens: Longest draft wanted behind it, in tokens, >= 0.
+            confidence: With a policy: how probable each token of `draft` is if those before it are right, float32,
+                shape (n,); None = all are certain. What is returned is as much as pays.
+
+        Returns:
+            int32, shape (k,), 0 <= k <= max_tokens. A new array, empty when no source goes on from there.
+
+        Raises:
+            InputError: An argument is not as described. Nothing is changed then.
+            StateError: No request is active on the slot.
+            MemoryError: No room, at the first call; nothing is changed.
+
+        Cost: O(n + k), independent of the history. Threads: keeps the GIL.
+
+        Source: n-gram tails behind MTP drafts, Mesh-LLM #938; SGLang #36783.
+        """
+        cdef SlotC* s = self._active(slot, "propose_after")
+        cdef AskC ask = ask_alone(max_tokens, 0)
+        cdef TokensC tokens
+        cdef const float[::1] likely
+        if max_tokens < 0:
+            raise InputError(f"max_tokens must be >= 0, got {max_tokens}")
+        tokens_view(draft, "draft", &tokens)
+        try:
+            likely = probabilities_view(np.ones(tokens.len, np.float32) if confidence is None else confidence, "confidence")
+            if not (tokens.len == likely.shape[0] and tokens.len <= MOST_AHEAD):
+                raise InputError(f"expected a draft of 0..{<int>MOST_AHEAD} tokens and as many probabilities, got "
+                                 f"{tokens.len} and {likely.shape[0]}")
+            if not tokens.len:
+                return self.propose(slot, max_tokens)
+            with self._lock:
+                self.make_tails()
+                self.judge_by(self._policy)
+                offer_after(&self.d, self._judge, slot, &ask, tokens.data, &likely[0], tokens.len)
+                return _copied(s.draft, s.draft_len, _int32)
+        finally:
+            tokens_release(&tokens)
 
     def confidence(self, Py_ssize_t slot):
         """Return the probability of each token of the slot's pending draft, if those before it are right.

@@ -47,6 +47,9 @@ cdef Py_ssize_t branches_few(token_t* draft, int32_t* parents, float* confidence
 # first broken invariant or NULL
 cdef const char* branches_check(const token_t* draft, const int32_t* parents, Py_ssize_t n) noexcept nogil
 
+cdef enum:
+    MOST_AHEAD = 64       # tokens of another source's draft that drafts go on after
+
 cdef struct SlotC:
     HistoryC history      # the newest tokens of the request, at most max_history
     Py_ssize_t base       # older tokens that were dropped; position in the request = base + index
@@ -62,6 +65,8 @@ cdef struct SlotC:
     bint branched         # the draft is a tree
     Py_ssize_t draft_len  # tokens of it that will be verified, 0 = none pending
     Py_ssize_t owner      # source of the pending draft
+    Py_ssize_t ahead      # tokens of another source's draft that it comes after
+    token_t* before       # these; room for MOST_AHEAD
     Py_ssize_t stem       # earlier source from whose draft a later one grew its own, -1 = none did
     Py_ssize_t stem_len   # tokens of that draft
     Py_ssize_t joined_from  # length of the history before the newest tokens joined, which sources have yet to see
@@ -82,6 +87,8 @@ cdef struct DriverC:
     Py_ssize_t max_history
     Py_ssize_t top        # most of the target's likeliest tokens that a source takes, 0 = none takes any
     CalibrationC** calibrations  # those of the policy that judges drafts, one per source; NULL: it is calibrated
+    DriverC* tails        # the same for what comes after another source's draft: its slots' histories are the slots'
+                          # own with that draft behind them, its calibrations others. NULL: nobody has asked for any
     int lane              # which of the threads that work on a batch this is for, each with counts of its own
 
 cdef struct ReplayC:
@@ -100,6 +107,13 @@ cdef Py_ssize_t driver_propose(DriverC* d, Py_ssize_t slot, Py_ssize_t max_token
 # ask all sources, for trees if width > 0; nothing is pending until one of them is taken
 cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_ssize_t width,
                          const float* least) noexcept nogil
+# ask all sources of `tails` for chains after n <= MOST_AHEAD drafted tokens, which are kept in `before`; nothing is pending
+cdef Status driver_ask_after(DriverC* d, Py_ssize_t slot, const token_t* before, Py_ssize_t n,
+                             Py_ssize_t max_tokens) noexcept nogil
+# make the first `length` tokens of the pending draft of `tails` the slot's pending one
+cdef void driver_take_after(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil
+# of the emitted tokens, how many tell of the pending draft: those after `ahead` others that are all right
+cdef Py_ssize_t draft_known(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil
 # cut the trees of all sources to `most` branches
 cdef void driver_prune(DriverC* d, Py_ssize_t slot, Py_ssize_t most) noexcept nogil
 cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t length) noexcept nogil

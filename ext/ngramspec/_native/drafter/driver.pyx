@@ -287,11 +287,13 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
     return STATUS_OK
 
 
-cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, const StemC* stem, token_t* row,
-                       int32_t* parents, float* claims, Py_ssize_t limit, Py_ssize_t width,
+cdef Py_ssize_t _draft(const SourceC* c, Py_ssize_t slot, const HistoryC* h, Py_ssize_t ahead, const StemC* stem,
+                       token_t* row, int32_t* parents, float* claims, Py_ssize_t limit, Py_ssize_t width,
                        const float* least, int lane) noexcept nogil:
-    """Let a source write a draft, with parents if width > 0."""
+    """Let a source write a draft, with parents if width > 0; the last `ahead` tokens have not joined its history."""
     cdef Py_ssize_t length
+    if ahead and c.propose_after != NULL:
+        return c.propose_after(c.state, slot, h, ahead, row, claims, limit, lane)
     if stem.n:
         return c.graft(c.state, slot, h, stem, row, parents if width else NULL, claims, limit, width or 1, least,
                        lane)
@@ -307,7 +309,7 @@ cdef void _find_stem(const DriverC* d, SlotC* s, Py_ssize_t source, StemC* stem)
     """Set the draft that a source may grow from: the first one of an earlier source."""
     cdef Py_ssize_t i
     stem.n = 0
-    if d.sources[source].graft == NULL:
+    if d.sources[source].graft == NULL or s.ahead:
         return
     for i in range(source):
         if s.lengths[i] > 0:
@@ -344,7 +346,7 @@ cdef Py_ssize_t _count_copied(const DriverC* d, const SlotC* s) noexcept nogil:
     """Return how many tokens of the pending draft the stem has too, after the same ones."""
     cdef int32_t* place = s.links + d.num_sources * d.max_draft
     cdef Py_ssize_t i, parent, copied = 0
-    if s.stem == NO_STEM or d.sources[s.owner].graft == NULL:
+    if s.stem == NO_STEM or s.ahead or d.sources[s.owner].graft == NULL:
         return 0
     for i in range(s.draft_len):
         parent = s.parents[i] if s.branched else i - 1
@@ -385,16 +387,16 @@ cdef Py_ssize_t _ask(DriverC* d, Py_ssize_t source, Py_ssize_t slot, Py_ssize_t 
     if limit > c.max_draft:
         limit = c.max_draft
     if counts.propose_calls % TIMED_EVERY != 1:
-        return _draft(c, slot, &s.history, &stem, row, parents, claims, limit, width, least, d.lane)
+        return _draft(c, slot, &s.history, s.ahead, &stem, row, parents, claims, limit, width, least, d.lane)
     started = ngs_now_ns()
-    length = _draft(c, slot, &s.history, &stem, row, parents, claims, limit, width, least, d.lane)
+    length = _draft(c, slot, &s.history, s.ahead, &stem, row, parents, claims, limit, width, least, d.lane)
     counts.propose_ns += ngs_now_ns() - started
     counts.timed_proposes += 1
     return length
 
 
 cdef void _ask_anew(DriverC* d, SlotC* s, bint branched) noexcept nogil:
-    s.draft_len = 0
+    s.draft_len = s.ahead = 0
     s.asked = True
     s.branched = branched
     s.stem = NO_STEM
@@ -426,6 +428,37 @@ cdef void driver_ask_all(DriverC* d, Py_ssize_t slot, Py_ssize_t max_tokens, Py_
             s.lengths[i] = _ask(d, i, slot, max_tokens, width, least)
 
 
+cdef Status driver_ask_after(DriverC* d, Py_ssize_t slot, const token_t* before, Py_ssize_t n,
+                             Py_ssize_t max_tokens) noexcept nogil:
+    cdef SlotC* s = &d.slots[slot]
+    cdef SlotC* t = &d.tails.slots[slot]
+    cdef Py_ssize_t i
+    if history_reserve(&s.history, n) != STATUS_OK:
+        return STATUS_NO_MEMORY
+    memcpy(s.before, before, <size_t>n * sizeof(token_t))
+    t.history = s.history
+    history_append(&t.history, before, n)  # the slot's own is no longer than before
+    _ask_anew(d.tails, t, False)
+    s.draft_len = 0
+    s.ahead = t.ahead = n
+    for i in range(d.num_sources):
+        t.lengths[i] = _ask(d.tails, i, slot, max_tokens, 0, NULL)
+    return STATUS_OK
+
+
+cdef void driver_take_after(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
+    cdef SlotC* s = &d.slots[slot]
+    cdef const SlotC* t = &d.tails.slots[slot]
+    s.owner, s.draft, s.confidence, s.parents = t.owner, t.draft, t.confidence, t.parents
+    s.draft_len = length
+
+
+cdef Py_ssize_t draft_known(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil:
+    if n <= s.ahead or common_prefix(s.before, tokens, s.ahead) < s.ahead:
+        return 0
+    return n - s.ahead
+
+
 cdef void driver_prune(DriverC* d, Py_ssize_t slot, Py_ssize_t most) noexcept nogil:
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i, row
@@ -448,6 +481,8 @@ cdef void driver_take(DriverC* d, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t
 cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n) noexcept nogil:
     """How many tokens of the pending draft the target's tokens confirm."""
     cdef Py_ssize_t last
+    if s.ahead:
+        return common_prefix(s.draft, tokens + s.ahead, min(draft_known(s, tokens, n), s.draft_len))
     if s.branched:
         return branches_right(s.draft, s.parents, s.draft_len, tokens, n, &last)
     return common_prefix(s.draft, tokens, n if n < s.draft_len else s.draft_len)
@@ -456,7 +491,7 @@ cdef Py_ssize_t draft_right(const SlotC* s, const token_t* tokens, Py_ssize_t n)
 cdef bint _goes_on(const SlotC* s, const token_t* tokens, Py_ssize_t n, Py_ssize_t right) noexcept nogil:
     """Whether the draft goes on after its first `right` tokens."""
     cdef Py_ssize_t last
-    if not s.branched:
+    if s.ahead or not s.branched:
         return right < s.draft_len
     branches_right(s.draft, s.parents, s.draft_len, tokens, n, &last)
     return branches_go_on(s.parents, s.draft_len, last)
@@ -477,6 +512,8 @@ cdef void _feed_back(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssiz
             copied += 1
         _count_verified(&d.counts[s.stem], num_copied, 0, copied)
     _count_verified(&d.counts[s.owner], s.draft_len - num_copied, copied, num_accepted)
+    if s.ahead:
+        n = draft_known(s, tokens, n)
     c.feedback(c.state, slot, &s.history, right, right < n and _goes_on(s, tokens, n, right))
     s.draft_len = 0
 

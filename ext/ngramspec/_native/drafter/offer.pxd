@@ -31,6 +31,11 @@ cdef Py_ssize_t offer_wanted(const DriverC* d, AutoPolicy judge, const AskC* ask
 cdef void offer_ask(DriverC* d, Py_ssize_t slot, const AskC* ask, Py_ssize_t most, const float* least) noexcept nogil
 cdef Py_ssize_t offer_best(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil
 
+# make what pays after n tokens of another source's draft pending, which are sent before it; return its length. `likely`: how
+# probable each of them is if those before it are right. The pass that `ask` is about is the one without any of them
+cdef Py_ssize_t offer_after(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const AskC* ask, const token_t* before,
+                            const float* likely, Py_ssize_t n) noexcept nogil
+
 # Proposals: drafts for the slots of a batch.
 
 # A batch to draft for.

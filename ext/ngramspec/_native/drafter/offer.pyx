@@ -10,13 +10,15 @@ Proposals are the drafts of a batch's slots, on one thread or several; who draft
 
 from libc.string cimport memcpy
 
-from ngramspec._native.core.types cimport int32_t, ngs_add64, ngs_prefetch_read, token_t
+from ngramspec._native.core.types cimport STATUS_OK, int32_t, ngs_add64, ngs_prefetch_read, token_t
 from ngramspec._native.drafter.driver cimport (
-    AHEAD, TOGETHER, DriverC, SlotC, branches_few, branches_keep, driver_ask_all, driver_fetch, driver_propose,
-    driver_prune, driver_shorten, driver_take, lanes_begin, lanes_end, lanes_for, lanes_share,
+    AHEAD, MOST_AHEAD, TOGETHER, DriverC, SlotC, branches_few, branches_keep, driver_ask_after, driver_ask_all, driver_fetch,
+    driver_propose, driver_prune, driver_shorten, driver_take, driver_take_after, lanes_begin, lanes_end, lanes_for,
+    lanes_share,
 )
 from ngramspec._native.drafter.source cimport FETCH_PLACES, FETCH_STATE, FETCH_TEXTS
 from ngramspec._native.policy.chooser cimport TreeC
+from ngramspec._native.policy.costs cimport calibration_apply
 
 
 cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t n) noexcept nogil:
@@ -119,6 +121,33 @@ cdef Py_ssize_t offer_draft(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
         least = judge.least_of(ask.batch_tokens, ask.decoding, most)
     offer_ask(d, slot, ask, most, least)
     return offer_best(d, judge, slot, ask, best)
+
+
+cdef Py_ssize_t offer_after(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const AskC* ask, const token_t* before,
+                            const float* likely, Py_ssize_t n) noexcept nogil:
+    cdef SlotC* t = &d.tails.slots[slot]
+    cdef float* chain = t.claims + d.num_sources * d.max_draft
+    cdef Py_ssize_t most = min(ask.limit, d.max_draft), i, length
+    cdef OfferC best
+    driver_shorten(d, slot, 0)
+    if n > MOST_AHEAD or most <= 0 or driver_ask_after(d, slot, before, n, most) != STATUS_OK:
+        return 0
+    for i in range(d.num_sources):
+        t.lengths[i] = _keep_valid(d.tails, t, i, ask)
+        if judge is None and t.lengths[i] > 0:
+            driver_take(d.tails, slot, i, t.lengths[i])
+            break
+    length = t.draft_len if judge is None else offer_best(d.tails, judge, slot, ask, &best)
+    if judge is not None and length:
+        memcpy(chain, likely, <size_t>n * sizeof(float))
+        for i in range(length):
+            chain[n + i] = <float>calibration_apply(best.calibration, i, t.confidence[i])
+        best.p, best.n, best.room, best.chosen = chain, n + length, n + ask.room, -1
+        best.calibration, best.streak = NULL, d.slots[slot].streak
+        judge.solve(&best, ask.batch_tokens, ask.decoding)
+        length = max(best.chosen - n, <Py_ssize_t>0)
+    driver_take_after(d, slot, min(length, ask.room))
+    return d.slots[slot].draft_len
 
 
 cdef void _write_row(DriverC* d, Py_ssize_t slot, Py_ssize_t chosen, const ProposalsC* p, Py_ssize_t i) noexcept nogil:

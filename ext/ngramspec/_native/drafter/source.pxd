@@ -44,7 +44,11 @@ cdef struct SourceC:
     # no two calls at the same time have the same
     Py_ssize_t (*propose)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, float* confidence,
                           Py_ssize_t limit, int lane) noexcept nogil
-    # the same as a tree with at most `width` tokens at one depth, likeliest first; `parents`: the index of
+    # the same where the last `ahead` tokens of h are another source's draft, which joins nothing: of the slot nothing is
+    # changed but what `feedback` needs. NULL: `propose` does it
+    Py_ssize_t (*propose_after)(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t ahead, token_t* out,
+                                float* confidence, Py_ssize_t limit, int lane) noexcept nogil
+    # propose as a tree with at most `width` tokens at one depth, likeliest first; `parents`: the index of
     # each token's parent, -1 = the history. After n tokens no branch needs to join that is emitted with a
     # probability below least[n], which has limit + 1 entries; NULL: any may. NULL kernel: the source has no trees
     Py_ssize_t (*propose_tree)(void* state, Py_ssize_t slot, const HistoryC* h, token_t* out, int32_t* parents,

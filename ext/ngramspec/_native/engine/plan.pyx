@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 from ngramspec._native.core.types cimport int32_t, int64_t, ngs_now_ns, token_t, uint8_t
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport DriverC, SlotC, driver_shorten
-from ngramspec._native.drafter.offer cimport AskC, offer_draft
+from ngramspec._native.drafter.offer cimport AskC, offer_after, offer_draft
 from ngramspec._native.engine.decode cimport MOST_BRANCHES, Batch, SamplerC, sampler_fit, tree_arrange
 from ngramspec._native.engine.figures cimport EngineStats
 from ngramspec._native.engine.shadow cimport ShadowRun
@@ -569,6 +569,30 @@ cdef class Proposer(Owner):
         for run in slot.shadows:
             run.ask(room, slot.min_draft, &place, self.bare + self.plan.room_for_drafts(), &slot.sampler.c)
         return 0
+
+    def add_tail(self, Slot slot not None, const float[::1] likely not None):
+        """Let the slot's native drafter go on behind a draft of another source, all of which is sent, where that pays.
+
+        Args:
+            slot: Its draft is that source's alone, without branches.
+            likely: float32, how probable each of its tokens is if those before it are right.
+        """
+        cdef Py_ssize_t n = slot.num_guessed, room = slot.draft_room(self.plan.capacity, self.plan.outputs) - n
+        cdef Py_ssize_t limit = min(self.longest(slot, slot.native_name, room + n) - n, room)
+        cdef AskC ask = AskC(limit, limit, &self.valid[0], self.valid.shape[0], self.batch_tokens() - n, self.decoding,
+                             0, 0)
+        cdef SlotC* s
+        if limit <= 0 or n != likely.shape[0]:
+            return
+        with slot.native._lock:
+            s = &slot.native.d.slots[slot.id]
+            slot.native.make_tails()
+            slot.native.judge_by(self.judge)
+            if not s.active or not offer_after(&slot.native.d, self.judge, slot.id, &ask, slot.guess, &likely[0], n):
+                return
+            memcpy(slot.guess + n, s.draft, <size_t>s.draft_len * sizeof(token_t))
+            slot.num_guessed, slot.num_own = n + s.draft_len, n
+        slot.added_source = slot.native_source
 
     cdef bint force(self, Slot slot, Py_ssize_t least) except -1:
         """Draft the text that the sampler says must come next; return whether that is more than `least` tokens."""

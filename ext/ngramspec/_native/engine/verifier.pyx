@@ -515,6 +515,8 @@ cdef bint teach(Slot slot):
     """Commit the emitted tokens to the slot's native drafter; False if Python must do it, to raise its error."""
     cdef SlotC* s = &slot.native.d.slots[slot.id]
     cdef Py_ssize_t credited = slot.num_own_right
+    if slot.added_source is slot.native_source:  # its draft is behind another one
+        credited = slot.num_credited - credited
     with slot.native._lock:
         if not s.active or credited > draft_right(s, slot.chosen, slot.num_out):
             return False

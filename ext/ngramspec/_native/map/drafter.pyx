@@ -140,10 +140,13 @@ cdef inline bint _is_key(const IndexC* x, const HistoryC* h, Py_ssize_t start) n
 
 cdef Py_ssize_t index_latest(const IndexC* x, const HistoryC* h) noexcept nogil:
     """The latest earlier start of the last n tokens; -1 = none."""
+    cdef hash_t tail = x.tail
     cdef Py_ssize_t start
     if x.num_starts == 0:
         return -1
-    start = <Py_ssize_t>table_find(&x.table, hash_fold(x.tail)).item - 1
+    if x.num_hashed < h.len:  # another source's draft comes last
+        tail = hash_tokens(h.tokens + h.len - x.n, x.n, HASH_SEED)
+    start = <Py_ssize_t>table_find(&x.table, hash_fold(tail)).item - 1
     if start >= 0 and not _is_key(x, h, start):
         return index_previous(x, h, start)
     return start

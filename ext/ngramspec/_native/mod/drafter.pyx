@@ -102,16 +102,21 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
                          Py_ssize_t limit, int lane) noexcept nogil:
     cdef ModC* m = <ModC*>state
     cdef ModSlotC* s = &m.slots[slot]
-    cdef Py_ssize_t needed = m.n_min - s.streak
-    cdef Py_ssize_t most = limit if limit > needed else needed
     cdef const token_t* leaving = h.tokens + h.len - m.n_match
     cdef hash_t tail = s.tail
+    cdef Py_ssize_t streak = s.streak, needed, most, i
     cdef token_t token
-    cdef Py_ssize_t i = 0
     if h.len < m.n_match:
         return 0
-    if most > m.n_max:
-        most = m.n_max
+    for i in range(s.num_hashed, h.len):  # another source's draft
+        if i < m.n_match:
+            tail = hash_step(tail, h.tokens[i], LCG)
+            continue
+        streak = streak + 1 if pool_lookup(m.pool, tail) == h.tokens[i] else 0
+        tail = hash_slide(tail, h.tokens[i - m.n_match], h.tokens[i], m.power, LCG)
+    needed = m.n_min - streak
+    most = min(max(limit, needed), m.n_max)
+    i = 0
     while i < most:
         token = pool_lookup(m.pool, tail)
         if token < 0:

@@ -85,6 +85,7 @@ cdef struct TreeC:
     int32_t[MAX_DRAFT + 1] child  # of the stem's tokens, and of the text: the first one after it, -1 = none
     int32_t[MAX_DRAFT] sibling  # the next one after the same token
     int32_t[MAX_DRAFT] chain  # parents of a draft without branches
+    RecycleSlotC after    # in place of a slot, for what comes after another source's draft
 
 cdef struct RecycleC:
     SuccessorsC* pool
@@ -276,6 +277,14 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
     return _propose_tree(state, slot, h, out, NULL, confidence, limit, 1, NULL, lane)
 
 
+cdef Py_ssize_t _propose_after(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t ahead, token_t* out,
+                               float* confidence, Py_ssize_t limit, int lane) noexcept nogil:
+    cdef RecycleC* c = <RecycleC*>state
+    cdef TreeC* t = &c.trees[lane]
+    cdef StemC nothing = StemC(NULL, NULL, NULL, 0)
+    return recycle_tree(c, t, &t.after, h, &nothing, out, t.chain, confidence, limit, 1, NULL)
+
+
 cdef void _observe(void* state, token_t before, token_t last, const token_t* tokens, const float* p,
                    Py_ssize_t n) noexcept nogil:
     """Keep the successors whose probability 16 bits can tell from 0."""
@@ -308,7 +317,7 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
 
 cdef size_t _nbytes(void* state) noexcept nogil:
     cdef RecycleC* c = <RecycleC*>state
-    return (CLAIMS * sizeof(AdaptC) + <size_t>c.num_lanes * sizeof(TreeC)
+    return (CLAIMS * sizeof(AdaptC) + <size_t>c.num_lanes * (sizeof(TreeC) + NODES * sizeof(ContextC))
             + <size_t>c.num_slots * (sizeof(RecycleSlotC) + NODES * sizeof(ContextC)))
 
 
@@ -365,11 +374,15 @@ cdef class RecycleSource(Source):
         self.c.rewind = _rewind
         self.c.extend = _extend
         self.c.propose, self.c.propose_tree, self.c.graft = _propose, _propose_tree, _graft
+        self.c.propose_after = _propose_after
         self.c.observe, self.c.top, self.c.calibrated = _observe, pool.c.top, True
         self.c.check, self.c.nbytes = _check, _nbytes
 
     cdef int make_lanes(self, int num_lanes) except -1:
+        cdef int lane
         self._state.trees = <TreeC*>self.take(num_lanes, sizeof(TreeC))
+        for lane in range(num_lanes):
+            self._state.trees[lane].after.contexts = <ContextC*>self.take(NODES, sizeof(ContextC))
         self._state.num_lanes = num_lanes
         return 0
 

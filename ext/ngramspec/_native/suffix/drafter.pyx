@@ -95,6 +95,7 @@ cdef struct TreeC:
     GrowthC growth        # a leaf's place: its record * JUDGED + the choice
     CandidateC[MAX_DRAFT][ALL] candidates  # those that agree with the tokens before each record
     int[MAX_DRAFT] num_candidates
+    SuffixSlotC after     # in place of a slot, for what comes after another source's draft
 
 cdef struct SuffixC:
     SuffixPoolC* pool        # NULL: nothing is shared
@@ -287,8 +288,9 @@ cdef int _agreed(const SuffixC* c, const CandidateC* candidate, const HistoryC* 
     return right
 
 
-cdef void _follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start, int place) noexcept nogil:
-    """Expect the text to continue where the best candidate's does."""
+cdef void _follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start, int place,
+                  bint praise) noexcept nogil:
+    """Expect the text to continue where the best candidate's does; praise: the pool hears of each that was right."""
     cdef int best = 0
     cdef int longest = -1
     cdef Py_ssize_t expected = -1
@@ -300,7 +302,7 @@ cdef void _follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t star
         right = _agreed(c, &s.candidates[i], h, start, &after)
         if right > best or (right == best and right > 0 and s.candidates[i].run > longest):
             best, longest, expected = right, s.candidates[i].run, after
-            if place == PLACE_POOL:
+            if praise and place == PLACE_POOL:
                 pool_praise(c.pool, s.candidates[i].position)
     if best > 0:
         s.text.expected[place] = expected
@@ -344,11 +346,15 @@ cdef void suffix_learn(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t
             s.lately.hits += STEP * ((1 if right else 0) - s.lately.hits)
             s.lately.history = s.lately.history << 1 | <unsigned int>right
         s.lately.run = s.lately.run + 1 if right else 0
-    _follow(c, s, h, start, PLACE_OWN)
+    suffix_follow(c, s, h, start, True)
+
+
+cdef void suffix_follow(SuffixC* c, SuffixSlotC* s, const HistoryC* h, Py_ssize_t start, bint praise) noexcept nogil:
+    _follow(c, s, h, start, PLACE_OWN, praise)
     if c.pool != NULL:
-        _follow(c, s, h, start, PLACE_POOL)
+        _follow(c, s, h, start, PLACE_POOL, praise)
     if c.index != NULL:
-        _follow(c, s, h, start, PLACE_STATIC)
+        _follow(c, s, h, start, PLACE_STATIC, praise)
 
 
 cdef inline void _offer(GrowthC* g, const JudgedC* r, int record, int choice, float all_right, bint first) noexcept nogil:
@@ -508,6 +514,25 @@ cdef Py_ssize_t _propose_tree(void* state, Py_ssize_t slot, const HistoryC* h, t
     return suffix_tree(c, &c.trees[lane], s, h, out, parents, confidence, limit, width, least)
 
 
+cdef Py_ssize_t _propose_after(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t ahead, token_t* out,
+                               float* confidence, Py_ssize_t limit, int lane) noexcept nogil:
+    """Go on from the slot's candidates where they agree with the other draft, and look its last tokens up."""
+    cdef SuffixC* c = <SuffixC*>state
+    cdef SuffixSlotC* s = &c.trees[lane].after
+    cdef JudgedC* records = s.records
+    cdef float* features = s.features
+    cdef CandidateC[ALL] candidates
+    s[0] = c.slots[slot]
+    s.records, s.features = records, features
+    if s.base == h.len - ahead and s.num_candidates > 0:
+        suffix_follow(c, s, h, s.base, False)
+    else:
+        _expect_nothing(s)
+    _find(c, s, h)
+    memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
+    return suffix_draft(c, s, h, candidates, out, confidence, limit)
+
+
 cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcept nogil:
     cdef SuffixSlotC* s = &(<SuffixC*>state).slots[slot]
     cdef Py_ssize_t i, k
@@ -526,12 +551,13 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
 
 cdef size_t _nbytes(void* state) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
-    cdef size_t total = sizeof(ModelC) + <size_t>c.num_lanes * sizeof(TreeC)
+    cdef size_t records = <size_t>c.max_draft * (sizeof(JudgedC) + JUDGED * NGS_FEATURES * sizeof(float))
+    cdef size_t total = sizeof(ModelC) + <size_t>c.num_lanes * (sizeof(TreeC) + records)
     cdef Py_ssize_t i
     for i in range(c.num_slots):
         total += sizeof(SuffixSlotC) + lines_nbytes(&c.slots[i].text.own)
         total += lines_nbytes(&c.slots[i].next_own.lines) + c.slots[i].next_own.rest.bytes
-        total += <size_t>c.max_draft * (sizeof(JudgedC) + JUDGED * NGS_FEATURES * sizeof(float))
+        total += records
     return total
 
 
@@ -600,13 +626,19 @@ cdef class SuffixSource(Source):
         self.c.reserve, self.c.rewind = _reserve, _rewind
         self.c.index, self.c.extend = _index, _extend
         self.c.propose, self.c.propose_tree = _propose, _propose_tree
+        self.c.propose_after = _propose_after
         self.c.finish = _finish
         self.c.calibrated = True
         self.c.check, self.c.nbytes = _check, _nbytes
         self.c.fetch, self.c.release = _fetch, _release
 
     cdef int make_lanes(self, int num_lanes) except -1:
+        cdef Py_ssize_t most = self._state.max_draft
+        cdef int lane
         self._state.trees = <TreeC*>self.take(num_lanes, sizeof(TreeC))
+        for lane in range(num_lanes):
+            self._state.trees[lane].after.records = <JudgedC*>self.take(most, sizeof(JudgedC))
+            self._state.trees[lane].after.features = <float*>self.take(most, JUDGED * NGS_FEATURES * sizeof(float))
         self._state.num_lanes = num_lanes
         return 0
 
