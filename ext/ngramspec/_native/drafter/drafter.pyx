@@ -488,6 +488,7 @@ cdef class Drafter(Owner):
         Returns:
             float32, shape (k,), 0..1, k the length of the pending draft. A copy. These
             are the source's own claims; an AutoPolicy corrects them by what was accepted.
+            Behind another draft, the first one includes how probable all of that is.
 
         Raises:
             InputError: slot is out of range.

@@ -32,7 +32,8 @@ cdef void offer_ask(DriverC* d, Py_ssize_t slot, const AskC* ask, Py_ssize_t mos
 cdef Py_ssize_t offer_best(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const AskC* ask, OfferC* best) noexcept nogil
 
 # make what pays after n tokens of another source's draft pending, which are sent before it; return its length. `likely`: how
-# probable each of them is if those before it are right. The pass that `ask` is about is the one without any of them
+# probable each of them is if those before it are right; the first claim is that they and one more are. Where n-grams go on,
+# they are right more or less often than elsewhere, so it is that which is calibrated. The pass is the one without any of them
 cdef Py_ssize_t offer_after(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const AskC* ask, const token_t* before,
                             const float* likely, Py_ssize_t n) noexcept nogil
 

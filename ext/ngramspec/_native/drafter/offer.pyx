@@ -20,6 +20,8 @@ from ngramspec._native.drafter.source cimport FETCH_PLACES, FETCH_STATE, FETCH_T
 from ngramspec._native.policy.chooser cimport TreeC
 from ngramspec._native.policy.costs cimport calibration_apply
 
+cdef float LEAST = 1e-6
+
 
 cdef Py_ssize_t _leading_valid(const AskC* ask, const token_t* draft, Py_ssize_t n) noexcept nogil:
     """The number of leading tokens that a draft may hold."""
@@ -128,12 +130,17 @@ cdef Py_ssize_t offer_after(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
     cdef SlotC* t = &d.tails.slots[slot]
     cdef float* chain = t.claims + d.num_sources * d.max_draft
     cdef Py_ssize_t most = min(ask.limit, d.max_draft), i, length
+    cdef float reached = 1
     cdef OfferC best
+    for i in range(n):
+        reached *= likely[i]
+    reached = max(reached, LEAST)
     driver_shorten(d, slot, 0)
     if n > MOST_AHEAD or most <= 0 or driver_ask_after(d, slot, before, n, most) != STATUS_OK:
         return 0
     for i in range(d.num_sources):
         t.lengths[i] = _keep_valid(d.tails, t, i, ask)
+        t.claims[i * d.max_draft] *= reached
         if judge is None and t.lengths[i] > 0:
             driver_take(d.tails, slot, i, t.lengths[i])
             break
@@ -142,6 +149,7 @@ cdef Py_ssize_t offer_after(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
         memcpy(chain, likely, <size_t>n * sizeof(float))
         for i in range(length):
             chain[n + i] = <float>calibration_apply(best.calibration, i, t.confidence[i])
+        chain[n] = min(chain[n] / reached, <float>1)
         best.p, best.n, best.room, best.chosen = chain, n + length, n + ask.room, -1
         best.calibration, best.streak = NULL, d.slots[slot].streak
         judge.solve(&best, ask.batch_tokens, ask.decoding)
