@@ -18,6 +18,7 @@ from ngramspec._native.engine.shadow import Shadow, ShadowRun
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.engine.trace import DecisionTrace
 from ngramspec._native.engine.transcript import Pieces, Transcript
+from ngramspec._native.engine.verifier import Dice
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafting.names import (
     DEFAULT_MAX_DRAFT,
@@ -35,7 +36,7 @@ from ngramspec.engine.info import (
     slot_info,
     unpaid,
 )
-from ngramspec.engine.policy import AUTO, make_policy, most_branches
+from ngramspec.engine.policy import AUTO, OFF, make_policy, most_branches
 from ngramspec.engine.queue import Gathering, OnChunk, Queue, Ticket
 from ngramspec.engine.request import Request, Speculation
 from ngramspec.engine.sampling import is_int
@@ -84,6 +85,8 @@ class Engine:
         tree: Most branches of a draft; "auto" = 4, if the target can hold them and the policy is
             "auto", which sends those that pay; "off" = 1. Your own drafter, a prediction and a
             draft model draft only one.
+        dice: For benchmarks: decides which drafted tokens are right, whatever the target says, so
+            the text means nothing; drafts have no branches.
 
     Raises:
         InputError: A value is out of its bounds.
@@ -114,6 +117,7 @@ class Engine:
         min_draft: int = 0,
         context_shift: bool = False,
         tree: int | str = AUTO,
+        dice: Dice | None = None,
     ) -> None:
         _check(target, slots, max_queue, exact)
         if min_draft < 0:
@@ -139,6 +143,7 @@ class Engine:
             name = "auto" if policy is None else policy
             policy = make_policy(name, DEFAULT_MAX_DRAFT, max_rollback=target.max_rollback)
         self._policy = policy
+        tree = tree if dice is None else OFF
         self._branches, self._unbranched = most_branches(tree, target, policy)
         # Before it learns: a few passes on a busy machine tell little.
         self._costs = policy.costs() if policy.weighs else None
@@ -156,6 +161,7 @@ class Engine:
             context_shift,
             self._branches,
             exact,
+            dice,
         )
         stepper = self._stepper
         self._saving = Saving(target, stepper.sequences, self.drafters, stepper.touch)

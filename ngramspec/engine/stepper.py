@@ -14,7 +14,7 @@ from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.plan import Plan, Proposer
 from ngramspec._native.engine.prompt_logprobs import PromptLogprobs
 from ngramspec._native.engine.slot import Slot
-from ngramspec._native.engine.verifier import Verifier
+from ngramspec._native.engine.verifier import Dice, Verifier
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.emission import Emission
@@ -70,6 +70,7 @@ class Stepper:
         shifts: bool = False,
         max_branches: int = 1,
         exact: bool = False,
+        dice: Dice | None = None,
     ) -> None:
         self._target, self._min_draft = target, min_draft
         self._slots, self._queue = slots, queue
@@ -95,7 +96,7 @@ class Stepper:
             max_branches,
         )
         self._proposer.usual = self._room.usual
-        self._verifier = Verifier(self._plan, self._rows, policy, stats)
+        self._verifier = Verifier(self._plan, self._rows, policy, stats, dice)
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
         self._crowded = False  # the last decode had no room for its drafts: the next goes without

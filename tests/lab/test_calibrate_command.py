@@ -170,3 +170,12 @@ def test_wrong_command_lines(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert_one_error(run(*QUICK), "Not a directory", 1)
+
+
+def test_speed_ups_by_draft_length_for_given_rates(run: Run) -> None:
+    result = run(*QUICK, "--synthetic", "0.8,0.4", "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["costs"]
+    for row, emitted in zip(rows, (1.0, 1.8, 2.2, 2.2), strict=False):
+        assert row["speedup"] == pytest.approx(emitted / row["relative"], abs=1e-3)
+    assert "speed-up" in run(*QUICK, "--synthetic-length", "2").output

@@ -480,3 +480,50 @@ def test_wrong_command_lines(run: Run, prompt: Path, tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_text(text)
         assert_one_error(run("--prompts", path), message, code)
+
+
+def test_dice_say_how_often_drafts_are_right(run: Run, prompt: Path) -> None:
+    """The same texts every time, by default with the policy and with drafts of fixed lengths."""
+    arguments = ("--prompts", prompt, "--repeats", "2", "-n", "24", "--json")
+    results = [run(*arguments, "--synthetic", "1,1,0.5", "--seed", "3") for _ in range(2)]
+    reports = []
+    for result in results:
+        assert result.exit_code == 0, result.output
+        reports.append(json.loads(result.stdout))
+    assert reports[0]["settings"]["synthetic"] == [1.0, 1.0, 0.5]
+    runs = [{one["drafter"]: one for one in report["prompts"][0]["runs"]} for report in reports]
+    lengths = ["synthetic", *(f"synthetic:n={n}" for n in (1, 2, 4, 8))]
+    assert list(runs[0]) == ["none", *lengths]
+    for name in lengths[1:]:
+        for key in ("drafted", "accepted"):
+            assert runs[0][name][key] == runs[1][name][key]
+    one, two = runs[0]["synthetic:n=1"], runs[0]["synthetic:n=2"]
+    assert one["accepted"] == one["drafted"] > 0
+    assert two["accepted"] == two["drafted"] > 0
+    assert runs[0]["synthetic:n=8"]["acceptance"] < 0.5
+
+
+def test_dice_decide_about_drafters_that_are_named(run: Run, prompt: Path) -> None:
+    result = run("--prompts", prompt, *QUICK, "--drafter", "suffix", "--synthetic-length", "2")
+    assert result.exit_code == 0, result.output
+    assert "Dice said what is right" in result.output
+    assert "synthetic" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--synthetic", "0.5,0.6"), "none larger than the one before"),
+        (("--synthetic", "often"), "expected numbers"),
+        (("--synthetic", "1.5"), "0..1"),
+        (("--synthetic-length", "100"), "a mean length must be in 1..65"),
+        (("--synthetic", "0.5", "--synthetic-length", "2"), "either"),
+        (("--drafter", "synthetic"), "need rates"),
+        (("--drafter", "synthetic:n=0", "--synthetic", "1"), "n=1 to 1024"),
+        (("--drafter", "synthetic:m=2", "--synthetic", "1"), "n=1 to 1024"),
+    ],
+)
+def test_rates_that_cannot_be_used(run: Run, arguments: tuple[str, ...], words: str) -> None:
+    result = run(*QUICK, *arguments)
+    assert result.exit_code in (1, 2)
+    assert words in " ".join(result.output.split())

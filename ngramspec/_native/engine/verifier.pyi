@@ -21,6 +21,17 @@ def verify(
 ) -> int: ...
 
 @final
+class Dice:
+    def __new__(cls, rates: Sequence[float], seed: int = 0) -> Self: ...
+
+@final
 class Verifier:
-    def __new__(cls, plan: Plan, rows: Rows, policy: AutoPolicy, stats: EngineStats) -> Self: ...
+    def __new__(
+        cls,
+        plan: Plan,
+        rows: Rows,
+        policy: AutoPolicy,
+        stats: EngineStats,
+        dice: Dice | None = None,
+    ) -> Self: ...
     def verify(self) -> list[Slot]: ...

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ngramspec.cli.bench.synthetic import SyntheticOptions
 from ngramspec.cli.command import EXIT_INTERRUPTED, Failure, error_line, interruptible
 from ngramspec.cli.files import JsonOptions, check_output, is_costs
 from ngramspec.cli.options import command, flag
@@ -28,7 +30,8 @@ Examples:
   ngramspec bench calibrate --model model.gguf -o costs.json
   ngramspec bench replay benchmarks/data/traces --costs costs.json
 
-A batch of n tokens is a draft of n - 1 and the token before it. Without -o the costs go
+A batch of n tokens is a draft of n - 1 and the token before it. With --synthetic the table
+has the speed-up over no drafts of such drafts, if they are so often right. Without -o the costs go
 to ngramspec/costs in XDG_CACHE_HOME (~/.cache), for this model, machine and setting: give the
 options that you serve with, and -ngl N where not all layers fit on the GPU. `serve` and
 `generate` measure roughly by themselves the first time. Ctrl-C prints what was measured and
@@ -37,12 +40,12 @@ saves nothing.
 # What --help shows.
 EVERYDAY = (
     *("model", "hf_repo", "threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers"),
-    *("context", "max_batch", "rounds", "output", "as_json"),
+    *("context", "max_batch", "rounds", "output", "as_json", "synthetic", "synthetic_length"),
 )
 
 
 @dataclass
-class CalibrateOptions(TargetOptions, JsonOptions):
+class CalibrateOptions(TargetOptions, SyntheticOptions, JsonOptions):
     """Options of `bench calibrate`."""
 
     section = "Measurement"
@@ -70,6 +73,7 @@ def calibrate(options: CalibrateOptions) -> None:
         check_output(options.output, {"table of costs": is_costs})
     options.resolve()
     most = min(options.max_batch, options.batch_size)
+    rates = options.rates(max(most - 1, 1))
     with open_idle(
         options, lambda model: min(options.context + most, model.n_ctx_train), OFF
     ) as target:
@@ -78,7 +82,8 @@ def calibrate(options: CalibrateOptions) -> None:
         calibration = _measure(target, target.context_size - most, most, options.rounds)
         if calibration.complete:
             save_calibration(calibration, target, path)
-        _show(calibration, target, path if calibration.complete else None, options.as_json)
+        saved = path if calibration.complete else None
+        _show(calibration, target, saved, options.as_json, rates)
     if not calibration.complete:
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
@@ -110,10 +115,19 @@ def _measure(target: LlamaTarget, context: int, most: int, rounds: int) -> Calib
         )
 
 
-def _show(calibration: Calibration, target: LlamaTarget, saved: Path | None, as_json: bool) -> None:
+def _show(
+    calibration: Calibration,
+    target: LlamaTarget,
+    saved: Path | None,
+    as_json: bool,
+    rates: Sequence[float],
+) -> None:
     from ngramspec.llamacpp.saved_costs import cost_key, layers_note
 
     rows, key = calibration.rows(), cost_key(target.model, target.settings)
+    for row in rows if rates else ():
+        relative, right = row["relative"], sum(rates[: row["tokens"] - 1])
+        row["speedup"] = None if relative is None else round((1 + right) / relative, 4)
     if as_json:
         return print_json({
             "model": str(target.model.path),
@@ -132,11 +146,14 @@ def _show(calibration: Calibration, target: LlamaTarget, saved: Path | None, as_
     context = number_of(calibration.context, "token")
     title = f"{target.model.path.name}, {threads}, {context} in the cache, medians of {samples}"
     console.print(title, style="bold", soft_wrap=True)
-    table = make_table(COLUMNS, gap=2)
+    table = make_table((*COLUMNS, "speed-up") if rates else COLUMNS, gap=2)
     for row in rows:
         relative = "-" if row["relative"] is None else f"{row['relative']:.2f}"
         times = (1e3 * row["seconds"], 1e3 * row["seconds_per_token"])
-        table.add_row(str(row["tokens"]), f"{times[0]:.3f}", relative, f"{times[1]:.3f}")
+        cells = [str(row["tokens"]), f"{times[0]:.3f}", relative, f"{times[1]:.3f}"]
+        if rates:
+            cells.append("-" if row["speedup"] is None else f"{row['speedup']:.2f}")
+        table.add_row(*cells)
     console.print(table)
     line = "not saved: incomplete" if saved is None else f"saved: {saved}"
     console.print(line, soft_wrap=True)

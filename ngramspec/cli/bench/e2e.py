@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ngramspec.cli.bench.synthetic import SyntheticOptions
 from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Interrupt, interruptible
 from ngramspec.cli.draft_model import HEADS, NAME, DraftModelOptions
 from ngramspec.cli.drafts import complete_drafters, policy_flag, tree_flag, tree_of
@@ -38,16 +39,24 @@ Examples:
   ngramspec bench e2e --model model.gguf --drafter ngram-map-k:size_n=8,size_m=32 --policy fixed
   ngramspec bench e2e --model model.gguf --model-draft small.gguf --drafter suffix \\
       --drafter suffix,draft-simple --drafter draft-simple --spec-draft-n-max 8
+  ngramspec bench e2e --model model.gguf --synthetic 0.8,0.6,0.4
 
 A file of --prompts is one prompt, or, if its name ends in .jsonl, an object per line with
 "prompt", or a chat in "messages", and maybe "name". An answer at a chat's end is left out.
+
+With --synthetic dice say what is right, so passes take what they take with drafts of that quality;
+end tokens are passed over. The default drafters are then "synthetic", which always drafts, with the
+policy and with 1, 2, 4 and 8 tokens (synthetic:n=4).
 """
 # What --help shows.
 EVERYDAY = (
     *("model", "hf_repo", "threads", "flash_attn", "n_gpu_layers", "exact", "files", "chat"),
     *("drafters", "policy", "max_draft", "model_draft", "repeats", "n_predict", "temp", "as_json"),
+    *("synthetic", "synthetic_length"),
 )
 WARM_UP = 64  # tokens of the prompt before anything is timed
+# What drafts by default where dice decide: the policy chooses lengths, then one is fixed.
+SYNTHETIC = ("synthetic", *(f"synthetic:n={n}" for n in (1, 2, 4, 8)))
 SETTINGS = (
     *("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact"),
     *("threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers", "device"),
@@ -61,6 +70,7 @@ rounds, of all prompts their geometric mean; accepted/drafted: tokens of all
 runs; tok/pass: tokens per pass of the model; same: whether the text equals
 that without drafts, or the position of the first token that differs.
 """
+DICE = "Dice said what is right: texts mean nothing and differ."
 DIFFERS = f"""\
 Texts differ where rounding decides between two tokens. --exact avoids that; see
 {page_url("explanation/exactness.md")}"""
@@ -121,7 +131,9 @@ class RunOptions:
 
 
 @dataclass
-class E2eOptions(BenchOptions, ComparedOptions, DraftModelOptions, RunOptions, JsonOptions):
+class E2eOptions(
+    BenchOptions, ComparedOptions, DraftModelOptions, RunOptions, SyntheticOptions, JsonOptions
+):
     """Options of `bench e2e`."""
 
 
@@ -143,7 +155,9 @@ def e2e(options: E2eOptions) -> None:
         raise click.UsageError(f"--drafter takes either {NAME} or {HEADS}")
     small = options.second(1, heads=heads, longest=options.max_draft)
     mtp = heads and not options.names_model
-    with open_bench(options, tasks, modes, small, mtp=mtp) as (bench, target, prompts):
+    rates = options.rates(options.max_draft or DEFAULT_MAX_DRAFT)
+    with open_bench(options, tasks, modes, small, mtp=mtp, rates=rates) as opened:
+        bench, target, prompts = opened
         draft_model = None if bench.small is None else bench.small.info.as_json()
         with interruptible(NOTE_MEASURED) as interrupt:
             results = list(
@@ -152,7 +166,7 @@ def e2e(options: E2eOptions) -> None:
     if not results:
         click.echo("nothing was measured", err=True)
     elif options.as_json:
-        print_json(_as_json(options, results, draft_model))
+        print_json(_as_json(options, results, draft_model, rates))
     else:
         _show(options, results)
     if interrupt.requested:
@@ -167,6 +181,7 @@ def open_bench(
     small: SecondSettings | None = None,
     *,
     mtp: bool = False,
+    rates: Sequence[float] = (),
 ) -> Iterator[tuple[Bench, LlamaTarget, list[TokenIds]]]:
     """Load the model; yield what runs the modes on it, the idle target, and the tasks' prompts.
 
@@ -176,6 +191,7 @@ def open_bench(
         modes: As for Bench.
         small: The draft model or MTP heads.
         mtp: Load the model's MTP heads.
+        rates: As for Bench.
 
     Raises:
         As tokenize_tasks, open_idle and set_up_drafts.
@@ -195,7 +211,9 @@ def open_bench(
 
     with open_idle(options, size_of, tree, mtp=mtp) as target, contextlib.ExitStack() as stack:
         setup = set_up_drafts(target, small, stack, policies)
-        yield Bench(target, modes, options.policy, max_draft, setup, tree), target, prompts
+        seed = getattr(options, "seed", 0)
+        bench = Bench(target, modes, options.policy, max_draft, setup, tree, rates, seed)
+        yield bench, target, prompts
 
 
 def _modes(options: E2eOptions) -> list[Mode]:
@@ -204,7 +222,7 @@ def _modes(options: E2eOptions) -> list[Mode]:
     from ngramspec.models import embedded_model
     from ngramspec.text.tokenizers import fingerprint_of
 
-    specs = options.drafters or DRAFTER_NAMES
+    specs = options.drafters or (SYNTHETIC if options.is_synthetic else DRAFTER_NAMES)
     files = {}
     if any("static=" in spec for spec in specs):
         files["tokenizer"] = fingerprint_of(options.model or embedded_model())
@@ -223,7 +241,8 @@ def _results(
     from ngramspec.engine import Sampling
     from ngramspec.lab.e2e.bench import PromptResult
 
-    sampling = Sampling(temperature=options.temp, seed=options.seed)
+    dice = options.is_synthetic
+    sampling = Sampling(temperature=options.temp, seed=options.seed, ignore_eos=dice)
     with progress("warming up", num_modes * options.repeats * len(tasks)) as advance:
         bench.warm_up(prompts[0][:WARM_UP], sampling)
         for number, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
@@ -247,7 +266,10 @@ def _results(
 
 
 def _as_json(
-    options: E2eOptions, results: Sequence[PromptResult], draft_model: dict[str, Any] | None
+    options: E2eOptions,
+    results: Sequence[PromptResult],
+    draft_model: dict[str, Any] | None,
+    rates: Sequence[float],
 ) -> dict[str, Any]:
     from ngramspec import __version__
     from ngramspec.lab.e2e.bench import report
@@ -259,6 +281,7 @@ def _as_json(
         "settings": {
             **{key: getattr(options, key) for key in SETTINGS},
             "draft_model": draft_model,
+            "synthetic": [round(rate, 6) for rate in rates],
         },
         **report(results),
     }
@@ -284,7 +307,9 @@ def _show(options: E2eOptions, results: Sequence[PromptResult]) -> None:
             table.add_row("" if drafts else "all", *cells, *(rest if drafts else ()))
     console.print(table)
     console.print(NOTE, style="dim")
-    if any(row.same < row.texts for row in rows) and not options.exact:
+    if options.is_synthetic:
+        console.print(DICE, soft_wrap=True)
+    elif any(row.same < row.texts for row in rows) and not options.exact:
         console.print(DIFFERS, soft_wrap=True)
 
 

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._native.engine.verifier import Dice
 from ngramspec.arrays import TokenIds
 from ngramspec.drafting import create_drafter
 from ngramspec.drafting.config import CONFIGS
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, parse_names
 from ngramspec.engine import Engine, Generation, MtpHeads, Request, Sampling
 from ngramspec.engine.policy import AUTO, OFF, make_policy
+from ngramspec.engine.sampling import is_int
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, InputError
 from ngramspec.files.slot_file import SavedSlot
+from ngramspec.lab.e2e.synthetic import NAME as SYNTHETIC
+from ngramspec.lab.e2e.synthetic import SyntheticSource
 from ngramspec.lab.e2e.tasks import Task
 from ngramspec.lab.replay.subjects import parse_spec
 from ngramspec.runtime import NO_DRAFTS, DraftSettings, DraftSetup, make_engine
@@ -32,6 +36,7 @@ PLAIN = "none"
 # llama.cpp's words for a draft model and for the model's own MTP heads.
 SECONDS = ("draft-simple", "draft-mtp")
 WARM_UP = 16  # tokens
+MOST_SYNTHETIC = 1024  # tokens of a synthetic draft
 LEARNS_FROM_PASSES = "recycle"  # also from those that read the prompt
 Turn = TypeVar("Turn")
 Outcome = TypeVar("Outcome")
@@ -345,7 +350,8 @@ def parse_mode(spec: str, **files: Any) -> Mode:
 
     Args:
         spec: "none", or as for `bench replay`: names with commas, ":" and parameters. Among the
-            names, "draft-simple" is the draft model, "draft-mtp" the model's MTP heads.
+            names, "draft-simple" is the draft model, "draft-mtp" the model's MTP heads. Or
+            "synthetic", which always has a draft; with n, of as many tokens and all are sent.
         files: Parameters of drafters that read a statistics file, such as tokenizer.
 
     Raises:
@@ -359,6 +365,12 @@ def parse_mode(spec: str, **files: Any) -> Mode:
     policy = params.pop("policy", None)
     if policy is not None:
         make_policy(str(policy), 1)  # raises now if it is wrong
+    if text == SYNTHETIC:
+        longest = params.pop("n", None)
+        if params or not (longest is None or (is_int(longest) and 1 <= longest <= MOST_SYNTHETIC)):
+            raise InputError(f"{spec!r}: {SYNTHETIC} takes n=1 to {MOST_SYNTHETIC}, and policy")
+        own = {} if longest is None else {"n": longest}
+        return Mode(spec, (SYNTHETIC,), {SYNTHETIC: own}, policy or ("fixed" if own else None))
     if "static" in params:
         params = {**files, **params}
     asked = [name.strip() for name in text.split(",")]
@@ -386,6 +398,8 @@ class Bench:
         setup: Costs of the target's passes, for "auto", and the draft model or the MTP heads; their
             cache is empty when a run begins.
         tree: As for Engine; for modes with the policy auto, which chooses branches.
+        rates: As for Dice, which then decide what is right; () = the model does.
+        seed: Of the dice.
 
     Raises:
         InputError: There is no such policy, the first mode drafts, a mode has a draft model and
@@ -400,7 +414,13 @@ class Bench:
         max_draft: int = DEFAULT_MAX_DRAFT,
         setup: DraftSetup | None = None,
         tree: int | str = AUTO,
+        rates: Sequence[float] = (),
+        seed: int = 0,
     ) -> None:
+        if not rates and any(SYNTHETIC in mode.names for mode in modes):
+            raise InputError(
+                f"{SYNTHETIC!r} drafts need rates by which they are right (--synthetic)"
+            )
         if not modes or modes[0].drafts:
             raise InputError("the first mode must be plain decoding")
         setup = setup or DraftSetup(max_rollback=target.max_rollback)
@@ -410,7 +430,7 @@ class Bench:
         if lacks is not None:
             raise InputError(f"{lacks!r} needs a draft model: give its file (--model-draft)")
         self._target, self.small = target, small
-        self._modes = modes
+        self._modes, self._rates, self._seed, self._longest = modes, rates, seed, max_draft
         self._exact = target.exact_batch > 0
         self._policies = {mode: setup.policy(mode.policy or policy, max_draft) for mode in modes}
         choosing = [m for m in modes if m.drafts and self._policies[m].weighs]
@@ -490,14 +510,25 @@ class Bench:
         elif small is not None:
             others = dataclasses.replace(request.speculation, namespace="of another run")
             small.start(0, dataclasses.replace(request, speculation=others))  # drops the last run's
+        dice = Dice(self._rates, self._seed) if self._rates else None
+        if SYNTHETIC in mode.names:
+            longest = mode.params[SYNTHETIC].get("n", min(self._longest, len(self._rates)))
+            tokens = [token for token in request.prompt_ids if not self._target.is_end(token)]
+            source = SyntheticSource(self._rates, np.array(tokens, np.int32), longest)
+            policy = self._policies[mode]
+            engine = Engine(self._target, source, policy=policy, exact=self._exact, dice=dice)
+            return self._run_on(engine, request, prompt)
         drafts = DraftSettings(
             drafter=mode.names,
             params=mode.params,
             policy=self._policies[mode],
             tree=self._trees[mode],
         )
-        engine = make_engine(self._target, drafts, second=small, exact=self._exact)
-        if prompt is not None and LEARNS_FROM_PASSES not in mode.names:
+        engine = make_engine(self._target, drafts, second=small, exact=self._exact, dice=dice)
+        return self._run_on(engine, request, None if LEARNS_FROM_PASSES in mode.names else prompt)
+
+    def _run_on(self, engine: Engine, request: Request, prompt: SavedSlot | None) -> Run:
+        if prompt is not None:
             engine.restore_slot(0, prompt)
         generation = _run_alone(engine, request)
         timings = generation.timings

@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.top cimport TopC, ngs_top
-from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t
+from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t, uint64_t
 from ngramspec._native.drafter.commit cimport commit_tokens, observation_tell
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport SlotC, draft_right
@@ -38,6 +38,7 @@ cdef double MOST_OFF = 16.0      # times what a pass is expected to take; what i
 cdef double TREND_WINDOW = 2048.0    # passes that tell how what they take rises with their first cost
 cdef double TREND_PRIOR = 1.0       # sum of squared logarithms of costs that the first table counts as
 cdef double LEAST_SECONDS = 1e-9
+cdef double STEP_OF_DICE = 1.0 / (1 << 53)
 
 
 cdef double first_cost(PassCosts costs, Py_ssize_t tokens) noexcept:
@@ -67,14 +68,69 @@ cdef token_t choose_seen(SamplerC* sampler, const float* row, Py_ssize_t vocab_s
     return sampler.choose(sampler.state, row, vocab_size)
 
 
+# What decides in a benchmark whether drafted tokens are right.
+cdef struct DiceC:
+    double* takes         # by place in the draft: how probable a token is taken if those before it were
+    Py_ssize_t num_places  # no token is taken beyond these
+    uint64_t state        # of the random numbers
+
+
+cdef token_t dice_throw(DiceC* dice, const token_t* draft, Py_ssize_t place, token_t chosen) noexcept nogil:
+    """Return the drafted token where it is taken, else another one: the sampler's choice, unless that is the same."""
+    cdef uint64_t mixed
+    dice.state += <uint64_t>0x9E3779B97F4A7C15  # splitmix64
+    mixed = dice.state
+    mixed = (mixed ^ (mixed >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    mixed = (mixed ^ (mixed >> 27)) * <uint64_t>0x94D049BB133111EB
+    mixed ^= mixed >> 31
+    if place < dice.num_places and <double>(mixed >> 11) * STEP_OF_DICE < dice.takes[place]:
+        return draft[place]
+    return chosen if chosen != draft[place] else chosen - 1 if chosen > 0 else 1
+
+
+@cython.final
+cdef class Dice(Owner):
+    """Dice(rates, seed=0): decides in a benchmark whether drafted tokens are right, whatever the target says.
+
+    An engine that has it writes no text that means anything.
+
+    Args:
+        rates: By place in a draft, how often a draft is to be right up to there and including it, 0..1, none larger than
+            the one before; 1 to 1024 of them. Further tokens are wrong.
+        seed: The same one gives the same outcomes.
+
+    Raises:
+        InputError: A rate is out of its bounds.
+        MemoryError: No room.
+
+    Sources: llama.cpp's --spec-synth-rates, vLLM's rejection_sample_method "synthetic".
+    """
+
+    cdef DiceC c
+
+    def __cinit__(self, rates, uint64_t seed=0):
+        cdef double before = 1.0, rate
+        cdef Py_ssize_t i, n = len(rates)
+        if not 1 <= n <= MOST_TOKENS:
+            raise InputError(f"expected 1 to {<int>MOST_TOKENS} rates, got {n}")
+        self.c = DiceC(<double*>self.take(n, sizeof(double)), n, seed)
+        for i in range(n):
+            rate = rates[i]
+            if not 0.0 <= rate <= before:
+                raise InputError(f"rates must be in 0..1 and none larger than the one before, got {rate} after {before}")
+            self.c.takes[i] = rate / before if before > 0.0 else 0.0
+            before = rate
+
+
 cdef Py_ssize_t verify_rows(const float* logits, Py_ssize_t vocab_size, const token_t* draft, const int32_t* parents,
                             Py_ssize_t draft_len, SamplerC* sampler, token_t* out, int32_t* rows,
-                            CandidateC* candidates, Py_ssize_t top, TopC* seen, int num_seen) noexcept nogil:
+                            CandidateC* candidates, Py_ssize_t top, TopC* seen, int num_seen, DiceC* dice) noexcept nogil:
     """Write the emitted tokens; return their number, or -1 minus it when no token was possible.
 
     `parents`: NULL = no tree. `rows`: receives the row that each token was chosen from. `candidates`: what they were
     chosen from, top + 1 places per token; not asked for where top is -1. `seen`: NULL, or receives the num_seen likeliest
-    tokens of the rows of the first MOST_OBSERVED tokens, if the sampler takes the likeliest.
+    tokens of the rows of the first MOST_OBSERVED tokens, if the sampler takes the likeliest. `dice`: NULL = the draft
+    is compared.
     """
     cdef Py_ssize_t count, row = 0, num_out = 0
     cdef token_t token
@@ -85,6 +141,8 @@ cdef Py_ssize_t verify_rows(const float* logits, Py_ssize_t vocab_size, const to
             token = sampler.choose(sampler.state, logits + row * vocab_size, vocab_size)
         if token < 0:
             return -1 - num_out
+        if dice != NULL and row < draft_len:
+            token = dice_throw(dice, draft, row, token)
         if top >= 0:
             count = sampler.candidates(sampler.state, token, candidates, top)
             if count <= top:
@@ -145,11 +203,11 @@ def verify(Rows rows not None, Py_ssize_t first_row, draft, Sampler sampler not 
         chosen = <int32_t*>memory.take(guess.len + 1, sizeof(int32_t))
         if (guess.len + 1) * rows.c.vocab_size < MUCH_TO_READ:
             outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0], chosen,
-                                  NULL, -1, NULL, 0)
+                                  NULL, -1, NULL, 0, NULL)
         else:
             with nogil:
                 outcome = verify_rows(logits, rows.c.vocab_size, guess.data, links, guess.len, &sampler.c, &out[0],
-                                      chosen, NULL, -1, NULL, 0)
+                                      chosen, NULL, -1, NULL, 0, NULL)
     finally:
         tokens_release(&guess)
     return outcome
@@ -224,18 +282,20 @@ cdef struct CheckC:
 
 @cython.final
 cdef class Verifier(Owner):
-    """Verifier(plan, rows, policy, stats): verify and accept. The last part of a step.
+    """Verifier(plan, rows, policy, stats, dice=None): verify and accept. The last part of a step.
 
     Args:
         plan: The step's plan.
         rows: Where the target's logits are after the decode.
         policy: Learns what came of drafts.
         stats: Counters.
+        dice: Decides in a benchmark what is right; drafts have no branches then.
 
     Raises:
         MemoryError: No room.
     """
 
+    cdef Dice dice
     cdef Plan plan
     cdef Rows rows
     cdef AutoPolicy policy
@@ -250,8 +310,9 @@ cdef class Verifier(Owner):
     cdef double spread
     cdef double common
 
-    def __cinit__(self, Plan plan not None, Rows rows not None, AutoPolicy policy not None, EngineStats stats not None):
-        self.plan, self.rows, self.policy, self.stats = plan, rows, policy, stats
+    def __cinit__(self, Plan plan not None, Rows rows not None, AutoPolicy policy not None, EngineStats stats not None,
+                  Dice dice=None):
+        self.plan, self.rows, self.policy, self.stats, self.dice = plan, rows, policy, stats, dice
         self.clock = time.perf_counter
         self.checks = <CheckC*>self.take(len(plan.slots) + 1, sizeof(CheckC))
         self.seen = <TopC*>self.take((len(plan.slots) + 1) * MOST_OBSERVED, sizeof(TopC))
@@ -327,6 +388,7 @@ cdef class Verifier(Owner):
         cdef Slot slot
         cdef Drafter drafter
         cdef CheckC* check
+        cdef DiceC* dice = &self.dice.c if self.dice is not None else NULL
         cdef Py_ssize_t n = 0, read = 0, vocab_size = self.rows.c.vocab_size
         for slot in self.plan.work:
             if slot.first_row < 0:
@@ -350,10 +412,10 @@ cdef class Verifier(Owner):
             read += (slot.num_guessed + 1) * vocab_size
             n += 1
         if read < MUCH_TO_READ:
-            check_all(self.checks, n, vocab_size)
+            check_all(self.checks, n, vocab_size, dice)
         else:
             with nogil:
-                check_all(self.checks, n, vocab_size)
+                check_all(self.checks, n, vocab_size, dice)
         return n
 
     cdef int commit(self, Slot slot, const CheckC* check) except -1:
@@ -492,12 +554,12 @@ cdef class Verifier(Owner):
         timings.last_token = now
 
 
-cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size) noexcept nogil:
+cdef void check_all(CheckC* checks, Py_ssize_t n, Py_ssize_t vocab_size, DiceC* dice) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(n):
         checks[i].outcome = verify_rows(checks[i].logits, vocab_size, checks[i].draft, checks[i].parents,
                                         checks[i].draft_len, checks[i].sampler, checks[i].chosen, checks[i].rows,
-                                        checks[i].candidates, checks[i].top, checks[i].seen, checks[i].num_seen)
+                                        checks[i].candidates, checks[i].top, checks[i].seen, checks[i].num_seen, dice)
 
 
 cdef Py_ssize_t own_right(Slot slot, Py_ssize_t last) noexcept nogil:
