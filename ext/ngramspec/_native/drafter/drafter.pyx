@@ -455,7 +455,7 @@ cdef class Drafter(Owner):
 
         Cost: O(n + k), independent of the history. Threads: keeps the GIL.
 
-        Source: n-gram tails behind MTP drafts, Mesh-LLM #938; SGLang #36783.
+        Sources: n-grams behind MTP drafts in Mesh-LLM and SGLang.
         """
         cdef SlotC* s = self._active(slot, "propose_after")
         cdef AskC ask = ask_alone(max_tokens, 0)

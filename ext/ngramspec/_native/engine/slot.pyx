@@ -38,7 +38,8 @@ cdef class Slot(Owner):
     Attributes:
         tokens: int32, shape (context_size,); the first `length` are prompt and emitted tokens.
         num_own: How many of the first tokens of this step's draft are the pending draft of the native drafter, or of
-            another free source; a source that takes time may have drafted the rest.
+            another free source; a source that takes time may have drafted the rest. Or these are that source's, and the
+            native drafter has drafted what comes behind them.
         num_own_right: How many of these were right in the last step.
         num_past: How many of these, from the first on, are in the target's cache. While a request decodes
             all but the newest; fewer while a prompt is read or after a checkpoint was restored.
