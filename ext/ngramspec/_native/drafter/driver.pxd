@@ -87,8 +87,9 @@ cdef struct DriverC:
     Py_ssize_t max_history
     Py_ssize_t top        # most of the target's likeliest tokens that a source takes, 0 = none takes any
     CalibrationC** calibrations  # those of the policy that judges drafts, one per source; NULL: it is calibrated
-    DriverC* tails        # the same for what comes after another source's draft: its slots' histories are the slots'
-                          # own with that draft behind them, its calibrations others. NULL: nobody has asked for any
+    # the same for what comes after another source's draft: its slots' histories are the slots' own with that draft behind
+    # them, its calibrations others. NULL: nobody has asked for any
+    DriverC* tails
     int lane              # which of the threads that work on a batch this is for, each with counts of its own
 
 cdef struct ReplayC:
