@@ -26,6 +26,8 @@ struct ngs_candidates {
 
 typedef void (*ngs_apply_fn)(void *sampler, ngs_candidates *candidates);
 typedef void (*ngs_accept_fn)(void *sampler, int32_t token);
+typedef void *(*ngs_clone_fn)(const void *sampler);
+typedef void (*ngs_free_fn)(void *sampler);
 
 static inline bool ngs_apply(ngs_apply_fn apply, void *sampler, ngs_candidates *candidates) {
     try {

@@ -94,8 +94,9 @@ class Speculator:
         self.arbiter.begin(slot.id)
         self._offers.pop(slot.id, None)
         self._streaks.pop(slot.id, None)
-        request = slot.generation.request
-        self._tell(slot, lambda source: source.start(slot.id, request))
+        request, sampler = slot.generation.request, slot.sampler
+        assert sampler is not None  # from its start to its release
+        self._tell(slot, lambda source: source.start(slot.id, request, sampler))
 
     def begin(self, slot: Slot) -> None:
         """Start the slot's request on all of its sources; its prompt is read."""

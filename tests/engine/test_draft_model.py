@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import END, FakeTarget
 from helpers.machines import SETTINGS
+from ngramspec._native.engine.decode import GreedySampler
 from ngramspec.engine import AutoPolicy, DraftModel, Engine, Request, Speculation
 from ngramspec.engine.sources.draft_counts import Duration
 from ngramspec.engine.sources.draft_model import vocabulary_difference
@@ -83,7 +84,9 @@ def test_drafts_end_where_another_token_does_not_pay(n_min: int, size: int) -> N
 def test_a_request_may_set_its_own_bound() -> None:
     drafts, _ = make(p_min=0.5)
     for bound, size in ((0.9999, 0), (None, 3), (0.0, 3)):
-        drafts.start(0, Request(prompt_ids=int32([5]), speculation=Speculation(p_min=bound)))
+        drafts.start(
+            0, Request(prompt_ids=int32([5]), speculation=Speculation(p_min=bound)), GreedySampler()
+        )
         drafts.begin(0, int32([5, 6]))
         assert drafts.propose([0], [9])[0].size == size
         drafts.end(0)

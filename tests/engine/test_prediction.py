@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget, Garbage
 from helpers.machines import SETTINGS
+from ngramspec._native.engine.decode import GreedySampler
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine import AutoPolicy, Engine, Generation, Request
 from ngramspec.engine.sources.prediction import MATCH, PredictionSource
@@ -22,7 +23,9 @@ ANSWER = list(range(10, 40))
 
 def source(prediction: list[int], prompt: list[int] = PROMPT) -> PredictionSource:
     drafter = PredictionSource(2)
-    drafter.start(1, Request(prompt_ids=int32(prompt), prediction_ids=int32(prediction)))
+    drafter.start(
+        1, Request(prompt_ids=int32(prompt), prediction_ids=int32(prediction)), GreedySampler()
+    )
     drafter.begin(1, int32(prompt))
     return drafter
 
@@ -68,7 +71,7 @@ def test_a_slot_without_a_new_prediction_drafts_nothing() -> None:
 def test_slots_have_their_own_predictions() -> None:
     drafter = source(ANSWER)
     asked = Request(prompt_ids=int32(PROMPT), prediction_ids=int32([7, 8, 9, 10]))
-    drafter.start(0, asked)
+    drafter.start(0, asked, GreedySampler())
     drafter.begin(0, int32(PROMPT))
     drafts = drafter.propose([0, 1], [3, 3])
     assert [draft.tolist() for draft in drafts] == [[7, 8, 9], ANSWER[:3]]

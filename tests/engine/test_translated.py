@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
 from helpers.machines import SETTINGS
+from ngramspec._native.engine.decode import GreedySampler
 from ngramspec.engine import AutoPolicy, Engine, Request, Speculation
 from ngramspec.engine.sources.spelling import Speller
 from ngramspec.engine.sources.translated_model import TranslatedDraftModel
@@ -104,7 +105,8 @@ def test_cache_and_translation_follow_the_text(options: Any, data: st.DataObject
             drafts.end(slot)
             if action == "enter":
                 speculation = Speculation(namespace=str(data.draw(st.integers(0, 3))))
-                drafts.start(slot, Request(prompt_ids=int32([1]), speculation=speculation))
+                request = Request(prompt_ids=int32([1]), speculation=speculation)
+                drafts.start(slot, request, GreedySampler())
             texts[slot] = texts[slot][: data.draw(st.integers(1, 30))] + data.draw(tokens)
             drafts.begin(slot, int32(texts[slot]))
         elif action == "end":

@@ -21,6 +21,7 @@ from helpers.fewer_merges import TEXT, text_model
 from helpers.gguf_models import build
 from helpers.other_vocabularies import WORDS, chain_model, no_vocabulary, permuted, word_piece_model
 from ngramspec import embedded_model
+from ngramspec._native.engine.decode import GreedySampler
 from ngramspec.cli.output import drafting_line
 from ngramspec.engine import (
     AutoPolicy,
@@ -360,7 +361,8 @@ def test_a_next_turn_reads_only_what_is_new(small: Any) -> None:
     assert text_of(model, draft) == "".join(WORDS[5:9])
     assert sum(sizes) < 40
     speculation = Speculation(namespace="another namespace")
-    drafts.start(0, Request(prompt_ids=model.tokenize(text), speculation=speculation))
+    request = Request(prompt_ids=model.tokenize(text), speculation=speculation)
+    drafts.start(0, request, GreedySampler())
     sizes.clear()
     drafts.begin(0, model.tokenize(text))
     assert drafts.backlog(0) > 3 * first

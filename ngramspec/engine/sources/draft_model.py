@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from time import perf_counter_ns
@@ -11,10 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.info import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, Request
+from ngramspec.engine.sources.draft_choice import DraftChoice
 from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
 from ngramspec.engine.sources.source import DraftSource, Pays
 from ngramspec.engine.target import Target
@@ -64,7 +64,7 @@ class _Sequence:
 
 
 class DraftModel(DraftSource):
-    """A draft source that runs a model of the same vocabulary, greedily, for all slots at once.
+    """A draft source that runs a model of the same vocabulary, for all slots at once.
 
     Args:
         target: The draft model, with one sequence for each slot of the engine; closed by its owner.
@@ -119,10 +119,12 @@ class DraftModel(DraftSource):
         self._rows = Rows(target.vocab_size)
         sizes = [target.context_size] * target.num_sequences
         self._sequences = [_Sequence(size, p_min) for size in sizes]
+        self._choice = DraftChoice(target.vocab_size, target.num_sequences)
         self._counts, self._times = DraftCounts(n_max), DraftTimes()
 
-    def start(self, slot: int, request: Request) -> None:
-        """Take the request's namespace and p_min; text of another namespace is dropped."""
+    def start(self, slot: int, request: Request, sampler: Sampler) -> None:
+        """Take the request's namespace, p_min and sampler; text of another namespace is dropped."""
+        self._choice.start(slot, sampler)
         seq, speculation = self._sequences[slot], request.speculation
         seq.p_min = self._p_min if speculation.p_min is None else speculation.p_min
         if seq.namespace != speculation.namespace:
@@ -155,6 +157,7 @@ class DraftModel(DraftSource):
         most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
         for slot, tokens in zip(slots, before, strict=True):
             self._follow(slot, tokens)
+            self._choice.begin(slot, tokens)
         going = [slot for slot in slots if self._has_room(slot)]
         lengths = {slot: self._length_for(slot, most[slot]) for slot in going}
         num_read = self._read(going)
@@ -211,6 +214,7 @@ class DraftModel(DraftSource):
         seq.foreign = seq.foreign or bool((token_ids >= self._target.vocab_size).any())
         right = count_right(self._guessed(seq, seq.length), token_ids)
         self._counts.judged(seq.sent, min(num_accepted, right - seq.ahead))
+        self._choice.judge(slot, right - seq.ahead, token_ids[seq.ahead :])
         self._rewrite(slot, seq.length, token_ids)
 
     def shift(self, slot: int, first: int, count: int) -> None:
@@ -388,9 +392,9 @@ class DraftModel(DraftSource):
         return rows
 
     def _extend(self, slot: int, row: int, most: int) -> bool:
-        """Add the likeliest next token to the slot's draft; True when it may go on."""
+        """Add the next token to the slot's draft; True when it may go on."""
         seq = self._sequences[slot]
-        token, probability = likeliest(self._rows, row)
+        token, probability = self._choice.take(slot, self._rows, row)
         if probability < seq.p_min:
             return False
         seq.draft.append(token)
@@ -421,13 +425,6 @@ class DraftModel(DraftSource):
             return NO_TOKENS
         seq.sent = len(seq.draft)
         return np.array(seq.draft, dtype=np.int32)
-
-
-def likeliest(rows: Rows, row: int) -> tuple[int, float]:
-    """Return the likeliest token of a row and its probability."""
-    token = rows.argmax(row)
-    logprob, _ = rows.logprobs(row, token, 0)
-    return token, min(math.exp(logprob), 1.0)
 
 
 def count_right(guessed: TokenIds, tokens: TokenIds) -> int:

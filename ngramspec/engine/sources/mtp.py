@@ -10,12 +10,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec._native.engine.decode import Batch, Rows, Sampler
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.info import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, Request
+from ngramspec.engine.sources.draft_choice import DraftChoice
 from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
-from ngramspec.engine.sources.draft_model import count_right, likeliest
+from ngramspec.engine.sources.draft_model import count_right
 from ngramspec.engine.sources.source import DraftSource, Pays
 from ngramspec.errors import CapacityError, InputError
 from ngramspec.stats import SourceStats
@@ -128,7 +129,7 @@ class Text:
 
 
 class MtpHeads(DraftSource):
-    """A draft source that runs the target's own MTP heads, greedily, for all slots at once.
+    """A draft source that runs the target's own MTP heads, for all slots at once.
 
     It follows what the target's cache holds: the target tells of each decode (`decoded`), and of
     each change (`truncated`, `adopted`, `copied`, `shifted`). Tokens are read when they are
@@ -192,6 +193,7 @@ class MtpHeads(DraftSource):
         self._texts = [
             Text(np.zeros((1, width), dtype=np.float32), p_min) for _ in range(heads.num_sequences)
         ]
+        self._choice = DraftChoice(heads.vocab_size, heads.num_sequences)
         self._counts, self._times = DraftCounts(n_max), DraftTimes()
         self._failure: Exception | None = None
         self.follow(True)
@@ -297,8 +299,9 @@ class MtpHeads(DraftSource):
         """Count the tokens that the context has discarded; the target has told which they are."""
         self._texts[slot].total -= count
 
-    def start(self, slot: int, request: Request) -> None:
-        """Take the request's p_min; what the heads hold follows the target's cache."""
+    def start(self, slot: int, request: Request, sampler: Sampler) -> None:
+        """Take the request's p_min and sampler; what the heads hold follows the target's cache."""
+        self._choice.start(slot, sampler)
         p_min = request.speculation.p_min
         self._texts[slot].p_min = self._p_min if p_min is None else p_min
 
@@ -323,6 +326,7 @@ class MtpHeads(DraftSource):
         for slot in slots:
             text = self._texts[slot]
             text.draft, text.claims, text.sent = [], [], 0
+            self._choice.begin(slot, NO_TOKENS)
             self._settle(text)
         going = [slot for slot in slots if self._can_draft(slot)]
         try:
@@ -360,6 +364,7 @@ class MtpHeads(DraftSource):
         text = self._texts[slot]
         right = count_right(np.array(text.draft, dtype=np.int32), token_ids)
         self._counts.judged(text.sent, min(num_accepted, right))
+        self._choice.judge(slot, right, token_ids)
         if token_ids.size:
             text.newest = int(token_ids[-1])
             text.total += int(token_ids.size)
@@ -589,9 +594,9 @@ class MtpHeads(DraftSource):
         return {int(slot): row for row, slot in enumerate(sequences[outputs])}
 
     def _extend(self, slot: int, row: int, most: int) -> bool:
-        """Add the likeliest next token to the slot's draft; True when it may go on."""
+        """Add the next token to the slot's draft; True when it may go on."""
         text = self._texts[slot]
-        token, probability = likeliest(self._rows, row)
+        token, probability = self._choice.take(slot, self._rows, row)
         if probability < text.p_min:
             return False
         text.draft.append(token)
@@ -609,7 +614,7 @@ class MtpHeads(DraftSource):
 
 
 class Assistant(MtpHeads):
-    """A draft source that runs an assistant of the target, greedily, for all slots at once.
+    """A draft source that runs an assistant of the target, for all slots at once.
 
     An assistant reads no text: it looks at what the target's cache holds. A draft begins with the
     newest token and the target's state after the token before it, and goes on with the assistant's

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ngramspec._native.engine.decode import Sampler
 from ngramspec.arrays import TokenIds
 from ngramspec.drafting import create_drafter
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
@@ -39,7 +40,7 @@ class PredictionSource(DraftSource):
         self._lengths: dict[int, int] = {}  # of what each slot's answer is looked for in
         self._newest: dict[int, TokenIds] = {}  # the last tokens of each slot's text
 
-    def start(self, slot: int, request: Request) -> None:
+    def start(self, slot: int, request: Request, sampler: Sampler) -> None:
         """Take the prediction of the request that begins next on the slot."""
         self._predictions[slot] = request.prediction_ids
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.drafter.drafter import Drafter
+from ngramspec._native.engine.decode import Sampler
 from ngramspec.arrays import TokenIds
 from ngramspec.drafting.config import MAX_LENGTH
 from ngramspec.drafting.slot_pool import KEPT
@@ -52,7 +53,7 @@ class DraftSource:
         """Return its memory, for monitoring."""
         return 0
 
-    def start(self, slot: int, request: Request) -> None:
+    def start(self, slot: int, request: Request, sampler: Sampler) -> None:
         """Hear of a request that gets the slot, before its prompt is read."""
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._native.engine.decode import GreedySampler, Sampler
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.request import NO_TOKENS, Request
 from ngramspec.engine.sources.draft_counts import LATEST, followed
@@ -90,13 +91,13 @@ class TranslatedDraftModel(DraftModel):
         self._most_ends = min(MOST_ENDS, max(target.max_batch // target.num_sequences - 1, 0))
         self._begun_share = 1.0  # of the looks at a begun word, those that found a longer one
 
-    def start(self, slot: int, request: Request) -> None:
+    def start(self, slot: int, request: Request, sampler: Sampler) -> None:
         """Take the request's namespace and p_min; text of another namespace is dropped."""
         if self._sequences[slot].namespace != request.speculation.namespace:
             text = self._texts[slot]
             text.translation.clear()
             text.length = text.translated = text.changed = 0
-        super().start(slot, request)
+        super().start(slot, request, GreedySampler())  # its tokens are not the sampler's
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request; its prompt is translated and read at the first proposal."""

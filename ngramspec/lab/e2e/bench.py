@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ngramspec._native.engine.decode import GreedySampler
 from ngramspec._native.engine.verifier import Dice
 from ngramspec.arrays import TokenIds
 from ngramspec.drafting import create_drafter
@@ -509,14 +510,15 @@ class Bench:
             self.small.follow(mode.small)  # forgets the last run; without them no pass costs more
         elif small is not None:
             others = dataclasses.replace(request.speculation, namespace="of another run")
-            small.start(0, dataclasses.replace(request, speculation=others))  # drops the last run's
+            request_of_others = dataclasses.replace(request, speculation=others)
+            small.start(0, request_of_others, GreedySampler())  # drops the last run's
         dice = Dice(self._rates, self._seed) if self._rates else None
         if SYNTHETIC in mode.names:
             longest = mode.params[SYNTHETIC].get("n", min(self._longest, len(self._rates)))
             tokens = [token for token in request.prompt_ids if not self._target.is_end(token)]
             source = SyntheticSource(self._rates, np.array(tokens, np.int32), longest)
-            policy = self._policies[mode]
-            engine = Engine(self._target, source, policy=policy, exact=self._exact, dice=dice)
+            drafts = dataclasses.replace(NO_DRAFTS, policy=self._policies[mode])
+            engine = make_engine(self._target, drafts, source, exact=self._exact, dice=dice)
             return self._run_on(engine, request, prompt)
         drafts = DraftSettings(
             drafter=mode.names,

@@ -22,6 +22,7 @@ CALLED = (
     *("llama_memory_seq_add", "llama_memory_seq_cp", "llama_memory_can_shift"),
     *("llama_memory_seq_pos_max", "llama_memory_seq_pos_min"),
     *("llama_memory_seq_rm", "llama_sampler_accept", "llama_sampler_apply", "llama_tokenize"),
+    *("llama_sampler_clone", "llama_sampler_free"),
     "llama_vocab_is_eog",
 )
 # Other names that are needed and are new or changed in recent versions.

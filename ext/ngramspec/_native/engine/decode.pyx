@@ -466,6 +466,18 @@ cdef class Sampler(Owner):
             token_ids: int32, shape (n,).
         """
 
+    def for_drafts(self, Py_ssize_t vocab_size):
+        """Return a sampler that chooses drafts as this one would, from rows of vocab_size logits.
+
+        None, as of the base, where the likeliest tokens are what this one chooses.
+        """
+
+    def begin_draft(self, token_ids):
+        """Go on from where the request's own sampler is, after tokens that are taken for chosen.
+
+        Of samplers that for_drafts returns, before each draft. The base does nothing.
+        """
+
 
 @cython.final
 cdef class GreedySampler(Sampler):

@@ -230,3 +230,7 @@ cdef class ReasoningSampler(Sampler):
     def accept_prompt(self, token_ids):
         """Let the inner sampler look back on the prompt."""
         self._inner.accept_prompt(token_ids)
+
+    def for_drafts(self, Py_ssize_t vocab_size):
+        """Return what chooses drafts as the inner sampler would."""
+        return self._inner.for_drafts(vocab_size)

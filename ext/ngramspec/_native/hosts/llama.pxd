@@ -100,6 +100,8 @@ cdef extern from "ngs_candidates.h" nogil:
         cbool sorted
     ctypedef void (*ngs_apply_fn)(void* sampler, ngs_candidates* candidates) noexcept
     ctypedef void (*ngs_accept_fn)(void* sampler, int32_t token) noexcept
+    ctypedef void* (*ngs_clone_fn)(const void* sampler) noexcept
+    ctypedef void (*ngs_free_fn)(void* sampler) noexcept
     cbool ngs_apply(ngs_apply_fn apply, void* sampler, ngs_candidates* candidates)
     cbool ngs_accept(ngs_accept_fn accept, void* sampler, int32_t token)
     void ngs_sort_likeliest(ngs_candidates* candidates, size_t top)
@@ -138,4 +140,13 @@ cdef class ChainSampler(Sampler):
     cdef Candidates candidates     # keeps data alive
     cdef Constraint grammar
     cdef object owner              # frees the chain
+    cdef ngs_clone_fn clone
+    cdef ngs_free_fn free_call
     cdef int prepare(self, bint counts, biased) except -1
+
+# DraftSampler: a chain that goes on as another one would.
+cdef class DraftSampler(Sampler):
+    cdef ChainC chain
+    cdef ChainSampler origin       # keeps what both use alive
+    cdef ngs_free_fn free_call
+    cdef void drop(self) noexcept nogil

@@ -735,6 +735,8 @@ cdef class ChainSampler(Sampler):
         self.candidates, self.grammar, self.owner = candidates, grammar, owner
         self.chain.apply = <ngs_apply_fn>call_address(calls, "llama_sampler_apply")
         self.chain.accept_call = <ngs_accept_fn>call_address(calls, "llama_sampler_accept")
+        self.clone = <ngs_clone_fn>call_address(calls, "llama_sampler_clone")
+        self.free_call = <ngs_free_fn>call_address(calls, "llama_sampler_free")
         self.chain.chain = <void*>chain_address
         self.chain.grammar = &grammar.c if grammar is not None else NULL
         self.chain.data, self.chain.allowed = candidates.data, candidates.allowed
@@ -805,5 +807,90 @@ cdef class ChainSampler(Sampler):
                 for i in range(max(0, tokens.len - self.chain.lookback), tokens.len):
                     if tokens.data[i] < self.chain.vocab_size:
                         _count(&self.chain, tokens.data[i])
+        finally:
+            tokens_release(&tokens)
+
+    def for_drafts(self, Py_ssize_t vocab_size):
+        """Return a sampler that chooses drafts as this one would, without changing it; see DraftSampler."""
+        return None if self.chain.greedy else DraftSampler(self, vocab_size)
+
+
+cdef token_t _guess(void* state, const float* row, Py_ssize_t vocab_size) noexcept nogil:
+    """Choose among the tokens that both vocabularies have."""
+    cdef ChainC* c = <ChainC*>state
+    return _choose(state, row, c.vocab_size) if c.chain != NULL and vocab_size >= c.vocab_size else -1
+
+
+cdef void _follow(void* state, token_t token) noexcept nogil:
+    """Accept a drafted token."""
+    if (<ChainC*>state).chain != NULL:
+        _accept(state, token)
+
+
+@cython.final
+cdef class DraftSampler(Sampler):
+    """DraftSampler(origin, vocab_size): chooses drafts as a request's chain would: by its filters, its penalties and the
+    random numbers that it draws next, from another model's logits. Where the two models agree roughly, both
+    choose the same token, though the likeliest would often be another. A grammar has no say. begin_draft comes first.
+
+    Args:
+        origin: The request's sampler; it is not changed.
+        vocab_size: Columns of the other model's rows, >= 1. Tokens that only one model has are never chosen.
+
+    Raises:
+        InputError: vocab_size < 1.
+    """
+
+    def __cinit__(self, ChainSampler origin not None, Py_ssize_t vocab_size):
+        if vocab_size < 1:
+            raise InputError(f"vocab_size must be >= 1, got {vocab_size}")
+        self.origin, self.free_call = origin, origin.free_call
+        self.chain = origin.chain
+        self.chain.chain = NULL
+        self.chain.grammar = NULL
+        self.chain.forbidden = False
+        self.chain.vocab_size = min(vocab_size, origin.chain.vocab_size)
+        if self.chain.keep >= self.chain.vocab_size:
+            self.chain.keep = 0
+        self.c.state = &self.chain
+        self.c.choose = _guess
+        self.c.candidates = _candidates
+        self.c.accept = _follow
+
+    def __dealloc__(self):
+        self.drop()
+
+    cdef void drop(self) noexcept nogil:
+        if self.chain.chain != NULL:
+            self.free_call(self.chain.chain)
+            self.chain.chain = NULL
+
+    def begin_draft(self, token_ids):
+        """Go on from where the request's sampler is, after tokens that others have drafted.
+
+        Args:
+            token_ids: int32, shape (n,): taken for tokens that are chosen next.
+
+        Raises:
+            InputError: token_ids is not as described.
+            MemoryError: No room.
+        """
+        cdef ngs_candidate only
+        cdef ngs_candidates left
+        cdef TokensC tokens
+        cdef Py_ssize_t i
+        self.drop()
+        if self.chain.closed[0]:
+            return
+        self.chain.chain = self.origin.clone(self.origin.chain.chain)
+        if self.chain.chain == NULL:
+            raise MemoryError("no room for a copy of the sampler")
+        tokens_view(token_ids, "token_ids", &tokens)
+        try:
+            for i in range(tokens.len):
+                only = ngs_candidate(tokens.data[i], 0.0, 0.0)
+                left = ngs_candidates(&only, 1, -1, False)
+                ngs_apply(self.chain.apply, self.chain.chain, &left)  # draws the random number
+                _accept(&self.chain, tokens.data[i])
         finally:
             tokens_release(&tokens)
