@@ -641,7 +641,7 @@ class Engine:
         if ngram is None or ngram.native is None:
             return
         names = ngram.native.sources
-        yield self._shadow(names, ngram)
+        yield self._shadow(names, ngram.native, ngram.name)
         if len(names) == 1 or self._own is not None or speculation.types or speculation.params:
             return
         # In pools of their own: each knows as much of the text as its own passes would have shown.
@@ -650,12 +650,12 @@ class Engine:
             alone, key = self.drafters.hold(Speculation(types=(name,), namespace=namespace), tenant)
             keys.append(key)
             if alone is not None:
-                yield self._shadow((name,), alone)
+                yield self._shadow((name,), alone.native, alone.name)
 
-    def _shadow(self, names: Sequence[str], source: DraftSource) -> ShadowRun:
+    def _shadow(self, names: Sequence[str], drafter: Drafter, source: str) -> ShadowRun:
         name = ",".join(names)
         shadow = self._shadows.setdefault(name, Shadow(name, self._policy))
-        return ShadowRun(shadow, source.native, source.name)
+        return ShadowRun(shadow, drafter, source)
 
 
 def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:

@@ -166,7 +166,7 @@ def test_a_draft_model_beside_drafters_and_alone() -> None:
 
 
 def test_what_a_bench_refuses() -> None:
-    with pytest.raises(InputError, match="policy must be one of auto, gate, fixed, got 'x'"):
+    with pytest.raises(InputError, match="policy must be one of auto, gate, fixed, shadow, got 'x'"):
         Bench(FakeTarget(), [PLAIN], "x")
     for modes in ([], [parse_mode("ngram-mod")]):
         with pytest.raises(InputError, match="the first mode must be plain"):

@@ -97,8 +97,8 @@ def decided(trace: Trace, profiles: Profiles) -> dict[str, Outcome]:
     outcomes = {}
     for name, passes in trace.decided.items():
         sent, right = (Counter(counts) for counts in zip(*passes, strict=True))
-        lengths = [tuple(one[i] for i in range(max(one) + 1)) for one in (sent, right)]
-        tally = ReplayTally(len(trace.requests), *lengths, 0, 0, None)
+        drafted, accepted = (tuple(one[i] for i in range(max(one) + 1)) for one in (sent, right))
+        tally = ReplayTally(len(trace.requests), drafted, accepted, 0, 0, None)
         outcomes[name] = same_for_all(tally, profiles)
     return outcomes
 

@@ -600,13 +600,13 @@ class _Reader:
 
     # -- alternatives ------------------------------------------------------------------------------
 
-    def _check_apart(self, made: list[Any], parts: list[Any], depth: int) -> None:
+    def _check_apart(self, plain: list[Any], parts: list[Any], depth: int) -> None:
         """Check that what one alternative allows here fits no other one, taken as it is written."""
         if self._wide is None:
             self._wide = _Reader(self._whole, False, False, self._spend, literal=True)
         for number, part in enumerate(parts):
             wide = self._wide.closed(part, depth + 1)
-            others = made[:number] + made[number + 1 :]
+            others = plain[:number] + plain[number + 1 :]
             if not all(self._apart(one, self._wide, wide, 0) for one in others):
                 self._cannot("oneOf", "has alternatives that may both fit a value")
 
