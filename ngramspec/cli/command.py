@@ -156,6 +156,7 @@ class SectionCommand(click.Command):
         An unknown option is named whole, not by its first letter, with those of other commands that
         have it.
         """
+        args = self._split_pairs(args)
         try:
             return super().parse_args(ctx, [*args])
         except click.NoSuchOption as error:
@@ -186,6 +187,18 @@ class SectionCommand(click.Command):
                 raise
             message = f"{error.message}; the model is given with --model"
             raise click.UsageError(message, ctx) from None
+
+    def _split_pairs(self, args: list[str]) -> list[str]:
+        """Return the words with "A B" as two, where an option of two values has that alone."""
+        flags = {flag for param in self.params for flag in (*param.opts, *param.secondary_opts)}
+        pairs = {flag for param in self.params if param.nargs == 2 for flag in param.opts}
+        words: list[str] = []
+        for at, word in enumerate(args):
+            follows = args[at + 1].partition("=")[0] if at + 1 < len(args) else None
+            alone = follows is None or follows in flags
+            both = word.split(" ") if at and args[at - 1] in pairs and alone else [word]
+            words += both if len(both) == 2 else [word]
+        return words
 
     def _elsewhere(self, ctx: click.Context, name: str) -> str:
         """Return what an option of another command is called here, or where it is; "" if nowhere.

@@ -432,13 +432,10 @@ class Engine:
 
         Cost: O(drafters) and a look at the policy's costs; for monitoring.
         """
-        drafters, own = self.drafters.shared_bytes(), self._own
-        longest = self.drafters.max_draft
+        drafters, own, small = self.drafters.shared_bytes(), self._own, self.draft_model
         if own is not None:
-            drafters[own.name], longest = own.nbytes, own.max_draft
-        small = self.draft_model
-        longest = max(longest, 0 if small is None else small.n_max)
-        longest, notes = self._longest_draft(longest)
+            drafters[own.name] = own.nbytes
+        longest, notes = self._longest_draft(self._longest_of_sources)
         if not drafters and small is None:
             notes = ["no drafter and no draft model is named"]
         notes += () if small is None else small.notes
@@ -456,6 +453,17 @@ class Engine:
             shadows=self.shadows(),
             notes=tuple(notes),
         )
+
+    @property
+    def longest_draft(self) -> int:
+        """Return the longest draft sent for requests that ask for nothing else; 0 = none is."""
+        return 0 if self._policy.shadow else self._longest_draft(self._longest_of_sources)[0]
+
+    @property
+    def _longest_of_sources(self) -> int:
+        own, small = self._own, self.draft_model
+        longest = self.drafters.max_draft if own is None else own.max_draft
+        return max(longest, 0 if small is None else small.n_max)
 
     def types_of(self, speculation: Speculation) -> tuple[str, ...]:
         """Return the names of what drafts for a request with these settings.
@@ -612,7 +620,7 @@ class Engine:
         """
         if not (request.speculation.enabled and self._stepper.sequences.can_reject):
             return (), (), []
-        ngram, held, speculation = self._own, None, request.speculation
+        ngram, speculation, keys = self._own, request.speculation, list[Any]()
         if ngram is not None and (speculation.types is not None or speculation.params):
             raise InputError("an engine with a drafter of its own takes no types and params")
         small, names = self._draft_model, self.types_of(speculation)
@@ -620,9 +628,14 @@ class Engine:
             small = None
         if ngram is None:
             ngram, held = self.drafters.hold(speculation, tenant)
-        keys = [held]
+            keys.append(held)
         if speculation.shadow or self._policy.shadow:
-            return (), tuple(self._shadows_of(ngram, speculation, tenant, keys)), keys
+            try:
+                return (), tuple(self._shadows_of(ngram, speculation, tenant, keys)), keys
+            except BaseException:
+                for key in keys:
+                    self.drafters.release(key)
+                raise
         prediction = self._prediction if request.prediction_ids.size else None
         sources = (prediction, ngram, small)
         return tuple(source for source in sources if source is not None), (), keys
@@ -647,7 +660,11 @@ class Engine:
         # In pools of their own: each knows as much of the text as its own passes would have shown.
         namespace = f"{speculation.namespace}{ALONE}"
         for name in names:
-            alone, key = self.drafters.hold(Speculation(types=(name,), namespace=namespace), tenant)
+            own = Speculation(types=(name,), namespace=namespace)
+            try:
+                alone, key = self.drafters.hold(own, tenant)
+            except QuotaError:  # the request itself needs none of this
+                return
             keys.append(key)
             if alone is not None:
                 yield self._shadow((name,), alone.native, alone.name)

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ngramspec.lab.recordings.writer import RecordFile, TooLongError
@@ -132,15 +133,13 @@ class Recorder:
                 return generation
 
     def _write_decisions(self, trace: DecisionTrace) -> None:
-        decisions = trace.drain()
-        try:
-            written = self._try(lambda: self._file.append_decisions(decisions))
-        except TooLongError:
-            written = False
-        if written:
-            self._decisions += len(decisions)
-        else:
-            self._dropped_decisions += len(decisions)
+        for decision in trace.drain():
+            try:
+                written = self._try(partial(self._file.append_decisions, [decision]))
+            except TooLongError:
+                written = False
+            self._decisions += written
+            self._dropped_decisions += not written
 
     def _write(self, generation: Generation) -> None:
         def append() -> None:

@@ -15,6 +15,7 @@ from helpers.paths import ROOT
 from ngramspec._native.engine.shadow import Shadow
 from ngramspec.costs import PROFILES
 from ngramspec.engine import AutoPolicy, DraftSource, Engine, Request, Speculation
+from ngramspec.engine.sources import drafters as chains
 from ngramspec.errors import InputError
 
 MAX_DRAFT = 20
@@ -185,6 +186,36 @@ def test_each_default_drafter_is_judged_alone_too() -> None:
 
 
 @pytest.mark.usefixtures("still")
+def test_requests_go_on_where_each_drafter_alone_has_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chains, "MAX_KINDS", 2)
+    engine = Engine(FakeTarget(), "ngram-map-k,suffix", policy=policy("auto", True))
+    for namespace in "abcdef":  # each would hold three chains; what it holds is free at its end
+        answers = engine.generate(prompts(2, Speculation(namespace=namespace)))
+        assert [answer.finish_reason for answer in answers] == ["length"] * 2
+    assert "ngram-map-k,suffix" in {shadow.name for shadow in engine.shadows()}
+
+
+def test_what_was_held_is_given_back_if_drafters_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(FakeTarget(), "ngram-map-k,suffix", policy=policy("auto", True))
+    hold, released = engine.drafters.hold, []
+
+    def failing(speculation: Speculation, tenant: str = "") -> Any:
+        if speculation.types == ("suffix",):
+            raise MemoryError("no room")
+        return hold(speculation, tenant)
+
+    monkeypatch.setattr(engine.drafters, "hold", failing)
+    monkeypatch.setattr(engine.drafters, "release", released.append)
+    with pytest.raises(MemoryError):
+        engine.submit(prompts(1)[0])
+    assert len(released) == 2
+    assert None not in released
+
+
 def test_drafters_of_a_request_have_figures_of_their_own() -> None:
     engine = Engine(FakeTarget(), policy=policy("fixed", shadow=True))
     own = Speculation(types=("ngram-map-k",), params={"ngram-map-k": {"size_n": 3}})

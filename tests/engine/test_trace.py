@@ -101,3 +101,17 @@ def test_what_finds_no_room_is_counted() -> None:
     engine.generate([ask])
     assert trace.num_dropped == dropped
     assert 0 < len(trace.drain()) < num_decisions
+
+
+def test_requests_that_run_already_are_not_traced() -> None:
+    engine = Engine(FakeTarget(), "ngram-map-k,suffix", slots=1, policy=AutoPolicy(20))
+    running = Request(prompt_ids=np.arange(1, 10, dtype=np.int32), max_tokens=40)
+    engine.submit(running)
+    for _ in range(10):
+        engine.step()
+    trace = DecisionTrace()
+    engine.trace_to(trace)
+    while engine.step():
+        assert trace.drain() == []
+    engine.generate([running])
+    assert {one["request"] for one in trace.drain()} == {1}

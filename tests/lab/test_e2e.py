@@ -166,7 +166,9 @@ def test_a_draft_model_beside_drafters_and_alone() -> None:
 
 
 def test_what_a_bench_refuses() -> None:
-    with pytest.raises(InputError, match="policy must be one of auto, gate, fixed, shadow, got 'x'"):
+    with pytest.raises(
+        InputError, match="policy must be one of auto, gate, fixed, shadow, got 'x'"
+    ):
         Bench(FakeTarget(), [PLAIN], "x")
     for modes in ([], [parse_mode("ngram-mod")]):
         with pytest.raises(InputError, match="the first mode must be plain"):
@@ -521,6 +523,10 @@ def test_dice_decide_about_drafters_that_are_named(run: Run, prompt: Path) -> No
         (("--drafter", "synthetic"), "need rates"),
         (("--drafter", "synthetic:n=0", "--synthetic", "1"), "n=1 to 1024"),
         (("--drafter", "synthetic:m=2", "--synthetic", "1"), "n=1 to 1024"),
+        (
+            ("--drafter", "synthetic:n=5", "--synthetic", "1", "--max-draft", "4"),
+            "synthetic:n=5: drafts have 4 tokens at most",
+        ),
     ],
 )
 def test_rates_that_cannot_be_used(run: Run, arguments: tuple[str, ...], words: str) -> None:

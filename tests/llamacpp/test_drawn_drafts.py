@@ -140,6 +140,11 @@ def test_a_way_that_is_right_less_often_is_left(target: LlamaTarget) -> None:
     for _ in range(80):
         step("neither")
     assert not step("drawn")[0]
+    choice.end(0)  # likeliest tokens, as of a request that is not known
+    choice.begin(0, int32([]))
+    assert [choice.take(0, rows, index)[0] for index in range(40)] == [
+        rows.argmax(index) for index in range(40)
+    ]
 
 
 @pytest.fixture(scope="module")

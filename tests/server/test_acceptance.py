@@ -61,6 +61,8 @@ def test_an_answer_with_several_texts_or_without_drafts_has_null(detailed: Servi
     assert detailed.complete(n=2, max_tokens=4).metrics is None
     off = detailed.chat(max_tokens=4, extra={"speculative.types": "none"})
     assert off.metrics is None
+    judged = detailed.chat(max_tokens=4, extra={"speculative": {"shadow": True}})
+    assert judged.metrics is None
     assert detailed.complete(prompt=["a b", "c d"], max_tokens=4).metrics is None
 
 

@@ -56,7 +56,7 @@ EVERYDAY = (
 )
 WARM_UP = 64  # tokens of the prompt before anything is timed
 # What drafts by default where dice decide: the policy chooses lengths, then one is fixed.
-SYNTHETIC = ("synthetic", *(f"synthetic:n={n}" for n in (1, 2, 4, 8)))
+SYNTHETIC_LENGTHS = 1, 2, 4, 8
 SETTINGS = (
     *("repeats", "n_predict", "temp", "seed", "policy", "spec_tree", "max_draft", "exact"),
     *("threads", "flash_attn", "cache_type_k", "cache_type_v", "n_gpu_layers", "device"),
@@ -222,7 +222,11 @@ def _modes(options: E2eOptions) -> list[Mode]:
     from ngramspec.models import embedded_model
     from ngramspec.text.tokenizers import fingerprint_of
 
-    specs = options.drafters or (SYNTHETIC if options.is_synthetic else DRAFTER_NAMES)
+    specs: Sequence[str] = options.drafters or DRAFTER_NAMES
+    if options.is_synthetic and not options.drafters:
+        most = options.max_draft or DEFAULT_MAX_DRAFT
+        lengths = (length for length in SYNTHETIC_LENGTHS if length <= most)
+        specs = ["synthetic", *(f"synthetic:n={length}" for length in lengths)]
     files = {}
     if any("static=" in spec for spec in specs):
         files["tokenizer"] = fingerprint_of(options.model or embedded_model())

@@ -52,6 +52,14 @@ class DraftChoice:
         if sampler is not None:
             sampler.begin_draft(before)
 
+    def forget(self, slot: int) -> None:
+        """Forget the draft: what comes next was not said in its place."""
+        self._partings[slot] = None
+
+    def end(self, slot: int) -> None:
+        """End the slot's request: nothing of it is held any longer."""
+        self._samplers[slot] = self._partings[slot] = None
+
     def take(self, slot: int, rows: Rows, row: int) -> tuple[int, float]:
         """Return the draft's next token and how probable it is that the target chooses it.
 

@@ -157,13 +157,16 @@ class DraftModel(DraftSource):
         most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
         for slot, tokens in zip(slots, before, strict=True):
             self._follow(slot, tokens)
-            self._choice.begin(slot, tokens)
+            self._choice.forget(slot)
         going = [slot for slot in slots if self._has_room(slot)]
         lengths = {slot: self._length_for(slot, most[slot]) for slot in going}
         num_read = self._read(going)
         few = self._few(going)
         going = [slot for slot in going if self._num_behind(slot) <= few]
         self._save(going)
+        tokens_before = dict(zip(slots, before, strict=True))
+        for slot in going:
+            self._choice.begin(slot, tokens_before[slot])
         unread = max((self._unread(slot) for slot in going), default=0)
         read = perf_counter_ns()
         rows = self._decode_ends(going)
@@ -231,12 +234,14 @@ class DraftModel(DraftSource):
         seq.tokens[first : seq.length - count] = seq.tokens[end : seq.length]
         seq.length -= count
         self._drop(seq)
+        self._choice.forget(slot)
         self._cut(slot, num_past)
         seq.num_past = min(seq.num_past, num_past)
 
     def end(self, slot: int) -> None:
         """End the request; its text stays in the cache for a next turn."""
         self._drop(self._sequences[slot])
+        self._choice.end(slot)
 
     def stats(self) -> dict[str, SourceStats]:
         """Return its counts under its own name."""

@@ -298,6 +298,7 @@ class MtpHeads(DraftSource):
     def shift(self, slot: int, first: int, count: int) -> None:
         """Count the tokens that the context has discarded; the target has told which they are."""
         self._texts[slot].total -= count
+        self._choice.forget(slot)
 
     def start(self, slot: int, request: Request, sampler: Sampler) -> None:
         """Take the request's p_min and sampler; what the heads hold follows the target's cache."""
@@ -326,9 +327,11 @@ class MtpHeads(DraftSource):
         for slot in slots:
             text = self._texts[slot]
             text.draft, text.claims, text.sent = [], [], 0
-            self._choice.begin(slot, NO_TOKENS)
+            self._choice.forget(slot)
             self._settle(text)
         going = [slot for slot in slots if self._can_draft(slot)]
+        for slot in going:
+            self._choice.begin(slot, NO_TOKENS)
         try:
             self._draft(going, most)
         except Exception:  # what the heads hold is not certain
@@ -375,6 +378,7 @@ class MtpHeads(DraftSource):
         text = self._texts[slot]
         text.newest, text.sent = -1, 0
         text.draft, text.claims = [], []
+        self._choice.end(slot)
 
     def stats(self) -> dict[str, SourceStats]:
         """Return the counts under the source's own name."""

@@ -431,6 +431,10 @@ class Bench:
         if lacks is not None:
             raise InputError(f"{lacks!r} needs a draft model: give its file (--model-draft)")
         self._target, self.small = target, small
+        for mode in modes:
+            own = mode.params.get(SYNTHETIC, {}).get("n", 1)
+            if own > max_draft:
+                raise InputError(f"{mode.spec}: drafts have {max_draft} tokens at most")
         self._modes, self._rates, self._seed, self._longest = modes, rates, seed, max_draft
         self._exact = target.exact_batch > 0
         self._policies = {mode: setup.policy(mode.policy or policy, max_draft) for mode in modes}

@@ -24,10 +24,11 @@ def metrics_of(
     """
     if level == "none":
         return {}
-    if len(generations) > 1 or not served.engine.types_of(generations[0].request.speculation):
+    speculation, longest = generations[0].request.speculation, served.engine.longest_draft
+    sends = longest and not speculation.shadow and served.engine.types_of(speculation)
+    if len(generations) > 1 or not sends:
         return {"metrics": None}
-    timings, most = generations[0].timings, generations[0].request.speculation.max_draft
-    longest = served.engine.drafting().longest
+    timings, most = generations[0].timings, speculation.max_draft
     drafted, accepted = timings.per_draft().T
     # Drafters with parameters of the request may draft more than those that run by default.
     longest = max([longest if most is None else min(longest, most), *drafted.tolist()])

@@ -278,7 +278,7 @@ cdef Status driver_begin(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_
     if shared < n - first:
         _append(d, slot, tokens + first + shared, n - first - shared, JOINED_PROMPT)
     s.active = True
-    s.draft_len = 0
+    s.draft_len = s.ahead = 0
     s.asked = False
     started = ngs_now_ns() - started
     for i in range(d.num_sources):
@@ -605,7 +605,7 @@ cdef void driver_end(DriverC* d, Py_ssize_t slot) noexcept nogil:
     cdef SlotC* s = &d.slots[slot]
     cdef Py_ssize_t i
     s.active = False
-    s.draft_len = 0
+    s.draft_len = s.ahead = 0
     s.asked = False
     for i in range(d.num_sources):
         d.sources[i].finish(d.sources[i].state, slot, &s.history)
@@ -625,7 +625,7 @@ cdef void driver_forget(DriverC* d, Py_ssize_t slot) noexcept nogil:
 cdef void driver_truncate(DriverC* d, Py_ssize_t slot, Py_ssize_t length) noexcept nogil:
     """Cut the request to `length` tokens; if all of them were dropped already, nothing is left to draft from."""
     cdef SlotC* s = &d.slots[slot]
-    s.draft_len = 0
+    s.draft_len = s.ahead = 0
     s.asked = False
     s.streak = 0
     if length >= s.base:

@@ -567,7 +567,10 @@ cdef class Proposer(Owner):
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
         cdef AskC place = AskC(0, 0, &self.valid[0], self.valid.shape[0], self.bare, self.decoding, self.width, self.width)
         for run in slot.shadows:
-            run.ask(room, slot.min_draft, &place, self.bare + self.plan.room_for_drafts(), &slot.sampler.c)
+            try:
+                run.ask(room, slot.min_draft, &place, self.bare + self.plan.room_for_drafts(), &slot.sampler.c)
+            except Exception:
+                run.fail()
         return 0
 
     def add_tail(self, Slot slot not None, const float[::1] likely not None):

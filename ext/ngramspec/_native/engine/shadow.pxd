@@ -45,6 +45,7 @@ cdef class ShadowRun(Owner):
                  SamplerC* sampler) except -1
     cdef int follow(self, const token_t* tokens, Py_ssize_t n) except -1
     cdef int end(self) except -1
+    cdef int fail(self) except -1
     cdef int commit(self, Py_ssize_t right, bint counts) except -1
 
 cdef int shadows_take(tuple runs, Py_ssize_t slot, prompt, const token_t* tokens, Py_ssize_t n) except -1

@@ -6,6 +6,8 @@ the drafter takes them all at once, as after such a pass, and is asked again. So
 places as in a run with drafts, and drafts the same.
 """
 
+from contextlib import suppress
+
 cimport cython
 from libc.string cimport memcpy
 
@@ -15,6 +17,8 @@ from ngramspec._native.drafter.driver cimport DriverC, SlotC, counts_make, draft
 from ngramspec._native.drafter.offer cimport offer_draft
 from ngramspec._native.engine.decode cimport sampler_fit
 from ngramspec._native.policy.chooser cimport OfferC, TreeC
+
+from ngramspec.errors import StateError
 
 
 @cython.final
@@ -179,6 +183,14 @@ cdef class ShadowRun(Owner):
             self.drafter.end(self.slot)
         return 0
 
+    cdef int fail(self) except -1:
+        """Stop judging the request, whose answer goes on, and free the drafter's slot."""
+        self.shadow.num_failures += 1
+        self.active = False
+        with suppress(StateError):
+            self.drafter.end(self.slot)
+        return 0
+
     cdef int commit(self, Py_ssize_t right, bint counts) except -1:
         """Let the drafter take the tokens of a pass, of which its draft had `right`, and count it."""
         cdef AutoPolicy policy = self.shadow.policy, judge = policy if policy._weighs() else None, before
@@ -199,7 +211,6 @@ cdef class ShadowRun(Owner):
             d.counts = own
             self.drafter.judge_by(before)
         if status != STATUS_OK:
-            self.active = False
             raise MemoryError(f"no memory for {self.num_tokens} tokens")
         if counts:
             self.ns += ngs_now_ns() - started
@@ -217,8 +228,7 @@ cdef int shadows_end(tuple runs) except -1:
         try:
             run.end()
         except Exception:
-            run.shadow.num_failures += 1
-            run.active = False
+            run.fail()
     return 0
 
 
@@ -232,6 +242,5 @@ cdef int shadows_take(tuple runs, Py_ssize_t slot, prompt, const token_t* tokens
             else:
                 run.begin(slot, prompt, tokens, n)
         except Exception:
-            run.shadow.num_failures += 1
-            run.active = False
+            run.fail()
     return 0

@@ -9,6 +9,9 @@ from ngramspec._native.engine.trace cimport DecisionTrace
 from ngramspec._native.engine.transcript cimport Transcript
 
 
+cdef enum:
+    NOT_TRACED = -1
+
 cdef class Slot(Owner):
     cdef readonly Py_ssize_t id
     cdef readonly object tokens          # int32, shape (size,)
@@ -56,7 +59,7 @@ cdef class Slot(Owner):
     cdef readonly tuple shadows          # ShadowRuns; with any, nothing is sent
     cdef public DecisionTrace trace      # of all slots; None: nobody wants to know
     cdef int64_t number                  # the running request's
-    cdef Py_ssize_t chain                # of the native drafter, in the trace
+    cdef Py_ssize_t chain                # of the native drafter, in the trace; NOT_TRACED
     # The draft of this step.
     cdef token_t* guess
     cdef Py_ssize_t num_guessed

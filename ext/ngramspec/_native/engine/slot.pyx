@@ -103,6 +103,7 @@ cdef class Slot(Owner):
             run.trace_to(self.trace, self.number)
             if run.drafter.top:
                 self.learners += (run.drafter,)
+        self.chain = NOT_TRACED
         if self.trace is not None and self.native is not None:
             self.chain = self.trace.chain_of(self.native.sources)
         self.max_draft = self.room if max_draft is None else max_draft
@@ -133,6 +134,7 @@ cdef class Slot(Owner):
     def sources(self, sources):
         cdef Drafter drafter
         self._sources = tuple(sources)
+        self.chain = NOT_TRACED  # until a request begins: another drafter may be the only one from now on
         self.native = self.native_name = self.native_source = None
         self.learners = ()
         unpaid = [source for source in self._sources if not source.own_passes]

@@ -22,7 +22,7 @@ from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.plan cimport Plan
 from ngramspec._native.engine.prompt_logprobs cimport PromptLogprobs
 from ngramspec._native.engine.shadow cimport shadows_take
-from ngramspec._native.engine.slot cimport Slot
+from ngramspec._native.engine.slot cimport NOT_TRACED, Slot
 from ngramspec._native.engine.transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Transcript
 from ngramspec._native.policy.auto cimport AutoPolicy
 from ngramspec._native.policy.costs cimport MOST_TOKENS, PassCosts
@@ -582,8 +582,9 @@ cdef bint teach(Slot slot):
     with slot.native._lock:
         if not s.active or credited > draft_right(s, slot.chosen, slot.num_out):
             return False
-        if slot.trace is not None:
-            slot.trace.add(&slot.native.d, s, slot.number, slot.chain, False, slot.num_drafted, slot.num_credited,
-                           slot.chosen, slot.num_out)
+        if slot.trace is not None and slot.chain != NOT_TRACED:
+            slot.trace.add(&slot.native.d, s, slot.number, slot.chain, False,
+                           slot.num_drafted if slot.draft_source is not None else 0,  # else text that was forced
+                           slot.num_credited, slot.chosen, slot.num_out)
         return commit_tokens(&slot.native.d, slot.native._judge, slot.id, slot.chosen, slot.num_out, credited,
                              NULL) == STATUS_OK
