@@ -19,7 +19,6 @@ from helpers.cli import (
     CODE,
     FEW,
     NO_TOKENIZER,
-    assert_one_error,
     bytes_of,
     slow_counts,
 )
@@ -221,13 +220,10 @@ def test_names_of_files_command_no_terminal(invoke: Any) -> None:
     assert "\x1b" not in failed
 
 
-def test_a_text_that_quotes_a_log_can_be_counted_as_text(invoke: Any, build: Any) -> None:
+def test_a_text_that_quotes_a_log_is_a_text(build: Any) -> None:
     Path("README.md").write_text("A log says\n\nslot update_slots: id  0 | task 3 | prompt done\n")
     Path("guide.md").write_text("one two three")
-    result = invoke("build-cache", "README.md", "guide.md", "-o", "out.ngc")
-    assert_one_error(result, "README.md holds recorded requests and guide.md does not", 2)
-    assert "give --format text to count all as text" in result.stderr
-    report = build("README.md", "guide.md", "--format", "text")
+    report = build("README.md", "guide.md")
     assert report["totals"]["documents"] == 2
 
 

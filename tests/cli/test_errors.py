@@ -226,11 +226,6 @@ def test_demo_names_the_nearest_drafters(invoke: Any) -> None:
     assert_one_line(result, "did you mean ngram-simple", 2)
 
 
-def test_exact_demo_takes_one_thread(invoke: Any) -> None:
-    result = invoke("demo", "--exact", "--threads", "2")
-    assert_one_line(result, "--exact needs one thread", 2)
-
-
 def test_demo_names_its_tasks(invoke: Any) -> None:
     assert_one_line(invoke("demo", "--task", "sing"), "'rename', 'repeat', 'find'", 2)
 

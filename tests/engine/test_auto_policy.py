@@ -117,5 +117,5 @@ def test_an_engine_takes_a_policy_by_its_name(name: str) -> None:
 
 
 def test_a_name_that_is_no_policy_is_refused_at_once() -> None:
-    with pytest.raises(InputError, match="policy must be one of auto, gate, fixed, got 'autoo'"):
+    with pytest.raises(InputError, match="one of auto, gate, fixed, shadow, got 'autoo'"):
         Engine(FakeTarget(sequences=1, period=8), "suffix", slots=1, policy="autoo")

@@ -20,7 +20,7 @@ from ngramspec.engine import (
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.target import LlamaTarget
 
-SAMPLES = 12_000
+SAMPLES = 20_000
 SAMPLING = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}
 SLOTS = 32
 

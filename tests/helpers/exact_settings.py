@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ngramspec.engine.exactness import NUM_ROWS, Exactness, trees_differ
-from ngramspec.llamacpp.exact import LARGEST, candidates, find_exact
+from ngramspec.llamacpp import exact
+from ngramspec.llamacpp.exact import candidates, find_exact
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.settings import ContextSettings
 
@@ -23,7 +24,7 @@ def find_once(
     own: ContextSettings | None = None,
     before_pass: Callable[[], None] = lambda: None,
 ) -> Exactness:
-    """Return what find_exact finds; slots and threads matter where they change what is tried.
+    """Return what find_exact finds; what is tried depends on slots and threads.
 
     A model with adapters is measured each time.
     """
@@ -31,9 +32,9 @@ def find_once(
     bounded = replace(
         own, slots=1, context_size=0, cells=0, branches=1, kv_unified=True, pad=False,
         threads=None, threads_batch=None, flash_attn=True, type_k=cache_type, type_v=cache_type,
-        n_batch=min(LARGEST, own.n_batch), n_ubatch=min(LARGEST, own.n_ubatch),
+        n_batch=min(exact.LARGEST, own.n_batch), n_ubatch=min(exact.LARGEST, own.n_ubatch),
     )  # fmt: skip
-    key = model.path, bounded, *candidates(threads, slots, cache_type)
+    key = model.path, threads, slots, bounded, *candidates(threads, slots, cache_type)
     exactness = None if model.adapters else FOUND.get(key)
     if exactness is None:
         exactness = find_exact(model, threads, slots, cache_type, own, before_pass)

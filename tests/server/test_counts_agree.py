@@ -78,7 +78,7 @@ def test_after_every_ending(
 ) -> None:
     caplog.set_level(logging.INFO, "ngramspec")
     server = start(
-        drafter=drafter, policy=make_policy(policy, 16), metrics=True, slots=2, context_size=256
+        drafter=drafter, policy=make_policy(policy, 16), metrics=True, slots=2, context_size=512
     )
     drafted = accepted = 0
     for name, fields in ENDINGS.items():

@@ -72,6 +72,7 @@ def test_props_tell_what_drafts(server: Serving, start: Start) -> None:
     assert speculation == {
         "active": True,
         "drafters": [{"name": "ngram-mod", "bytes": 1 << 24}, {"name": "ngram-cache", "bytes": 0}],
+        "shadow": [],
         "draft_model": None,
         "policy": "gate",
         "n_max": 62,
