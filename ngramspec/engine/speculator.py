@@ -268,7 +268,7 @@ class Speculator:
             self.arbiter.learn(slot.id, source.name, 0, 0 if reading else 1)
 
     def _look(self, slot: Slot, tokens: int) -> None:
-        """Note the prices of sources that take time, which were just told so many tokens."""
+        """Note the prices of the sources that take time, after they were told `tokens` tokens."""
         for source in slot.paid:
             self._guarded(slot, source, lambda s: self._note_price(slot, s, tokens))
 

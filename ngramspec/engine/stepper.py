@@ -30,8 +30,8 @@ from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, NgramspecError, StateError
 
 log = logging.getLogger(__name__)
-# Rows of logits of a slot that tell how likely its prompt is: as many as its drafts may need, so
-# that they take no memory that is not planned for.
+# Rows of logits that a slot may have in a pass for the log-probabilities of its prompt. Its drafts
+# may need as many, so this takes no more memory.
 PROMPT_ROWS = DEFAULT_MAX_DRAFT + 1
 
 
