@@ -43,9 +43,7 @@ class Meddler(NoProgress):
         self.phases: list[str] = []
         self.amounts: list[tuple[int, int]] = []
         self.shards = 0  # counted
-        self.inodes: list[
-            dict[str, int]
-        ] = []  # of the shards' files when a build was stopped, and at the end
+        self.shard_files: list[dict[str, str]] = []  # when a build was stopped, and at the end
 
     @property
     def stopped(self) -> bool:  # type: ignore[override]
@@ -75,7 +73,11 @@ class Meddler(NoProgress):
     def note_files(self) -> None:
         """Note which files of shards there are."""
         folder = self.output.with_name(f".{self.output.name}.build")
-        self.inodes.append({path.name: path.stat().st_ino for path in folder.glob("shard-*")})
+        # A file system may use an inode again, so the time says whether a file is another one.
+        states = {path.name: path.stat() for path in folder.glob("shard-*")}
+        self.shard_files.append(
+            {name: f"{state.st_ino} of {state.st_mtime_ns}" for name, state in states.items()}
+        )
 
     def _maybe_kill(self) -> None:
         if self.job.get("kill") and self.amounts and self.amounts[-1][1]:
@@ -143,7 +145,8 @@ def run(job: dict[str, Any], output: Path, cluster: Any, host: Any) -> dict[str,
     except (Exception, KeyboardInterrupt) as error:
         outcome = {"error": [type(error).__name__, str(error)]}
     print(f"{output.name}: {time.monotonic() - start:.1f} s", flush=True)
-    outcome |= {key: getattr(meddler, key) for key in ("done_with", "phases", "amounts", "inodes")}
+    noted = ("done_with", "phases", "amounts", "shard_files")
+    outcome |= {key: getattr(meddler, key) for key in noted}
     return outcome
 
 

@@ -27,7 +27,7 @@ class Outcome:
     done_with: list[int] | None = None
     phases: list[str] | None = None
     amounts: list[tuple[int, int]] | None = None
-    inodes: list[dict[str, int]] | None = None
+    shard_files: list[dict[str, str]] | None = None
 
 
 def write_corpus(folder: Path) -> Path:

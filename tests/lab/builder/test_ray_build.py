@@ -96,16 +96,16 @@ def test_a_build_that_is_stopped_keeps_what_was_counted(outcomes: Outcomes) -> N
 @pytest.mark.parametrize("name", ["resumed", "resumed-with-other-shards", "resumed-index"])
 def test_counted_shards_are_not_counted_again(name: str, outcomes: Outcomes) -> None:
     """Not even if the shards of the resumed build were to be of another size."""
-    assert outcomes[name].inodes is not None
-    before, after = outcomes[name].inodes
+    assert outcomes[name].shard_files is not None
+    before, after = outcomes[name].shard_files
     assert len(before) >= 3
     assert len(after) > len(before)
     assert before.items() <= after.items()
 
 
 def test_all_is_counted_again_after_restart(outcomes: Outcomes) -> None:
-    assert outcomes["restarted"].inodes is not None
-    before, after = outcomes["restarted"].inodes
+    assert outcomes["restarted"].shard_files is not None
+    before, after = outcomes["restarted"].shard_files
     assert before.keys() <= after.keys()
     assert not before.items() & after.items()
 
