@@ -153,8 +153,8 @@ def test_slots_tell_what_they_do(server: Serving) -> None:
 def test_tasks_of_slots_are_numbers_as_in_llama_server(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode_slowly(monkeypatch, 0.05)
     server = start(slots=1)
+    decode_slowly(monkeypatch, 0.05)
     seen: list[int] = []
     for _ in range(3):
         body = {"prompt": "x", "ignore_eos": True, "stream": True, "speculative": False}
