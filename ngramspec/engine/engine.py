@@ -651,10 +651,10 @@ class Engine:
             tenant: Whose chains these are.
             keys: Receives what to release.
         """
-        if ngram is None or ngram.native is None:
+        if not isinstance(ngram, NativeSource):
             return
         names = ngram.native.sources
-        yield self._shadow(names, ngram.native, ngram.name)
+        yield self._shadow(ngram)
         if len(names) == 1 or self._own is not None or speculation.types or speculation.params:
             return
         # In pools of their own: each knows as much of the text as its own passes would have shown.
@@ -667,12 +667,12 @@ class Engine:
                 return
             keys.append(key)
             if alone is not None:
-                yield self._shadow((name,), alone.native, alone.name)
+                yield self._shadow(alone)
 
-    def _shadow(self, names: Sequence[str], drafter: Drafter, source: str) -> ShadowRun:
-        name = ",".join(names)
+    def _shadow(self, source: NativeSource) -> ShadowRun:
+        name = ",".join(source.native.sources)
         shadow = self._shadows.setdefault(name, Shadow(name, self._policy))
-        return ShadowRun(shadow, drafter, source)
+        return ShadowRun(shadow, source)
 
 
 def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:

@@ -224,6 +224,41 @@ def test_drafters_of_a_request_have_figures_of_their_own() -> None:
 
 
 @pytest.mark.usefixtures("still")
+def test_the_memory_of_a_text_that_was_much_longer_is_freed() -> None:
+    engine = Engine(FakeTarget(context_size=65_536, max_batch=65_536), policy=policy("auto", True))
+    source = engine.drafters.get(DEFAULT)
+    assert source is not None
+    sizes = []
+    for length in (60_000, 7000):
+        ids = 1 + np.random.default_rng(0).integers(0, 90, length, dtype=np.int32)
+        engine.generate([Request(prompt_ids=ids, max_tokens=8)])
+        sizes.append(source.nbytes)
+    assert sizes[0] > 2 * sizes[1]
+
+
+@pytest.mark.usefixtures("still")
+def test_drafters_count_nothing_of_what_is_only_judged() -> None:
+    engine = Engine(FakeTarget(), policy=policy("fixed", True))
+    engine.generate(prompts(6))
+    stats = engine.source_stats()["suffix"]
+    assert only(engine).num_drafts > 0
+    assert (stats.begin_calls, stats.propose_calls, stats.num_drafts) == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("still")
+def test_a_pass_that_an_answer_ends_in_emits_no_token_of_its_own() -> None:
+    engine = Engine(FakeTarget(), policy=policy("fixed", shadow=True))
+    answers = engine.generate(prompts(1, max_tokens=100))
+    for place in range(100, 140, 3):
+        stop = answers[0].text[place : place + 7]
+        answers += engine.generate(prompts(1, max_tokens=100, stop=(stop,)))
+    emitted = sum(answer.num_tokens - 1 for answer in answers)
+    shadow = only(engine)
+    assert shadow.num_accepted_tokens + shadow.num_passes > emitted
+    assert shadow.mean_accepted_length == pytest.approx(emitted / shadow.num_passes)
+
+
+@pytest.mark.usefixtures("still")
 def test_drafters_in_python_are_not_judged_and_send_nothing() -> None:
     class Mine(DraftSource):
         name = "mine"

@@ -5,6 +5,7 @@ from typing_extensions import Self
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.engine.trace import DecisionTrace
 from ngramspec._native.policy.auto import AutoPolicy
+from ngramspec.engine.sources.source import NativeSource
 
 @final
 class Shadow:
@@ -30,7 +31,7 @@ class Shadow:
 
 @final
 class ShadowRun:
-    def __new__(cls, shadow: Shadow, drafter: Drafter, source: str) -> Self: ...
+    def __new__(cls, shadow: Shadow, origin: NativeSource) -> Self: ...
     @property
     def shadow(self) -> Shadow: ...
     @property

@@ -138,12 +138,16 @@ class NativeSource(DraftSource):
         return self.native.nbytes
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
-        """Start a request; each would clear the memory of a much longer text, so that is freed."""
+        """Start a request."""
+        self.make_room(slot, len(token_ids))
+        self.native.begin(slot, token_ids)
+
+    def make_room(self, slot: int, size: int) -> None:
+        """Free what a text left that was much longer than a new prompt, which would clear it."""
         longest = max(self._longest.get(slot, 0), self.native.length(slot))
         self._longest[slot] = longest
-        if longest > max(KEPT, MUCH_LONGER * len(token_ids)):
+        if longest > max(KEPT, MUCH_LONGER * size):
             self.forget(slot)
-        self.native.begin(slot, token_ids)
 
     def forget(self, slot: int) -> None:
         """Drop the text of an idle slot, and free its memory."""

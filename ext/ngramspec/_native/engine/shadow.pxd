@@ -17,17 +17,19 @@ cdef class Shadow:
     cdef readonly int64_t num_draft_tokens
     cdef readonly int64_t num_accepted_tokens
     cdef readonly int64_t num_failures
+    cdef int64_t num_emitted          # by the passes
     cdef double plain                 # what its tokens would have taken without drafts ...
     cdef double drafted               # ... and with them, in passes over one token
     cdef readonly double saved_seconds
-    cdef void add(self, Py_ssize_t draft_len, Py_ssize_t accepted, Py_ssize_t bare, Py_ssize_t decoding,
-                  int64_t ns) noexcept nogil
+    cdef void add(self, Py_ssize_t draft_len, Py_ssize_t accepted, Py_ssize_t emitted, Py_ssize_t bare,
+                  Py_ssize_t decoding, int64_t ns) noexcept nogil
 
 
 cdef class ShadowRun(Owner):
     cdef readonly Shadow shadow
-    cdef readonly Drafter drafter
-    cdef readonly str source          # the drafter's name in the policy
+    cdef object origin                # the NativeSource ...
+    cdef readonly Drafter drafter     # ... its drafter ...
+    cdef readonly str source          # ... and its name in the policy
     cdef Py_ssize_t slot
     cdef bint active                  # its request has begun and goes on
     cdef bint asked                   # the drafter was asked since the last pass that there would have been

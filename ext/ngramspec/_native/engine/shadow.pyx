@@ -11,9 +11,10 @@ from contextlib import suppress
 cimport cython
 from libc.string cimport memcpy
 
+from ngramspec._native.core.arguments cimport token_view
 from ngramspec._native.core.types cimport STATUS_OK, Status, ngs_now_ns
 from ngramspec._native.drafter.commit cimport commit_tokens
-from ngramspec._native.drafter.driver cimport DriverC, SlotC, counts_make, draft_right, driver_shorten
+from ngramspec._native.drafter.driver cimport DriverC, SlotC, counts_make, draft_right, driver_begin, driver_shorten
 from ngramspec._native.drafter.offer cimport offer_draft
 from ngramspec._native.engine.decode cimport sampler_fit
 from ngramspec._native.policy.chooser cimport OfferC, TreeC
@@ -46,19 +47,19 @@ cdef class Shadow:
     @property
     def mean_accepted_length(self):
         """Return the tokens per pass, the target's own included; 1.0 before the first."""
-        return 1.0 + <double>self.num_accepted_tokens / <double>self.num_passes if self.num_passes else 1.0
+        return <double>self.num_emitted / <double>self.num_passes if self.num_passes else 1.0
 
     @property
     def speedup(self):
         """Return how many times as fast answers would have come as without drafts; 1.0 before the first."""
         return self.plain / self.drafted if self.drafted > 0.0 else 1.0
 
-    cdef void add(self, Py_ssize_t draft_len, Py_ssize_t accepted, Py_ssize_t bare, Py_ssize_t decoding,
-                  int64_t ns) noexcept nogil:
-        """Count a pass: it emits a token more than were accepted, and has a share of it like the other slots."""
+    cdef void add(self, Py_ssize_t draft_len, Py_ssize_t accepted, Py_ssize_t emitted, Py_ssize_t bare,
+                  Py_ssize_t decoding, int64_t ns) noexcept nogil:
+        """Count a pass, of which the request has a share like the other slots."""
         cdef double one = self.policy._costs.at(1), without = self.policy._costs.at(bare)
         cdef double each = without / <double>decoding
-        cdef double plain = each * <double>(1 + accepted)
+        cdef double plain = each * <double>emitted
         cdef double drafted = each + self.policy._costs.at(bare + draft_len) - without
         cdef double seconds = 1e-9 * <double>ns / self.policy._costs.pace
         if self.policy._costs.timed:
@@ -70,18 +71,18 @@ cdef class Shadow:
         self.num_drafts += draft_len > 0
         self.num_draft_tokens += draft_len
         self.num_accepted_tokens += accepted
+        self.num_emitted += emitted
         if self.policy._weighs():  # the others are as fast
             self.policy.add_step((1 + accepted) * decoding, bare + draft_len * decoding, 0.0)
 
 
 @cython.final
 cdef class ShadowRun(Owner):
-    """ShadowRun(shadow, drafter, source): one request's drafts.
+    """ShadowRun(shadow, origin): one request's drafts.
 
     Args:
         shadow: Counts them.
-        drafter: Makes them; no other request of the slot may use it meanwhile.
-        source: The drafter's name in the policy.
+        origin: The NativeSource that makes them; no other request of the slot may use it meanwhile.
 
     Raises:
         MemoryError: No room.
@@ -90,8 +91,9 @@ cdef class ShadowRun(Owner):
     comparison per token. Memory: max_draft tokens and counts. Threads: keeps the GIL; the engine's thread.
     """
 
-    def __cinit__(self, Shadow shadow not None, Drafter drafter not None, str source not None):
-        self.shadow, self.drafter, self.source = shadow, drafter, source
+    def __cinit__(self, Shadow shadow not None, origin):
+        cdef Drafter drafter = origin.native
+        self.shadow, self.origin, self.drafter, self.source = shadow, origin, drafter, origin.name
         self.tokens = <token_t*>self.take(drafter.d.max_draft + 1, sizeof(token_t))
         self.counts = counts_make(self, drafter.d.num_sources, drafter.d.max_draft)
         self.bare = self.decoding = 1
@@ -109,9 +111,19 @@ cdef class ShadowRun(Owner):
 
     cdef int begin(self, Py_ssize_t slot, prompt, const token_t* tokens, Py_ssize_t n) except -1:
         """Begin with a prompt that was read and the first tokens, for which nothing could draft."""
+        cdef const token_t[::1] text = token_view(prompt, "prompt")
+        cdef Drafter drafter = self.drafter
+        cdef SourceCountsC* counts
+        cdef Status status
         self.slot, self.active = slot, True
         self.shadow.policy.begin(slot)
-        self.drafter.begin(slot, prompt)
+        self.origin.make_room(slot, text.shape[0])
+        with nogil, drafter._lock:
+            counts, drafter.d.counts = drafter.d.counts, self.counts
+            status = driver_begin(&drafter.d, slot, &text[0], text.shape[0])
+            drafter.d.counts = counts
+        if status != STATUS_OK:
+            raise MemoryError(f"no memory for a prompt of {text.shape[0]} tokens")
         self.num_tokens = min(n, self.drafter.d.max_draft + 1)
         memcpy(self.tokens, tokens, <size_t>self.num_tokens * sizeof(token_t))
         return self.commit(0, False)
@@ -214,7 +226,7 @@ cdef class ShadowRun(Owner):
             raise MemoryError(f"no memory for {self.num_tokens} tokens")
         if counts:
             self.ns += ngs_now_ns() - started
-            self.shadow.add(draft_len, right, self.bare, self.decoding, self.ns)
+            self.shadow.add(draft_len, right, self.num_tokens, self.bare, self.decoding, self.ns)
             if draft_len:
                 policy.note_sent(self.slot, self.source, draft_len, right)
         self.num_tokens, self.ns, self.asked = 0, 0, False
