@@ -56,6 +56,7 @@ LEAST_SHIFTED = 2 * SPARE  # tokens of a context that shifts
 ALONE = (
     "\0alone"  # ends the namespaces of drafters that are judged alone; no namespace of a key does
 )
+OWN_PARAMETERS = " (own parameters)"  # ends the name of what requests with such are judged by
 
 
 class Engine:
@@ -654,7 +655,7 @@ class Engine:
         if not isinstance(ngram, NativeSource):
             return
         names = ngram.native.sources
-        yield self._shadow(ngram)
+        yield self._shadow(ngram, OWN_PARAMETERS if any(speculation.params.values()) else "")
         if len(names) == 1 or self._own is not None or speculation.types or speculation.params:
             return
         # In pools of their own: each knows as much of the text as its own passes would have shown.
@@ -669,8 +670,8 @@ class Engine:
             if alone is not None:
                 yield self._shadow(alone)
 
-    def _shadow(self, source: NativeSource) -> ShadowRun:
-        name = ",".join(source.native.sources)
+    def _shadow(self, source: NativeSource, kind: str = "") -> ShadowRun:
+        name = ",".join(source.native.sources) + kind
         shadow = self._shadows.setdefault(name, Shadow(name, self._policy))
         return ShadowRun(shadow, source)
 

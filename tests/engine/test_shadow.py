@@ -219,8 +219,14 @@ def test_what_was_held_is_given_back_if_drafters_cannot_be_made(
 def test_drafters_of_a_request_have_figures_of_their_own() -> None:
     engine = Engine(FakeTarget(), policy=policy("fixed", shadow=True))
     own = Speculation(types=("ngram-map-k",), params={"ngram-map-k": {"size_n": 3}})
+    same = Speculation(params={"suffix": {"max_draft": 3}})
     engine.generate([*prompts(2), *prompts(2, own)])
-    assert {one.name for one in engine.shadows()} == {"suffix", "ngram-map-k"}
+    before = next(counts(one) for one in engine.shadows() if one.name == "suffix")
+    engine.generate(prompts(2, same))
+    figures = {one.name: counts(one) for one in engine.shadows()}
+    own_names = {f"{name} (own parameters)" for name in ("suffix", "ngram-map-k")}
+    assert figures.keys() == {"suffix", *own_names}
+    assert figures["suffix"] == before
 
 
 @pytest.mark.usefixtures("still")

@@ -27,7 +27,7 @@ cdef class Shadow:
     """Shadow(name, policy): what certain drafters would have brought, over all requests.
 
     Args:
-        name: Of the drafters, with commas.
+        name: Of the drafters, with commas, and of the kind of requests.
         policy: The engine's. Drafts are chosen as it would choose them, at its costs; what is learnt here is kept apart.
 
     Attributes:
