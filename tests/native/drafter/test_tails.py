@@ -150,6 +150,34 @@ def test_the_policy_learns_that_tails_are_wrong_and_goes_on_trusting_other_draft
     assert drafter.propose(0, 8).size > 0
 
 
+def test_the_policy_learns_from_tails_where_nothing_else_is_asked() -> None:
+    policy, same = (AutoPolicy(costs=PROFILES["h100-8b"]) for _ in range(2))
+    drafter = create_drafter("ngram-simple", policy=policy, **SHORT)
+    claims = np.full(4, 0.5, np.float32)
+    before = policy.calibrated("ngram-simple, tail", claims)
+    drafter.begin(0, LINE * 4 + [90])
+    for i in range(5):
+        tail = drafter.propose_after(0, LINE[:2], 8)
+        drafter.accept(0, [*LINE[:2], 100 + i], 0)
+        same.step(3, 3 + tail.size)
+    drafter.propose(0, 1)
+    assert (policy.calibrated("ngram-simple, tail", claims) < before).all()
+    assert policy.rate == pytest.approx(same.rate)
+
+
+def test_what_is_offered_behind_another_draft_is_the_tail() -> None:
+    drafter = create_drafter("suffix", policy=AutoPolicy(costs=PROFILES["h100-8b"]))
+    drafter.begin(0, LINE * 20 + [90, *LINE[:4]])
+    drafter.propose_tree(0, 16)
+    assert drafter.offered_by(0) == ""
+    tail = drafter.propose_after(0, LINE[4:6], 6, np.full(2, 0.5, np.float32))
+    offered = drafter.offered(0)
+    assert offered.size >= tail.size > 0
+    np.testing.assert_array_equal(offered[: tail.size], drafter.confidence(0))
+    assert drafter.offered_by(0) == "suffix, tail"
+    assert drafter.offered_parents(0) is None
+
+
 def test_errors() -> None:
     drafter = create_drafter("ngram-simple")
     with pytest.raises(StateError):

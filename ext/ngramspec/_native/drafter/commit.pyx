@@ -83,7 +83,7 @@ cdef void commit_teach(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ss
         _teach_tails(d, s, &d.tails.slots[slot], tokens, n)
     if emitted != NULL:
         emitted.tokens += n
-        emitted.batch_tokens += 1 + draft_len
+        emitted.batch_tokens += 1 + s.ahead + draft_len
         if emitted.slots == <const void*>d.slots:
             emitted.own += 1 + draft_len
             emitted.longest = max(emitted.longest, draft_len)

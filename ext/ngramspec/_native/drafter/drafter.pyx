@@ -516,10 +516,13 @@ cdef class Drafter(Owner):
 
         Cost: O(n). Threads: keeps the GIL.
         """
-        cdef SlotC* s = self._active(slot, "offered")
+        cdef const SlotC* s = self._active(slot, "offered")
         cdef Py_ssize_t n
         with self._lock:
-            n = max(s.lengths[s.owner], s.draft_len) if s.asked and s.owner >= 0 else 0
+            n = s.draft_len
+            if s.ahead:
+                s = &self._tails.slots[slot]
+            n = max(s.lengths[s.owner], n) if s.asked and s.owner >= 0 else 0
             return _copied(s.claims + s.owner * self.d.max_draft if n else NULL, n, _float32)
 
     def offered_by(self, Py_ssize_t slot):
@@ -534,9 +537,10 @@ cdef class Drafter(Owner):
         """
         cdef SlotC* s = self._active(slot, "offered_by")
         with self._lock:
-            if not s.asked or s.owner < 0 or self.d.sources[s.owner].calibrated:
+            if not s.asked or s.owner < 0 or (self.d.sources[s.owner].calibrated and not s.ahead):
                 return ""
-            return (<Source>self._sources[s.owner]).name
+            name, behind = (<Source>self._sources[s.owner]).name, s.ahead > 0
+        return f"{name}, tail" if behind else name
 
     def offered_parents(self, Py_ssize_t slot):
         """Return which of the tokens that `offered` is about comes after which, where they are a tree.
@@ -558,7 +562,7 @@ cdef class Drafter(Owner):
         cdef Py_ssize_t i, n
         cdef bint chain = True
         with self._lock:
-            n = max(s.lengths[s.owner], s.draft_len) if s.asked and s.branched and s.owner >= 0 else 0
+            n = max(s.lengths[s.owner], s.draft_len) if s.asked and s.branched and not s.ahead and s.owner >= 0 else 0
             links = s.links + s.owner * self.d.max_draft if n else NULL
             for i in range(n):
                 chain = chain and links[i] == i - 1

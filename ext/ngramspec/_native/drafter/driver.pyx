@@ -439,6 +439,8 @@ cdef Status driver_ask_after(DriverC* d, Py_ssize_t slot, const token_t* before,
     t.history = s.history
     history_append(&t.history, before, n)  # the slot's own is no longer than before
     _ask_anew(d.tails, t, False)
+    if not s.asked:  # what was asked before tells as well
+        _ask_anew(d, s, False)
     s.draft_len = 0
     s.ahead = t.ahead = n
     for i in range(d.num_sources):

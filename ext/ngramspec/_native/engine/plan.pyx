@@ -335,7 +335,7 @@ cdef void slot_claims(const DriverC* d, const SlotC* s, ClaimsC* claims) noexcep
     """Set what the source of a slot's draft claims of all that it drafted, as Drafter.offered says."""
     cdef const int32_t* links
     cdef Py_ssize_t i
-    if not s.active or not s.asked or s.owner < 0:
+    if not s.active or not s.asked or s.owner < 0 or s.ahead:  # behind another draft nothing of it can be sent alone
         return
     claims.n = max(s.lengths[s.owner], s.draft_len)
     claims.p = s.claims + s.owner * d.max_draft
