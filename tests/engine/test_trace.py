@@ -29,8 +29,8 @@ def traced(shadow: bool, slots: int = 1, **options: Any) -> tuple[Engine, list[A
     generations = engine.generate(asked)
     texts = [[*one.request.prompt_ids.tolist(), *one.token_ids] for one in generations]
     assert trace.num_dropped == 0
-    decisions = trace.drain()
-    assert trace.drain() == []
+    decisions = list(trace.drain())
+    assert list(trace.drain()) == []
     return engine, decisions, texts
 
 
@@ -95,12 +95,27 @@ def test_what_finds_no_room_is_counted() -> None:
     )
     while not trace.num_dropped:
         engine.generate([ask])
-    num_decisions = len(trace.drain())
+    num_decisions = len(list(trace.drain()))
     dropped = trace.num_dropped
     assert num_decisions > 1000
     engine.generate([ask])
     assert trace.num_dropped == dropped
-    assert 0 < len(trace.drain()) < num_decisions
+    assert 0 < len(list(trace.drain())) < num_decisions
+
+
+def test_decisions_that_come_while_others_are_drained_wait() -> None:
+    engine = Engine(FakeTarget(), policy=AutoPolicy(20))
+    trace = DecisionTrace()
+    engine.trace_to(trace)
+    ask = Request(prompt_ids=np.arange(1, 10, dtype=np.int32), max_tokens=40)
+    engine.generate([ask])
+    decisions, numbers = trace.drain(), [0]
+    next(decisions)
+    engine.generate([ask])
+    numbers += [one["request"] for one in decisions]
+    assert len(numbers) > 1
+    assert set(numbers) == {0}
+    assert {one["request"] for one in trace.drain()} == {1}
 
 
 def test_requests_that_run_already_are_not_traced() -> None:
@@ -112,6 +127,6 @@ def test_requests_that_run_already_are_not_traced() -> None:
     trace = DecisionTrace()
     engine.trace_to(trace)
     while engine.step():
-        assert trace.drain() == []
+        assert list(trace.drain()) == []
     engine.generate([running])
     assert {one["request"] for one in trace.drain()} == {1}

@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 
 cdef enum:
     FIXED = 11             # words before the tokens
-    MOST_WORDS = 1 << 20   # of decisions that wait, 4 MiB
+    MOST_WORDS = 1 << 19   # of decisions that wait, 2 MiB
 
 
 @cython.final
@@ -18,12 +18,14 @@ cdef class DecisionTrace(Owner):
     Raises:
         MemoryError: No room.
 
-    Cost: a copy of the drafts per decision, without Python objects. Memory: 4 MiB. Threads: the GIL guards it.
+    Cost: a copy of the drafts per decision, without Python objects. Memory: 2 MiB for those that wait, and 2 MiB for
+    those that are drained. Threads: one may drain while another one adds.
     """
 
     def __cinit__(self):
         self.chains = []
         self.words = <int32_t*>self.take(MOST_WORDS, sizeof(int32_t))
+        self.drained = <int32_t*>self.take(MOST_WORDS, sizeof(int32_t))
 
     cdef Py_ssize_t chain_of(self, tuple names) except -1:
         """Return the number of a list of drafters."""
@@ -45,43 +47,48 @@ cdef class DecisionTrace(Owner):
             tokens: The n that the target emitted.
         """
         cdef Py_ssize_t i, row, length, total = FIXED + n
-        cdef int32_t* words = self.words + self.num_words
+        cdef int32_t* words
         for i in range(d.num_sources):
             total += 1 + (3 if s.branched else 2) * (s.lengths[i] if s.asked else 0)
-        if self.num_words + total > MOST_WORDS:
-            self.num_dropped += 1
-            return
-        self.num_words += total
-        words[0], words[1], words[2] = <int32_t>total, <int32_t>(request >> 31), <int32_t>(request & 0x7FFFFFFF)
-        words[3], words[4], words[5] = <int32_t>chain, shadow, s.asked and s.branched
-        words[6] = <int32_t>(s.base + s.history.len)
-        words[7] = <int32_t>s.owner if s.draft_len else -1
-        words[8], words[9], words[10] = <int32_t>sent, <int32_t>accepted, <int32_t>n
-        memcpy(words + FIXED, tokens, <size_t>n * sizeof(token_t))
-        words += FIXED + n
-        for i in range(d.num_sources):
-            length, row = s.lengths[i] if s.asked else 0, i * d.max_draft
-            words[0] = <int32_t>length
-            memcpy(words + 1, s.rows + row, <size_t>length * sizeof(token_t))
-            memcpy(words + 1 + length, s.claims + row, <size_t>length * sizeof(float))
-            if s.branched and length:
-                memcpy(words + 1 + 2 * length, s.links + row, <size_t>length * sizeof(int32_t))
-            words += 1 + (3 if s.branched else 2) * length
+        with self._lock:
+            words = self.words + self.num_words
+            if self.num_words + total > MOST_WORDS:
+                self.num_dropped += 1
+                return
+            self.num_words += total
+            words[0], words[1], words[2] = <int32_t>total, <int32_t>(request >> 31), <int32_t>(request & 0x7FFFFFFF)
+            words[3], words[4], words[5] = <int32_t>chain, shadow, s.asked and s.branched
+            words[6] = <int32_t>(s.base + s.history.len)
+            words[7] = <int32_t>s.owner if s.draft_len else -1
+            words[8], words[9], words[10] = <int32_t>sent, <int32_t>accepted, <int32_t>n
+            memcpy(words + FIXED, tokens, <size_t>n * sizeof(token_t))
+            words += FIXED + n
+            for i in range(d.num_sources):
+                length, row = s.lengths[i] if s.asked else 0, i * d.max_draft
+                words[0] = <int32_t>length
+                memcpy(words + 1, s.rows + row, <size_t>length * sizeof(token_t))
+                memcpy(words + 1 + length, s.claims + row, <size_t>length * sizeof(float))
+                if s.branched and length:
+                    memcpy(words + 1 + 2 * length, s.links + row, <size_t>length * sizeof(int32_t))
+                words += 1 + (3 if s.branched else 2) * length
 
     def drain(self):
-        """Return the decisions that wait, as plain data, the oldest first; none waits any more.
+        """Yield the decisions that wait now, as plain data, the oldest first; those that come meanwhile wait.
 
-        Cost: some microseconds for each.
+        Cost: some microseconds for each. Threads: one at a time.
         """
-        cdef Py_ssize_t at = 0, num = self.num_words
-        cdef bytes copied = (<char*>self.words)[:num * sizeof(int32_t)]
-        cdef const int32_t* words = <const int32_t*><const char*>copied
-        decisions = []
-        self.num_words = 0
-        while at < num:
-            decisions.append(self.shown(words + at))
-            at += words[at]
-        return decisions
+        if self.place == self.num_drained:
+            self.swap()
+        while self.place < self.num_drained:
+            decision = self.shown(self.drained + self.place)
+            self.place += self.drained[self.place]
+            yield decision
+
+    cdef void swap(self) noexcept:
+        """Take all that wait."""
+        with self._lock:
+            self.words, self.drained = self.drained, self.words
+            self.num_drained, self.num_words, self.place = self.num_words, 0, 0
 
     cdef dict shown(self, const int32_t* words):
         """Return one decision."""
