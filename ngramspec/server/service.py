@@ -99,9 +99,11 @@ class Service:
         request_plan, answer = await self.bridge.open(plan, await self.take(request))
         request.scope["state"]["request_id"] = answer.request_id  # an error has it as well
         try:
+            requests = request_plan.requests
+            tells_prompt = any(one.prompt_logprobs is not None for one in requests)
             if request_plan.stream:
                 encoder = events(request_plan, self.served, answer.generations)
-                return EventStream(self.bridge, answer, encoder)
+                return EventStream(self.bridge, answer, encoder, large=tells_prompt)
             generations = await finished(self.bridge, answer, request.receive)
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, ApiError):
@@ -109,11 +111,10 @@ class Service:
             self.bridge.close(answer)
             raise
         make = partial(whole, request_plan, self.served, generations)
-        asked = [(one.logprobs, one.prompt_logprobs) for one in request_plan.requests]
-        if all(counts == (None, None) for counts in asked):
-            response = json_response(make())
-        else:
+        if tells_prompt or any(one.logprobs is not None for one in requests):
             response = await in_thread(make)  # it may be large
+        else:
+            response = json_response(make())
         if answer.request_id:
             response.headers[HEADER] = answer.request_id
         return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from helpers.serving import CHAT, Serving
 from ngramspec.models import embedded_model
+from ngramspec.server.reply.logprobs import LogprobFormat
 
 TEXTS = [
     "def area(width, height):\n    return width * height\n",
@@ -111,6 +113,22 @@ def test_a_stream_tells_with_its_first_text(server: Serving) -> None:
         assert joined == whole.logprobs.to_dict()
     ends = server.complete(stream=True, **{**fields, "max_tokens": 0})
     assert sum(event.choices[0].logprobs is not None for event in ends) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_holds_up_no_other_answer(
+    server: Serving, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    echo, on_loop = LogprobFormat.echo, list[bool]()
+
+    def watched(self: LogprobFormat, *arguments: Any) -> Any:
+        on_loop.append(asyncio._get_running_loop() is not None)
+        return echo(self, *arguments)
+
+    monkeypatch.setattr(LogprobFormat, "echo", watched)
+    answer = server.complete(prompt=TEXTS[2], max_tokens=1, logprobs=2, echo=True, stream=stream)
+    assert [*answer]
+    assert on_loop == [False]
 
 
 def test_prompt_logprobs_have_vllms_shape(server: Serving, reference: llama_cpp.Llama) -> None:

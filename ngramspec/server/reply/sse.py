@@ -77,10 +77,16 @@ def named_event(value: dict[str, Any]) -> bytes:
 
 
 class EventStream(Response):
-    """Streams an answer. A client that disconnects, or reads too slowly, loses its slot."""
+    """Streams an answer. A client that disconnects, or reads too slowly, loses its slot.
 
-    def __init__(self, bridge: Bridge, answer: Answer, events: Events) -> None:
+    large: An event may be large: they are made in a thread.
+    """
+
+    def __init__(
+        self, bridge: Bridge, answer: Answer, events: Events, *, large: bool = False
+    ) -> None:
         super().__init__()
+        self._large = large
         self._bridge = bridge
         self._answer = answer
         self._events = events
@@ -106,7 +112,12 @@ class EventStream(Response):
         await send(self._start())
         try:
             while items != []:
-                body = events.ping if items is None else events.encode(items)
+                if items is None:
+                    body = events.ping
+                elif self._large:
+                    body = await asyncio.to_thread(events.encode, items)
+                else:
+                    body = events.encode(items)
                 if body:
                     await self._write(send, body)
                 items = await answer.take()
