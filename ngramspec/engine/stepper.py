@@ -96,7 +96,7 @@ class Stepper:
             max_branches,
         )
         self._proposer.usual = self._room.usual
-        self._verifier = Verifier(self._plan, self._rows, policy, stats, dice)
+        self._verifier = Verifier(self._plan, self._rows, policy, stats, valid, dice)
         self._uses = 0
         self._adapters: Adapters = ()  # that the target computes with
         self._crowded = False  # the last decode had no room for its drafts: the next goes without

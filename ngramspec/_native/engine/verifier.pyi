@@ -32,6 +32,7 @@ class Verifier:
         rows: Rows,
         policy: AutoPolicy,
         stats: EngineStats,
+        valid: npt.NDArray[np.uint8],
         dice: Dice | None = None,
     ) -> Self: ...
     def verify(self) -> list[Slot]: ...

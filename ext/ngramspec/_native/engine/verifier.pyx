@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from ngramspec._native.core.arguments cimport TokensC, parents_view, tokens_release, tokens_view
 from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.top cimport TopC, ngs_top
-from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t, uint64_t
+from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_ns, token_t, uint8_t, uint64_t
 from ngramspec._native.drafter.commit cimport commit_tokens, observation_tell
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport SlotC, draft_right
@@ -73,11 +73,17 @@ cdef struct DiceC:
     double* takes         # by place in the draft: how probable a token is taken if those before it were
     Py_ssize_t num_places  # no token is taken beyond these
     uint64_t state        # of the random numbers
+    const uint8_t* valid  # per token: whether a draft may hold it
+    Py_ssize_t num_valid
 
 
 cdef token_t dice_throw(DiceC* dice, const token_t* draft, Py_ssize_t place, token_t chosen) noexcept nogil:
-    """Return the drafted token where it is taken, else another one: the sampler's choice, unless that is the same."""
+    """Return the drafted token where it is taken, else another one: the sampler's choice, unless that is the same.
+
+    Then it is the nearest before that ends nothing, if there is any.
+    """
     cdef uint64_t mixed
+    cdef Py_ssize_t i, other = 0
     dice.state += <uint64_t>0x9E3779B97F4A7C15  # splitmix64
     mixed = dice.state
     mixed = (mixed ^ (mixed >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
@@ -85,7 +91,13 @@ cdef token_t dice_throw(DiceC* dice, const token_t* draft, Py_ssize_t place, tok
     mixed ^= mixed >> 31
     if place < dice.num_places and <double>(mixed >> 11) * STEP_OF_DICE < dice.takes[place]:
         return draft[place]
-    return chosen if chosen != draft[place] else chosen - 1 if chosen > 0 else 1
+    if chosen != draft[place]:
+        return chosen
+    for i in range(1, dice.num_valid):
+        other = (chosen + dice.num_valid - i) % dice.num_valid
+        if dice.valid[other]:
+            break
+    return <token_t>other
 
 
 @cython.final
@@ -113,7 +125,7 @@ cdef class Dice(Owner):
         cdef Py_ssize_t i, n = len(rates)
         if not 1 <= n <= MOST_TOKENS:
             raise InputError(f"expected 1 to {<int>MOST_TOKENS} rates, got {n}")
-        self.c = DiceC(<double*>self.take(n, sizeof(double)), n, seed)
+        self.c = DiceC(<double*>self.take(n, sizeof(double)), n, seed, NULL, 0)
         for i in range(n):
             rate = rates[i]
             if not 0.0 <= rate <= before:
@@ -282,13 +294,14 @@ cdef struct CheckC:
 
 @cython.final
 cdef class Verifier(Owner):
-    """Verifier(plan, rows, policy, stats, dice=None): verify and accept. The last part of a step.
+    """Verifier(plan, rows, policy, stats, valid, dice=None): verify and accept. The last part of a step.
 
     Args:
         plan: The step's plan.
         rows: Where the target's logits are after the decode.
         policy: Learns what came of drafts.
         stats: Counters.
+        valid: As for Proposer.
         dice: Decides in a benchmark what is right; drafts have no branches then.
 
     Raises:
@@ -296,6 +309,7 @@ cdef class Verifier(Owner):
     """
 
     cdef Dice dice
+    cdef const uint8_t[::1] valid
     cdef Plan plan
     cdef Rows rows
     cdef AutoPolicy policy
@@ -311,8 +325,10 @@ cdef class Verifier(Owner):
     cdef double common
 
     def __cinit__(self, Plan plan not None, Rows rows not None, AutoPolicy policy not None, EngineStats stats not None,
-                  Dice dice=None):
-        self.plan, self.rows, self.policy, self.stats, self.dice = plan, rows, policy, stats, dice
+                  const uint8_t[::1] valid not None, Dice dice=None):
+        self.plan, self.rows, self.policy, self.stats, self.dice, self.valid = plan, rows, policy, stats, dice, valid
+        if dice is not None:
+            dice.c.valid, dice.c.num_valid = &valid[0], valid.shape[0]
         self.clock = time.perf_counter
         self.checks = <CheckC*>self.take(len(plan.slots) + 1, sizeof(CheckC))
         self.seen = <TopC*>self.take((len(plan.slots) + 1) * MOST_OBSERVED, sizeof(TopC))
