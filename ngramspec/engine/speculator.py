@@ -72,14 +72,15 @@ class Speculator:
         valid: uint8 per token of the vocabulary: 1 where a draft may hold it. Drafts are cut
             before the first other token: end tokens, ids beyond the vocabulary.
         policy: Chooses the drafts and their lengths.
+        by_dice: Dice say what is right of drafts that are sent, so others teach nothing.
 
     Attributes:
         failures: Calls that raised, by source name.
         arbiter: Decides what sources that take time are asked for.
     """
 
-    def __init__(self, valid: Any, policy: AutoPolicy) -> None:
-        self._valid, self._policy = valid, policy
+    def __init__(self, valid: Any, policy: AutoPolicy, *, by_dice: bool = False) -> None:
+        self._valid, self._policy, self._by_dice = valid, policy, by_dice
         self.failures: dict[str, int] = {}
         self.arbiter = Arbiter(policy)
         # By source: what a token took in its calls, for those that state no price.
@@ -150,8 +151,9 @@ class Speculator:
     def commit(self, slot: Slot) -> None:
         """Learn what came of all drafts of the slot, and tell its sources what was emitted."""
         emitted, had_right = slot.emitted, False
+        judging = emitted[: slot.num_drafted] if self._by_dice else emitted
         for offer in self._offers.pop(slot.id, ()):
-            right, judged = _judged(offer, emitted)
+            right, judged = _judged(offer, judging)
             had_right = had_right or right == judged > 0
             self._policy.learn(slot.id, offer.source.name, offer.claims, right, judged)
             self._remember(offer.source.name, right, min(judged, right + 1))

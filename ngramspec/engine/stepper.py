@@ -81,7 +81,7 @@ class Stepper:
         self._room = Room(target, slots, self.sequences)
         self._emission = Emission(self._rows, stats, self._release)
         most_behind = MOST_AGAIN if self.sequences.checkpoints else -1
-        self.speculator = Speculator(valid, policy)
+        self.speculator = Speculator(valid, policy, by_dice=dice is not None)
         self._plan = Plan(
             slots, capacity, target.max_outputs, self.speculator.shorten, prompt_rows=PROMPT_ROWS
         )

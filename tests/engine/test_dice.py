@@ -68,6 +68,27 @@ def test_the_policy_drafts_longer_where_drafts_are_right_more_often(
     assert drafted[0] < drafted[1] < drafted[2]
 
 
+@pytest.mark.parametrize("profile", ["cpu", "h100-8b"])
+@pytest.mark.parametrize("p", [0.3, 0.9])
+def test_the_policy_learns_what_dice_say_of_drafts_that_were_sent(profile: str, p: float) -> None:
+    """Of others it would learn that a model which says something else does not have them."""
+    policy, claims = AutoPolicy(costs=PROFILES[profile]), np.full(3, p, np.float32)
+    run(tuple(p**i for i in range(1, 17)), 16, policy=policy)
+    assert policy.calibrated("synthetic", claims) == pytest.approx(claims, abs=0.15)
+
+
+def test_the_policy_learns_what_dice_say_of_native_drafts() -> None:
+    policy = AutoPolicy(costs=PROFILES["h100-8b"])
+    target = FakeTarget(sequences=1, context_size=8192, period=7)
+    rates = tuple(0.8**i for i in range(1, 17))
+    params = {"ngram-simple": {"size_n": 1, "size_m": 16}}
+    engine = Engine(target, "ngram-simple", params=params, policy=policy, dice=Dice(rates))
+    engine.generate([Request(prompt_ids=int32([3, 5, 7]), max_tokens=3000)])
+    claims = np.full(3, 0.8, np.float32)
+    assert engine.stats().num_drafts > 300
+    assert policy.calibrated("ngram-simple", claims) == pytest.approx(claims, abs=0.15)
+
+
 def test_dice_decide_about_a_draft_models_drafts_and_trees_are_off() -> None:
     target = FakeTarget(sequences=1, context_size=8192)
     engine = Engine(

@@ -302,7 +302,8 @@ cdef class Verifier(Owner):
         policy: Learns what came of drafts.
         stats: Counters.
         valid: As for Proposer.
-        dice: Decides in a benchmark what is right; drafts have no branches then.
+        dice: Decides in a benchmark what is right of drafts that are sent, and only these teach the policy; they have no
+            branches then.
 
     Raises:
         MemoryError: No room.
@@ -459,7 +460,7 @@ cdef class Verifier(Owner):
             slot.num_own = drafted  # drafted in Python
         slot.num_own_right = own_right(slot, last)
         if slot.native is not None and slot.decoding and not slot.begun:
-            slot.taught = teach(slot)
+            slot.taught = teach(slot, self.dice is not None)
         if drafted and slot.draft_source is not None:
             self.policy.note_sent(slot.id, slot.draft_source.name, drafted, accepted)
         return 0
@@ -589,10 +590,10 @@ cdef Py_ssize_t own_right(Slot slot, Py_ssize_t last) noexcept nogil:
     return right
 
 
-cdef bint teach(Slot slot):
+cdef bint teach(Slot slot, bint by_dice):
     """Commit the emitted tokens to the slot's native drafter; False if Python must do it, to raise its error."""
     cdef SlotC* s = &slot.native.d.slots[slot.id]
-    cdef Py_ssize_t credited = slot.num_own_right
+    cdef Py_ssize_t credited = slot.num_own_right, i
     if slot.added_source is slot.native_source:  # its draft is behind another one
         credited = slot.num_credited - credited
     with slot.native._lock:
@@ -602,5 +603,7 @@ cdef bint teach(Slot slot):
             slot.trace.add(&slot.native.d, s, slot.number, slot.chain, False,
                            slot.num_drafted if slot.draft_source is not None else 0,  # else text that was forced
                            slot.num_credited, slot.chosen, slot.num_out)
+        for i in range(slot.native.d.num_sources if by_dice else 0):  # they say nothing of what was not sent
+            s.lengths[i] = min(s.lengths[i], slot.num_drafted)
         return commit_tokens(&slot.native.d, slot.native._judge, slot.id, slot.chosen, slot.num_out, credited,
                              NULL) == STATUS_OK
