@@ -38,3 +38,15 @@ def test_grammars_of_both_kinds_are_followed(llm: LLM) -> None:
         answer = llm.generate("x", grammar=grammar, max_tokens=20)
         assert answer.text in ("yes", "no")
         assert answer.finish_reason == "stop"
+
+
+def test_what_forced_text_is_sent_instead_of_counts_as_no_draft() -> None:
+    params = {"suffix": {"max_draft": 2}}
+    with LLM(drafter="suffix", params=params, policy="fixed", context_size=512) as llm:
+        for _ in range(3):
+            llm.generate("x", json_schema=SCHEMA, max_tokens=120, temperature=0)
+        stats, own = llm.engine.stats(), llm.engine.source_stats()["suffix"]
+        assert own.num_drafts > 0
+        assert (own.num_drafts, own.num_draft_tokens, own.num_accepted_tokens) == (
+            *(stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens),
+        )

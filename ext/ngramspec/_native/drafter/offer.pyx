@@ -116,8 +116,8 @@ cdef Py_ssize_t offer_draft(DriverC* d, AutoPolicy judge, Py_ssize_t slot, const
     cdef Py_ssize_t most
     cdef const float* least = NULL
     if judge is None:
-        best.chosen = offer_first(d, slot, ask)
-        return best.chosen
+        best.n = best.chosen = offer_first(d, slot, ask)
+        return best.n
     most = offer_wanted(d, judge, ask)
     if ask.width:  # the policy puts a tree into another order: it must know all of it
         least = judge.least_of(ask.batch_tokens, ask.decoding, most)

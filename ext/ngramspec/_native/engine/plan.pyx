@@ -607,6 +607,9 @@ cdef class Proposer(Owner):
         n = sampler.forced(sampler.state, slot.guess, room) if room > least else 0
         if n <= least:
             return False
+        if least:  # of the native drafter's, nothing is sent
+            with slot.native._lock:
+                driver_shorten(&slot.native.d, slot.id, 0)
         slot.num_guessed, slot.branched = n, False
         return True
 
