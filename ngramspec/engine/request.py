@@ -21,6 +21,9 @@ from ngramspec.text.chat.format import ChatFormat
 Adapters = tuple[tuple[int, float], ...]  # numbers of adapters and their scales
 NO_TOKENS: TokenIds = np.empty(0, dtype=np.int32)
 MAX_LOGPROBS = 1000
+# Log-probabilities of a prompt, or of all tokens of a server's response; as JSON each takes some
+# 100 bytes, as objects 500.
+MAX_REPORTED = 1 << 18
 MAX_COUNT = (1 << 31) - 1  # of tokens: more than any context has
 # Fields that count tokens or name a slot, and their least values.
 COUNTS = {"max_tokens": -1, "slot": -1, "min_indent": 0, "num_keep": -1, "num_discard": 0}
@@ -138,6 +141,13 @@ class Request:
             count = getattr(self, name)
             if count is not None and not (is_int(count) and 0 <= count <= MAX_LOGPROBS):
                 raise InputError(f"{name} must be in 0..{MAX_LOGPROBS}, got {count!r}")
+        size, numbers = self.prompt_ids.size, 1 + (self.prompt_logprobs or 0)
+        if self.prompt_logprobs is not None and size * numbers > MAX_REPORTED:
+            raise InputError(
+                "prompt_logprobs must be less, or the prompt shorter: with "
+                f"{self.prompt_logprobs} it can have {MAX_REPORTED // numbers} tokens, but it has "
+                f"{size}"
+            )
         if not isinstance(self.sampling, Sampling):
             raise InputError(f"sampling must be a Sampling, got {self.sampling!r:.80}")
         if not isinstance(self.speculation, Speculation):

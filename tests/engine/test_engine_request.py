@@ -108,6 +108,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"logprobs": MAX_LOGPROBS + 1}, "logprobs must be in 0..1000"),
     ({"logprobs": True}, "logprobs must be in 0..1000"),
     ({"logprobs": "3"}, "logprobs must be in 0..1000"),
+    (
+        {"prompt_ids": np.ones(262, np.int32), "prompt_logprobs": 1000},
+        "prompt_logprobs must be less, or the prompt shorter: with 1000 it can have 261 tokens, "
+        "but it has 262",
+    ),
     ({"stop": ("a", "")}, "a stop text must not be empty"),
     ({"stop": "ab"}, "stop must be a tuple of texts, got 'ab'"),
     ({"stop": (1,)}, "stop must be a tuple of texts"),

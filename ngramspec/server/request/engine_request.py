@@ -10,6 +10,7 @@ from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import (
     MAX_COUNT,
     MAX_LOGPROBS,
+    MAX_REPORTED,
     NO_TOKENS,
     Adapters,
     Request,
@@ -26,8 +27,6 @@ from ngramspec.server.settings import ServerSettings
 
 P = TypeVar("P", bound=Plan)
 FILL = -2  # of max_tokens, llama.cpp's: until the context is full, even if contexts shift
-# Log-probabilities of all tokens of a response; as JSON each takes some 100 bytes, as objects 500.
-MAX_REPORTED = 1 << 18
 
 
 def make_plan(
