@@ -86,9 +86,7 @@ def test_a_model_would_have_accepted_what_it_accepts_when_drafts_are_sent(
 
 
 def test_a_request_can_ask_for_it(model: LlamaModel, invoke: Any) -> None:
-    keys: Any = {"api_keys": ("one",), "key": "one"}
     with serving(model, drafter="suffix", api_keys=("one",)) as server:
-        server = Serving(server.url, server.served, server.bridge, server.http, keys["key"])
         before = invoke("check", "--server", server.url, "--api-key", "one").stdout
         texts = text_of(ask(server))
         drafted = server.engine.stats().num_draft_tokens
