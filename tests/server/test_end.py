@@ -164,7 +164,8 @@ def test_what_was_learned_is_saved_before_requests_are_waited_for(
     httpx.post(f"{url}/completion", json=body, timeout=60).raise_for_status()
     body = {**LONG, "stream": True, "temperature": 1.5}  # without end, as the context shifts
     with httpx.stream("POST", f"{url}/completion", json=body, timeout=60) as stream:
-        next(stream.iter_lines())
+        lines = stream.iter_lines()  # an iterator that goes away ends the connection
+        next(lines)
         assert not learned.exists()
         server.process.send_signal(signal.SIGTERM)
         wait_until(learned.exists)

@@ -159,7 +159,8 @@ def test_tasks_of_slots_are_numbers_as_in_llama_server(
     for _ in range(3):
         body = {"prompt": "x", "ignore_eos": True, "stream": True, "speculative": False}
         with server.client.stream("POST", "/completion", json=body) as stream:
-            next(stream.iter_lines())
+            lines = stream.iter_lines()  # an iterator that goes away ends the connection
+            next(lines)
             (slot,) = server.client.get("/slots").json()
             seen.append(slot["id_task"])
             assert slot["request_id"] == stream.headers["x-request-id"]
