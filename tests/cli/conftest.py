@@ -30,6 +30,14 @@ def priorities(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove llama.cpp's variables but the one by which tests measure no costs."""
+    for name in os.environ:
+        if name.startswith("LLAMA_") and name != "LLAMA_ARG_CALIBRATE":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
 def invoke() -> Callable[..., Result]:
     """Return a function that runs the command in this process."""
     from ngramspec.cli import main

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import pytest
 
 from helpers.lora_files import write_lora
 from ngramspec.models import embedded_model
+
+pytestmark = pytest.mark.usefixtures("no_variables")
 
 MODEL = str(embedded_model())
 LINES = {  # source -> line; MODEL stands for a file. Facts about llama.cpp, MIT licence.
@@ -31,13 +32,6 @@ LINES = {  # source -> line; MODEL stands for a file. Facts about llama.cpp, MIT
     "a flag for each type": "-m MODEL -fa -ngl 99 --cache-type-k q8_0 --cache-type-v q8_0 "
     "--batch-size 1024 -p 'your prompt' -n 8 --color on --seed -1 --simple-io --no-display-prompt",
 }
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.startswith("LLAMA_"):
-            monkeypatch.delenv(name)
 
 
 def run(invoke: Any, line: str) -> Any:
@@ -62,8 +56,9 @@ def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
         "--override-kv llama.rope.freq_base=float:90",
     )]  # fmt: skip
     assert len(set(texts)) == len(texts)
-    stretched = "--exact --rope-freq-base 300 --poll 0 -b 40 --no-op-offload"
-    assert run(invoke, f"{plain} {stretched}")["text"] != run(invoke, f"{plain} --exact")["text"]
+    exact = f"{plain} --exact -b 8 -ub 8"  # so less is tested
+    stretched = f"{exact} --rope-freq-base 300 --poll 0 --no-op-offload"
+    assert run(invoke, stretched)["text"] != run(invoke, exact)["text"]
     assert run(invoke, f"{plain} --lora-scaled {lora}:0")["text"] == texts[0]
     ends = "-m MODEL -p 'Repeat this text:\n\none' -n 40 -t 1"
     assert run(invoke, f"{ends} --ignore-eos")["finish_reason"] == "length"

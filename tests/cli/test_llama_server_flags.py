@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -44,11 +43,8 @@ def option_by_flag() -> dict[str, click.Option]:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
+def served(no_variables: None, monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
     """Let serve hand its options to a list instead of listening."""
-    for name in os.environ:
-        if name.startswith("LLAMA_"):
-            monkeypatch.delenv(name)
     seen: list[ServeOptions] = []
     monkeypatch.setattr(serve_run, "run", lambda options, *_: seen.append(options))
     return seen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -104,11 +103,8 @@ VARIABLES = {  # llama.cpp's documents on Docker, compose files and services of 
 
 
 @pytest.fixture
-def words_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def words_of(no_variables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that splits a line; what it names on Hugging Face is downloaded."""
-    for name in os.environ:
-        if name.startswith("LLAMA_"):
-            monkeypatch.delenv(name)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     template = tmp_path / "template.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
@@ -138,7 +134,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
         with contextlib.closing(serve_run.open_served(options, opened)) as runtime:
             request = Request(
                 prompt_ids=runtime.model.tokenize_prompt("import os"),
-                max_tokens=options.predict % 33,
+                max_tokens=options.predict % 9,
                 sampling=defaults["sampling"],
             )
             (answer,) = runtime.engine.generate([request])
