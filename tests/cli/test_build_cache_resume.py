@@ -77,11 +77,11 @@ def start() -> Iterator[Callable[..., Running]]:
             pass
 
 
-def go_on(spawn: Any, lines: list[str], *options: str) -> Any:
-    return spawn("build-cache", *BY_JSONL, "-o", "out.ngc", *options, stdin="".join(lines))
+def go_on(invoke: Any, lines: list[str], *options: str) -> Any:
+    return invoke("build-cache", *BY_JSONL, "-o", "out.ngc", *options, stdin="".join(lines))
 
 
-def test_ctrl_c_and_resume(spawn: Any, start: Any, lines: list[str], uninterrupted: bytes) -> None:
+def test_ctrl_c_and_resume(invoke: Any, start: Any, lines: list[str], uninterrupted: bytes) -> None:
     run = start()
     run.write(lines[:300])
     run.press()
@@ -94,29 +94,29 @@ def test_ctrl_c_and_resume(spawn: Any, start: Any, lines: list[str], uninterrupt
     )
     assert os.listdir() == [".out.ngc.build"]
 
-    again = go_on(spawn, lines)
-    assert again.returncode == 2
+    again = go_on(invoke, lines)
+    assert again.exit_code == 2
     assert "holds an unfinished build: --resume continues it, --restart starts" in again.stderr
-    other = go_on(spawn, lines, "--resume", "--ngram-max", "3")
-    assert other.returncode == 2
+    other = go_on(invoke, lines, "--resume", "--ngram-max", "3")
+    assert other.exit_code == 2
     assert "has another ngram_max: 4, not 3; --restart starts over" in other.stderr
 
-    done = go_on(spawn, lines, "--resume")
-    assert done.returncode == 0, done.stderr
+    done = go_on(invoke, lines, "--resume")
+    assert done.exit_code == 0, done.stderr
     assert "not counting earlier runs" in done.stdout
     assert bytes_of() == uninterrupted
     assert os.listdir() == ["out.ngc"]
 
 
-def test_kill_and_resume(spawn: Any, start: Any, lines: list[str], uninterrupted: bytes) -> None:
+def test_kill_and_resume(invoke: Any, start: Any, lines: list[str], uninterrupted: bytes) -> None:
     run = start("--memory", "64M", "-j", "2")
     run.write(lines)
     run.wait_for(".out.ngc.build/state.json")  # there is more text than fits into the memory
     run.process.kill()
     run.end()
     assert run.process.returncode == -signal.SIGKILL
-    done = go_on(spawn, lines, "--resume", "-j", "1")
-    assert done.returncode == 0, done.stderr
+    done = go_on(invoke, lines, "--resume", "-j", "1")
+    assert done.exit_code == 0, done.stderr
     assert bytes_of() == uninterrupted
     assert os.listdir() == ["out.ngc"]
 
@@ -133,7 +133,7 @@ def test_second_ctrl_c_ends_at_once(start: Any) -> None:
 
 
 def test_restart_forgets_and_leaves_files_of_others(
-    spawn: Any, start: Any, lines: list[str]
+    invoke: Any, start: Any, lines: list[str]
 ) -> None:
     run = start("--work", "scratch")
     run.press()
@@ -144,11 +144,11 @@ def test_restart_forgets_and_leaves_files_of_others(
     assert (folder / "state.json").is_file()
     (folder / "state.json").write_text("{")
     (folder / "mine.txt").write_text("mine")
-    damaged = go_on(spawn, lines, "--work", "scratch", "--resume")
-    assert damaged.returncode == 1
+    damaged = go_on(invoke, lines, "--work", "scratch", "--resume")
+    assert damaged.exit_code == 1
     assert "state.json: not a checkpoint of this version: --restart starts over" in damaged.stderr
-    done = go_on(spawn, lines[:9], "--work", "scratch", "--restart")
-    assert done.returncode == 0, done.stderr
+    done = go_on(invoke, lines[:9], "--work", "scratch", "--restart")
+    assert done.exit_code == 0, done.stderr
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 
