@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from helpers.paths import ROOT
 from helpers.serving import wait_until
@@ -30,14 +31,14 @@ class Process:
         reading: bool = True,
         **environment: str,
     ) -> None:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("LLAMA_")}
+        names = [name for name in os.environ if not name.startswith(("LLAMA_", "OLLAMA_"))]
         handler = signal.signal(ignoring, signal.SIG_IGN) if ignoring else None
         self.process = subprocess.Popen(
             [sys.executable, *program, "serve", "--port", "0", *arguments],
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
-            env={**clean, "LLAMA_ARG_CALIBRATE": "0", **environment},
+            env={n: os.environ[n] for n in names} | {"LLAMA_ARG_CALIBRATE": "0"} | environment,
             cwd=ROOT,
         )
         if ignoring:
@@ -46,6 +47,12 @@ class Process:
         self._reader: threading.Thread | None = None
         if reading:
             self.read()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def read(self) -> None:
         """Begin to read stderr."""
@@ -62,7 +69,7 @@ class Process:
 
     def url(self) -> str:
         """Wait until it listens and return where."""
-        wait_until(lambda: "listening on" in self.text or self.process.poll() is not None)
+        wait_until(lambda: "listening on" in self.text or self.process.poll() is not None, 60)
         match = re.search(r"listening on (\S+)", self.text)
         assert match is not None, self.text
         return match[1]
@@ -74,9 +81,16 @@ class Process:
 
     def wait(self) -> int:
         """Wait for its end and return its exit code."""
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         self._wait_for_reader()
         return code
+
+    def resident(self) -> int:
+        """Return its resident memory in bytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        match = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+        assert match is not None, "the server is gone"
+        return int(match[1]) << 10
 
     def close(self) -> None:
         """End it in whatever way."""

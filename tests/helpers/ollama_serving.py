@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from helpers.paths import ROOT
-from helpers.serving import CODE, Serving, wait_until
+from helpers.serving import CODE, Serving
 
 ANSWER = f"```python\n{CODE}```"
 GREEDY = {"temperature": 0, "num_predict": 64}
@@ -43,28 +36,3 @@ def check_figures(last: dict[str, Any]) -> None:
     if drafts:
         assert last["draft_n_accepted"] <= min(last["draft_n"], last["eval_count"])
         assert last["draft_n"] > 0
-
-
-@contextlib.contextmanager
-def command(folder: Path, *arguments: str, store: Path | None = None) -> Iterator[tuple[str, Path]]:
-    """Run `ngramspec serve` on a free port; its URL and what it writes to stderr.
-
-    store: Ollama's folder of models, as OLLAMA_MODELS names it.
-    """
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("LLAMA_", "OLLAMA_"))}
-    log = folder / "stderr.txt"
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ngramspec", "serve", "--port", "0", *arguments],
-            stderr=stderr,
-            env={**clean, "OLLAMA_MODELS": str(store or folder / "none")},
-            cwd=ROOT,
-        )
-    try:
-        wait_until(lambda: "listening on" in log.read_text() or process.poll() is not None)
-        match = re.search(r"listening on (\S+)", log.read_text())
-        assert match is not None, log.read_text()
-        yield match[1], log
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0

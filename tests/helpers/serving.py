@@ -108,9 +108,9 @@ class Serving:
         wait_until(lambda: not (self.engine.busy or self.busy_slots() or self.bridge._answers))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until it is so; fail after PATIENCE."""
-    deadline = time.monotonic() + PATIENCE
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Wait until it is so; fail after some seconds."""
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.005)

@@ -6,14 +6,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from helpers.command import Process
 from helpers.serving import CODE
-from soak.server_process import ServerProcess
 
 ANSWER = 180
 LINES = ("share 512 tokens of context", "lets each slot hold 512", "waits with", "goes on in slot")
@@ -22,13 +21,13 @@ LINES = ("share 512 tokens of context", "lets each slot hold 512", "waits with",
 @pytest.fixture(scope="module", params=["", "--context-shift", "--spec-type none"])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerProcess]:
+) -> Iterator[Process]:
     """Run `ngramspec serve` in its usual layout, with 512 cells for its four slots."""
     folder = tmp_path_factory.mktemp("full")
     options = ["-c", "512", "-t", "1", "--metrics", "--slots", "--slot-save-path", str(folder)]
-    with ServerProcess(folder, *options, *request.param.split()) as running:
+    with Process(*options, *request.param.split()) as running:
         yield running
-        assert running.stop() == 0
+        assert running.end() == 0
 
 
 def completion(client: httpx.Client, number: int) -> int:
@@ -84,7 +83,7 @@ def choices(client: httpx.Client, number: int) -> int:
     return int(answer.json()["usage"]["completion_tokens"])
 
 
-def test_all_clients_are_answered_whatever_others_do(server: ServerProcess) -> None:
+def test_all_clients_are_answered_whatever_others_do(server: Process) -> None:
     work: list[tuple[Callable[[httpx.Client, int], int], int]] = [
         *((completion, ANSWER), (completion, ANSWER), (chat, ANSWER), (choices, 4 * ANSWER)),
         *((leave, 0), (generate, 0), (completion, ANSWER), (save, 0)),
@@ -92,14 +91,14 @@ def test_all_clients_are_answered_whatever_others_do(server: ServerProcess) -> N
     states, ended = set[tuple[str, bool]](), threading.Event()
 
     def watch() -> None:
-        with httpx.Client(base_url=server.url, timeout=60) as client:
+        with httpx.Client(base_url=server.url(), timeout=60) as client:
             while not ended.wait(0.02):
                 for slot in client.get("/slots").json():
                     states.add((slot["state"], bool(slot["waits_for"])))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    with httpx.Client(base_url=server.url, timeout=120) as client, ThreadPoolExecutor(8) as pool:
+    with httpx.Client(base_url=server.url(), timeout=120) as client, ThreadPoolExecutor(8) as pool:
         try:
             jobs = [pool.submit(call, client, number) for number, (call, _) in enumerate(work)]
             assert [job.result() for job in jobs] == [tokens for _, tokens in work]
@@ -117,12 +116,11 @@ def test_all_clients_are_answered_whatever_others_do(server: ServerProcess) -> N
     assert counts["vllm:num_preemptions_total"] > 0
     moved = ("ngramspec:reread_tokens_total", "ngramspec:restored_tokens_total")
     assert sum(counts[name] for name in moved) > 0
-    log = Path(server.log).read_text()
     for line in LINES:
-        assert line in log
+        assert line in server.text
 
 
-def test_what_can_never_fit_is_refused_with_a_size_that_does(server: ServerProcess) -> None:
-    answer = httpx.post(f"{server.url}/v1/completions", json={"prompt": CODE * 100}, timeout=60)
+def test_what_can_never_fit_is_refused_with_a_size_that_does(server: Process) -> None:
+    answer = httpx.post(f"{server.url()}/v1/completions", json={"prompt": CODE * 100}, timeout=60)
     assert answer.status_code == 400
     assert "maximum context length is 512 tokens" in answer.json()["error"]["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.cli import assert_one_error
-from helpers.ollama_serving import ANSWER, command
+from helpers.command import Process
+from helpers.ollama_serving import ANSWER
 from helpers.ollama_stores import Store
 from helpers.serving import CHAT, REPEAT
 from ngramspec.cli.options import options_from
@@ -23,6 +25,7 @@ from ngramspec.cli.serve.ollama import take_recipe
 from ngramspec.cli.serve.options import ServeOptions
 from ngramspec.models import embedded_model
 
+Start = Callable[..., Process]
 TEMPLATE = (
     "{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}"
     "<|im_start|>user\n{{ .Prompt }}<|im_end|>\n<|im_start|>assistant\n{{ .Response }}<|im_end|>\n"
@@ -54,10 +57,25 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_a_model_of_the_store_is_served_by_its_name(tmp_path: Path, store: Any) -> None:
+@pytest.fixture
+def start(spawn: Start) -> Iterator[Start]:
+    """Return a function that starts the command, which must end well."""
+    processes: list[Process] = []
+
+    def start(*arguments: str, **environment: str) -> Process:
+        processes.append(spawn(*arguments, **environment))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        assert process.end() == 0
+
+
+def test_a_model_of_the_store_is_served_by_its_name(start: Start, store: Any) -> None:
     arguments = ("--model", "tinycode", "-np", "2", "-t", "1")
-    running = command(tmp_path, *arguments, store=store.root)
-    with running as (url, log), ollama.Client(url) as client:
+    server = start(*arguments, OLLAMA_MODELS=str(store.root))
+    url = server.url()
+    with ollama.Client(url) as client:
         assert client.list().models[0].model == "tinycode:latest"
         assert client.list().models[0].details.parameter_size == "8.0B"  # as the store says
         assert client.chat("tinycode", CHAT).message.content == ANSWER
@@ -70,25 +88,25 @@ def test_a_model_of_the_store_is_served_by_its_name(tmp_path: Path, store: Any) 
             assert other.models.list().data[0].id == "tinycode"
             answer = other.chat.completions.create(model="tinycode", messages=CHAT)
         assert answer.choices[0].message.content == ANSWER
-    assert "model tinycode, 2 slots, 1024 tokens of context each" in log.read_text()
+    assert "model tinycode, 2 slots, 1024 tokens of context each" in server.text
 
 
-def test_a_modelfile_is_served(tmp_path: Path) -> None:
+def test_a_modelfile_is_served(start: Start, tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").symlink_to(embedded_model())
     path = tmp_path / "Modelfile"
     path.write_text(MODELFILE.replace("BASE", "tiny.gguf"))
-    with command(tmp_path, "--modelfile", str(path), "--alias", "mine") as (url, log):
-        with ollama.Client(url) as client:
-            answer = client.chat("mine", CHAT)
-            assert answer.message.content == ANSWER.split("height")[0]
-            assert answer.done_reason == "stop"
-            assert "\nSYSTEM Be brief.\n" in client.show("mine").modelfile
-            assert client.ps().models[0].context_length == 512
-        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as other:
-            theirs = other.chat.completions.create(model="mine", messages=CHAT)
-        assert theirs.choices[0].message.content == answer.message.content
-        assert theirs.usage.prompt_tokens == answer.prompt_eval_count  # one template, one system
-    assert "drafters ngram-cache" in log.read_text()
+    server = start("--modelfile", str(path), "--alias", "mine")
+    with ollama.Client(server.url()) as client:
+        answer = client.chat("mine", CHAT)
+        assert answer.message.content == ANSWER.split("height")[0]
+        assert answer.done_reason == "stop"
+        assert "\nSYSTEM Be brief.\n" in client.show("mine").modelfile
+        assert client.ps().models[0].context_length == 512
+    with openai.OpenAI(base_url=f"{server.url()}/v1", api_key="none", max_retries=0) as other:
+        theirs = other.chat.completions.create(model="mine", messages=CHAT)
+    assert theirs.choices[0].message.content == answer.message.content
+    assert theirs.usage.prompt_tokens == answer.prompt_eval_count  # one template, one system
+    assert "drafters ngram-cache" in server.text
 
 
 def options_of(*arguments: str) -> ServeOptions:
@@ -166,42 +184,42 @@ def test_a_pulled_model_drafts(
     assert "DRAFT: --exact works with n-gram drafters only" in capsys.readouterr().err
 
 
-def test_a_served_pulled_model_tells_of_its_draft_model(tmp_path: Path, store: Any) -> None:
+def test_a_served_pulled_model_tells_of_its_draft_model(
+    start: Start, tmp_path: Path, store: Any
+) -> None:
     path = tmp_path / "Modelfile"
     path.write_text("FROM tinycode\nDRAFT tinycode\nDRAFT ngram-mod\nPARAMETER draft_max 5\n")
     arguments = ("--modelfile", str(path), "-np", "1", "-t", "1", "-c", "4096")
-    with command(tmp_path, *arguments, store=store.root) as (url, log):
-        shown = httpx.post(f"{url}/api/show", json={"model": "tinycode"}).json()
-        assert httpx.get(f"{url}/props").json()["speculative"] == shown["speculative"]
-        assert shown["speculative"]["draft_model"]["name"] == "tinycode"
-        assert shown["speculative"]["n_max"] == 5
-        assert "\nDRAFT ngram-mod\nDRAFT tinycode\n" in shown["modelfile"]
-        with ollama.Client(url) as client:
-            assert client.chat("tinycode", CHAT).message.content == ANSWER
+    server = start(*arguments, OLLAMA_MODELS=str(store.root))
+    url = server.url()
+    shown = httpx.post(f"{url}/api/show", json={"model": "tinycode"}).json()
+    assert httpx.get(f"{url}/props").json()["speculative"] == shown["speculative"]
+    assert shown["speculative"]["draft_model"]["name"] == "tinycode"
+    assert shown["speculative"]["n_max"] == 5
+    assert "\nDRAFT ngram-mod\nDRAFT tinycode\n" in shown["modelfile"]
+    with ollama.Client(url) as client:
+        assert client.chat("tinycode", CHAT).message.content == ANSWER
     drafts = (
         r"drafters ngram-mod \(16.0 MiB\), "
         r"then draft model tinycode of up to \d+ \((\S+) MiB\), up to 5 tokens"
     )
-    size = re.search(drafts, log.read_text())
+    size = re.search(drafts, server.text)
     assert size is not None
     assert float(size[1]) > 5.6 + 6  # weights, and a cache of 3 KiB per token
     trained = "a slot has 4096 tokens of context, but the model was trained with 2048"
-    assert log.read_text().count(trained) == 1
+    assert server.text.count(trained) == 1
 
 
 def test_a_draft_model_of_the_store_that_cannot_be_used_is_left_out(
-    tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
+    start: Start, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
     stored = "registry.ollama.ai/library/odd/latest"
     store.model(stored, model=embedded_model().read_bytes(), draft=b"GGUF of another kind")
-    with command(tmp_path, "--model", "odd", "-np", "1", "-t", "1", store=store.root) as (
-        url,
-        log,
-    ):
-        note = httpx.get(f"{url}/props").json()["speculative"]["notes"][0]
+    server = start("--model", "odd", "-np", "1", "-t", "1", OLLAMA_MODELS=str(store.root))
+    note = httpx.get(f"{server.url()}/props").json()["speculative"]["notes"][0]
     assert note.startswith("the draft model that came with odd:latest is not used: ")
-    assert f"policy auto; {note}\n" in log.read_text()
+    assert f"policy auto; {note}\n" in server.text
     path = tmp_path / "Modelfile"
     path.write_text(f"FROM odd\nDRAFT {tmp_path / 'none.gguf'}\n")
     result = invoke("--modelfile", str(path))  # one that was asked for must work
@@ -209,20 +227,20 @@ def test_a_draft_model_of_the_store_that_cannot_be_used_is_left_out(
     assert "none.gguf" in result.output
 
 
-def test_an_adapter_changes_the_answer(tmp_path: Path) -> None:
+def test_an_adapter_changes_the_answer(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     from helpers.lora_files import write_lora
 
     lora = write_lora(tmp_path / "a, b.gguf")  # a name that would be two in a list
     path = tmp_path / "Modelfile"
     path.write_text(f"FROM {embedded_model()}\nADAPTER a, b.gguf\nPARAMETER temperature 0\n")
-    with command(tmp_path, "--modelfile", str(path), "-np", "1", "-t", "1") as (url, _):
-        (loaded,) = httpx.get(f"{url}/lora-adapters").json()
-        assert (loaded["path"], loaded["scale"]) == (str(lora), 1.0)
-        with ollama.Client(url) as client:
-            name = client.list().models[0].model
-            assert client.chat(name, CHAT, options={"num_predict": 20}).message.content != ANSWER
-            assert f"\nADAPTER {lora}\n" in client.show(name).modelfile
+    url = start("--modelfile", str(path), "-np", "1", "-t", "1").url()
+    (loaded,) = httpx.get(f"{url}/lora-adapters").json()
+    assert (loaded["path"], loaded["scale"]) == (str(lora), 1.0)
+    with ollama.Client(url) as client:
+        name = client.list().models[0].model
+        assert client.chat(name, CHAT, options={"num_predict": 20}).message.content != ANSWER
+        assert f"\nADAPTER {lora}\n" in client.show(name).modelfile
 
 
 def test_files_are_files_and_names_are_names(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

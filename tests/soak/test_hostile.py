@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +20,8 @@ pytest.importorskip("httpx")
 
 import httpx
 
+from helpers.command import Process
 from soak.hostile import Attackers
-from soak.server_process import ServerProcess
 
 SECONDS = float(os.environ.get("NGRAMSPEC_SOAK_SECONDS", "18"))
 GOOD, BAD = "good-key", "bad-key"
@@ -96,16 +95,16 @@ LAYOUTS = {
 def arguments(layout: str) -> Sequence[str]:
     """Return the server's options: a key for the users, one for the attackers."""
     keys = ["--api-key", GOOD, "--api-key", BAD]
-    limits = ["--max-body", "1M", "--kept-memory", "64M"]
+    limits = ["--max-body", "1M", "--kept-memory", "64M", "--calibrate", "2"]
     return [*keys, *limits, *LAYOUTS[layout], "-t", "1", "--metrics", "-a", "tiny"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS if SECONDS >= 60 else ["exact"])
 def test_hostile_clients_change_nobodys_answers_and_take_no_more_than_their_share(
-    tmp_path: Path, layout: str
+    layout: str,
 ) -> None:
-    with ServerProcess(tmp_path, *arguments(layout)) as server:
-        users, attackers = Users(server.url), Attackers(server.url, BAD, seed=1)
+    with Process(*arguments(layout)) as server:
+        users, attackers = Users(server.url()), Attackers(server.url(), BAD, seed=1)
 
         async def together(seconds: float) -> float:
             rate, _ = await asyncio.gather(
@@ -119,9 +118,9 @@ def test_hostile_clients_change_nobodys_answers_and_take_no_more_than_their_shar
         beside = asyncio.run(together(SECONDS / 3))
         late = server.resident()
         headers = {"authorization": f"Bearer {GOOD}"}
-        metrics = httpx.get(f"{server.url}/metrics", headers=headers).text
-        code = server.stop()
-        log = server.log.read_text()
+        metrics = httpx.get(f"{server.url()}/metrics", headers=headers).text
+        code = server.end()
+        log = server.text
     slowest = sorted(attackers.slowest.items(), key=lambda item: -item[1])[:5]
     print(f"{alone:.1f} answers/s alone, {beside:.1f} beside attackers")
     print(f"memory {early >> 20} -> {late >> 20} MB; slowest {slowest}")

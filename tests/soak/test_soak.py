@@ -21,9 +21,9 @@ pytest.importorskip("httpx")
 
 import httpx
 
+from helpers.command import Process
 from ngramspec import open_pool
 from soak.clients import Clients
-from soak.server_process import ServerProcess
 
 SECONDS = float(os.environ.get("NGRAMSPEC_SOAK_SECONDS", "12"))
 KEY = "soak-key"
@@ -40,7 +40,7 @@ def arguments(folder: Path) -> list[str]:
     """Return the server's options: few slots, a short queue, a pool in a file."""
     drafters = ["--spec-type", "ngram-mod,ngram-cache", *MOD]
     files = ["--pool", str(folder / "pool.ngp")]
-    limits = ["-np", "3", "--max-queue", "2", "-c", "3072", "--max-body", "1M"]
+    limits = ["-np", "3", "--max-queue", "2", "-c", "3072", "--max-body", "1M", "--calibrate", "2"]
     return [*drafters, *files, *limits, "--api-key", KEY, "-a", "tiny"]
 
 
@@ -62,16 +62,16 @@ def wait_idle(url: str) -> list[Any]:
 
 
 def test_a_server_survives_clients_of_every_kind(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, *arguments(tmp_path)) as server:
-        clients = Clients(server.url, KEY, seed=1)
+    with Process(*arguments(tmp_path)) as server:
+        clients = Clients(server.url(), KEY, seed=1)
         asyncio.run(clients.run(SECONDS / 3))
         early = server.resident()
         asyncio.run(clients.run(SECONDS * 2 / 3))
         late = server.resident()
-        slots = wait_idle(server.url)
-        counted = figures(server.url)
-        assert server.stop() == 0
-        log = server.log.read_text()
+        slots = wait_idle(server.url())
+        counted = figures(server.url())
+        assert server.end() == 0
+        log = server.text
     print(dict(clients.answers), f"memory {early >> 20} -> {late >> 20} MB")
     assert clients.wrong == []
     assert clients.answers["good", 200] > 0
@@ -87,18 +87,18 @@ def test_a_pool_survives_kills_while_it_is_written(tmp_path: Path) -> None:
     pool = tmp_path / "pool.ngp"
     for seed in range(3):
         dynamic = ("-lcd", str(tmp_path / "dynamic.ngc"))
-        with ServerProcess(tmp_path, *arguments(tmp_path), *dynamic) as server:
-            killer = threading.Timer(2.0 + seed * 0.37, server.kill)
+        with Process(*arguments(tmp_path), *dynamic) as server:
+            clients = Clients(server.url(), KEY, seed)
+            killer = threading.Timer(2.0 + seed * 0.37, server.process.kill)
             killer.start()
-            clients = Clients(server.url, KEY, seed)
             asyncio.run(clients.run(30))
             killer.join()
         assert clients.gone
         opened = open_pool(pool)
         assert opened.check() == ""
-    with ServerProcess(tmp_path, *arguments(tmp_path)) as server:
-        clients = Clients(server.url, KEY, seed=9)
+    with Process(*arguments(tmp_path)) as server:
+        clients = Clients(server.url(), KEY, seed=9)
         asyncio.run(clients.run(2))
         assert clients.answers["good", 200] + clients.answers["stream", 200] > 0
-        assert server.stop() == 0
+        assert server.end() == 0
     assert open_pool(pool).num_used > 0
