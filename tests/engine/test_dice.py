@@ -109,16 +109,16 @@ def test_dice_decide_about_a_draft_models_drafts_and_trees_are_off() -> None:
     assert target.adopted == 0
 
 
-@pytest.mark.parametrize("said", [1, 2, 96])
-def test_what_comes_in_place_of_a_wrong_token_ends_no_answer(said: int) -> None:
+@pytest.mark.parametrize("token", [1, 2, 96])
+def test_what_comes_in_place_of_a_wrong_token_ends_no_answer(token: int) -> None:
     class Constant(FakeTarget):
         def next_token(self, tokens: list[int]) -> int:
-            return said
+            return token
 
         def is_end(self, token: int) -> bool:
             return token in (0, 3, 95)
 
-    source = SyntheticSource((0.0,), int32([said]), 1)
+    source = SyntheticSource((0.0,), int32([token]), 1)
     target = Constant(sequences=1, context_size=8192)
     engine = Engine(target, source, policy="fixed", dice=Dice((0.0,)))
     (generation,) = engine.generate([Request(prompt_ids=int32([5]), max_tokens=50)])
