@@ -27,6 +27,7 @@ MAX_PARTS = 100_000  # of a schema, those that are repeated included
 MAX_COUNT = 1_000_000  # of characters, items or members
 MAX_DEPENDENT = 5  # members that dependentRequired names
 MAX_STEP = 10_000  # digits of multipleOf: a grammar has as many states, each counts as a part
+MAX_NAME_PATTERNS = 64  # of one object: each is compared with all others
 MAX_WAYS = 64  # in which a number of members can be there
 SHARE_DEPTH = 16  # parts this deep become definitions: JSON is read 128 deep
 LARGEST = 1e300  # of a bound; one beyond it is not needed, or nothing fits it
@@ -199,6 +200,12 @@ class _Reader:
             return self._part(words, depth)
         shape = _Shape()
         self._gather(words, shape, set(), depth)
+        if len(shape.patterns) > MAX_NAME_PATTERNS:
+            raise GrammarError(
+                f"patternProperties may have {MAX_NAME_PATTERNS} patterns for one object, "
+                f"got {len(shape.patterns)}"
+            )
+        self._spend(2 * len(shape.patterns) ** 2)
         more: dict[str, Any] = {}
         if "type" not in shape.words and shape.words.isdisjoint(LISTED):
             more["type"] = next(
@@ -531,7 +538,7 @@ class _Reader:
                 result[word] = self._double(word, value, whole)
             elif not 0 < value < LARGEST:
                 raise GrammarError(f"multipleOf must be a number above 0, got {value!r:.80}")
-            elif (step := _digits(value)) <= MAX_STEP:
+            elif (step := digits_of(value)) <= MAX_STEP:
                 self._spend(step)
                 result[word] = value
             else:
@@ -575,7 +582,7 @@ class _Reader:
             if _is_exact(value):
                 listed.append(_written(value))
             else:
-                self._cannot("const", f"{value!r:.80} has more digits than a double")
+                self._cannot("const", f"{value!r:.80} is beyond 2^53")
                 free += _types_of(value)[:1]
         if free:
             return {"type": free[0]}
@@ -787,18 +794,22 @@ def _key(value: Any) -> str:
     return json.dumps(_written(value), sort_keys=True)
 
 
-def _digits(value: float) -> int:
+def digits_of(value: float) -> int:
     """Return the digits of a number as a whole number: 25 of 0.25."""
     return int("".join(map(str, Decimal(repr(value)).as_tuple().digits)))
 
 
 def _is_exact(value: Any) -> bool:
-    """Tell whether doubles hold all numbers in a value. Raises: GrammarError: One is not finite."""
+    """Tell whether llguidance writes all numbers in a value as they are.
+
+    Raises:
+        GrammarError: One is not finite.
+    """
     if isinstance(value, (list, dict)):
         return all(map(_is_exact, value.values() if isinstance(value, dict) else value))
     if isinstance(value, float) and not math.isfinite(value):
         raise GrammarError("a schema must hold finite numbers")
-    return isinstance(value, bool) or not isinstance(value, int) or abs(value) <= EXACT
+    return not isinstance(value, (int, float)) or abs(value) <= EXACT
 
 
 def _written(value: Any) -> Any:
@@ -807,5 +818,4 @@ def _written(value: Any) -> Any:
         return list(map(_written, value))
     if isinstance(value, dict):
         return {name: _written(one) for name, one in value.items()}
-    whole = isinstance(value, float) and value.is_integer() and abs(value) <= EXACT
-    return int(value) if whole else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
