@@ -21,7 +21,7 @@ from ngramspec._native.hosts.llama import Candidates, ChainSampler
 from ngramspec.engine.sampling import MAX_BIAS, Sampling
 from ngramspec.errors import BackendError, InputError
 from ngramspec.llamacpp.model import LlamaModel
-from ngramspec.text.grammar.gbnf import MAX_ELEMENTS, read_grammar
+from ngramspec.text.grammar.gbnf import read_grammar
 from ngramspec.text.grammar.lark import MARK, guidance_tokens, lark_matcher
 from ngramspec.text.tokenizers.llama_library import Handle
 
@@ -31,7 +31,8 @@ MIROSTAT_M = 100  # as in llama.cpp
 PENALTIES = {"penalties", "dry"}  # samplers that change logits and leave nothing out
 MIN_TEMPERATURE = 1e-6  # below it, logits overflow
 T = TypeVar("T")
-MOST = 16  # grammars that are kept
+MOST, MOST_BYTES = 16, 64 << 20  # grammars that are kept, and what they take together
+ELEMENT_BYTES = 16  # of GBNF
 # Texts that most vocabularies write in tokens of the same text, wherever they stand.
 PROBES = ('{"', '"a', ' "b"', "\n  ", "true,", "}", "\u00e9", " 1.5e3]")
 
@@ -93,7 +94,7 @@ class Grammars:
 
     def __init__(self, model: LlamaModel) -> None:
         self._model = model
-        self._recent: Recent[Rules | GuidanceMatcher] = Recent(MOST, MAX_ELEMENTS)
+        self._recent: Recent[Rules | GuidanceMatcher] = Recent(MOST, MOST_BYTES)
         self._making = threading.Lock()  # guards the next
         self._tokens: GuidanceTokens | None = None
 
@@ -113,9 +114,9 @@ class Grammars:
 
         def make() -> tuple[Rules | GuidanceMatcher, int]:
             if text.startswith(MARK):
-                return lark_matcher(text, self._guidance_tokens(), self._token_of), len(text)
+                return lark_matcher(text, self._guidance_tokens(), self._token_of)
             rules = read_grammar(text, self._token_of)
-            return rules, rules.num_elements
+            return rules, rules.num_elements * ELEMENT_BYTES
 
         grammar = self._recent.get(text, make)
         if isinstance(grammar, Rules):

@@ -41,7 +41,7 @@ def _tokens() -> GuidanceTokens:
 
 @functools.lru_cache(maxsize=4)
 def _begun(grammar: str) -> GuidanceMatcher:
-    return lark_matcher(grammar, _tokens(), lambda text: -1)
+    return lark_matcher(grammar, _tokens(), lambda text: -1)[0]
 
 
 def matcher_of(grammar: str) -> GuidanceMatcher:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from ngramspec._native.engine.decode import Rows
 from ngramspec._native.grammar.rules import Rules
 from ngramspec.engine import Sampling
 from ngramspec.llamacpp import LlamaModel, LlamaTarget, sampler_chain
-from ngramspec.llamacpp.sampler_chain import Chains, Recent
+from ngramspec.llamacpp.sampler_chain import MOST, Chains, Grammars, Recent
 from ngramspec.models import embedded_model
+from ngramspec.text.structured.guidance import schema_grammar
 
 JSON = 'root ::= "{" [a-z ]* "}"'
 
@@ -111,6 +113,21 @@ def test_what_is_kept_has_bounds() -> None:
     assert store.clear() == ["heavy"]
     assert store.get(1, lambda: ("anew", 100)) == "anew"
     assert sorted(store.clear()) == ["anew"]
+
+
+def test_kept_grammars_have_bounds_by_the_memory_that_they_take(model: LlamaModel) -> None:
+    def ask(schema: Any) -> None:
+        grammars.constraint(schema_grammar(schema))
+
+    grammars = Grammars(model)
+    for i in range(20):
+        ask({"properties": {f"{name}{i}": {"type": "string"} for name in "abcdefgh"}})
+    assert len(grammars._recent.clear()) == MOST
+    for i in range(8):  # 20 MB each, from 6 KB of text
+        steps = range(1990 + i, 2038 + i)
+        ask({"properties": {f"p{n}": {"type": "integer", "multipleOf": n} for n in steps}})
+    assert 1 <= len(grammars._recent.clear()) <= 4
+    grammars.close()
 
 
 def test_closing_frees_what_is_kept(model: LlamaModel) -> None:

@@ -28,9 +28,12 @@ from ngramspec.text.structured.guidance import (
     reason_in,
     schema_lark,
 )
+from ngramspec.text.structured.json_plain import MAX_PARTS, digits_of
 
 __all__ = ["MARK", "guidance_tokens", "lark_matcher"]
 MAX_OWN_CHARS = 1 << 16  # without schemas
+BYTES = 220  # of a grammar, by character of its text and by digit of a step
+_MULTIPLE = re.compile(r'"multipleOf": (\d+(?:\.\d+)?(?:e[+-]?\d+)?)')
 
 _TOKEN = re.compile(
     r"""
@@ -74,8 +77,12 @@ def guidance_tokens(tokens: Tokens, tokenize: int = 0, vocab: int = 0) -> Guidan
     return GuidanceTokens(tokens, library, addresses, tokenize, vocab)
 
 
-def lark_matcher(text: str, tokens: GuidanceTokens, token_of: TokenOf) -> GuidanceMatcher:
-    """Return a matcher at the beginning of a grammar in llguidance's Lark.
+def lark_matcher(
+    text: str, tokens: GuidanceTokens, token_of: TokenOf
+) -> tuple[GuidanceMatcher, int]:
+    """Return a matcher at the beginning of a grammar in llguidance's Lark, and the bytes it takes.
+
+    The bytes are what it takes at most, by its text; llguidance does not tell.
 
     Schemas in the text of a client are written anew, as schema_lark does it.
 
@@ -92,9 +99,15 @@ def lark_matcher(text: str, tokens: GuidanceTokens, token_of: TokenOf) -> Guidan
     check_text(text)
     lark = _Reader(text, token_of).read()
     try:
-        return GuidanceMatcher(tokens, lark, LIMITS)
+        return GuidanceMatcher(tokens, lark, LIMITS), _num_bytes(lark)
     except InputError as error:
         raise InputError(f"the grammar is not valid: {reason_in(str(error))}") from error
+
+
+def _num_bytes(lark: str) -> int:
+    """Return how many bytes a grammar takes at most, as 40 of all kinds were measured."""
+    steps = map(float, _MULTIPLE.findall(lark))
+    return BYTES * (len(lark) + sum(map(digits_of, steps)))
 
 
 class _Reader:
@@ -104,6 +117,7 @@ class _Reader:
         self._text, self._token_of = text, token_of
         self._is_own = isinstance(text, GrammarText)
         self._at = 0
+        self._parts_left = MAX_PARTS  # of all schemas
         # By name: how deep its groups are in one another, and the names in it.
         self._rules: dict[str, tuple[int, dict[str, None]]] = {"": (1, {})}
 
@@ -165,10 +179,15 @@ class _Reader:
         if self._is_own or not is_schema:
             return self._text[start : self._at]
         try:
-            expression = schema_lark(value, "the grammar", strict=True)
+            expression = schema_lark(value, "the grammar", strict=True, spend=self._spend)
         except GrammarError as error:
             raise InputError(error.message) from error
         return expression.removeprefix("%json ")
+
+    def _spend(self, parts: int) -> None:
+        self._parts_left -= parts
+        if self._parts_left < 0:
+            raise GrammarError(f"its schemas have more than {MAX_PARTS} parts together")
 
     def _error(self, reason: str) -> InputError:
         line = self._text.count("\n", 0, self._at) + 1

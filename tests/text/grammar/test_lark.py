@@ -23,7 +23,7 @@ TOKENS = guidance_tokens(Tokens(TEXTS, [token in (END, STOP) for token in range(
 
 def matcher(lark: str) -> GuidanceMatcher:
     ids = {"<tool>": TOOL, "<end>": END}
-    return lark_matcher(lark, TOKENS, lambda text: ids.get(text, -1))
+    return lark_matcher(lark, TOKENS, lambda text: ids.get(text, -1))[0]
 
 
 def takes(lark: str, text: str) -> bool:
@@ -80,7 +80,7 @@ def test_a_copy_goes_its_own_way() -> None:
 
 def test_a_vocabulary_without_an_end_token_still_ends() -> None:
     tokens = guidance_tokens(Tokens(TEXTS[:256], [False] * 256))
-    following = lark_matcher('start: "a"', tokens, lambda text: -1)
+    following, _ = lark_matcher('start: "a"', tokens, lambda text: -1)
     assert following.accept(ord("a"))
     assert allowed(following) == []
     assert following.may_end
@@ -92,6 +92,7 @@ def test_schemas_in_a_text_of_a_client_have_the_meaning_that_they_have_elsewhere
     assert takes(lark, 'x{"a": "2024-02-29"}')
     assert not takes(lark, 'x{"a": "2023-02-29"}')
     assert not takes(lark, 'x{"b": 1}')
+    assert takes('start: /"multipleOf": ..-/', '"multipleOf": ab-')
     assert takes('start: "\\"%json {" /[#<>]/ // a comment with "quotes"\n', '"%json {#')
 
 
@@ -103,6 +104,11 @@ BAD = {
     "no JSON": ("start: %json {", "expected JSON"),
     "no schema": ('start: %json {"type": "frob"}', "'frob' is not a JSON schema type"),
     "a deep schema": (f"start: %json {json.dumps(NESTED)}", "nested deeper than 64"),
+    "schemas that are large together": (
+        "start: "
+        + " | ".join(f'%json {{"type": "integer", "multipleOf": {9001 + i}}}' for i in range(20)),
+        "more than 100000 parts together",
+    ),
     "no token": ("start: <nothing>", "'<nothing>' is not one token"),
     "no expression": ("start: /[/", "unclosed character class"),
     "look-around": ("start: /(?=a)/", "look-around"),
