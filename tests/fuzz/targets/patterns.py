@@ -64,8 +64,8 @@ WORDS = (
         "\x7f",
     ),
 )
-# Python gives these another meaning than a grammar can: only crashes are looked for.
-NOT_COMPARED = re.compile(r"\(\?[aimsxuL-]*[):]|\(\?>|[*+?}]\+|\\[pP]")
+# Python gives these another meaning than a grammar can, or none: only crashes are looked for.
+NOT_COMPARED = re.compile(r"\(\?[aimsxuL-]*[):]|\(\?>|[*+?}]\+|\\[cpP]")
 
 
 @contextmanager
