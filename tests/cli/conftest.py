@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from helpers import cli
 from helpers.cache_files import make_files
 from helpers.cli import BY_JSONL, CORPORA
 from helpers.scheduling import same_scheduling
@@ -40,12 +41,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def invoke() -> Callable[..., Result]:
     """Return a function that runs the command in this process."""
-    from ngramspec.cli import main
-
-    def run(*arguments: str, stdin: str | None = None) -> Result:
-        return CliRunner().invoke(main, arguments, input=stdin, prog_name="ngramspec")
-
-    return run
+    return cli.invoke
 
 
 @pytest.fixture
@@ -108,10 +104,8 @@ def text(lines: list[str]) -> str:
 @pytest.fixture(scope="session")
 def uninterrupted(text: str, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return the bytes of the file that a build of all lines makes."""
-    from ngramspec.cli import main
-
     path = tmp_path_factory.mktemp("whole") / "out.ngc"
-    result = CliRunner().invoke(main, ["build-cache", *BY_JSONL, "-o", str(path)], input=text)
+    result = cli.invoke("build-cache", *BY_JSONL, "-o", path, stdin=text)
     assert result.exit_code == 0, result.output
     return path.read_bytes()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -16,29 +15,30 @@ import click
 import pytest
 
 from helpers.paths import ROOT
+from helpers.programs import load_program
 from ngramspec import DRAFTER_NAMES, __version__
 from ngramspec.cli import main
 from ngramspec.cli.command import SectionCommand
 from ngramspec.drafting.config import option_flag, options_of
 
 
-def load_tool() -> Any:
-    spec = importlib.util.spec_from_file_location("cli_docs", ROOT / "tools" / "cli_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def tool() -> Any:
+    return load_program(ROOT / "tools" / "cli_docs.py")
 
 
-def test_the_document_is_what_help_says() -> None:
-    tool = load_tool()
-    assert tool.DOCS.read_text("utf-8") == tool.render(), "stale: run python tools/cli_docs.py"
+@pytest.fixture(scope="module")
+def page(tool: Any) -> str:
+    return str(tool.render())
 
 
-def test_an_example_over_several_lines_keeps_its_backslashes() -> None:
+def test_the_document_is_what_help_says(tool: Any, page: str) -> None:
+    assert tool.DOCS.read_text("utf-8") == page, "stale: run python tools/cli_docs.py"
+
+
+def test_an_example_over_several_lines_keeps_its_backslashes(page: str) -> None:
     """Python joins the lines of a docstring after a single one."""
-    examples = re.findall(r"^    ngramspec [^#\n]*", load_tool().render(), re.MULTILINE)
+    examples = re.findall(r"^    ngramspec [^#\n]*", page, re.MULTILINE)
     assert [line for line in examples if re.search(r"\S {3,}\S", line)] == []
 
 
@@ -79,8 +79,7 @@ def test_first_examples_show_something(tmp_path: Path) -> None:
         assert re.search(seen, done.stdout + done.stderr), done.stdout + done.stderr
 
 
-def test_options_that_several_commands_have_stand_once() -> None:
-    page = load_tool().render()
+def test_options_that_several_commands_have_stand_once(page: str) -> None:
     for option in ("--tensor-split", "--cpu-mask", "--suffix-index", "--lora-scaled", "--mlock"):
         assert len(re.findall(rf"^ *(?:-\w+, )?{option} ", page, re.MULTILINE)) == 1
     for command in ("bench e2e", "check", "generate", "serve"):
@@ -88,10 +87,11 @@ def test_options_that_several_commands_have_stand_once() -> None:
         assert "[Devices](#devices)" in section
 
 
-def test_the_document_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = load_tool().render()
+def test_the_document_does_not_depend_on_the_terminal(
+    tool: Any, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    assert load_tool().render() == wide
+    assert tool.render() == page
 
 
 def test_a_context_without_the_group_has_the_same_help() -> None:

@@ -327,8 +327,7 @@ REAL = [  # what is asked below, beside the line
 
 @pytest.mark.parametrize(("line", "prefix"), REAL)
 def test_a_server_started_by_a_line_answers(words_of: Any, line: str, prefix: str) -> None:
-    server = Process(*words_of(line))
-    try:
+    with Process(*words_of(line)) as server:
         url = server.url().rstrip(",") + prefix
         with httpx.Client(base_url=url, timeout=60) as client:
             assert client.get("/health").json() == {"status": "ok"}
@@ -347,8 +346,6 @@ def test_a_server_started_by_a_line_answers(words_of: Any, line: str, prefix: st
             port = httpx.URL(url).port
             assert httpx.get(f"http://127.0.0.2:{port}/health").json() == {"status": "ok"}
         assert server.end() == 0
-    finally:
-        server.close()
 
 
 def test_adapters_have_the_scales_of_the_line(

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from helpers import cli
 from helpers.cli import CODE, FEW
 from helpers.paths import BENCHMARK_DATA
 from helpers.terminal import on_terminal
-from ngramspec.cli import main, progress
+from ngramspec.cli import progress
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -53,8 +53,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with two statistics files."""
     folder = tmp_path_factory.mktemp("built")
     for corpus, name in ((CODE, "a.ngc"), (FEW[0], "b.ngc")):
-        command = ["build-cache", corpus, "-o", str(folder / name)]
-        result = CliRunner().invoke(main, command, prog_name="ngramspec")
+        result = cli.invoke("build-cache", corpus, "-o", folder / name)
         assert result.exit_code == 0, result.output
     return folder
 

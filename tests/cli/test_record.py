@@ -67,8 +67,7 @@ def serve() -> Iterator[Callable[..., Process]]:
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return what a server recorded of 60 requests."""
     path = tmp_path_factory.mktemp("log") / "requests.jsonl"
-    server = Process("--record", str(path), "--temp", "0")
-    try:
+    with Process("--record", str(path), "--temp", "0") as server:
         url = server.url()
         assert (
             f"recording all requests and answers to {path}, 1.0 GiB at most: it holds what users "
@@ -76,8 +75,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ) in server.text
         ask(url, 60, 1)
         assert server.end() == 0
-    finally:
-        server.close()
     assert path.stat().st_mode & 0o777 == 0o600
     return path
 

@@ -113,16 +113,13 @@ def test_requests_are_recorded_to_one_file(invoke: Any, tmp_path: Path) -> None:
 
 def test_a_trace_is_replayed_to_the_figures_of_its_server(invoke: Any, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
-    server = Process("--policy", "shadow", "--spec-trace", str(trace), "--temp", "0")
-    try:
+    with Process("--policy", "shadow", "--spec-trace", str(trace), "--temp", "0") as server:
         url = server.url()
         body = {"prompt": f"{CODE}\n{CODE}\ndef area(", "n_predict": 48, "temperature": 0}
         for _ in range(3):
             httpx.post(f"{url}/completion", json=body, timeout=60, verify=False).raise_for_status()
         speculative = httpx.get(f"{url}/props", timeout=60, verify=False).json()["speculative"]
         assert server.end() == 0
-    finally:
-        server.close()
     (figures,) = speculative["shadow"]
     assert f"shadow suffix: {figures['speedup']:.2f} times as fast as without" in server.text
     assert stat.S_IMODE(trace.stat().st_mode) == 0o600

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from helpers import exact_settings
+from helpers.cli import invoke
 from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.decode import Batch, Rows
-from ngramspec.cli import main
 from ngramspec.engine.exactness import WAYS, Setting, measure
 from ngramspec.errors import BackendError, InputError
 from ngramspec.llamacpp import exact, saved_costs
@@ -255,13 +254,13 @@ def test_a_model_that_cannot_take_tokens_back_is_refused(model_path: Callable[[s
 def test_the_command_tells_each_settings_limit(model_path: Callable[[str], str]) -> None:
     options = ["bench", "exactness", "--threads", "1", "--tokens", "100"]
     options += ["--model", model_path("llama")]
-    output = CliRunner().invoke(main, [*options, "--flash-attn", "on", "--json"])
+    output = invoke(*options, "--flash-attn", "on", "--json")
     assert output.exit_code == 0
     rows = json.loads(output.stdout)
     assert [row["unified"] for row in rows] == [True, False]
     assert rows[1]["exact_batch"] >= 50
     assert not any(rows[0]["differing"]["alone"][str(size)] for size in (1, 2, 33, 50))
     assert set(rows[0]["differing"]) == set(WAYS)
-    table = CliRunner().invoke(main, [*options, "--flash-attn", "off"])
+    table = invoke(*options, "--flash-attn", "off")
     assert "none" in table.stdout or "1 to" in table.stdout
-    assert CliRunner().invoke(main, ["bench", "exactness", "--threads", "x"]).exit_code == 2
+    assert invoke("bench", "exactness", "--threads", "x").exit_code == 2

@@ -7,11 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from click.testing import CliRunner
 
-from helpers.cli import CORPORA, Counts, slow_counts
+from helpers.cli import CORPORA, Counts, invoke, slow_counts
 from ngramspec._native.files.entries import EntryReader, tokens_of
-from ngramspec.cli import main
 from ngramspec.files.cache_file import open_cache
 from ngramspec.files.entries import read_all
 from ngramspec.models import embedded_model
@@ -33,13 +31,13 @@ def make_files(folder: Path) -> None:
     build_file(folder / "bare.ngc", FILES["a.ngc"], "--no-provenance")
     build_file(folder / "other.ngc", FILES["a.ngc"], "--tokenizer", str(_other_tokenizer(folder)))
     names = (str(folder / name) for name in ("a.ngc", "a.bin"))
-    run = CliRunner().invoke(main, ["cache", "convert", *names])
+    run = invoke("cache", "convert", *names)
     assert run.exit_code == 0, run.output
 
 
 def build_file(path: Path, corpus: tuple[str, ...], *options: str) -> None:
     paths = [str(CORPORA / name) for name in corpus]
-    result = CliRunner().invoke(main, ["build-cache", *paths, "-o", str(path), *options])
+    result = invoke("build-cache", *paths, "-o", path, *options)
     assert result.exit_code == 0, result.output
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner, Result
+
 from helpers.paths import CORPORA
 from ngramspec.models import embedded_model
 from ngramspec.text.tokenizers import load_tokenizer
@@ -16,6 +18,14 @@ FEW = (str(CORPORA / "python/copy.py"), str(CORPORA / "python/csv.py"))
 BY_JSONL = ("-", "--format", "jsonl", "--held-out", "3%")
 NO_TOKENIZER = "no --model or --tokenizer given: using the embedded model"
 Counts = dict[tuple[int, ...], Counter[int]]
+
+
+def invoke(*arguments: str | Path, stdin: str | None = None, **environment: str) -> Result:
+    """Run the command in this process."""
+    from ngramspec.cli import main
+
+    words = [*map(str, arguments)]
+    return CliRunner().invoke(main, words, input=stdin, env=environment, prog_name="ngramspec")
 
 
 def slow_counts(texts: Iterable[str], size: int) -> Counts:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from helpers.cli import invoke
 from helpers.recordings import TRACES, load_trace
 from ngramspec.lab.recordings.traces import Cut, Trace
 
@@ -25,10 +27,4 @@ def trace_of() -> Callable[..., Trace]:
 @pytest.fixture
 def bench_replay() -> Callable[..., Result]:
     """Return a function that runs `ngramspec bench replay` in this process."""
-    from ngramspec.cli import main
-
-    def run(*arguments: str | Path) -> Result:
-        command = ["bench", "replay", *map(str, arguments)]
-        return CliRunner().invoke(main, command, prog_name="ngramspec")
-
-    return run
+    return partial(invoke, "bench", "replay")

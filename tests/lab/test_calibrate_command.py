@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, invoke
 from ngramspec.cli.options import options_from
 from ngramspec.cli.serve import serve
 from ngramspec.cli.serve.options import ServeOptions
@@ -36,13 +37,7 @@ def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run() -> Run:
-    from ngramspec.cli import main
-
-    def invoke(*arguments: str | Path) -> Result:
-        command = ["bench", "calibrate", *map(str, arguments)]
-        return CliRunner().invoke(main, command, prog_name="ngramspec")
-
-    return invoke
+    return partial(invoke, "bench", "calibrate")
 
 
 def costs_of_server(*arguments: str) -> CostTable | None:

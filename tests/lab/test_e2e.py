@@ -6,15 +6,16 @@ import json
 import re
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from helpers.backends import int32
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, invoke
 from helpers.fake_target import FakeTarget
 from helpers.ollama_stores import tinycode
 from ngramspec.cli.bench.e2e import e2e
@@ -44,13 +45,7 @@ Run = Callable[..., Result]
 @pytest.fixture
 def run() -> Run:
     pytest.importorskip("llama_cpp", reason="the model is llama.cpp's")
-    from ngramspec.cli import main
-
-    def invoke(*arguments: str | Path) -> Result:
-        command = ["bench", "e2e", *map(str, arguments)]
-        return CliRunner().invoke(main, command, prog_name="ngramspec")
-
-    return invoke
+    return partial(invoke, "bench", "e2e")
 
 
 @pytest.fixture

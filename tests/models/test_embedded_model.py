@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import itertools
 import random
 import re
@@ -18,6 +17,7 @@ import pytest
 
 import ngramspec.models
 from helpers.paths import ROOT
+from helpers.programs import load_program
 from ngramspec.models import embedded_model
 
 TOOLS = ROOT / "tools" / "embedded_model"
@@ -31,14 +31,7 @@ def area(width, height):
 
 
 def load_tool(name: str) -> ModuleType:
-    """Import one file of the tools by its path."""
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_program(TOOLS / f"{name}.py")
 
 
 @pytest.fixture(scope="module")

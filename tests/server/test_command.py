@@ -11,17 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, invoke
 from helpers.serving import REPEAT, wait_until
 from ngramspec.costs import CostTable, save_costs
-
-
-def invoke(*arguments: str, **environment: str) -> Any:
-    from ngramspec.cli import main
-
-    return CliRunner().invoke(main, ["serve", *arguments], env=environment, prog_name="ngramspec")
 
 
 def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path: Path) -> None:
@@ -233,13 +226,13 @@ def test_an_assistant_drafts_for_all_slots(spawn: Any, tmp_path: Path) -> None:
 def test_a_port_in_use_is_told_before_the_model_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = invoke("--port", str(port), "--model", "no-such-model.gguf")
+        result = invoke("serve", "--port", str(port), "--model", "no-such-model.gguf")
     assert_one_error(result, f"127.0.0.1:{port}: Address already in use", 1)
 
 
 def test_an_unknown_host_is_told() -> None:
     for host in ("no.such.host.invalid", "127..0.0.1", f"{'a' * 64}.com"):
-        assert_one_error(invoke("--host", host), f"{host}: unknown host", 1)
+        assert_one_error(invoke("serve", "--host", host), f"{host}: unknown host", 1)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +273,7 @@ def test_an_unknown_host_is_told() -> None:
     ],
 )
 def test_wrong_command_lines_are_told_in_one_line(arguments: Any, message: str) -> None:
-    assert_one_error(invoke("--port", "0", *arguments), message, 2)
+    assert_one_error(invoke("serve", "--port", "0", *arguments), message, 2)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +287,7 @@ def test_wrong_command_lines_are_told_in_one_line(arguments: Any, message: str) 
     ],
 )
 def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
-    run = invoke("--port", "0", "--model", "no-such.gguf", *arguments)
+    run = invoke("serve", "--port", "0", "--model", "no-such.gguf", *arguments)
     assert_one_error(run, "no-such.gguf: No such file", 2)  # which comes after the keys
 
 
@@ -317,7 +310,7 @@ def test_wrong_files_are_told_in_one_line(
     tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_text(text)
-    assert_one_error(invoke("--port", "0", "--config", str(tmp_path / name)), message, 2)
+    assert_one_error(invoke("serve", "--port", "0", "--config", str(tmp_path / name)), message, 2)
 
 
 def test_files_in_toml_are_read_too(tmp_path: Path) -> None:
@@ -369,7 +362,7 @@ def test_the_start_tells_how_many_branches_a_draft_has(
     ],
 )
 def test_branches_that_cannot_be_had_are_an_error(options: tuple[str, ...], message: str) -> None:
-    result = invoke("--port", "0", "-t", "1", *options)
+    result = invoke("serve", "--port", "0", "-t", "1", *options)
     assert result.exit_code != 0
     assert message in result.stderr
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, invoke
 from helpers.command import Process
 from helpers.serving import wait_until
 from ngramspec.cli.output import TELLER, tell
@@ -79,12 +78,10 @@ def test_a_file_that_cannot_be_begun_anew_ends_no_request(spawn: Spawn, tmp_path
 
 
 def test_errors_are_in_it(tmp_path: Path) -> None:
-    from ngramspec.cli import main
-
     path = tmp_path / "server.log"
     before = [*TELLER.handlers]
     wrong = ("--port", "0", "--model", "no-such.gguf", "--log-file", str(path))
-    result = CliRunner().invoke(main, ["serve", *wrong], prog_name="ngramspec")
+    result = invoke("serve", *wrong)
     assert_one_error(result, "no-such.gguf: No such file", 2)
     assert result.stderr == f"{told(path, 'ERROR')[0]}\n"
     assert "loading" not in result.stderr
@@ -92,10 +89,8 @@ def test_errors_are_in_it(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    from ngramspec.cli import main
-
     wrong = ("--port", "0", "--log-file", str(tmp_path / "none" / "server.log"))
-    result = CliRunner().invoke(main, ["serve", *wrong], prog_name="ngramspec")
+    result = invoke("serve", *wrong)
     assert_one_error(result, "server.log: No such file", 2)
 
 

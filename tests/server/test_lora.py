@@ -70,15 +70,12 @@ def expected(files: list[Path]) -> Expected:
 
 @pytest.fixture(scope="module")
 def client(files: list[Path]) -> Iterator[httpx.Client]:
-    line = ("-m", str(embedded_model()), "-c", "2048", "-np", "4", "-t", "1")
-    server = Process(*line, "--lora", str(files[0]), "--lora-scaled", f"{files[1]}:0.25",
-                     "--lora-init-without-apply")  # fmt: skip
-    try:
+    line = ["-m", str(embedded_model()), "-c", "2048", "-np", "4", "-t", "1"]
+    line += ("--lora", str(files[0]), "--lora-scaled", f"{files[1]}:0.25")
+    with Process(*line, "--lora-init-without-apply") as server:
         with httpx.Client(base_url=server.url(), timeout=60) as client:
             yield client
         assert server.end() == 0
-    finally:
-        server.close()
 
 
 def say(client: httpx.Client, prompt: str, **body: Any) -> str:

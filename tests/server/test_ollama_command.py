@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import httpx
 import ollama
 import openai
 import pytest
-from click.testing import CliRunner
 
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, invoke
 from helpers.command import Process
 from helpers.ollama_serving import ANSWER
 from helpers.ollama_stores import Store
@@ -222,7 +220,7 @@ def test_a_draft_model_of_the_store_that_cannot_be_used_is_left_out(
     assert f"policy auto; {note}\n" in server.text
     path = tmp_path / "Modelfile"
     path.write_text(f"FROM odd\nDRAFT {tmp_path / 'none.gguf'}\n")
-    result = invoke("--modelfile", str(path))  # one that was asked for must work
+    result = invoke("serve", "--modelfile", str(path))  # one that was asked for must work
     assert result.exit_code != 0
     assert "none.gguf" in result.output
 
@@ -276,26 +274,19 @@ def test_wrong_modelfiles_are_told_in_one_line(
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "none"))
     path = tmp_path / "Modelfile"
     path.write_text(text.format(base=embedded_model()))
-    result = invoke("--modelfile", str(path))
+    result = invoke("serve", "--modelfile", str(path))
     assert result.exit_code in (1, 2)
     assert_one_error(result, message, result.exit_code)
 
 
 def test_wrong_names_are_told_in_one_line(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_MODELS", str(store.root))
-    assert_one_error(invoke("--model", "tinycod"), "tinycod: no such file, and no model", 2)
-    assert "did you mean tinycode:latest?" in invoke("--model", "tinycod").stderr
+    wrong = invoke("serve", "--model", "tinycod")
+    assert_one_error(wrong, "tinycod: no such file, and no model", 2)
+    assert "did you mean tinycode:latest?" in wrong.stderr
     assert_one_error(
-        invoke("--model", "tinycode", "-md", "tinycod"),
+        invoke("serve", "--model", "tinycode", "-md", "tinycod"),
         "--model-draft tinycod: no such file, and no model", 2,
     )  # fmt: skip
-    assert_one_error(
-        invoke("--model", "tinycode", "--modelfile", "x"), "either --model or --modelfile", 2
-    )
-
-
-def invoke(*arguments: str) -> Any:
-    from ngramspec.cli import main
-
-    assert isinstance(main, click.Group)
-    return CliRunner().invoke(main, ["serve", *arguments], prog_name="ngramspec")
+    both = invoke("serve", "--model", "tinycode", "--modelfile", "x")
+    assert_one_error(both, "either --model or --modelfile", 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,10 @@ from typing import Any
 import pytest
 
 from helpers.paths import ROOT
+from helpers.programs import load_program
 
 REASON = "drives transformers, which is not installed"
 EXPORTER = ROOT / "tools" / "gguf_to_transformers.py"
-
-
-def load_exporter() -> Any:
-    spec = importlib.util.spec_from_file_location("gguf_to_transformers", EXPORTER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +23,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ngramspec import embedded_model
 
     folder = tmp_path_factory.mktemp("exported")
-    load_exporter().export(embedded_model(), folder)
+    load_program(EXPORTER).export(embedded_model(), folder)
     return folder
 
 

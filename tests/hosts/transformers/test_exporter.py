@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hosts.transformers.conftest import REASON, load_exporter
+from helpers.programs import load_program
+from hosts.transformers.conftest import EXPORTER, REASON
 
 SIZE, HEADS, KV_HEADS = 64, 4, 2
 
@@ -55,7 +56,7 @@ def test_heads_of_any_width(head_width: int, tmp_path: Path) -> None:
     )
     theirs.eval(tokens)
     with torch.no_grad():
-        logits = load_exporter().read_model(path)(torch.tensor([tokens])).logits[0].numpy()
+        logits = load_program(EXPORTER).read_model(path)(torch.tensor([tokens])).logits[0].numpy()
     expected = np.array(theirs.scores[: len(tokens)])
     assert np.abs(expected).max() > 1.0
     np.testing.assert_allclose(logits, expected, atol=1e-3)
