@@ -98,6 +98,18 @@ class SideBySide(RuleBasedStateMachine):
         else:
             self.both("accept", slot, [*ahead, *draft[:right], token], right)
 
+    def accept_path(self, slot: int, style: str, data: st.DataObject) -> None:
+        """Some path of the pending tree was right; `cut`: no more was verified."""
+        state = self.reference.slots[slot]
+        assert state.parents is not None
+        at = data.draw(st.integers(-1, len(state.draft) - 1))
+        path: list[int] = []
+        while at >= 0:
+            path.insert(0, state.draft[at])
+            at = state.parents[at]
+        target = [] if style == "cut" else [data.draw(st.integers(0, self.max_token))]
+        self.both("accept", slot, path + target, len(path))
+
     def decode(self, slot: int, data: st.DataObject) -> None:
         """A few steps of an engine."""
         styles = st.sampled_from(["all", "all", "all", "wrong", "wrong", "cut", "other"])

@@ -75,6 +75,17 @@ def make_family(make_llama: Callable[..., Any], family: str, **settings: Any) ->
     return make_llama(name, **{**settings, **FAMILIES[family]})
 
 
+def drafted(
+    make_llama: Callable[..., Any], family: str, mode: str, draft: NgramDraft, n_batch: int
+) -> Any:
+    """Return a model that the draft was attached to, or given to at its start."""
+    if mode == "draft_model":
+        return make_family(make_llama, family, draft_model=draft, n_batch=n_batch)
+    llama = make_family(make_llama, family, n_batch=n_batch)
+    attach(llama, draft)
+    return llama
+
+
 @pytest.mark.parametrize("mode", ["draft_model", "attach"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_text_is_the_same_with_drafts(make_llama: Any, family: str, mode: str) -> None:
@@ -82,12 +93,7 @@ def test_text_is_the_same_with_drafts(make_llama: Any, family: str, mode: str) -
     n_batch = 64 if mode == "attach" else 768
     expected = run(make_family(make_llama, family, n_batch=n_batch), prompt)
     draft = NgramDraft(**SPEC)
-    if mode == "attach":
-        llama = make_family(make_llama, family, n_batch=n_batch)
-        attach(llama, draft)
-    else:
-        llama = make_family(make_llama, family, draft_model=draft, n_batch=n_batch)
-    assert run(llama, prompt) == expected
+    assert run(drafted(make_llama, family, mode, draft, n_batch), prompt) == expected
     assert draft.counters.accepted > 0
     assert draft.counters.failures == 0
 
@@ -100,12 +106,7 @@ def test_text_is_the_same_when_drafts_are_garbage(make_llama: Any, family: str, 
     plain = make_family(make_llama, family, n_batch=n_batch)
     expected = run(plain, prompt, SHORT)
     draft = NgramDraft(drafter=garbage(plain.n_vocab()), max_draft=8)
-    if mode == "attach":
-        llama = make_family(make_llama, family, n_batch=n_batch)
-        attach(llama, draft)
-    else:
-        llama = make_family(make_llama, family, draft_model=draft, n_batch=n_batch)
-    assert run(llama, prompt, SHORT) == expected
+    assert run(drafted(make_llama, family, mode, draft, n_batch), prompt, SHORT) == expected
     assert draft.counters.drafted > 300
 
 

@@ -82,19 +82,17 @@ def test_many_folders_take_no_longer_than_few() -> None:
     assert Patterns(["a/**/" * 30 + "a"]).decide(deep) is True
 
 
-def test_too_many_patterns_are_refused(write: Write) -> None:
-    file = write("in/.gitignore", "a*b\n" * MOST_PATTERNS)
+@pytest.mark.parametrize(
+    ("text", "most", "message"),
+    [
+        ("a*b\n", MOST_PATTERNS, r"\.gitignore: 10,001 patterns, .* --no-ignore reads"),
+        ("#", MOST_CHARS, r"\.gitignore: more than 4,194,304 characters: --no-ig"),
+    ],
+)
+def test_a_gitignore_has_a_limit(write: Write, text: str, most: int, message: str) -> None:
+    file = write("in/.gitignore", text * most)
     write("in/a.txt", "text")
     assert len(find_units([file.parent]).units) == 1
-    write("in/.gitignore", "a*b\n" * (MOST_PATTERNS + 1))
-    with pytest.raises(InputError, match=r"\.gitignore: 10,001 patterns, .* --no-ignore reads"):
-        find_units([file.parent])
-
-
-def test_a_gitignore_is_not_read_beyond_its_limit(write: Write) -> None:
-    file = write("in/.gitignore", "#" * MOST_CHARS)
-    write("in/a.txt", "text")
-    assert len(find_units([file.parent]).units) == 1
-    write("in/.gitignore", "#" * (MOST_CHARS + 1))
-    with pytest.raises(InputError, match=r"\.gitignore: more than 4,194,304 characters: --no-ig"):
+    write("in/.gitignore", text * (most + 1))
+    with pytest.raises(InputError, match=message):
         find_units([file.parent])

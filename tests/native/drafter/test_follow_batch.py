@@ -187,31 +187,31 @@ def test_find_slots_refuses_what_it_cannot_read(arguments: Any) -> None:
         drafter().find_slots(*arguments)
 
 
-@pytest.mark.parametrize("shared", ["slots", "token_ids", "lengths"])
-def test_follow_batch_writes_into_nothing_that_it_reads(shared: str) -> None:
+ONE = {"slots": int32(0), "token_ids": table([1, 2, 3]), "lengths": int32(3)}
+TWO = {
+    "slots": int32(0, 1),
+    "token_ids": table([1, 2, 3], [4, 5, 6]),
+    "lengths": int32(3, 3),
+    "rows": int32(1, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "read", "written", "shared"),
+    [
+        *(("follow_batch", ONE, "accepted", name) for name in ONE),
+        *(("find_slots", TWO, "found", name) for name in TWO),
+    ],
+)
+def test_a_call_for_a_batch_writes_into_nothing_that_it_reads(
+    method: str, read: dict[str, Any], written: str, shared: str
+) -> None:
     d = drafter()
     d.begin(0, [1, 2])
-    arrays = {"slots": int32(0), "token_ids": table([1, 2, 3]), "lengths": int32(3)}
-    before = {name: values.copy() for name, values in arrays.items()}
-    with pytest.raises(InputError, match="accepted must share no memory with slots"):
-        d.follow_batch(**arrays, accepted=arrays[shared].reshape(-1)[:1])
+    arrays = {name: values.copy() for name, values in read.items()}
+    output = {written: arrays[shared].reshape(-1)[: arrays["slots"].size]}
+    with pytest.raises(InputError, match=f"{written} must share no memory with slots"):
+        getattr(d, method)(**arrays, **output)
     assert d.history(0).tolist() == [1, 2]
     for name, values in arrays.items():
-        assert (values == before[name]).all()
-
-
-@pytest.mark.parametrize("shared", ["slots", "token_ids", "lengths", "rows"])
-def test_find_slots_writes_into_nothing_that_it_reads(shared: str) -> None:
-    d = drafter()
-    d.begin(0, [1, 2])
-    arrays = {
-        "slots": int32(0, 1),
-        "token_ids": table([1, 2, 3], [4, 5, 6]),
-        "lengths": int32(3, 3),
-        "rows": int32(1, 0),
-    }
-    before = {name: values.copy() for name, values in arrays.items()}
-    with pytest.raises(InputError, match="found must share no memory with slots"):
-        d.find_slots(**arrays, found=arrays[shared].reshape(-1)[:2])
-    for name, values in arrays.items():
-        assert (values == before[name]).all()
+        assert (values == read[name]).all()

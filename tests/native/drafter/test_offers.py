@@ -226,9 +226,19 @@ def padded_pass(policy: AutoPolicy, padded_rows: int) -> tuple[Drafter, list[int
     return drafter, lens.tolist()
 
 
+LINEAR = CostTable(((1, 1.0), (2, 1.3)))
+
+
+def padded_pair() -> tuple[AutoPolicy, AutoPolicy, Drafter]:
+    """Return a policy, one to compare it with, and a drafter whose two slots are padded to four."""
+    policy = AutoPolicy(fixed=3, costs=LINEAR)
+    drafter, lengths = padded_pass(policy, 4)
+    assert lengths == [3, 0]
+    return policy, AutoPolicy(costs=LINEAR), drafter
+
+
 def test_a_draft_that_others_are_padded_to_must_pay_for_that() -> None:
-    table = CostTable(((1, 1.0), (2, 1.3)))
-    lengths = [padded_pass(AutoPolicy(costs=table), rows)[1] for rows in (0, 2, 4)]
+    lengths = [padded_pass(AutoPolicy(costs=LINEAR), rows)[1] for rows in (0, 2, 4)]
     assert lengths[0][0] > 0
     assert lengths[1][0] > 0
     assert lengths[2] == [0, 0]
@@ -236,10 +246,7 @@ def test_a_draft_that_others_are_padded_to_must_pay_for_that() -> None:
 
 
 def test_padding_counts_for_what_a_pass_costs() -> None:
-    table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
-    drafter, lengths = padded_pass(policy, 4)
-    assert lengths == [3, 0]
+    policy, twin, drafter = padded_pair()
     drafter.accept(0, int32([2, 3, 4, 5]), 3)
     drafter.accept(1, int32([7]), 0)
     drafter.propose(0, 1)
@@ -248,9 +255,7 @@ def test_padding_counts_for_what_a_pass_costs() -> None:
 
 
 def test_padding_is_that_of_drafts_as_they_were_sent() -> None:
-    table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
-    drafter, _ = padded_pass(policy, 4)
+    policy, twin, drafter = padded_pair()
     drafter.shorten(0, 1)
     drafter.accept(0, int32([2, 7]), 1)
     drafter.accept(1, int32([7]), 0)
@@ -260,9 +265,7 @@ def test_padding_is_that_of_drafts_as_they_were_sent() -> None:
 
 
 def test_padding_is_of_the_pass_alone() -> None:
-    table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
-    drafter, _ = padded_pass(policy, 4)
+    policy, twin, drafter = padded_pair()
     drafter.accept(0, int32([2, 3, 4, 5]), 3)
     drafter.accept(1, int32([7]), 0)
     twin.step(5, 16)
@@ -277,9 +280,7 @@ def test_padding_is_of_the_pass_alone() -> None:
 
 
 def test_padding_counts_where_another_drafter_drafts_for_the_pass_as_well() -> None:
-    table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
-    drafter, _ = padded_pass(policy, 4)
+    policy, twin, drafter = padded_pair()
     other = create_drafter("suffix", policy=policy, share=False)
     other.begin(0, int32(range(200, 232)))
     out, lens = np.zeros((1, 8), np.int32), np.zeros(1, np.int32)
@@ -293,9 +294,7 @@ def test_padding_counts_where_another_drafter_drafts_for_the_pass_as_well() -> N
 
 
 def test_drafts_that_are_made_anew_without_padding_have_none() -> None:
-    table = CostTable(((1, 1.0), (2, 1.3)))
-    policy, twin = AutoPolicy(fixed=3, costs=table), AutoPolicy(costs=table)
-    drafter, _ = padded_pass(policy, 4)
+    policy, twin, drafter = padded_pair()
     out, lens = np.zeros((2, 8), np.int32), np.zeros(2, np.int32)
     drafter.propose_batch(int32([0, 1]), 8, out, lens)
     drafter.accept(0, int32([2, 3, 4, 5]), 3)

@@ -58,18 +58,10 @@ class Machine(SideBySide):
         if self.is_active(slot) and self.reference.history(slot):
             draft = self.reference.slots[slot].draft
             self.show(slot, data, data.draw(st.integers(0, min(4, len(draft) + 1))), None)
-        parents = self.reference.slots[slot].parents
-        if parents is None or style == "other":
+        if style == "other" or self.reference.slots[slot].parents is None:
             super().accept(slot, style, data)
-            return
-        draft = self.reference.slots[slot].draft
-        at = data.draw(st.integers(-1, len(draft) - 1))
-        path: list[int] = []
-        while at >= 0:
-            path.insert(0, draft[at])
-            at = parents[at]
-        target = [] if style == "cut" else [data.draw(st.integers(0, self.max_token))]
-        self.both("accept", slot, path + target, len(path))
+        else:
+            self.accept_path(slot, style, data)
 
     def show(self, slot: int, data: st.DataObject, n: int, first: int | None) -> Any:
         shown = [data.draw(rows(self.max_token)) for _ in range(n)]

@@ -33,24 +33,11 @@ class TreeMachine(Machine):
         claims = self.reference.confidence(slot)
         assert self.native.confidence(slot) == pytest.approx(claims, abs=0.002)
 
-    def path(self, slot: int, data: st.DataObject) -> list[int]:
-        """The tokens of some path of the pending tree."""
-        state = self.reference.slots[slot]
-        assert state.parents is not None
-        at = data.draw(st.integers(-1, len(state.draft) - 1))
-        path: list[int] = []
-        while at >= 0:
-            path.insert(0, state.draft[at])
-            at = state.parents[at]
-        return path
-
     def accept(self, slot: int, style: str, data: st.DataObject) -> None:
         if style == "other" or self.reference.slots[slot].parents is None:
             super().accept(slot, style, data)
-            return
-        path = self.path(slot, data)
-        target = [] if style == "cut" else [data.draw(st.integers(0, self.max_token))]
-        self.both("accept", slot, path + target, len(path))
+        else:
+            self.accept_path(slot, style, data)
 
 
 # Each step grows a tree, which takes the reference long: a third of the examples is enough.
