@@ -24,6 +24,9 @@ from helpers.machines import examples
 from helpers.written_calls import FAMILIES, Calls, Family, real_python
 from ngramspec._native.grammar.guidance import GuidanceMatcher
 from ngramspec.text.chat.calls import CALL_FORMATS, call_format_of
+from ngramspec.text.chat.calls.harmony import HarmonyCalls
+from ngramspec.text.chat.calls.json_calls import JsonCalls
+from ngramspec.text.chat.calls.named_calls import NamedCalls
 from ngramspec.text.chat.calls.typed_value import types_of
 from ngramspec.text.chat.delta import ChatMessage
 from ngramspec.text.chat.format import ChatFormat, chat_format
@@ -321,7 +324,12 @@ def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str
             assert accepts(forced(format), text) == len(text.encode())
 
 
-@families()
+# One family of each class whose arguments are one JSON object, all of them made by the same code.
+WHOLE = (HarmonyCalls, JsonCalls, NamedCalls)
+UNLIKE = {type(one) if isinstance(one, WHOLE) else one.name: one.name for one in CALL_FORMATS}
+
+
+@pytest.mark.parametrize("name", UNLIKE.values())
 @pytest.mark.parametrize(
     "large",
     [
