@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -82,6 +83,7 @@ def test_native_and_reference_draft_the_same_on_real_text(name: str, spec: str) 
         assert native.history(0) == reference.history(0)
 
 
+@functools.cache
 def _requests(name: str, cut: Cut) -> list[tuple[list[int], list[int]]]:
     """Prompts and outputs of a set."""
     requests = load_trace(TRACES / f"{name}.txt.xz", cut=cut).requests

@@ -215,7 +215,7 @@ def test_a_mask_takes_no_longer_for_many_alternatives(text: str, allowed: int) -
     assert mask[tokens].tolist() == list(map(matcher.allows, tokens))
 
 
-@pytest.mark.parametrize("literal", LETTERS[:3] + "\u00e9")
+@pytest.mark.parametrize("literal", "!\u00e9")
 def test_a_grammar_with_far_too_many_alternatives_is_given_up(literal: str) -> None:
     text = "|".join(f'"{LETTERS[i % len(LETTERS)]}{literal}"' for i in range(150_000))
     matcher = Matcher(read_grammar(f"root ::= {text}", lambda text: -1), LARGE)

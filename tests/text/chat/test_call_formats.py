@@ -324,9 +324,11 @@ def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str
             assert accepts(forced(format), text) == len(text.encode())
 
 
-# One family of each class whose arguments are one JSON object, all of them made by the same code.
+# One family of each of these, whose arguments are one JSON object, made by the same code.
 WHOLE = (HarmonyCalls, JsonCalls, NamedCalls)
-UNLIKE = {type(one) if isinstance(one, WHOLE) else one.name: one.name for one in CALL_FORMATS}
+UNLIKE = {
+    next((kind for kind in WHOLE if isinstance(one, kind)), one): one.name for one in CALL_FORMATS
+}
 
 
 @pytest.mark.parametrize("name", UNLIKE.values())
