@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -74,10 +75,16 @@ HOMES = {
 }
 
 
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def imports(path: Path) -> list[str]:
     """Return the ngramspec modules that a Python file imports anywhere."""
     modules = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.module == "ngramspec":
             modules += [HOMES.get(alias.name, f"ngramspec.{alias.name}") for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -228,7 +235,9 @@ def test_native_modules_import_only_errors_stats_and_costs_from_python() -> None
 def test_llama_cpp_is_imported_inside_functions_only() -> None:
     subclass = PACKAGE / "hosts" / "llama_cpp" / "llama.py"  # needs its base; loaded late
     for path in set(PACKAGE.rglob("*.py")) - {subclass}:
-        for node in ast.parse(path.read_text()).body:
+        module = nodes_of(path)[0]
+        assert isinstance(module, ast.Module)
+        for node in module.body:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not any(name.split(".")[0] == "llama_cpp" for name in names), path
@@ -264,7 +273,7 @@ def test_targets_and_engines_are_put_together_in_one_place(name: str) -> None:
     places = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
     }
     assert places == ASSEMBLY[name]
@@ -284,7 +293,7 @@ SET_IN_MANY = {"drafter", "max_draft", "order", "policy", "spec", "tree"}
 def defaults(path: Path) -> list[tuple[str, Any]]:
     """Return the names of arguments and fields that have a value as their default."""
     pairs: list[tuple[str, ast.expr | None]] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef):
             by_place = node.args.posonlyargs + node.args.args
             last = by_place[len(by_place) - len(node.args.defaults) :]
