@@ -6,13 +6,13 @@ import csv
 import dataclasses
 import json
 import re
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.cli import invoke
 from ngramspec.engine.exactness import Exactness, Setting
 from ngramspec.errors import BackendError
 from ngramspec.lab.e2e.bench import Bench, Run
@@ -23,8 +23,8 @@ RUN = Bench._run
 QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
 
 
-@pytest.fixture
-def one_drafter(invoke: Any) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def one_drafter() -> dict[str, Any]:
     result = invoke(*QUICK, "--drafter", "ngram-simple", "--json")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
@@ -78,8 +78,9 @@ def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
 
 
 def test_another_model_gets_the_same_tables(invoke: Any, tmp_path: Path) -> None:
-    path = shutil.copy(embedded_model(), tmp_path / "another.gguf")
-    shown = invoke(*QUICK, "--drafter", "ngram-simple", "--model", str(path))
+    path = tmp_path / "another.gguf"
+    path.symlink_to(embedded_model())
+    shown = invoke(*QUICK, "--drafter", "ngram-simple", "--model", path)
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines()[0].endswith(", model another.gguf")
     assert "All tasks, 1 run, 1 thread" in shown.stdout

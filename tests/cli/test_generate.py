@@ -78,9 +78,10 @@ def test_prompt_by_argument_file_and_stdin_is_the_same(invoke: Any, tmp_path: Pa
 
 
 def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> None:
-    done = spawn(*SHORT, "-f", "-", stdin=PROMPT)
+    less = ("-b", "8", "-ub", "8")  # is tested so
+    done = spawn(*SHORT, *less, "-f", "-", stdin=PROMPT)
     assert done.returncode == 0
-    assert done.stdout == run_json(invoke, "-p", PROMPT)["text"] + "\n"
+    assert done.stdout == run_json(invoke, "-p", PROMPT, *less)["text"] + "\n"
     first, looking, *rest = done.stderr.splitlines()
     lines = [line for line in rest if not line.startswith("drafters ")]
     assert first.startswith("no --model given: using the embedded model ")

@@ -20,6 +20,7 @@ from ngramspec.cli import progress
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 TRACES = BENCHMARK_DATA / "traces"
+TINY = ("generate", "-m", "llama.gguf", "--raw")
 COMMANDS = {
     "build-cache": (["build-cache", CODE, "-o", "new.ngc"], r"(reading: \d+% of|writing:)"),
     "merge": (["cache", "merge", "a.ngc", "b.ngc", "-o", "new.ngc"], r"merging: [\d,]+ of [\d,]+,"),
@@ -27,7 +28,7 @@ COMMANDS = {
     "verify": (["cache", "verify", "a.ngc", "b.ngc"], r"checking a.ngc: 0 of 2, "),
     "convert": (["cache", "convert", "a.ngc", "a.bin"], "converting: "),
     "exactness": (
-        ["bench", "exactness", "--tokens", "72", "-t", "1", "-fa", "on"],
+        ["bench", "exactness", "-m", "llama.gguf", "--tokens", "72", "-t", "1", "-fa", "on"],
         r"1 thread, .*: \d+ of [\d,]+, ",
     ),
     "e2e": (["bench", "e2e", "-n", "8", "--repeats", "1", "--drafter", "ngram-mod"], r": \d of \d"),
@@ -36,7 +37,7 @@ COMMANDS = {
         r"measuring: \d+ of \d+",
     ),
     "check": (["check", "--seconds", "1"], r"timing passes: \d of 1, "),
-    "exact": (["generate", "-p", "x", "-n", "1", "-b", "8", "--exact"], r"testing: \d"),
+    "exact": ([*TINY, "-p", "x", "-n", "1", "-b", "8", "--exact"], r"testing: \d"),
     "demo": (["demo", "--repeats", "1", "-n", "8", "--task", "rename"], r": \d+ of \d+, "),
     "replay": (["bench", "replay", TRACES, "--limit", "2"], r"replaying: \d+ of \d+, "),
 }
@@ -50,8 +51,12 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with two statistics files."""
+    """Return a folder with two statistics files and a model that is quick to test."""
+    pytest.importorskip("gguf")
+    from helpers.gguf_models import build
+
     folder = tmp_path_factory.mktemp("built")
+    build("llama", folder)
     for corpus, name in ((CODE, "a.ngc"), (FEW[0], "b.ngc")):
         result = cli.invoke("build-cache", corpus, "-o", folder / name)
         assert result.exit_code == 0, result.output

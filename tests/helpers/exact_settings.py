@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ngramspec.engine.exactness import NUM_ROWS, Exactness, trees_differ
@@ -34,7 +35,13 @@ def find_once(
         threads=None, threads_batch=None, flash_attn=True, type_k=cache_type, type_v=cache_type,
         n_batch=min(exact.LARGEST, own.n_batch), n_ubatch=min(exact.LARGEST, own.n_ubatch),
     )  # fmt: skip
-    key = model.path, threads, slots, bounded, *candidates(threads, slots, cache_type)
+    key = (
+        Path(model.path).resolve(),
+        threads,
+        slots,
+        bounded,
+        *candidates(threads, slots, cache_type),
+    )
     exactness = None if model.adapters else FOUND.get(key)
     if exactness is None:
         exactness = find_exact(model, threads, slots, cache_type, own, before_pass)
