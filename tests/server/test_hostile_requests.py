@@ -140,6 +140,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "patterns of names": (COMPLETION, {"json_schema": {
         "properties": MANY_PROPERTIES, "patternProperties": {
             f"(a|b|p)*{i}": {"type": "null"} for i in range(100)}}}, 400, "json_schema"),
+    "patterns of names that differ": (COMPLETION, {"json_schema": {"patternProperties": {
+        f"^k{i}[a-z]*x$": {"type": "null"} for i in range(400)}}}, 400, "json_schema"),
+    "schemas in a grammar": (COMPLETION, {"grammar": "%llguidance {}\nstart: " + " | ".join(
+        f'%json {{"type": "integer", "multipleOf": {9001 + i}}}' for i in range(40))}, 400,
+        "grammar"),
     "alternatives that exclude one another": (CHATS, {"response_format": {
         "type": "json_schema", "json_schema": {"strict": True, "schema": {"oneOf": [
             {"properties": {"k": {"const": i}}, "required": ["k"]} for i in range(2000)]}}}}, 400,
