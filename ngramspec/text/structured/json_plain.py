@@ -92,6 +92,7 @@ class _Shape:
 
     words: set[str] = field(default_factory=set)
     names: dict[str, None] = field(default_factory=dict)
+    required: dict[str, None] = field(default_factory=dict)  # allowed too unless `ends_all`
     patterns: dict[str, None] = field(default_factory=dict)
     stays_open: bool = False  # a part says what further members are like
     ends_all: bool = False  # unevaluatedProperties: false
@@ -214,10 +215,11 @@ class _Reader:
         if not any(word in words for word in APPLIED):
             kinds = {"type": more["type"]} if more.get("type") else {}
             return self._own({**words, **kinds}, depth, True)
+        names = shape.names if shape.ends_all else {**shape.names, **shape.required}
         result = self._part(words, depth)
         is_open = shape.stays_open or (self._joined and shape.patterns)
-        if not is_open and (shape.names or shape.patterns or shape.ends_all):
-            more["properties"] = dict.fromkeys(shape.names, True)
+        if not is_open and (names or shape.patterns or shape.ends_all):
+            more["properties"] = dict.fromkeys(names, True)
             more["additionalProperties"] = False
             if shape.patterns:
                 more["patternProperties"] = dict.fromkeys(shape.patterns, True)
@@ -315,7 +317,7 @@ class _Reader:
         if schema.get("additionalProperties", False) is not False:
             shape.stays_open = True
         else:
-            shape.names.update(dict.fromkeys(_names(schema)))
+            shape.required.update(dict.fromkeys(_names(schema)))
         ends = schema.get("unevaluatedProperties")
         if ends is False and len(seen) > 1:
             self._cannot("unevaluatedProperties beside what another part allows")
@@ -332,6 +334,7 @@ class _Reader:
             if shape.ends_all and (inner.names or inner.patterns or inner.stays_open):
                 self._cannot("unevaluatedProperties beside alternatives with members")
             shape.names.update(inner.names)
+            shape.required.update(inner.required)
             shape.patterns.update(inner.patterns)
             shape.stays_open |= inner.stays_open
             shape.words |= inner.words & {"type", *LISTED}
@@ -403,7 +406,8 @@ class _Reader:
             has = "properties" in words or "patternProperties" in words
             if has or ends is False:
                 rest = False
-                named = {**named, **{name: True for name in required if name not in named}}
+                if ends is not False:  # a name that is only required is one that is not evaluated
+                    named = {**named, **{name: True for name in required if name not in named}}
         elif rest is False and not (closed or self._strict or self._literal):
             rest = None  # people mean all parts together, which are closed together
         result: dict[str, Any] = {}

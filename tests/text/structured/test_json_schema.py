@@ -317,6 +317,8 @@ def test_bounds_let_every_whole_number_between_them_through(low: int, size: int)
         {"pattern": "(?i:a)"},
         {"properties": {"a": False}, "required": ["a"]},
         {"properties": {}, "additionalProperties": False, "required": ["a"]},
+        {"required": ["a"], "unevaluatedProperties": False},
+        {"properties": {"b": {}}, "allOf": [{"required": ["a"]}], "unevaluatedProperties": False},
         {"properties": {"a": {}}, "minProperties": 2},
         {"type": "array", "items": False, "minItems": 1},
         {"$ref": "#anchor"},
@@ -398,6 +400,8 @@ def test_patterns_of_names_that_a_name_can_have_together_are_no_strict_schema() 
          ["{}", '{"p":1}'], ["[]"]),
         ({"pattern": "a[ab]{12}", "minLength": 20}, [f'"{"ab" * 10}"'], [f'"{"ab" * 9}"']),
         ({"pattern": r"^\p{Script=Greek}+$"}, ['"αβ"'], ['"a"']),
+        ({"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+          "unevaluatedProperties": False}, ['{"b":1}', '{"a":1,"b":1}'], ["{}", '{"a":1,"c":1}']),
     ],
 )  # fmt: skip
 def test_these_are_enforced_in_strict_schemas(schema: Any, good: list[str], bad: list[str]) -> None:
