@@ -25,13 +25,17 @@ NO_AMX := $(shell echo | $(CC) -mno-amx-tile -mno-amx-int8 -x c -c -o /dev/null 
 LLAMA_INSTALL := python -m pip install --quiet --prefer-binary "llama-cpp-python>=0.3.36"
 # A wheel in pip's cache may have been built with them; then it is built again.
 LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in llama_cpp.llama_print_system_info())"
-QUICK := $(addprefix tests/,native drafting files text verify threads golden replay lab/corpus lab/recordings \
-	models packaging/test_layers.py packaging/test_imports.py engine test_llm.py \
-	$(addprefix llamacpp/test_,chain_sampler.py chain_sampler_rules.py model.py settings.py) \
-	$(addprefix server/test_,response_formats.py sampling_fields.py speculation.py tools.py) cli/test_errors.py)
+QUICK := $(addprefix tests/,native drafting files text verify golden lab/corpus lab/recordings \
+	models packaging/test_layers.py packaging/test_imports.py engine \
+	$(addprefix llamacpp/test_,chain_sampler.py model.py settings.py) \
+	$(addprefix server/test_,response_formats.py sampling_fields.py speculation.py) cli/test_errors.py)
+# Of these folders, what takes seconds: real models, threads, compilers, sizes that matter.
 SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost \
-	branches_lossless context_shift counts draft_stops) \
-	native/policy/test_speed_up files/test_saving
+	branches_lossless context_shift counts draft_stops post_sampling_probs preemption gains \
+	reasoning_budget saving mixed_drafts tenants shadow trace) \
+	$(addprefix files/test_,damage random_damage saving sharing) \
+	$(addprefix native/,policy/test_speed_up drafter/test_growth files/test_entries test_wide) \
+	text/chat/test_call_formats text/templates/test_sandbox verify/test_distribution models/test_embedded_model
 TORCH_STAMP := $(VENV)/.torch
 SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
