@@ -28,7 +28,7 @@ LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in 
 QUICK := $(addprefix tests/,native drafting files text verify golden lab/corpus lab/recordings \
 	models packaging/test_layers.py packaging/test_imports.py engine \
 	$(addprefix llamacpp/test_,chain_sampler.py model.py settings.py) \
-	$(addprefix server/test_,response_formats.py sampling_fields.py speculation.py) cli/test_errors.py)
+	server/test_sampling_fields.py cli/test_errors.py)
 # Of these folders, what takes seconds: real models, threads, compilers, sizes that matter.
 SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost \
 	branches_lossless context_shift counts draft_stops post_sampling_probs preemption gains \

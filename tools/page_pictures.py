@@ -17,7 +17,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from helpers.browser import Serving, finished, send  # noqa: E402
+from helpers.browser import finished, send  # noqa: E402
+from helpers.command import Process  # noqa: E402
 
 FOLDER = ROOT / "docs" / "pictures"
 MOST = 200_000  # bytes of a picture
@@ -27,7 +28,6 @@ PICTURES = {
     "page-dark": (1280, 800, True),
     "page-phone": (390, 844, False),
 }
-OPTIONS = ("--log-level", "error")
 CODE = '''class Reader:
     """Read lines of a file, one after the other."""
 
@@ -91,12 +91,12 @@ def main(folder: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, (width, height, dark) in PICTURES.items():
-            with Serving((), usual=OPTIONS) as server:  # it has learned nothing yet
+            with Process("--calibrate", "2") as server:  # it has learned nothing yet
                 page = browser.new_page(
                     viewport={"width": width, "height": height},
                     color_scheme="dark" if dark else "light",
                 )
-                page.goto(server.url)
+                page.goto(server.url())
                 chat(page)
                 path = folder / f"{name}.png"
                 page.screenshot(path=path)

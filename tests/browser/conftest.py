@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import KEY, Pages, Server, Serving
+from helpers.browser import KEY, OPTIONS, Pages, Server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PACKAGES = ("playwright", "starlette", "llama_cpp")
@@ -53,6 +53,8 @@ def start() -> Iterator[Callable[..., Server]]:
     exact: The requests before, whose cached tokens are reused, do not decide which of two tokens
     is chosen. Without it a server starts in half the time.
     """
+    from helpers.command import Process
+
     running: dict[tuple[str, ...], Server] = {}
     with ExitStack() as stack:
 
@@ -60,7 +62,8 @@ def start() -> Iterator[Callable[..., Server]]:
             if exact:
                 options = ("--exact", *options)
             if options not in running:
-                running[options] = stack.enter_context(Serving(options, key))
+                process = stack.enter_context(Process(*OPTIONS, *options))
+                running[options] = Server(process.url(), key)
             return running[options]
 
         yield started

@@ -9,19 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-START_SECONDS = 60
 KEY = "the-key"
 ANSWER_SECONDS = 60
 SLOWNESS, DELAY = map(int, os.environ.get("NGRAMSPEC_SLOW_PAGES", "1,0").split(","))  # times, ms
@@ -37,7 +31,7 @@ LATE = """(() => {
 })()"""
 # With policy auto the machine's speed would decide whether anything is drafted at all.
 OPTIONS = ("--spec-type", "ngram-mod,ngram-cache", "--policy", "fixed", "--parallel", "2",
-           "--temp", "0", "--log-level", "error")  # fmt: skip
+           "--temp", "0")  # fmt: skip
 
 
 @dataclass
@@ -53,41 +47,6 @@ class Server:
         request = urllib.request.Request(self.url + path, headers=headers)
         with urllib.request.urlopen(request, timeout=10) as response:
             return str(response.read().decode())
-
-
-class Serving:
-    """Runs the command on the embedded model for as long as the block."""
-
-    def __init__(
-        self, options: tuple[str, ...], key: str = "", usual: tuple[str, ...] = OPTIONS
-    ) -> None:
-        self._options, self._key = (*usual, *options), key
-
-    def __enter__(self) -> Server:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = (sys.executable, "-m", "ngramspec", "serve", "--port", str(port))
-        self._process = subprocess.Popen([*command, *self._options])
-        server = Server(f"http://127.0.0.1:{port}", self._key)
-        end = time.monotonic() + START_SECONDS
-        while True:
-            assert self._process.poll() is None, "the server ended"
-            assert time.monotonic() < end, "the server did not start"
-            try:
-                server.get("/health")
-                return server
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.kill()  # how it ends by itself is not these tests' matter
-        self._process.wait()
 
 
 @dataclass
