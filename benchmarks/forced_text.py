@@ -164,19 +164,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--places", action="store_true", help="print what is forced where")
-    parser.add_argument("--kept", type=Path, help="answers of an earlier run, instead of asking")
+    parser.add_argument("--answers", type=Path, help="answers of an earlier run, instead of asking")
     options = parser.parse_args()
     rows: list[tuple[str, ...]] = []
     for path in options.models:
         name = path.name.split(".")[0]
-        kept = options.kept and options.kept / f"{name}.json"
-        if kept and kept.exists():
-            plain = json.loads(kept.read_text())
+        saved = options.answers and options.answers / f"{name}.json"
+        if saved and saved.exists():
+            plain = json.loads(saved.read_text())
         else:
             every, got = answers(path, drafter=None)
             plain = [one.token_ids for one in got]
-            if kept:
-                kept.write_text(json.dumps(plain))
+            if saved:
+                saved.write_text(json.dumps(plain))
             rows += row((name, "model, default"), *answers(path), plain)
         with LlamaModel(path, vocab_only=True) as model:
             every = list(tasks(model))

@@ -251,7 +251,7 @@ class _JudgedWalk(_Walk):
                     own_sent = 0
                 else:
                     mixed = self._mix(theirs, asked.after > 0, tokens, room)
-                    if mixed.tokens.size > mixed.kept:
+                    if mixed.tokens.size > mixed.num_free:
                         tokens, parents, own_sent = mixed
             drafter.shorten(0, own_sent)
             tail = NONE

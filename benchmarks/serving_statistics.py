@@ -32,7 +32,7 @@ class Ratio:
     pairs: int
 
     @property
-    def known(self) -> bool:
+    def certain(self) -> bool:
         """Whether enough pairs were quiet to tell."""
         return self.used >= FEWEST
 
@@ -40,7 +40,7 @@ class Ratio:
         if not self.used:
             return "?"
         text = f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
-        return text if self.known else f"{text} ?"
+        return text if self.certain else f"{text} ?"
 
 
 def ratio(
@@ -70,7 +70,7 @@ def ratio(
 def verdict(ratios: Sequence[Ratio]) -> str:
     """Say whether the machine was quiet enough for these ratios."""
     used, pairs = sum(one.used for one in ratios), sum(one.pairs for one in ratios)
-    unknown = sum(not one.known for one in ratios)
+    unknown = sum(not one.certain for one in ratios)
     text = f"{used} of {pairs} pairs of blocks were quiet (other programs on at most {QUIET} cores)"
     if not unknown:
         return f"{text}; the others are left out."

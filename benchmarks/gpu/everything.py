@@ -79,7 +79,7 @@ SMALL = {
 class Ended:
     """How a step ended.
 
-    seconds: It took so many, of the `given` ones.
+    seconds: It took so many, of the `allowed` ones.
     status: Of its process; None = it did not run, or was ended.
     state: In words.
     complete: Nothing of it is left.
@@ -90,7 +90,7 @@ class Ended:
     complete: bool = False
     status: int | None = None
     seconds: float = 0.0
-    given: float = 0.0
+    allowed: float = 0.0
 
 
 def run(command: Sequence[str], seconds: float, log: TextIO) -> int | None:

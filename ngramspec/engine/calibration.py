@@ -130,7 +130,7 @@ def calibrate(
             measured = {size: times for size, times in samples.items() if times}
             return Calibration(measured, probe.context, False)
         if timed:
-            samples[size].append(probe.settled(size))
+            samples[size].append(probe.measured(size))
         else:
             probe.seconds(size)
         advance()
@@ -181,7 +181,7 @@ def calibrate_within(
         if not any(taken):
             break
     probe.fill(0)
-    fastest = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.known(size)}
+    fastest = {size: (samples.fastest(size),) for size in sorted(sizes) if samples.measured(size)}
     if not fastest.keys() >= set(QUICK_SIZES[:2]):
         return None
     return Calibration(fastest, context, len(fastest) == len(sizes), samples.scattered())
@@ -213,7 +213,7 @@ class _Probe:
         self.context = context
         self._fill()
 
-    def settled(self, size: int) -> float:
+    def measured(self, size: int) -> float:
         """Return the time of a decode after untimed ones of the same size.
 
         In plain decoding, a pass reuses what the pass before prepared: llama.cpp's graph, the CPU's
@@ -288,7 +288,7 @@ class _Samples:
         taken = self._taken.get(size, [])
         return len(taken) > 1 and taken[1] <= AGREE * taken[0]
 
-    def known(self, size: int) -> bool:
+    def measured(self, size: int) -> bool:
         """Return whether a size was measured: its samples agree, or it is long and has but one."""
         taken = self._taken.get(size, [])
         return self.agree(size) or (len(taken) == 1 and taken[0] > LONG)

@@ -22,7 +22,7 @@ def choose_slot(
     neighbours: Ids of slots that it should be adjacent to: without a common prefix, the slot that
         makes the fewest runs of consecutive ids comes first.
     """
-    counts = {slot.id: _kept(slot, request) for slot in idle}
+    counts = {slot.id: _reusable(slot, request) for slot in idle}
     best = max(idle, key=lambda slot: counts[slot.id])
     if counts[best.id] * SIMILAR < request.prompt_ids.size:
         best = min(idle, key=lambda slot: (num_rows({slot.id, *neighbours}), slot.used))
@@ -42,12 +42,12 @@ def best_donor(slots: Sequence[Slot], chosen: Slot, request: Request, least: int
     """Return the slot that holds most of the prompt, if that is `least` tokens or more."""
     best, most = None, least - 1
     for slot in slots:
-        if slot is not chosen and (common := _kept(slot, request)) > most:
+        if slot is not chosen and (common := _reusable(slot, request)) > most:
             best, most = slot, common
     return best
 
 
-def _kept(slot: Slot, request: Request) -> int:
+def _reusable(slot: Slot, request: Request) -> int:
     if not request.cache_prompt or request.prompt_logprobs is not None:
         return 0  # what is in the cache has no logits
     if slot.namespace != request.speculation.namespace or slot.adapters != request.adapters:

@@ -105,12 +105,12 @@ class Speculator:
         for source in slot.paid:
             self.arbiter.join(source.name, FIRST_PRICE)
         self._tell(slot, lambda source: source.begin(slot.id, prompt))
-        slot.told, slot.asked = slot.num_prompt, False
+        slot.num_told, slot.asked = slot.num_prompt, False
         self._look(slot, slot.num_prompt)
 
     def shift(self, slot: Slot, first: int, count: int) -> None:
         """Tell the sources that follow the context that it has discarded tokens; see `catch_up`."""
-        slot.told = slot.length
+        slot.num_told = slot.length
         self._tell(slot, lambda source: source.shift(slot.id, first, count))
 
     def end(self, slot: Slot) -> None:
@@ -456,15 +456,15 @@ class Speculator:
         mixed = self.arbiter.mix(
             source.name, offer.claims, offer.draft, offer.before.size > 0, free, terms
         )
-        added = mixed.tokens.size - mixed.kept
+        added = mixed.tokens.size - mixed.num_free
         if not added or mixed.tokens.size < slot.min_draft:
             self._send(slot, source, 0)
             return
-        self._send(slot, owner, mixed.kept)
+        self._send(slot, owner, mixed.num_free)
         self._send(slot, source, added)
-        slot.send(mixed.tokens, mixed.parents, mixed.kept)
-        slot.draft_source = owner if mixed.kept else source
-        if mixed.kept:
+        slot.send(mixed.tokens, mixed.parents, mixed.num_free)
+        slot.draft_source = owner if mixed.num_free else source
+        if mixed.num_free:
             slot.added_source = source
 
     def _add_tail(self, slot: Slot, offer: Offer, proposer: Proposer) -> None:

@@ -14,6 +14,7 @@ from helpers.browser import (
     Server,
     answers_with,
     bodies_of,
+    event_of,
     events,
     exactly,
     expect,
@@ -21,7 +22,6 @@ from helpers.browser import (
     last,
     send,
     settled,
-    told,
     until,
     wait,
 )
@@ -59,7 +59,7 @@ def test_footer_and_panel_tell_one_speed(server: Server, pages: Pages) -> None:
     timings = {**last(10)["timings"], "predicted_ms": 90.0}
     ended = last(10)  # the pass that chose the end token took 10 ms more
     ended["timings"]["predicted_per_second"] = 90.0
-    body = events({**told("some text"), "timings": timings}, ended)
+    body = events({**event_of("some text"), "timings": timings}, ended)
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     send(page, "hello")
     finished(page)
@@ -188,7 +188,8 @@ def test_stop_ends_the_answer_and_frees_the_slot(server: Server, pages: Pages) -
 def test_a_stopped_answer_is_continued(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
     page.route(
-        "**/v1/chat/completions", lambda r: r.fulfill(body=events(told("One, "), last(2, "length")))
+        "**/v1/chat/completions",
+        lambda r: r.fulfill(body=events(event_of("One, "), last(2, "length"))),
     )
     send(page, "Count")
     finished(page)
@@ -204,7 +205,7 @@ def test_a_stopped_answer_is_continued(server: Server, pages: Pages) -> None:
 
 def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pages: Pages) -> None:
     page = pages.open(server.url)
-    body = events(told("One, ", True), last(2, "length"))
+    body = events(event_of("One, ", True), last(2, "length"))
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     send(page, "Count")
     finished(page)
@@ -236,7 +237,7 @@ def test_an_answer_whose_continuation_is_stopped_before_it_begins_is_what_it_was
     server: Server, pages: Pages
 ) -> None:
     page = pages.open(server.url)
-    body = events(told("One, "), last(2, "length"))
+    body = events(event_of("One, "), last(2, "length"))
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     send(page, "Count")
     finished(page)

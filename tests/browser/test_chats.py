@@ -13,13 +13,13 @@ from helpers.browser import (
     Server,
     answers_with,
     bodies_of,
+    event_of,
     events,
     expect,
     finished,
     last,
     send,
     settled,
-    told,
 )
 
 SLOW = """() => {
@@ -222,8 +222,11 @@ def test_a_chat_is_renamed_and_deleted(server: Server, pages: Pages) -> None:
 
 def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_path: Path) -> None:
     page = pages.open(server.url)
-    thoughts = (told("Hm, ", reasoning_content="Hm, "), told("so.", True, reasoning_content="so."))
-    body = events(*thoughts, told("One "), told("two.", True), last())
+    thoughts = (
+        event_of("Hm, ", reasoning_content="Hm, "),
+        event_of("so.", True, reasoning_content="so."),
+    )
+    body = events(*thoughts, event_of("One "), event_of("two.", True), last())
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     new_chat(page, "question")
     expect(page.locator(NAMES)).to_have_text("question")

@@ -11,6 +11,7 @@ from helpers.browser import (
     Pages,
     Server,
     answers_with,
+    event_of,
     events,
     expect,
     failed_picture,
@@ -18,7 +19,6 @@ from helpers.browser import (
     last,
     send,
     settled,
-    told,
 )
 
 TEXT = "#messages .assistant:last-child .text"
@@ -139,7 +139,7 @@ def test_hostile_text_stays_text(server: Server, pages: Pages, role: str) -> Non
         "reasoning": {"reasoning_content": attack},
         "call": {"tool_calls": [{"index": 0, "function": {"name": attack, "arguments": attack}}]},
     }
-    body = events(told(attack, True, **deltas[role]), last(9))
+    body = events(event_of(attack, True, **deltas[role]), last(9))
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     send(page, attack if role == "user" else "hello")
     finished(page)

@@ -84,7 +84,7 @@ def replay(invoke: Any) -> Run:
     return lambda *arguments: invoke("bench", "replay", *map(str, arguments))
 
 
-def made(result: Result) -> dict[str, Any]:
+def report_of(result: Result) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads(result.stdout)
     return report
@@ -98,7 +98,7 @@ def test_from_a_server_to_a_better_one(
     assert built.exit_code == 0, built.output
     spec = f"auto:static={file}"
     result = replay(log, "--cold", "--drafter", "auto", "--drafter", spec, "--json")
-    advice = made(result)["advice"]
+    advice = report_of(result)["advice"]
     assert (advice["costs"], advice["drafter"]) == ("cpu", spec)
     assert advice["serve"] == f"--suffix-index {file}"
     path = tmp_path / "more.jsonl"
@@ -118,9 +118,9 @@ def test_keys_that_learn_apart_are_replayed_apart(
     first, second = dict.fromkeys(
         json.loads(line)["key"] for line in path.read_text().splitlines()[1:]
     )
-    report = made(replay(path, "--json"))
+    report = report_of(replay(path, "--json"))
     assert report["sets"].keys() == {f"r key {first}", f"r key {second}"}
-    report = made(replay(path, "--json", "--key", first))
+    report = report_of(replay(path, "--json", "--key", first))
     assert report["sets"].keys() == {f"r key {first}"}
     message = "2 keys that learn for themselves, and one file would hold the answers to all"
     assert_one_error(invoke("build-cache", str(path), "-o", str(file)), message, 2)

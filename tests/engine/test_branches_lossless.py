@@ -69,7 +69,7 @@ def branches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return noted
 
 
-def said(answer: Generation) -> tuple[Any, ...]:
+def content_of(answer: Generation) -> tuple[Any, ...]:
     return list(answer.token_ids), answer.text, answer.finish_reason, list(answer.logprobs)
 
 
@@ -81,7 +81,7 @@ def test_the_text_is_that_of_plain_decoding(
     texts = {}
     for kind, engine in engines.items():
         branches.clear()
-        texts[kind] = [said(answer) for answer in engine.generate(PROMPTS, **options)]
+        texts[kind] = [content_of(answer) for answer in engine.generate(PROMPTS, **options)]
     assert texts["chains"] == texts["plain"]
     assert texts["branches"] == texts["plain"]
     assert any(branches) or name not in ("greedy", "sampled")

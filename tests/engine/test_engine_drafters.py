@@ -32,7 +32,9 @@ def make(spec: Any = "ngram-mod", **params: Any) -> Drafters:
     return Drafters(spec, 2, {**SMALL_POOL, **params})
 
 
-def wanted(types: tuple[str, ...] | None = None, namespace: str = "", **params: Any) -> Speculation:
+def speculation(
+    types: tuple[str, ...] | None = None, namespace: str = "", **params: Any
+) -> Speculation:
     own = {name.replace("_", "-"): fields for name, fields in params.items()}
     return Speculation(types=types, namespace=namespace, params=own)
 
@@ -52,20 +54,21 @@ def knows(source: Any) -> bool:
 def test_equal_settings_share_a_native_drafter() -> None:
     drafters = make("ngram-mod,ngram-simple")
     default = drafters.get(Speculation())
-    assert drafters.get(wanted(("ngram-simple", "ngram-mod"))) is default
-    assert drafters.get(wanted(ngram_map_k={})) is default  # nothing of it is set
-    other = drafters.get(wanted(ngram_simple={"size_n": 3}))
-    assert other is drafters.get(wanted(ngram_simple={"size_n": 3}))
+    assert drafters.get(speculation(("ngram-simple", "ngram-mod"))) is default
+    assert drafters.get(speculation(ngram_map_k={})) is default  # nothing of it is set
+    other = drafters.get(speculation(ngram_simple={"size_n": 3}))
+    assert other is drafters.get(speculation(ngram_simple={"size_n": 3}))
     assert (
-        len({id(source) for source in (default, other, drafters.get(wanted(namespace="a")))}) == 3
+        len({id(source) for source in (default, other, drafters.get(speculation(namespace="a")))})
+        == 3
     )
-    assert drafters.get(wanted(("ngram-simple",))) not in (default, other)
+    assert drafters.get(speculation(("ngram-simple",))) not in (default, other)
 
 
 def test_the_order_of_parameters_is_no_setting() -> None:
     drafters = make()
-    first = drafters.get(wanted(ngram_mod={"n_max": 4, "n_min": 2}))
-    assert drafters.get(wanted(ngram_mod={"n_min": 2, "n_max": 4})) is first
+    first = drafters.get(speculation(ngram_mod={"n_max": 4, "n_min": 2}))
+    assert drafters.get(speculation(ngram_mod={"n_min": 2, "n_max": 4})) is first
 
 
 def test_no_drafts_are_wanted_where_they_are_off_or_none_are_set() -> None:
@@ -73,17 +76,17 @@ def test_no_drafts_are_wanted_where_they_are_off_or_none_are_set() -> None:
     nothing = make(None)
     assert nothing.types == ()
     assert nothing.get(Speculation()) is None
-    assert nothing.get(wanted(("ngram-simple",))) is not None
+    assert nothing.get(speculation(("ngram-simple",))) is not None
 
 
 def test_parameters_of_a_drafter_add_it_to_the_default_ones() -> None:
     drafters = make("ngram-mod,suffix")
-    added = drafters.get(wanted(ngram_map_k={"size_n": 3}))
+    added = drafters.get(speculation(ngram_map_k={"size_n": 3}))
     assert added is not None
     assert list(added.stats()) == ["ngram-map-k", "ngram-mod", "suffix"]  # by priority
-    assert added is drafters.get(wanted(("ngram-map-k", "ngram-mod", "suffix"),
+    assert added is drafters.get(speculation(("ngram-map-k", "ngram-mod", "suffix"),
                                     ngram_map_k={"size_n": 3}))  # fmt: skip
-    alone = make(None).get(wanted(ngram_simple={"size_n": 3}))
+    alone = make(None).get(speculation(ngram_simple={"size_n": 3}))
     assert alone is not None
     assert list(alone.stats()) == ["ngram-simple"]
     off = Speculation(enabled=False, params={"ngram-simple": {"size_n": 3}})
@@ -93,12 +96,12 @@ def test_parameters_of_a_drafter_add_it_to_the_default_ones() -> None:
 def test_a_namespace_shares_its_pool_over_all_chains() -> None:
     drafters = make()
     teach(drafters.get(Speculation()))
-    assert knows(drafters.get(wanted(("ngram-simple", "ngram-mod"))))
-    assert knows(drafters.get(wanted(ngram_mod={"n_max": 3})))
-    assert not knows(drafters.get(wanted(namespace="other")))
-    teach(drafters.get(wanted(namespace="other")))
-    assert knows(drafters.get(wanted(("ngram-simple", "ngram-mod"), "other")))
-    assert not knows(drafters.get(wanted(namespace="third")))
+    assert knows(drafters.get(speculation(("ngram-simple", "ngram-mod"))))
+    assert knows(drafters.get(speculation(ngram_mod={"n_max": 3})))
+    assert not knows(drafters.get(speculation(namespace="other")))
+    teach(drafters.get(speculation(namespace="other")))
+    assert knows(drafters.get(speculation(("ngram-simple", "ngram-mod"), "other")))
+    assert not knows(drafters.get(speculation(namespace="third")))
 
 
 def test_pools_have_the_size_that_was_set_or_that_of_namespaces() -> None:
@@ -107,7 +110,7 @@ def test_pools_have_the_size_that_was_set_or_that_of_namespaces() -> None:
     assert pool is not None
     assert pool.capacity == 1024
     assert drafters.pool("other") is None
-    drafters.get(wanted(namespace="other"))
+    drafters.get(speculation(namespace="other"))
     other = drafters.pool("other")
     assert other is not None
     assert other.capacity == 2048
@@ -123,17 +126,17 @@ def test_suffix_shares_a_pool_over_the_chains_of_a_namespace(
     assert pool is not None
     assert pool.capacity == SuffixPool(8192).capacity
     held = 0
-    for source in (drafters.get(Speculation()), drafters.get(wanted(suffix={"max_draft": 3}))):
+    for source in (drafters.get(Speculation()), drafters.get(speculation(suffix={"max_draft": 3}))):
         assert source is not None
         teach(source)
         source.end(0)
         assert pool.num_tokens > held
         held = pool.num_tokens
-    assert drafters.get(wanted(namespace="other")) is not None
+    assert drafters.get(speculation(namespace="other")) is not None
     other = drafters.suffix_pool("other")
     assert other is not None
     assert (other.capacity, other.num_tokens) == (SuffixPool(4096).capacity, 0)
-    assert drafters.get(wanted(("suffix",), "third", suffix={"share": False})) is not None
+    assert drafters.get(speculation(("suffix",), "third", suffix={"share": False})) is not None
     assert drafters.suffix_pool("third") is None
     assert set(drafters.suffix_pools()) == {"", "other"}
 
@@ -142,7 +145,7 @@ def test_a_given_pool_is_the_pool_of_the_empty_namespace_only() -> None:
     pool = HashPool(capacity=4096)
     drafters = Drafters("ngram-mod", 2, {"ngram-mod": {"pool": pool, "n_match": 2, "n_min": 1}})
     assert drafters.pool() is pool
-    drafters.get(wanted(namespace="other"))
+    drafters.get(speculation(namespace="other"))
     assert drafters.pool("other") is not pool
     teach(drafters.get(Speculation()))
     assert pool.num_used > 0
@@ -161,7 +164,7 @@ def test_a_pool_file_has_the_engines_key_length(tmp_path: Path) -> None:
 def test_a_dynamic_cache_is_not_shared_with_other_namespaces() -> None:
     cache = NgramCache()
     drafters = Drafters("ngram-cache", 2, {"ngram-cache": {"dynamic": cache}})
-    other = drafters.get(wanted(namespace="other"))
+    other = drafters.get(speculation(namespace="other"))
     assert other is not None
     teach(other)
     for _ in range(8):
@@ -179,7 +182,7 @@ def test_the_oldest_kinds_are_forgotten_but_not_their_counts() -> None:
     default = drafters.get(Speculation())
     sources = []
     for number in range(MAX_KINDS + 5):
-        sources.append(drafters.get(wanted(namespace=f"n{number}")))
+        sources.append(drafters.get(speculation(namespace=f"n{number}")))
         teach(sources[-1])
         assert drafters.get(Speculation()) is default  # used all the time, and never forgotten
     assert drafters.stats()["ngram-mod"].begin_calls == MAX_KINDS + 5
@@ -187,8 +190,8 @@ def test_the_oldest_kinds_are_forgotten_but_not_their_counts() -> None:
     assert drafters.pool("n0") is drafters.pool("n5") is None
     assert drafters.pool(f"n{MAX_KINDS + 4}") is not None
     assert drafters.pool() is not None
-    assert drafters.get(wanted(namespace="n36")) is sources[36]
-    again = drafters.get(wanted(namespace="n0"))
+    assert drafters.get(speculation(namespace="n36")) is sources[36]
+    again = drafters.get(speculation(namespace="n0"))
     assert again is not sources[0]
     assert not knows(again)
     assert drafters.stats()["ngram-mod"].begin_calls == MAX_KINDS + 6
@@ -198,17 +201,20 @@ def test_a_default_that_nobody_uses_is_kept() -> None:
     drafters = make()
     default = drafters.get(Speculation())
     for number in range(3 * MAX_KINDS):
-        drafters.get(wanted(namespace=f"n{number}"))
+        drafters.get(speculation(namespace=f"n{number}"))
     assert drafters.get(Speculation()) is default
 
 
 def test_a_kind_in_use_is_forgotten_last() -> None:
     drafters = make()
-    first, second = drafters.get(wanted(namespace="n0")), drafters.get(wanted(namespace="n1"))
+    first, second = (
+        drafters.get(speculation(namespace="n0")),
+        drafters.get(speculation(namespace="n1")),
+    )
     for number in range(2, MAX_KINDS + 3):
-        drafters.get(wanted(namespace=f"n{number}"))
-        assert drafters.get(wanted(namespace="n0")) is first
-    assert drafters.get(wanted(namespace="n1")) is not second
+        drafters.get(speculation(namespace=f"n{number}"))
+        assert drafters.get(speculation(namespace="n0")) is first
+    assert drafters.get(speculation(namespace="n1")) is not second
 
 
 @pytest.mark.parametrize("key", OWNED)
@@ -223,15 +229,18 @@ def test_requests_may_not_set_what_belongs_to_the_engine(key: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (wanted(("ngram-cash",)), "did you mean ngram-cache"),
-        (wanted(("ngram-mod", "ngram-mod")), "named once"),
-        (wanted(()), "at least one drafter"),
+        (speculation(("ngram-cash",)), "did you mean ngram-cache"),
+        (speculation(("ngram-mod", "ngram-mod")), "named once"),
+        (speculation(()), "at least one drafter"),
         (Speculation(params={"ngram": {}}), "unknown drafter 'ngram'"),
         (Speculation(params={"ngram-mod": {"n_mim": 3}}), "did you mean n_min"),
         (Speculation(params={"ngram-mod": {"n_max": 0}}), "n_max must be an integer in 1"),
         (Speculation(params={"ngram-mod": {"n_max": "3"}}), "n_max must be an integer"),
         (Speculation(params={"ngram-simple": {"size_n": 0}}), "size_n must be"),
-        (wanted(("ngram-mod",), ngram_simple={"size_n": 3}), "parameters of ngram-simple need it"),
+        (
+            speculation(("ngram-mod",), ngram_simple={"size_n": 3}),
+            "parameters of ngram-simple need it",
+        ),
         (Speculation(params={"ngram-mod": 5}), "must be a mapping"),  # type: ignore[dict-item]
     ],
 )
@@ -246,16 +255,16 @@ def test_bad_settings_are_refused_by_name(asked: Speculation, message: str) -> N
 def test_values_that_only_fail_together_are_refused_too() -> None:
     drafters = Drafters("ngram-cache", 2, {"ngram-cache": {"ngram_max": 2}})
     with pytest.raises(InputError, match="ngram_max"):
-        drafters.get(wanted(ngram_cache={"ngram_min": 3}))
-    assert drafters.get(wanted(ngram_cache={"ngram_min": 3, "ngram_max": 4})) is not None
+        drafters.get(speculation(ngram_cache={"ngram_min": 3}))
+    assert drafters.get(speculation(ngram_cache={"ngram_min": 3, "ngram_max": 4})) is not None
 
 
 def test_values_may_be_lists_as_they_come_from_json() -> None:
     drafters = Drafters("ngram-cache", 2)
     own = {"lax_min_sample": [2, 2, 1, 1]}
-    source = drafters.get(wanted(ngram_cache=own))
-    assert source is drafters.get(wanted(ngram_cache=dict(own)))
-    assert source is not drafters.get(wanted(ngram_cache={"lax_min_sample": [2, 2, 2, 1]}))
+    source = drafters.get(speculation(ngram_cache=own))
+    assert source is drafters.get(speculation(ngram_cache=dict(own)))
+    assert source is not drafters.get(speculation(ngram_cache={"lax_min_sample": [2, 2, 2, 1]}))
 
 
 def test_unknown_names_are_refused_when_the_engine_is_made() -> None:
@@ -303,7 +312,7 @@ def test_threads_that_ask_for_the_same_get_the_same() -> None:
     def ask() -> None:
         start.wait()
         for number in range(40):
-            source = drafters.get(wanted(ngram_mod={"n_max": 1 + number // 2}))
+            source = drafters.get(speculation(ngram_mod={"n_max": 1 + number // 2}))
             sources[number].add(id(source))
             drafters.stats()
 

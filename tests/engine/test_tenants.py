@@ -43,7 +43,7 @@ def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools_module, "NAMESPACE_TOKENS", 4096)
 
 
-def wanted(namespace: str, **suffix: Any) -> Speculation:
+def speculation(namespace: str, **suffix: Any) -> Speculation:
     return Speculation(namespace=namespace, params={"suffix": suffix} if suffix else {})
 
 
@@ -60,83 +60,83 @@ def names(drafters: Drafters) -> set[str]:
 
 def test_a_tenant_drops_its_own_oldest_only() -> None:
     drafters = Drafters("suffix", 1, SUFFIX)
-    drafters.get(wanted("b:"), "b")
+    drafters.get(speculation("b:"), "b")
     pool = drafters.suffix_pool("b:")
     for number in range(3 * MAX_KINDS):
-        drafters.get(wanted(f"a:{number}"), "a")
+        drafters.get(speculation(f"a:{number}"), "a")
     assert names(drafters) == {"", "b:", *(f"a:{n}" for n in range(2 * MAX_KINDS, 3 * MAX_KINDS))}
     assert drafters.suffix_pool("b:") is pool
     for number in range(MAX_KINDS):  # sizes count as namespaces do
-        drafters.get(wanted("a:", max_draft=1 + number), "a")
+        drafters.get(speculation("a:", max_draft=1 + number), "a")
     assert names(drafters) == {"", "b:", "a:"}
 
 
 def test_what_a_request_waits_or_runs_with_is_kept() -> None:
     drafters = Drafters("suffix", 1, SUFFIX)
-    source, key = drafters.hold(wanted("a:first"), "a")
+    source, key = drafters.hold(speculation("a:first"), "a")
     pool = drafters.suffix_pool("a:first")
     for number in range(2 * MAX_KINDS):
-        drafters.get(wanted(f"a:{number}"), "a")
-    assert drafters.hold(wanted("a:first"), "a") == (source, key)
+        drafters.get(speculation(f"a:{number}"), "a")
+    assert drafters.hold(speculation("a:first"), "a") == (source, key)
     assert drafters.suffix_pool("a:first") is pool
     drafters.release(key)
     for number in range(2 * MAX_KINDS):
-        drafters.get(wanted(f"a:{number}"), "a")
+        drafters.get(speculation(f"a:{number}"), "a")
     assert drafters.suffix_pool("a:first") is pool  # one of two holds it still
     drafters.release(key)
     for number in range(2 * MAX_KINDS):
-        drafters.get(wanted(f"a:{number}"), "a")
+        drafters.get(speculation(f"a:{number}"), "a")
     assert drafters.suffix_pool("a:first") is None
 
 
 def test_more_than_may_be_in_use_is_refused_and_others_go_on() -> None:
     drafters = Drafters("suffix", 1, SUFFIX)
-    held = [drafters.hold(wanted(f"a:{number}"), "a")[1] for number in range(MAX_KINDS)]
+    held = [drafters.hold(speculation(f"a:{number}"), "a")[1] for number in range(MAX_KINDS)]
     with pytest.raises(QuotaError, match=f"{MAX_KINDS} combinations"):
-        drafters.get(wanted("a:more"), "a")
+        drafters.get(speculation("a:more"), "a")
     assert drafters.suffix_pool("a:more") is None
-    assert drafters.get(wanted("a:0"), "a") is not None
-    assert drafters.get(wanted("b:"), "b") is not None
+    assert drafters.get(speculation("a:0"), "a") is not None
+    assert drafters.get(speculation("b:"), "b") is not None
     drafters.release(held[5])
-    assert drafters.get(wanted("a:more"), "a") is not None
+    assert drafters.get(speculation("a:more"), "a") is not None
     assert drafters.suffix_pool("a:5") is None
 
 
 def test_memory_is_bounded_for_all_together_and_shared_fairly() -> None:
     one = Drafters("suffix", 1, SUFFIX)
-    one.get(wanted("a:"), "a")
+    one.get(speculation("a:"), "a")
     size = one.nbytes()["a"]
     drafters = Drafters("suffix", 1, SUFFIX, max_bytes=8 * size)
     for tenant in "bc":
         for number in range(2):
-            drafters.get(wanted(f"{tenant}:{number}"), tenant)
+            drafters.get(speculation(f"{tenant}:{number}"), tenant)
     for number in range(MAX_KINDS):
-        drafters.get(wanted(f"a:{number}"), "a")
+        drafters.get(speculation(f"a:{number}"), "a")
         assert sum(drafters.nbytes().values()) <= 8 * size
     assert drafters.nbytes() == {"a": 4 * size, "b": 2 * size, "c": 2 * size}
     last = {f"a:{n}" for n in range(MAX_KINDS - 4, MAX_KINDS)}
     assert names(drafters) == {"", "b:0", "b:1", "c:0", "c:1", *last}
     for number in range(2, 5):  # b may have as many as a
-        drafters.get(wanted(f"b:{number}"), "b")
+        drafters.get(speculation(f"b:{number}"), "b")
     assert max(drafters.nbytes().values()) == 3 * size
     assert drafters.nbytes()["c"] == 2 * size
 
 
 def test_what_others_hold_does_not_cost_a_tenant_its_own() -> None:
     one = Drafters("suffix", 1, SUFFIX)
-    one.get(wanted("a:"), "a")
+    one.get(speculation("a:"), "a")
     drafters = Drafters("suffix", 1, SUFFIX, max_bytes=4 * one.nbytes()["a"])
-    drafters.get(wanted("b:"), "b")
+    drafters.get(speculation("b:"), "b")
     for number in range(8):
-        drafters.hold(wanted(f"a:{number}"), "a")
+        drafters.hold(speculation(f"a:{number}"), "a")
     assert {"", "b:", "a:0", "a:7"} <= names(drafters)
-    drafters.get(wanted("b:more"), "b")
+    drafters.get(speculation("b:more"), "b")
     assert {"b:", "b:more"} <= names(drafters)
 
 
 def test_what_has_grown_counts() -> None:
     drafters = Drafters("suffix", 1, SUFFIX, max_bytes=4 << 20)
-    source, key = drafters.hold(wanted("a:"), "a")
+    source, key = drafters.hold(speculation("a:"), "a")
     assert source is not None
     before = drafters.nbytes()["a"]
     source.begin(0, np.arange(100_000, dtype=np.int32))
@@ -170,10 +170,10 @@ def test_requests_come_and_go_while_a_prompt_is_read() -> None:
 
 def test_no_memory_at_all_keeps_what_is_in_use_only() -> None:
     drafters = Drafters("suffix", 1, SUFFIX, max_bytes=0)
-    source, key = drafters.hold(wanted("a:"), "a")
-    assert drafters.get(wanted("a:"), "a") is source
+    source, key = drafters.hold(speculation("a:"), "a")
+    assert drafters.get(speculation("a:"), "a") is source
     drafters.release(key)
-    drafters.get(wanted("b:"), "b")
+    drafters.get(speculation("b:"), "b")
     assert names(drafters) == {"", "b:"}
     with pytest.raises(InputError, match="max_bytes"):
         Drafters("suffix", 1, SUFFIX, max_bytes=-1)
@@ -190,7 +190,7 @@ def test_settings_that_fail_leave_no_pool_behind() -> None:
 def test_settings_that_are_refused_cost_nothing() -> None:
     drafters = Drafters("suffix,ngram-cache", 1, {**SUFFIX, "ngram-cache": {"ngram_max": 2}})
     for number in range(MAX_KINDS):
-        drafters.get(wanted(f"a:{number}"), "a")
+        drafters.get(speculation(f"a:{number}"), "a")
     before = drafters.suffix_pools()
     with pytest.raises(InputError):
         drafters.get(Speculation(namespace="a:", params={"ngram-cache": {"ngram_min": 3}}), "a")
@@ -454,31 +454,34 @@ class DraftersMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         one = Drafters("suffix", 1, SUFFIX)
-        one.get(wanted("a:"), "a")
+        one.get(speculation("a:"), "a")
         self.size = one.nbytes()["a"]
         self.max_bytes = self.SHARES * self.size
         self.drafters = Drafters("suffix", 1, SUFFIX, max_bytes=self.max_bytes)
         self.held: list[tuple[str, str, Any, Any]] = []  # tenant, namespace, source, key
 
-    def kept(self) -> dict[str, set[str]]:
+    def namespaces_by_tenant(self) -> dict[str, set[str]]:
         """Return the namespaces that are kept, by tenant."""
         every = names(self.drafters) - {""}
         return {tenant: {name for name in every if name[0] == tenant} for tenant in "abc"}
 
     @rule(tenant=st.sampled_from("abc"), number=st.integers(0, 6), keep=st.booleans())
     def ask(self, tenant: str, number: int, keep: bool) -> None:
-        before, namespace = self.kept(), f"{tenant}:{number}"
+        before, namespace = self.namespaces_by_tenant(), f"{tenant}:{number}"
         in_use = {name for owner, name, _, _ in self.held if owner == tenant}
         try:
-            source, key = self.drafters.hold(wanted(namespace), tenant)
+            source, key = self.drafters.hold(speculation(namespace), tenant)
         except QuotaError:
             assert len(in_use) == self.MOST
             assert namespace not in in_use
-            assert self.kept() == before
+            assert self.namespaces_by_tenant() == before
             return
         sources = {name: other for _, name, other, _ in self.held}
         assert source is sources.get(namespace, source)
-        after, in_use = self.kept(), {namespace, *(name for _, name, _, _ in self.held)}
+        after, in_use = (
+            self.namespaces_by_tenant(),
+            {namespace, *(name for _, name, _, _ in self.held)},
+        )
         share = self.max_bytes // sum(bool(own) for own in after.values())
         fits = sum(map(len, after.values())) <= self.SHARES
         for one, own in after.items():
@@ -498,7 +501,7 @@ class DraftersMachine(RuleBasedStateMachine):
 
     @invariant()
     def bounds_hold(self) -> None:
-        namespaces, in_use = self.kept(), {name for _, name, _, _ in self.held}
+        namespaces, in_use = self.namespaces_by_tenant(), {name for _, name, _, _ in self.held}
         assert in_use <= set().union(*namespaces.values())
         assert all(len(own) <= self.MOST for own in namespaces.values())
         assert self.drafters.nbytes() == {
@@ -524,7 +527,7 @@ def test_threads_hold_and_release_while_room_is_made() -> None:
         start.wait()
         try:
             for number in range(150):
-                source, key = drafters.hold(wanted(f"{tenant}:{number % 40}"), tenant)
+                source, key = drafters.hold(speculation(f"{tenant}:{number % 40}"), tenant)
                 assert source is not None
                 drafters.nbytes()
                 drafters.release(key)

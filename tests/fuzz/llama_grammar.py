@@ -73,7 +73,7 @@ class Child:
         status, size = struct.unpack("<iI", head)
         answer = self._process.stdout.read(size)
         if status or not answer:
-            return Verdict(False, _told(status) or "no answer")
+            return Verdict(False, _cause(status) or "no answer")
         if answer[:1] == b"-":
             return Verdict(False, "", answer[1:])
         size, count = struct.unpack("<II", answer[1:9])
@@ -89,7 +89,7 @@ class Child:
         self._process.stdout.close()
 
 
-def _told(status: int) -> str:
+def _cause(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
     return f"exit {os.WEXITSTATUS(status)}" if status else ""

@@ -23,7 +23,7 @@ sys.path[0] = str(FOLDER.parent)  # the folder tests, and not this one
 
 from fuzz import json_inputs  # noqa: E402
 from fuzz.replay import Replayer  # noqa: E402
-from fuzz.target import NAMES, kept, load  # noqa: E402
+from fuzz.target import NAMES, inputs_of, load  # noqa: E402
 
 MINIMIZING = 60.0  # seconds per finding
 MOST_FINDINGS = 20
@@ -46,7 +46,7 @@ class Outcome:
     failures: dict[str, Path] = field(default_factory=dict)
     broken: str = ""
 
-    def told(self) -> str:
+    def line(self) -> str:
         """Return one line."""
         line = (
             f"{self.name}: {self.executed} inputs, {self.reached} edges, {len(self.failures)} found"
@@ -79,7 +79,7 @@ def _guided(outcome: Outcome, folder: Path, scratch: Path, seconds: int, seed: i
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words if word))
     seeds = scratch / "seeds"
     seeds.mkdir(exist_ok=True)
-    for path in kept(outcome.name):
+    for path in inputs_of(outcome.name):
         (seeds / path.name).write_bytes(path.read_bytes())
     for old in scratch.glob("failed-*"):
         old.unlink()
@@ -171,7 +171,7 @@ def main() -> int:
     failed = False
     for name in args.targets or NAMES:
         outcome = fuzz(name, args.seconds, args.seed)
-        print(outcome.told(), flush=True)
+        print(outcome.line(), flush=True)
         failed |= bool(outcome.failures or outcome.broken)
     return int(failed)
 

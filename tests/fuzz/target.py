@@ -56,7 +56,7 @@ def load(name: str) -> Target:
     return target
 
 
-def kept(name: str) -> list[Path]:
+def inputs_of(name: str) -> list[Path]:
     """Return the seeds of a target and the inputs that once failed."""
     folders = [FOLDER / "corpus" / name, FOLDER / "found" / name]
     return sorted(path for folder in folders if folder.is_dir() for path in folder.iterdir())

@@ -16,7 +16,7 @@ pytest.importorskip("starlette", reason="needs the extra 'server'")
 pytest.importorskip("httpx")
 
 from fuzz.replay import Replayer
-from fuzz.target import FOLDER, NAMES, kept, load
+from fuzz.target import FOLDER, NAMES, inputs_of, load
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "1.5"))  # per target
 # A short search is the same every time, so that it fails where something has changed.
@@ -36,7 +36,7 @@ def replayer(request: pytest.FixtureRequest) -> Iterator[tuple[str, Replayer]]:
 
 def test_kept_inputs_pass(replayer: tuple[str, Replayer], tmp_path) -> None:
     name, process = replayer
-    paths = kept(name)
+    paths = inputs_of(name)
     for number, data in enumerate(load(name).more_seeds()):
         paths.append(tmp_path / f"made-{number}")
         paths[-1].write_bytes(data)

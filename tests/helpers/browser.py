@@ -168,7 +168,7 @@ def events(*values: dict[str, Any]) -> str:
     return "".join(f"data: {json.dumps(value)}\n\n" for value in values) + "data: [DONE]\n\n"
 
 
-def told(text: str, drafted: bool = False, **delta: Any) -> dict[str, Any]:
+def event_of(text: str, drafted: bool = False, **delta: Any) -> dict[str, Any]:
     """Return an event with text, or with another delta, and where the text came from."""
     spans = {"accepted": int(drafted), "spans": [[text, drafted]]}
     return {"choices": [{"delta": delta or {"content": text}}], "speculative": spans}
@@ -190,7 +190,7 @@ def last(tokens: int = 10, reason: str = "stop") -> dict[str, Any]:
 def answers_with(page: Any, *texts: str, reason: str = "stop") -> None:
     """Let the page get answers with these pieces of text, instead of the model's."""
     body = events(
-        *[told(text, index % 2 == 1) for index, text in enumerate(texts)], last(10, reason)
+        *[event_of(text, index % 2 == 1) for index, text in enumerate(texts)], last(10, reason)
     )
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
 

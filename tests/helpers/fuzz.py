@@ -84,40 +84,40 @@ class Case:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.made: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}
         tally = tally_of([TEXT])
         sources = {size: ArraySource(tally.ngrams(size)) for size in SIZES}
         write_cache(folder / "whole", sources, Origin(b"0123456789abcdef", 24, {"a": 1}))
-        self.made["ngc"] = (folder / "whole").read_bytes()
+        self.files["ngc"] = (folder / "whole").read_bytes()
         self.whole = open_cache(folder / "whole")
         cache = NgramCache()
         cache.update(np.array(TEXT, np.int32))
         write_lookup_cache(cache, folder / "lookup")
-        self.made["bin"] = (folder / "lookup").read_bytes()
+        self.files["bin"] = (folder / "lookup").read_bytes()
         create_pool(folder / "pool", PoolShape(2, 1024, 4, 0.03), Origin(None, 24))
         pool = open_pool(folder / "pool")
         for i in range(2, len(TEXT)):
             pool.insert(np.array(TEXT[i - 2 : i], np.int32), TEXT[i])
-        self.made["ngp"] = (folder / "pool").read_bytes()
+        self.files["ngp"] = (folder / "pool").read_bytes()
         tokens = np.array([*TEXT[:90], -1, *TEXT[90:], -1], np.int32)
         write_suffix_index(folder / "index", tokens, Origin(None, 24, {"a": 1}))
-        self.made["ngx"] = (folder / "index").read_bytes()
+        self.files["ngx"] = (folder / "index").read_bytes()
         ids = np.array(TEXT, np.int32)
         state = np.random.default_rng(1).integers(0, 256, 3000).astype(np.uint8)
         digest, adapters = b"0123456789abcdef", ((0, 0.5),)
         saved = SavedSlot(ids, state, ids, digest, 24, 100, 150, "one", adapters, state, 99)
         write_slot(folder / "slot", saved)
-        self.made["slot"] = (folder / "slot").read_bytes()
+        self.files["slot"] = (folder / "slot").read_bytes()
         successors = SuccessorPool(1024)
         observe(successors, TEXT, 24)
         write_successors(folder / "successors", successors, Origin(None, 24, {"a": 1}))
-        self.made["successors"] = (folder / "successors").read_bytes()
+        self.files["successors"] = (folder / "successors").read_bytes()
 
     def run(self, seed: int) -> None:
         """Damage a file as the seed says and use it; what may not happen raises."""
         rng = random.Random(seed)
         kind = rng.choice([*["ngc"] * 3, "ngp", "bin", *["ngx"] * 2, "slot", "successors"])
-        data = damaged(rng, self.made[kind])
+        data = damaged(rng, self.files[kind])
         if kind != "bin" and rng.random() < 0.8:
             data = resealed(data)
         self.use(rng, kind, data)
@@ -139,7 +139,7 @@ class Case:
         for size in SIZES:
             for start in rng.sample(range(100), 3):
                 followers = cache.followers(TEXT[start : start + size])
-                assert len(followers) <= len(self.made["ngc"])
+                assert len(followers) <= len(self.files["ngc"])
             numbers, _ = usefulness(cache, size)
             keep, num_kept, _ = useful_ngrams(cache, size, rng.randrange(600), 9, 10**6)
             assert len(keep) == numbers.sum() == cache.num_ngrams(size)
@@ -160,7 +160,7 @@ class Case:
             sources = [ArraySource(entries), EntryReader(self.whole, size)]
             merged = tried(lambda sources=sources: read_all(EntryMerger(sources)))
             assert merged is not None
-            assert len(merged) <= len(entries) + len(self.made["ngc"])
+            assert len(merged) <= len(entries) + len(self.files["ngc"])
         checked = tried(lambda: check_cache(cache) or True)
         assert whole or not checked
 

@@ -139,7 +139,7 @@ class ReferenceSampler:
         ids = range(row.size) if ids is None else ids
         packed = np.zeros(len(ids), dtype=[("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
         packed["id"], packed["logit"] = ids, row
-        self._kept = packed
+        self._packed = packed
         data = ctypes.cast(packed.ctypes.data, ctypes.POINTER(self.lib.llama_token_data))
         return self.lib.llama_token_data_array(
             data=data, size=packed.size, selected=-1, sorted=False
@@ -147,7 +147,7 @@ class ReferenceSampler:
 
     def _apply(self, candidates: Any) -> int:
         self.lib.llama_sampler_apply(self.chain, ctypes.byref(candidates))
-        self._left, self._left_in = candidates, self._kept
+        self._left, self._left_in = candidates, self._packed
         return int(candidates.data[candidates.selected].id)
 
     def _allowed(self, token: int) -> bool:

@@ -224,7 +224,7 @@ class Engine:
                 path = [t for t, on in zip(ids, row, strict=True) if on]
                 tokens.append(self.model([*request.text[:-1], *path]))
         return SimpleNamespace(
-            logits_output=SimpleNamespace(next_token_logits=None, said=tokens),
+            logits_output=SimpleNamespace(next_token_logits=None, chosen=tokens),
             can_run_cuda_graph=False,
         )
 
@@ -240,14 +240,14 @@ class Engine:
             path = [0]
             while True:
                 node = following[i][path[-1]]
-                while node >= 0 and self.rows_seen[i][node] != logits.said[i * d + path[-1]]:
+                while node >= 0 and self.rows_seen[i][node] != logits.chosen[i * d + path[-1]]:
                     node = siblings[i][node]
                 if node < 0:
                     break
                 path.append(node)
             counts.append(len(path))
             index.append([i * d + node for node in path] + [-1] * (d - len(path)))
-        predict = torch.tensor(logits.said, dtype=torch.int32)
+        predict = torch.tensor(logits.chosen, dtype=torch.int32)
         return predict, torch.tensor(counts, dtype=torch.int32), torch.tensor(index)
 
     def _settings(self, spec: dict[str, Any]) -> None:

@@ -26,16 +26,16 @@ class TreeDrafter:
     def __init__(self, truths: Sequence[Sequence[int]], vocab_size: int, seed: int) -> None:
         self._truths, self._vocab_size = truths, vocab_size
         self._rng = np.random.default_rng(seed)
-        self._said = [0] * len(truths)
+        self._lengths = [0] * len(truths)
         self._trees: list[tuple[list[int], list[int]]] = [([], [])] * len(truths)
         self.branched = self.accepted = self.side = 0
 
     def begin(self, slot: int, prompt: Any) -> None:
-        self._said[slot] = 0
+        self._lengths[slot] = 0
         self._trees[slot] = ([], [])
 
     def end(self, slot: int) -> None:
-        self._said[slot] = -1
+        self._lengths[slot] = -1
 
     def shorten(self, slot: int, length: int) -> None:
         tokens, parents = self._trees[slot]
@@ -50,7 +50,7 @@ class TreeDrafter:
             path.append(node)
         self.accepted += num_accepted
         self.side += path != list(range(len(path)))
-        self._said[slot] += len(token_ids)
+        self._lengths[slot] += len(token_ids)
         self._trees[slot] = ([], [])
 
     def propose_batch(
@@ -64,7 +64,9 @@ class TreeDrafter:
         padded_rows: int = 0,
     ) -> None:
         for i, (slot, limit) in enumerate(zip(slots.tolist(), limits.tolist(), strict=True)):
-            tokens, parents = self._grown(self._truths[slot][self._said[slot] :], limit, max_width)
+            tokens, parents = self._grown(
+                self._truths[slot][self._lengths[slot] :], limit, max_width
+            )
             self._trees[slot] = (tokens, parents)
             self.branched += parents != list(range(-1, len(parents) - 1))
             lens[i] = len(tokens)

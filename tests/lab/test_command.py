@@ -21,14 +21,14 @@ FIGURES = {"mean_accepted_length", "acceptance", "drafted_per_token", "us_per_st
 Run = Callable[..., Result]
 
 
-def made(result: Result) -> dict[str, Any]:
+def report_of(result: Result) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads(result.stdout)
     return report
 
 
 def test_json_of_the_default(bench_replay: Run) -> None:
-    report = made(bench_replay(TRACES, "--limit", "2", "--json"))
+    report = report_of(bench_replay(TRACES, "--limit", "2", "--json"))
     assert len(report["sets"]) == 12
     for row in report["sets"].values():
         assert row.keys() >= FIGURES
@@ -38,7 +38,7 @@ def test_json_of_the_default(bench_replay: Run) -> None:
 
 def test_several_drafters(bench_replay: Run) -> None:
     arguments = (SQL, "--limit", "30", "--drafter", "ngram-cache", "--spec-type", "ngram-mod")
-    report = made(bench_replay(*arguments, "--json"))
+    report = report_of(bench_replay(*arguments, "--json"))
     assert list(report["drafters"]) == ["ngram-cache", "ngram-mod"]
     assert report["sets"] == report["drafters"]["ngram-cache"]["sets"]
     text = bench_replay(*arguments).stdout
@@ -70,14 +70,14 @@ def test_text_is_read_with_a_tokenizer(bench_replay: Run, tmp_path: Path) -> Non
         f"{path}: prompts and answers: 1 to replay",
     ]
     for option in ("--tokenizer", "--model"):
-        report = made(bench_replay(path, option, embedded_model(), "--json"))
+        report = report_of(bench_replay(path, option, embedded_model(), "--json"))
         assert report["sets"]["chat"]["tokens"] > 3
 
 
 def test_a_measured_table_is_one_more_profile(bench_replay: Run, tmp_path: Path) -> None:
     costs = tmp_path / "mine.json"
     save_costs(CostTable(((1, 0.01), (9, 0.02)), "mine"), costs)
-    report = made(bench_replay(SQL, "--limit", "9", "--costs", costs, "--json"))
+    report = report_of(bench_replay(SQL, "--limit", "9", "--costs", costs, "--json"))
     assert list(report["sets"]["structured.spider_sql"]["modelled_speedup"])[-1] == "mine"
     save_costs(CostTable(((1, 0.01),), "moe"), costs)
     assert_one_error(bench_replay(SQL, "--costs", costs), "already a profile named 'moe'", 2)

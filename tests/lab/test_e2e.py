@@ -394,20 +394,20 @@ def test_a_draft_model_from_the_command_line(run: Run, prompt: Path) -> None:
 
 
 def test_a_draft_model_has_the_settings_of_serve(run: Run, prompt: Path) -> None:
-    def made(*more: str) -> Any:
+    def report_of(*more: str) -> Any:
         mode = ("--drafter", "draft-simple:policy=fixed", "-md", embedded_model())
         result = run("--prompts", prompt, *QUICK, *mode, *more, "--json")
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
     own = ("--spec-draft-n-max", "3", "--spec-draft-n-min", "2", "--draft-p-min", "0")
-    report = made(*own, "-ngld", "0", "-td", "1", "-ctkd", "f32", "-ctvd", "f32")
+    report = report_of(*own, "-ngld", "0", "-td", "1", "-ctkd", "f32", "-ctvd", "f32")
     draft_model = report["settings"]["draft_model"]
     assert (draft_model["n_max"], draft_model["n_min"], draft_model["p_min"]) == (3, 2, 0)
     assert report["settings"]["max_draft"] == 64
     for one in report["prompts"][0]["runs"][1]["runs"]:
         assert 0 < one["drafted"] <= 3 * one["steps"]
-    bounded = made("--draft-max", "5")["settings"]
+    bounded = report_of("--draft-max", "5")["settings"]
     assert (bounded["max_draft"], bounded["draft_model"]["n_max"]) == (5, 5)
     none = run("--prompts", prompt, *QUICK, "-md", "none", "--drafter", "suffix", "--json")
     assert json.loads(none.stdout)["settings"]["draft_model"] is None

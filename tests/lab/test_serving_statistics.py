@@ -16,7 +16,7 @@ def test_the_interval_holds_the_ratio_and_noise_that_hits_both_does_not_widen_it
     interval = ratio(list(90 * noise), list(100 * noise), QUIET)
     assert interval.low == pytest.approx(0.9)
     assert interval.high == pytest.approx(0.9)
-    assert interval.known
+    assert interval.certain
 
 
 def test_noise_that_hits_one_widens_the_interval() -> None:

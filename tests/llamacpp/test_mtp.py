@@ -80,7 +80,7 @@ def prompt(letter: int, length: int) -> Any:
     return np.array([BEGIN, *mtp_models.letters_after(letter, length)], dtype=np.int32)
 
 
-def wanted(request: Request) -> list[int]:
+def expected(request: Request) -> list[int]:
     """Return what the model writes."""
     last = int(request.prompt_ids[-1]) - mtp_models.FIRST_LETTER
     ids: list[int] = mtp_models.letters_after(last, request.max_tokens)
@@ -121,7 +121,7 @@ def test_heads_draft_what_their_weights_say(
     request = Request(prompt_ids=prompt(0, 5), max_tokens=100)
     engine = loaded.engine()
     (answer,) = engine.generate([request])
-    assert list(answer.token_ids) == wanted(request)
+    assert list(answer.token_ids) == expected(request)
     right, count = passes(5, wrong, 100)
     stats = engine.source_stats()["draft-mtp"]
     assert stats.num_accepted_tokens == right
@@ -145,7 +145,7 @@ def test_slots_share_passes_whatever_the_length_of_their_texts(
     ]
     engine = loaded.engine()
     for request, answer in zip(requests, engine.generate(requests), strict=True):
-        assert list(answer.token_ids) == wanted(request)
+        assert list(answer.token_ids) == expected(request)
     right = sum(passes((a + n) % 26, (3, 9), 40)[0] for a, n in
                 ((0, 1), (7, 40), (3, 200), (11, 700), (20, 9), (1, 33)))  # fmt: skip
     assert engine.source_stats()["draft-mtp"].num_accepted_tokens == right
@@ -164,7 +164,7 @@ def test_a_next_turn_and_a_copied_prompt_go_on_with_what_the_heads_have_read(
     turns = [Request(prompt_ids=text, max_tokens=30) for _ in range(2)]  # one is copied, if it can
     before = engine.source_stats()["draft-mtp"]
     for request, again in zip(turns, engine.generate(turns), strict=True):
-        assert list(again.token_ids) == wanted(request)
+        assert list(again.token_ids) == expected(request)
         assert again.timings.num_cached > 200 or loaded.target.min_copy is None
     after = engine.source_stats()["draft-mtp"]
     drafted = after.num_draft_tokens - before.num_draft_tokens
@@ -177,7 +177,7 @@ def test_states_that_are_saved_and_brought_back(opened: Open, family: str) -> No
     engine = loaded.engine()
     request = Request(prompt_ids=prompt(0, 9), max_tokens=100)
     (answer,) = engine.generate([request])
-    assert list(answer.token_ids) == wanted(request)
+    assert list(answer.token_ids) == expected(request)
     stats = engine.source_stats()["draft-mtp"]
     assert stats.num_accepted_tokens > 0.6 * stats.num_draft_tokens > 30
 
@@ -192,7 +192,7 @@ def test_the_cache_of_the_heads_is_emptied_with_that_of_the_target(
     for request, answer in zip(requests, engine.generate(requests), strict=True):
         assert answer.finish_reason in ("length", "error")
         if answer.finish_reason == "length":
-            assert list(answer.token_ids) == wanted(request)
+            assert list(answer.token_ids) == expected(request)
     assert not engine.source_failures()
 
 
@@ -202,7 +202,7 @@ def test_heads_follow_a_shifting_context(opened: Open, family: str) -> None:
     engine = loaded.engine(context_shift=True)
     request = Request(prompt_ids=prompt(0, 100), max_tokens=600)
     (answer,) = engine.generate([request])
-    assert list(answer.token_ids) == wanted(request)
+    assert list(answer.token_ids) == expected(request)
     assert engine.stats().num_context_shifts > 2
     stats = engine.source_stats()["draft-mtp"]
     assert stats.num_accepted_tokens == stats.num_draft_tokens > 400
@@ -224,7 +224,7 @@ def test_a_restored_slot_drafts_without_what_its_heads_had_read(opened: Open, fa
     before = engine.source_stats()["draft-mtp"].num_accepted_tokens
     longer = Request(prompt_ids=prompt(0, 110), max_tokens=20)
     (answer,) = engine.generate([longer])
-    assert list(answer.token_ids) == wanted(longer)
+    assert list(answer.token_ids) == expected(longer)
     assert engine.source_stats()["draft-mtp"].num_accepted_tokens > before
     assert not engine.source_failures()
 
@@ -235,7 +235,7 @@ def test_trees_of_another_drafter_go_with_heads(opened: Open) -> None:
     engine = loaded.engine("suffix", policy=flat, tree=4)
     requests = [Request(prompt_ids=prompt(n, 90), max_tokens=100) for n in range(3)]
     for request, answer in zip(requests, engine.generate(requests), strict=True):
-        assert list(answer.token_ids) == wanted(request)
+        assert list(answer.token_ids) == expected(request)
     stats = engine.source_stats()
     assert stats["suffix"].num_accepted_tokens > 0
     assert not engine.source_failures()
@@ -270,7 +270,7 @@ def test_a_request_may_do_without_and_set_its_own_bounds(opened: Open, family: s
     for speculation in (none, sure):
         request = Request(prompt_ids=asked, max_tokens=30, speculation=speculation)
         (answer,) = engine.generate([request])
-        assert list(answer.token_ids) == wanted(request)
+        assert list(answer.token_ids) == expected(request)
         assert engine.stats().num_draft_tokens == 0
     (answer,) = engine.generate([Request(prompt_ids=asked, max_tokens=30)])
     assert engine.source_stats()["draft-mtp"].num_accepted_tokens > 15
@@ -282,11 +282,11 @@ def test_heads_that_rest_cost_nothing_and_go_on_later(opened: Open, family: str)
     request = Request(prompt_ids=prompt(0, 5), max_tokens=30)
     loaded.heads.follow(False)
     (answer,) = Engine(loaded.target, None).generate([request])
-    assert list(answer.token_ids) == wanted(request)
+    assert list(answer.token_ids) == expected(request)
     loaded.heads.follow(True)
     engine = loaded.engine()
     (answer,) = engine.generate([request])
-    assert list(answer.token_ids) == wanted(request)
+    assert list(answer.token_ids) == expected(request)
     assert engine.source_stats()["draft-mtp"].num_accepted_tokens > 15
 
 
@@ -303,7 +303,7 @@ def test_a_failed_decode_of_the_heads_ends_their_drafts_and_no_request(
     engine = loaded.engine()
     requests = [Request(prompt_ids=prompt(n, 100), max_tokens=30) for n in range(2)]
     for request, answer in zip(requests, engine.generate(requests), strict=True):
-        assert list(answer.token_ids) == wanted(request)
+        assert list(answer.token_ids) == expected(request)
     assert engine.source_failures() == {"draft-mtp": 2}
 
 
@@ -324,7 +324,7 @@ def test_states_that_llama_cpp_does_not_give_end_no_request(
     monkeypatch.setattr(nextn.NextnContext, "_set_states", note)
     request = Request(prompt_ids=prompt(0, 9), max_tokens=20)
     for answer in engine.generate([request] * 2):
-        assert list(answer.token_ids) == wanted(request)
+        assert list(answer.token_ids) == expected(request)
     assert asked == [False], "llama.cpp goes on writing states that nobody reads"
     assert engine.source_stats()["draft-mtp"].propose_calls == 0
     assert not engine.source_failures()

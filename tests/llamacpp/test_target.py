@@ -300,12 +300,12 @@ def test_a_follower_that_raises_is_told_no_more(open_target: Open, call: str) ->
             raise RuntimeError("follow")
 
         def __getattr__(self, name: str) -> Callable[..., None]:
-            def told(*_: Any) -> None:
+            def note(*_: Any) -> None:
                 calls.append(name)
                 if name == call:
                     raise RuntimeError(name)
 
-            return told
+            return note
 
     with open_target(slots=2) as target:
         target.follow(Failing(), lambda count: np.zeros((count, 1), np.float32))  # type: ignore[arg-type]

@@ -37,6 +37,10 @@ LEVELS = {
     "server": 10,
     "cli": 11,
 }
+ROOMS = {
+    *("files", "text", "models", "drafting", "verify", "engine", "llamacpp", "hosts"),
+    *("lab", "server", "cli"),
+}
 # Folder of native modules -> level, the same way.
 NATIVE_LEVELS = {
     "core": 0,
@@ -274,9 +278,13 @@ def test_targets_and_engines_are_put_together_in_one_place(name: str) -> None:
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
         for node in nodes_of(path)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
     }
     assert places == ASSEMBLY[name]
+
+
+def test_the_package_has_these_rooms_and_no_other() -> None:
+    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == ROOMS | {"_native"}
 
 
 def test_every_folder_of_the_package_has_a_level() -> None:

@@ -26,14 +26,14 @@ def pytest_configure(config: pytest.Config) -> None:
     import utils
 
     def local(make: Any, path: str, pooling: str | None = None) -> Any:
-        def made() -> Any:
+        def preset() -> Any:
             server = make()
             server.pooling = pooling
             server.model_hf_repo = server.model_hf_file = None
             server.model_file = path
             return server
 
-        return staticmethod(made)
+        return staticmethod(preset)
 
     presets = utils.ServerPreset
     for name in ("bert_bge_small", "bert_bge_small_with_fa"):  # says itself how it pools

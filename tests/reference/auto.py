@@ -267,7 +267,7 @@ class AutoPolicy:
                 break
             if self.costs.weight[base + k] > 0 or base + k <= self.costs.listed:
                 below = base + k
-            seen = base + k <= self.costs.listed or self.costs.known(base + k)
+            seen = base + k <= self.costs.listed or self.costs.seen_often(base + k)
             if length < k <= 2 * below - base and not seen and self.may_cost(base, k, streak):
                 chosen = k
         self.exploring = chosen > length

@@ -31,7 +31,7 @@ class PassCosts:
         slope = (self.now[MOST] - self.now[MOST // 2]) / (MOST - MOST // 2)
         return self.now[MOST] + max(slope, 0.0) * (tokens - MOST)
 
-    def known(self, tokens: int) -> bool:
+    def seen_often(self, tokens: int) -> bool:
         """Whether sizes like this one, a quarter more or less, were seen twice."""
         near = range(tokens - tokens // 4, min(tokens + tokens // 4, MOST) + 1)
         return sum(self.weight[i] for i in near) >= 2

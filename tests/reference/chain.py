@@ -41,14 +41,14 @@ class Slot:
     owner: Source | None = None  # who made it
     ahead: list[int] = field(default_factory=list)  # another source's draft that comes before it
 
-    def told(self, tokens: list[int]) -> list[int]:
+    def behind(self, tokens: list[int]) -> list[int]:
         """What the tokens tell of the pending draft."""
         right = tokens[: len(self.ahead)] == self.ahead
         return tokens[len(self.ahead) :] if right else []
 
     def right(self, tokens: list[int]) -> int:
         """How many of the tokens the pending draft has."""
-        tokens = self.told(tokens)
+        tokens = self.behind(tokens)
         if self.parents is None:
             return common_prefix(self.draft, tokens)
         return right_path((self.draft, self.parents), tokens)
@@ -145,7 +145,7 @@ class ReferenceDrafter:
         if num_accepted > state.right(tokens):
             raise InputError("accepted tokens differ from the pending draft")
         if state.owner is not None and state.draft:
-            state.owner.feedback(state.draft, state.told(tokens))
+            state.owner.feedback(state.draft, state.behind(tokens))
         self._join(state, tokens, committed=True)
 
     def observe_top(

@@ -96,7 +96,7 @@ class SuffixSource(Learner):
         while live and len(draft) < self.limit:
             record = self.vote(live, [*history, *draft], len(history))
             if record.sure is not None:
-                live = self.kept(live, record.chosen.candidate)
+                live = self.survivors(live, record.chosen.candidate)
             else:
                 self.choose(record, None if other is None else other[len(draft)])
             if self.records:
@@ -163,7 +163,7 @@ class SuffixSource(Learner):
             assert other in [choice.token for choice in close]
             record.chosen = next(choice for choice in close if choice.token == other)
 
-    def kept(self, live: list[Candidate], best: Candidate | None) -> list[Candidate]:
+    def survivors(self, live: list[Candidate], best: Candidate | None) -> list[Candidate]:
         """Few go on where all say the same."""
         others = [one for one in live if one is not best][:2]
         return [one for one in live if one in (best, *others)]

@@ -82,7 +82,7 @@ class Adaptive:
         return math.log(p / (1 - p))
 
     @property
-    def known(self) -> float:
+    def weight(self) -> float:
         return self.n / (self.n + 2)
 
 
@@ -222,7 +222,7 @@ class Model:
             best.place == OWN and best.output, best.place != OWN and not best.output,
             best.place != OWN and best.output, log2(1 + back) / 16 if best.place == OWN else 0,
             rank > 0, bucket(c.longest) / 11,
-            *(x for one in seen for x in (one.logit / 4 * one.known, one.known)),
+            *(x for one in seen for x in (one.logit / 4 * one.weight, one.weight)),
         ]  # fmt: skip
 
     def correct(self, choice: Choice, logit: float, x: list[float], place: int) -> None:

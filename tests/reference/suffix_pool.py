@@ -126,7 +126,7 @@ class SuffixPool:
         writer.end = -1
         for i in range(start, end):
             if kind == PROMPT:
-                at = self._known(text, i, at)
+                at = self._place(text, i, at)
                 if at >= 0:
                     running = False
                     self.num_known += 1
@@ -143,7 +143,7 @@ class SuffixPool:
             self.blocks[writer.block].open = False
         writer.block, writer.stream = -1, 0
 
-    def _known(self, text: list[int], i: int, last: int) -> int:
+    def _place(self, text: list[int], i: int, last: int) -> int:
         """Where text[i] stands after the same PREFIX tokens; `last` is where text[i - 1] does."""
         if last >= 0:
             at = self.next(last)

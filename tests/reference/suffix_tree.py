@@ -76,7 +76,7 @@ class TreeSource(SuffixSource):
             return []
         record = self.vote(node.live, [*history, *node.path], len(history))
         if record.sure is not None:
-            node.live = self.kept(node.live, record.chosen.candidate)
+            node.live = self.survivors(node.live, record.chosen.candidate)
         else:
             record.chosen = max(record.choices, key=lambda choice: choice.p)
         node.record = record

@@ -57,7 +57,7 @@ def results(count: int) -> list[Any]:
     return [{"role": "user", "content": [one] * count}]
 
 
-def found(depth: int) -> list[Any]:
+def searches(depth: int) -> list[Any]:
     """Return a message with results of searches in one another."""
     block: Any = {"type": "text", "text": "x"}
     for _ in range(depth):
@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "schema of a text": (RESPONSES, {"text": {"format": {"type": "json_schema", "schema": levels(
         40, lambda i: {"allOf": [ref(i), ref(i)]})}}}, 400, "text.format"),
     "many results": (MESSAGES, {"messages": results(100_000)}, 400, "messages"),
-    "results in results": (MESSAGES, {"messages": found(400)}, 400, "messages[0].content[0]"),
+    "results in results": (MESSAGES, {"messages": searches(400)}, 400, "messages[0].content[0]"),
     "long results": (MESSAGES, {"messages": results(60_000)}, 400, ""),
     "long header": (MESSAGES, {"system": "x-anthropic-billing-header:" + " a=b" * 1_000_000}, 400,
                     "prompt is too long"),

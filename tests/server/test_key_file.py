@@ -51,7 +51,7 @@ class Locked:
         assert self.status(None) == 401
         return all(self.status(key) == 200 for key in keys)
 
-    def told(self, text: str) -> None:
+    def says(self, text: str) -> None:
         """Wait until the log says that the keys were kept, and why."""
         wait_until(lambda: f"{KEPT}{text}" in self.server.text)
 
@@ -92,17 +92,17 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_told_once(
     locked = lock()
     name = str(locked.path)
     locked.path.write_text("# nobody\n\n")
-    locked.told(f"{name} holds no key")
+    locked.says(f"{name} holds no key")
     assert locked.lets_in("one")
     locked.path.write_bytes(b"two\n\xff\n")
-    locked.told(f"{name}: expected UTF-8")
+    locked.says(f"{name}: expected UTF-8")
     assert locked.lets_in("one")
     locked.path.unlink()
-    locked.told(f"{name}: No such file or directory")
+    locked.says(f"{name}: No such file or directory")
     assert locked.lets_in("one")
     assert locked.status("two") == 401
     locked.path.mkdir()
-    locked.told(f"{name}: Is a directory")
+    locked.says(f"{name}: Is a directory")
     locked.path.rmdir()
     locked.path.write_text("two\n")
     wait_until(lambda: locked.lets_in("two"))

@@ -21,7 +21,7 @@ Spawn = Callable[..., Process]
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 
 
-def told(path: Path, level: str = "INFO") -> list[str]:
+def lines_of(path: Path, level: str = "INFO") -> list[str]:
     """Return what a file has of the lines that go to stderr as they are."""
     lines = re.findall(rf"^{TIME} {level} ngramspec\.told: (.*)$", path.read_text(), re.M)
     return [str(line) for line in lines]
@@ -36,7 +36,7 @@ def test_the_file_has_what_the_terminal_shows(
     server = spawn(*options, "--log-file", str(path), "--log-level", "warning")
     server.url()
     wait_until(lambda: "listening on" in path.read_text())
-    starts = told(path)
+    starts = lines_of(path)
     assert [line.split()[0] for line in starts] == [
         *("loading", "model", "memory:", "drafters", "listening")
     ]
@@ -45,10 +45,12 @@ def test_the_file_has_what_the_terminal_shows(
     path.rename(moved)  # as logrotate does
     server.process.send_signal(signal.SIGUSR1)
     wait_until(lambda: path.exists() and "draft acceptance = " in path.read_text())
-    assert told(path)[0].startswith("requests = 0, prompt tokens = 0")
+    assert lines_of(path)[0].startswith("requests = 0, prompt tokens = 0")
     assert server.end() == 0
-    assert told(moved) == starts
-    assert any(line.startswith("shutting down: running requests can finish") for line in told(path))
+    assert lines_of(moved) == starts
+    assert any(
+        line.startswith("shutting down: running requests can finish") for line in lines_of(path)
+    )
     assert path.read_text().count("draft acceptance = ") == 2
     assert not re.search(TIME, server.text)  # nothing was logged that is not told
 
@@ -83,7 +85,7 @@ def test_errors_are_in_it(tmp_path: Path) -> None:
     wrong = ("--port", "0", "--model", "no-such.gguf", "--log-file", str(path))
     result = invoke("serve", *wrong)
     assert_one_error(result, "no-such.gguf: No such file", 2)
-    assert result.stderr == f"{told(path, 'ERROR')[0]}\n"
+    assert result.stderr == f"{lines_of(path, 'ERROR')[0]}\n"
     assert "loading" not in result.stderr
     assert TELLER.handlers == before  # the next command writes to no file
 

@@ -56,7 +56,7 @@ def test_a_model_is_told_as_it_was_read_whatever_becomes_of_its_file(
     shutil.copyfile(embedded_model(), file)
     size, written = file.stat().st_size, file.stat().st_mtime
 
-    def told() -> list[Any]:
+    def answers() -> list[Any]:
         asked = (
             client.get("/api/tags"),
             client.get("/api/ps"),
@@ -67,11 +67,11 @@ def test_a_model_is_told_as_it_was_read_whatever_becomes_of_its_file(
 
     with serving(file, slots=1, exact=False) as server:
         client, tiny = server.client, {"model": "tiny"}
-        before = told()
+        before = answers()
         file.unlink()
         if what == "replaced":
             file.write_bytes(b"another")
-        assert told() == before
+        assert answers() == before
     (listed,) = before[0]["models"]
     assert listed["size"] == size
     moment = datetime.fromisoformat(listed["modified_at"].replace("Z", "+00:00"))

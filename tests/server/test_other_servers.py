@@ -87,7 +87,7 @@ def refused(kind: type[SamplingBody] = ChatBody, **members: Any) -> ApiError:
     return caught.value
 
 
-def given(body: SamplingBody, kind: type[SamplingBody] = ChatBody) -> dict[str, Any]:
+def fields(body: SamplingBody, kind: type[SamplingBody] = ChatBody) -> dict[str, Any]:
     """Return the fields that a body has beside those of every such body."""
     return {k: v for k, v in body.model_dump(exclude_unset=True).items() if k not in BODIES[kind]}
 
@@ -133,7 +133,7 @@ def test_forms_of_the_answer_are_taken(kind: type[SamplingBody]) -> None:
         ({"structured_outputs": {"choice": ["yes", "no", "yep"]}}, {"grammar": choice}),
     ]
     for members, expected in cases:
-        assert given(read(kind, **members), kind) == expected
+        assert fields(read(kind, **members), kind) == expected
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_forms_of_the_answer_are_taken(kind: type[SamplingBody]) -> None:
 )
 def test_values_that_say_nothing_change_nothing(name: str, values: list[Any]) -> None:
     for value in values:
-        assert given(read(**{name: value})) == {}
+        assert fields(read(**{name: value})) == {}
 
 
 @pytest.mark.parametrize(
@@ -210,21 +210,21 @@ def test_other_forms_that_say_nothing_are_no_second_form() -> None:
 
 def test_forms_of_our_own_are_not_compared_for_another_field() -> None:
     ours = {"response_format": {"type": "json_object"}, "json_schema": SCHEMA}
-    assert given(read(**ours, thinking_token_budget=7))["reasoning_budget_tokens"] == 7
+    assert fields(read(**ours, thinking_token_budget=7))["reasoning_budget_tokens"] == 7
 
 
 def test_a_repetition_penalty_is_of_the_whole_context() -> None:
     expected = {"repeat_penalty": 1.2, "repeat_last_n": -1}
     expected |= {"frequency_penalty": 0.0, "presence_penalty": 0.0}  # not the server's own
-    assert given(read(repetition_penalty=1.2)) == expected
+    assert fields(read(repetition_penalty=1.2)) == expected
     with_the_same = read(repetition_penalty=1.2, repeat_last_n=-1, frequency_penalty=0)
-    assert given(with_the_same) == expected
+    assert fields(with_the_same) == expected
     # 1 is no penalty, whatever the server's own one is
-    assert given(read(repetition_penalty=1.0)) == {"repeat_penalty": 1.0}
+    assert fields(read(repetition_penalty=1.0)) == {"repeat_penalty": 1.0}
     # clients that write both names mean llama-server's
     both: dict[str, Any] = {"repeat_penalty": 1.2, "repeat_last_n": 64}
-    assert given(read(repetition_penalty=1.2, **both)) == both
-    assert given(read(repetition_penalty=1, **both)) == both
+    assert fields(read(repetition_penalty=1.2, **both)) == both
+    assert fields(read(repetition_penalty=1, **both)) == both
 
 
 @pytest.mark.parametrize(
@@ -250,9 +250,9 @@ def test_unknown_fields_are_told_at_debug(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_budget_of_thoughts_has_two_names() -> None:
-    assert given(read(thinking_token_budget=0)) == {"reasoning_budget_tokens": 0}
+    assert fields(read(thinking_token_budget=0)) == {"reasoning_budget_tokens": 0}
     same = read(thinking_token_budget=7, reasoning_budget_tokens=7)
-    assert given(same) == {"reasoning_budget_tokens": 7}
+    assert fields(same) == {"reasoning_budget_tokens": 7}
     error = refused(thinking_token_budget=7, reasoning_budget_tokens=8)
     assert error.message == (
         "thinking_token_budget and reasoning_budget_tokens differ: give one of them"

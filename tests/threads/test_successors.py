@@ -14,7 +14,7 @@ VOCABULARY = 4000
 LENGTHS = np.array([2, 5, 8])  # successors in a row, by thread
 
 
-def said(token: int, thread: int) -> tuple[list[int], np.ndarray]:
+def successors(token: int, thread: int) -> tuple[list[int], np.ndarray]:
     """What a thread says of a token: ids and probabilities that belong to both, and to no other."""
     n = int(LENGTHS[thread])
     p = np.linspace(0.2, 0.1, n)
@@ -22,7 +22,7 @@ def said(token: int, thread: int) -> tuple[list[int], np.ndarray]:
 
 
 def logits(token: int, thread: int) -> np.ndarray:
-    ids, p = said(token, thread)
+    ids, p = successors(token, thread)
     row = np.full((1, VOCABULARY), -np.inf, np.float32)
     row[0, ids] = np.log(p)
     return row
@@ -30,7 +30,7 @@ def logits(token: int, thread: int) -> np.ndarray:
 
 def check_found(token: int, ids: np.ndarray, p: np.ndarray) -> None:
     if len(ids):
-        expected_ids, likely = said(token, int(ids[0]) // 1000 - 1)
+        expected_ids, likely = successors(token, int(ids[0]) // 1000 - 1)
         assert ids.tolist() == expected_ids
         assert np.abs(p - likely).max() < 1e-3
 

@@ -73,7 +73,7 @@ class Drafter:
         token_ids: npt.NDArray[np.int32],
         lengths: npt.NDArray[np.int32],
         rows: npt.NDArray[np.int32],
-        found: npt.NDArray[np.int32],
+        matches: npt.NDArray[np.int32],
     ) -> None: ...
     def replay(
         self,

@@ -33,7 +33,7 @@ class Slot:
     draft_source: Any
     added_source: Any
     num_own: int
-    told: int
+    num_told: int
     trace: DecisionTrace | None
     asked: bool
     def __new__(cls, id: int, context_size: int, max_draft: int, shifts: bool = False) -> Self: ...

@@ -9,7 +9,7 @@ from ngramspec._native.policy.auto import AutoPolicy
 class Mixed(NamedTuple):
     tokens: npt.NDArray[np.int32]
     parents: npt.NDArray[np.int32]
-    kept: int
+    num_free: int
 
 @final
 class Mixer:

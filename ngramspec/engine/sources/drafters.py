@@ -197,10 +197,10 @@ class Drafters:
         shared: dict[str, tuple[Any, ...]] = {
             "ngram-mod": (self.pool(),),
             "ngram-cache": (
-                self._given("ngram-cache", "static"),
-                self._given("ngram-cache", "dynamic"),
+                self._param("ngram-cache", "static"),
+                self._param("ngram-cache", "dynamic"),
             ),
-            "suffix": (self.suffix_pool(), self._given("suffix", "static")),
+            "suffix": (self.suffix_pool(), self._param("suffix", "static")),
             "recycle": (self.successor_pool(),),
         }
         return {name: sum(map(_nbytes, shared.get(name, ()))) for name in self.types}
@@ -214,7 +214,7 @@ class Drafters:
         """Return the longest draft of the default drafters, 0 without them."""
         return self._kinds[self._default].source.max_draft if self.types else 0
 
-    def _given(self, name: str, key: str) -> Any:
+    def _param(self, name: str, key: str) -> Any:
         return self._params.get(name, {}).get(key)
 
     def nbytes(self) -> dict[str, int]:

@@ -9,12 +9,12 @@ const LEAST = 8; // tokens in one of them
  *
  * Its message has content, reasoning, calls; runs: lengths of text, by turns chosen by the model
  * and drafted; samples: pairs of tokens and milliseconds so far; facts: counts of the whole.
- * given: Members that it gets with the first event; until then it keeps what it had.
+ * members: What it gets with the first event; until then it keeps what it had.
  */
 export class Answer {
-  constructor(message, given = {}) {
+  constructor(message, members = {}) {
     this.message = message;
-    this.given = given;
+    this.members = members;
     this.facts = null; // nothing is measured yet
     this.steps = 0;
     this.accepted = 0;
@@ -27,7 +27,7 @@ export class Answer {
   /** Take an event. */
   take({ speculative, timings, choices }) {
     this.begun = true;
-    Object.assign(this.message, this.given);
+    Object.assign(this.message, this.members);
     const [choice] = choices ?? [];
     if (speculative) {
       this.steps += 1;
@@ -105,17 +105,17 @@ class Origins {
   }
 
   #cut(length) {
-    const made = [];
+    const cut = [];
     this.#text = this.#text.slice(length);
     while (length > 0) {
       const [size, drafted] = this.#runs[0];
       const part = Math.min(size, length);
-      made.push([part, drafted]);
+      cut.push([part, drafted]);
       if (part === size) this.#runs.shift();
       else this.#runs[0] = [size - part, drafted];
       length -= part;
     }
-    return made;
+    return cut;
   }
 }
 
@@ -130,10 +130,10 @@ function extend(runs, length, drafted) {
 function thinned(samples) {
   const [tokens, ms] = samples.at(-1);
   const count = Math.max(1, Math.min(INTERVALS, Math.floor(tokens / LEAST)));
-  const made = [samples[0]];
+  const few = [samples[0]];
   for (const sample of samples.slice(1, -1)) {
-    const enough = sample[0] - made.at(-1)[0] >= Math.min(LEAST, tokens - sample[0]);
-    if (enough && sample[1] >= (made.length * ms) / count) made.push(sample);
+    const enough = sample[0] - few.at(-1)[0] >= Math.min(LEAST, tokens - sample[0]);
+    if (enough && sample[1] >= (few.length * ms) / count) few.push(sample);
   }
-  return samples.length > 1 ? [...made, samples.at(-1)] : made;
+  return samples.length > 1 ? [...few, samples.at(-1)] : few;
 }

@@ -40,10 +40,10 @@ export function imported(text) {
     if (!Array.isArray(chat?.messages) || !chat.messages.every(isMessage)) {
       throw new Error(`Chat ${index + 1} of this file has messages of another shape.`);
     }
-    const made = { ...newChat(), messages: chat.messages.map(cleaned) };
-    made.title = typeof chat.title === "string" && chat.title ? chat.title : titleOf(made);
-    if (Number.isFinite(chat.updated)) made.updated = chat.updated;
-    return made;
+    const own = { ...newChat(), messages: chat.messages.map(cleaned) };
+    own.title = typeof chat.title === "string" && chat.title ? chat.title : titleOf(own);
+    if (Number.isFinite(chat.updated)) own.updated = chat.updated;
+    return own;
   });
 }
 
@@ -54,24 +54,24 @@ function isMessage(message) {
 
 /** Return a message with what has the right shape of it. */
 function cleaned({ role, content = "", reasoning, runs, reasoningRuns, calls, attachments, facts, samples, other, ended, call, name, drafted, asked, continued }) {
-  const made = { role, content };
-  if (reasoning) made.reasoning = reasoning;
-  if (numbers(runs)) made.runs = runs;
-  if (numbers(reasoningRuns)) made.reasoningRuns = reasoningRuns;
-  if (Array.isArray(calls)) made.calls = calls.filter((one) => isText(one?.name, one?.arguments));
-  if (Array.isArray(attachments)) made.attachments = attachments.filter((one) => isText(one?.name, one?.text));
-  if (isFacts(facts)) made.facts = facts;
-  if (isSamples(samples)) made.samples = samples;
+  const message = { role, content };
+  if (reasoning) message.reasoning = reasoning;
+  if (numbers(runs)) message.runs = runs;
+  if (numbers(reasoningRuns)) message.reasoningRuns = reasoningRuns;
+  if (Array.isArray(calls)) message.calls = calls.filter((one) => isText(one?.name, one?.arguments));
+  if (Array.isArray(attachments)) message.attachments = attachments.filter((one) => isText(one?.name, one?.text));
+  if (isFacts(facts)) message.facts = facts;
+  if (isSamples(samples)) message.samples = samples;
   if (isFacts(other?.facts) && isSamples(other?.samples)) {
-    made.other = { facts: other.facts, samples: other.samples, same: other.same === true };
+    message.other = { facts: other.facts, samples: other.samples, same: other.same === true };
   }
-  if (isText(ended)) made.ended = ended;
-  if (isText(call)) made.call = call;
-  if (isText(name)) made.name = name;
-  if (typeof drafted === "boolean") made.drafted = drafted;
-  if (isAsked(asked)) made.asked = asked;
-  if (continued === true) made.continued = true;
-  return made;
+  if (isText(ended)) message.ended = ended;
+  if (isText(call)) message.call = call;
+  if (isText(name)) message.name = name;
+  if (typeof drafted === "boolean") message.drafted = drafted;
+  if (isAsked(asked)) message.asked = asked;
+  if (continued === true) message.continued = true;
+  return message;
 }
 
 const isText = (...values) => values.every((value) => typeof value === "string");

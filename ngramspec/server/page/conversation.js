@@ -229,15 +229,15 @@ async function giveResult(message, call, text) {
   if (isRunning()) return;
   const own = chat;
   call.result = true;
-  const said = { role: "tool", call: call.id, name: call.name, content: text };
-  chat.messages.push(said);
-  add(said).show();
+  const result = { role: "tool", call: call.id, name: call.name, content: text };
+  chat.messages.push(result);
+  add(result).show();
   views.get(message).end();
   const all = message.calls.filter(isWhole).every((one) => one.result);
   if (all) {
     if (await answer()) return;
     Object.assign(call, { result: false, begun: text });
-    takeAway(own, said);
+    takeAway(own, result);
     if (chat === own) views.get(message).end();
   }
   keep(own);
@@ -256,7 +256,7 @@ async function answer(replaced = [], begun = null) {
   const message = begun ?? { role: "assistant", content: "" };
   const [path, body] = request(own.messages, asked);
   const drafted = asked.speculative.enabled !== false;
-  const made = new Answer(message, { asked, drafted, other: undefined, continued: Boolean(begun) });
+  const reader = new Answer(message, { asked, drafted, other: undefined, continued: Boolean(begun) });
   const { ended } = message;
   message.ended = "";
   if (!begun) {
@@ -271,11 +271,11 @@ async function answer(replaced = [], begun = null) {
   refresh();
   toEnd();
   $("status").textContent = "Receiving the answer.";
-  const failed = await receive(own, made, path, body, control.signal);
+  const failed = await receive(own, reader, path, body, control.signal);
   running.delete(own.id);
   const some = Boolean(message.content || message.reasoning || message.calls);
   const stopped = message.ended === "stopped";
-  if (begun && !made.begun) message.ended = ended; // it is what it was
+  if (begun && !reader.begun) message.ended = ended; // it is what it was
   const missed = failed ? !leaving : stopped && replaced.length > 0;
   if (!some && missed) takeBack(own, message, replaced);
   if (chat === own) {
@@ -292,18 +292,18 @@ async function answer(replaced = [], begun = null) {
 }
 
 /** Receive an answer and show it; return the error that ended it, if there was one. */
-async function receive(own, made, path, body, signal, view = () => views.get(made.message)) {
-  const { message } = made;
+async function receive(own, reader, path, body, signal, view = () => views.get(reader.message)) {
+  const { message } = reader;
   let [saved, drawn] = [performance.now(), performance.now()];
   let error = null;
   try {
     for await (const event of stream(path, body, signal)) {
-      made.take(event);
+      reader.take(event);
       view()?.grow(toEnd);
       const now = performance.now();
       if (now - drawn > DRAW && chat === own) {
         drawn = now;
-        made.finish();
+        reader.finish();
         drawSpeed(own.messages, compareLast);
       }
       if (now - saved > SAVE) {
@@ -315,7 +315,7 @@ async function receive(own, made, path, body, signal, view = () => views.get(mad
     message.ended = caught.name === "AbortError" ? "stopped" : "lost";
     if (message.ended === "lost") error = caught;
   }
-  made.finish();
+  reader.finish();
   return error;
 }
 
@@ -389,9 +389,9 @@ export function complain(error) {
   if (error instanceof Refused && error.status === 401) {
     rows.push(make("span", {}, "The server requires a valid API key."), button("Enter a key", () => openSettings("key")));
   } else if (error) {
-    const known = [Refused, Unreachable, store.Unsaved].some((kind) => error instanceof kind);
+    const expected = [Refused, Unreachable, store.Unsaved].some((kind) => error instanceof kind);
     const full = error.code === "context_length_exceeded" || error.code === "exceed_context_size_error";
-    rows.push(make("span", {}, known ? error.message : `The page failed: ${error.message}`));
+    rows.push(make("span", {}, expected ? error.message : `The page failed: ${error.message}`));
     if (full) rows.push(make("span", {}, "Begin a new chat, or edit an earlier message: that drops what follows it."));
     if (error instanceof Unreachable) connect();
   }

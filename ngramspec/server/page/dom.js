@@ -30,23 +30,23 @@ export const $ = (id) => document.getElementById(id);
  */
 export function make(kind, options = {}, ...children) {
   const [tag, ...classes] = kind.split(".");
-  const made = document.createElement(tag);
-  if (classes.length) made.classList.add(...classes);
+  const element = document.createElement(tag);
+  if (classes.length) element.classList.add(...classes);
   for (const [name, value] of Object.entries(options)) {
-    if (typeof value === "function") made.addEventListener(name.slice(2), value);
-    else if (value === true) made.setAttribute(name, "");
-    else if (value !== false && value !== undefined && value !== null) made.setAttribute(name, value);
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== undefined && value !== null) element.setAttribute(name, value);
   }
-  made.append(...children);
-  return made;
+  element.append(...children);
+  return element;
 }
 
 /** Make an element of a drawing. */
 export function draw(tag, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
 }
 
 /** Make an icon; the button around it has the label. */

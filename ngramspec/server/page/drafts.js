@@ -16,7 +16,7 @@ export function speculative() {
 
 /** Set up the menu. */
 export function startDrafts() {
-  whenKnown(({ speculative: told }) => fill(told));
+  whenKnown(({ speculative: offer }) => fill(offer));
   $("drafts-choice").addEventListener("change", choose);
   document.addEventListener("click", ({ target }) => {
     if (!$("drafts").contains(target)) $("drafts").open = false;
@@ -33,11 +33,11 @@ function chosen() {
   return settings.drafts.split(",").filter((name) => offered.includes(name));
 }
 
-function fill(told) {
-  offered = told?.types ?? [];
-  const names = (told?.drafters ?? []).map((drafter) => drafter.name);
-  if (told?.draft_model) names.push(told.draft_model.name);
-  const own = told?.active ? names.join(", ") : "none";
+function fill(offer) {
+  offered = offer?.types ?? [];
+  const names = (offer?.drafters ?? []).map((drafter) => drafter.name);
+  if (offer?.draft_model) names.push(offer.draft_model.name);
+  const own = offer?.active ? names.join(", ") : "none";
   const box = (type, value, label, note = "") => {
     const input = make("input", { type, name: type === "radio" ? "drafts" : value, value });
     return make("label.check", {}, input, make("span", {}, label, note && make("small", {}, note)));
@@ -45,7 +45,7 @@ function fill(told) {
   const rows = [make("legend", {}, "Who drafts"), box("radio", "", "The server's choice", own), box("radio", OFF, "Off")];
   if (offered.length) rows.push(make("p.note", {}, "Or these:"));
   rows.push(...offered.map((name) => box("checkbox", name, name)));
-  rows.push(...(told?.notes ?? []).map((words) => make("p.note", {}, `Note: ${words}.`)));
+  rows.push(...(offer?.notes ?? []).map((words) => make("p.note", {}, `Note: ${words}.`)));
   $("drafts-choice").replaceChildren(...rows);
   show(own);
 }

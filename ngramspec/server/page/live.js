@@ -13,12 +13,12 @@ export function startLive() {
   let last = null; // the previous reading
   let trace = [];
   let timer = 0;
-  let told = false; // the server has figures
+  let hasFigures = false; // the server has figures
 
   async function read() {
     clearTimeout(timer);
     let wait = PERIOD;
-    if (told && !document.hidden && $("panel").checkVisibility()) {
+    if (hasFigures && !document.hidden && $("panel").checkVisibility()) {
       try {
         const now = await ask("v1/ngramspec/live");
         if (last && now.emitted_tokens < last.emitted_tokens) last = null; // another server
@@ -40,8 +40,8 @@ export function startLive() {
 
   document.addEventListener("visibilitychange", () => document.hidden || read());
   whenKnown(({ endpoint_live: live }) => {
-    told = live === true;
-    if (!told) $("live").hidden = true;
+    hasFigures = live === true;
+    if (!hasFigures) $("live").hidden = true;
     read();
   });
 }

@@ -47,8 +47,8 @@ for (const name of ["td_open", "th_open"]) {
 }
 
 function code(text, language, growing) {
-  const known = highlighter.getLanguage(language) && text.length <= (growing ? MOST_GROWING : MOST_COLOURED);
-  const inner = known ? highlighter.highlight(text, { language, ignoreIllegals: true }).value : utils.escapeHtml(text);
+  const coloured = highlighter.getLanguage(language) && text.length <= (growing ? MOST_GROWING : MOST_COLOURED);
+  const inner = coloured ? highlighter.highlight(text, { language, ignoreIllegals: true }).value : utils.escapeHtml(text);
   return `<pre data-language="${utils.escapeHtml(language)}"><code>${inner}</code></pre>`;
 }
 
@@ -76,10 +76,10 @@ export class Flow {
     if (!blocks.length) this.#open = null;
     for (const [index, block] of blocks.entries()) {
       const last = index === blocks.length - 1;
-      const made = this.#render(block, tail, runs, { ...env, growing: growing && last });
-      if (this.#open) this.#open.replaceWith(made);
-      else this.#element.append(made);
-      this.#open = last ? made : null;
+      const element = this.#render(block, tail, runs, { ...env, growing: growing && last });
+      if (this.#open) this.#open.replaceWith(element);
+      else this.#element.append(element);
+      this.#open = last ? element : null;
       if (last && block.from) {
         blocksOf(tail.slice(0, block.from), { references: this.#references });
         this.#start += block.from;
@@ -89,18 +89,18 @@ export class Flow {
 
   #render({ tokens, from, to }, tail, runs, env) {
     const html = markdown.renderer.render(tokens, markdown.options, env);
-    const made = make("div.block");
-    made.append(DOMPurify.sanitize(html, ALLOWED));
+    const element = make("div.block");
+    element.append(DOMPurify.sanitize(html, ALLOWED));
     // The first line of a fence is not shown.
     const begin = tokens[0].type === "fence" ? tail.indexOf("\n", from) + 1 || to : from;
-    if (runs) mark(made, tail.slice(begin, to), runs, this.#start + begin);
-    for (const pre of made.querySelectorAll("pre")) dress(pre);
-    for (const table of made.querySelectorAll("table")) {
+    if (runs) mark(element, tail.slice(begin, to), runs, this.#start + begin);
+    for (const pre of element.querySelectorAll("pre")) dress(pre);
+    for (const table of element.querySelectorAll("table")) {
       const box = make("div.table", { tabindex: 0, role: "region", "aria-label": "Table" });
       table.replaceWith(box);
       box.append(table);
     }
-    return made;
+    return element;
   }
 }
 
@@ -129,12 +129,12 @@ function* fences(text) {
   let open = null;
   for (const line of lines) {
     const next = Math.min(offset + line.length + 1, text.length);
-    const found = /^ {0,3}(`{3,}|~{3,})\s*(\S*)[^`]*$/.exec(line);
-    if (open && found && !found[2] && found[1].startsWith(open.fence)) {
+    const match = /^ {0,3}(`{3,}|~{3,})\s*(\S*)[^`]*$/.exec(line);
+    if (open && match && !match[2] && match[1].startsWith(open.fence)) {
       yield { ...open, to: next, inner: text.slice(open.inside, offset) };
       open = null;
-    } else if (!open && found) {
-      open = { from: offset, fence: found[1], language: found[2], inside: next };
+    } else if (!open && match) {
+      open = { from: offset, fence: match[1], language: match[2], inside: next };
     }
     offset = next;
   }

@@ -48,15 +48,15 @@ function sent(message) {
   const { role, content, reasoning, calls } = message;
   if (role === "user") return { role, content: textOf(message) };
   if (role === "tool") return { role, content, tool_call_id: message.call, name: message.name };
-  const made = { role, content };
-  if (reasoning) made.reasoning_content = reasoning;
+  const body = { role, content };
+  if (reasoning) body.reasoning_content = reasoning;
   const whole = calls?.filter(isWhole);
   if (whole?.length) {
-    made.tool_calls = whole.map(({ id, name, arguments: values }) => ({
+    body.tool_calls = whole.map(({ id, name, arguments: values }) => ({
       id,
       type: "function",
       function: { name, arguments: values },
     }));
   }
-  return made;
+  return body;
 }

@@ -25,12 +25,12 @@ export function change(values) {
 
 /** Return the fields of a request that say how tokens are chosen. */
 export function sampling() {
-  const made = { ...parsed(settings.extra) };
-  for (const name of OWN) delete made[name];
-  for (const name of NUMBERS) if (settings[name]) made[name] = Number(settings[name]);
+  const fields = { ...parsed(settings.extra) };
+  for (const name of OWN) delete fields[name];
+  for (const name of NUMBERS) if (settings[name]) fields[name] = Number(settings[name]);
   // An answer that is made again for comparison needs the same seed.
-  made.seed ??= crypto.getRandomValues(new Uint32Array(1))[0] >>> 1;
-  return made;
+  fields.seed ??= crypto.getRandomValues(new Uint32Array(1))[0] >>> 1;
+  return fields;
 }
 
 /** Open the dialog, at a field. */

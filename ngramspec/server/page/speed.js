@@ -84,24 +84,24 @@ function graph(lines) {
   const x = (token) => LEFT + ((WIDTH - LEFT - 2) * token) / end;
   const y = (speed) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * speed) / most;
   const text = (words, at, top, anchor) => draw("text", { x: at, y: top, "text-anchor": anchor }, words);
-  const made = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "speed-graph", role: "img" });
-  made.setAttribute("aria-label", "Tokens per second over the tokens of this chat's answers");
+  const drawing = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "speed-graph", role: "img" });
+  drawing.setAttribute("aria-label", "Tokens per second over the tokens of this chat's answers");
   for (const speed of [0, most / 2, most]) {
-    made.append(draw("path", { class: "grid", d: `M${LEFT} ${y(speed)}H${WIDTH}` }));
-    made.append(text(number.format(speed), LEFT - 5, y(speed) + 4, "end"));
+    drawing.append(draw("path", { class: "grid", d: `M${LEFT} ${y(speed)}H${WIDTH}` }));
+    drawing.append(text(number.format(speed), LEFT - 5, y(speed) + 4, "end"));
   }
-  made.append(text("tokens/s", 0, 9, "start"), text(`${number.format(end)} tokens`, WIDTH - 1, HEIGHT - 4, "end"));
+  drawing.append(text("tokens/s", 0, 9, "start"), text(`${number.format(end)} tokens`, WIDTH - 1, HEIGHT - 4, "end"));
   for (const from of new Set(lines.map((line) => line.from))) {
-    if (from) made.append(draw("path", { class: "grid answer", d: `M${x(from)} ${TOP}V${y(0)}` }));
+    if (from) drawing.append(draw("path", { class: "grid answer", d: `M${x(from)} ${TOP}V${y(0)}` }));
   }
   for (const { drafted, points } of all.sort((a, b) => a.drafted - b.drafted)) {
     const steps = points.map(([left, right, speed], i) => `${i ? "L" : "M"}${x(left)} ${y(speed)}L${x(right)} ${y(speed)}`);
     if (!steps.length) continue;
     const line = steps.join("");
-    if (drafted) made.append(draw("path", { class: "under", d: `${line}V${y(0)}H${x(points[0][0])}Z` }));
-    made.append(draw("path", { class: drafted ? "line with" : "line without", d: line }));
+    if (drafted) drawing.append(draw("path", { class: "under", d: `${line}V${y(0)}H${x(points[0][0])}Z` }));
+    drawing.append(draw("path", { class: drafted ? "line with" : "line without", d: line }));
   }
-  return made;
+  return drawing;
 }
 
 function legend(drafted, plain) {

@@ -84,7 +84,7 @@ class LogprobFormat:
             offset += len(text)
         return {
             "tokens": tokens,
-            "token_logprobs": [_known(sample.logprob) for sample in logprobs],
+            "token_logprobs": [_or_none(sample.logprob) for sample in logprobs],
             "top_logprobs": [
                 None if math.isnan(sample.logprob) else self._by_text(sample.top)
                 for sample in logprobs
@@ -117,7 +117,7 @@ class LogprobFormat:
         return self._piece(token_id, True).decode("utf-8", "replace")
 
 
-def _known(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
     return None if math.isnan(value) else _finite(value)
 
 

@@ -56,7 +56,7 @@ class Text:
         self._held = ""
         self._before = 0  # characters before those that are held
         self._at = 0
-        self._kept: list[str] | None = None  # what was read since keep(), up to the last feed()
+        self._pieces: list[str] | None = None  # what was read since keep(), up to the last feed()
         self._kept_at = 0  # where the rest of that begins in what is held
 
     @property
@@ -66,8 +66,8 @@ class Text:
 
     def feed(self, piece: str, last: bool = False) -> None:
         """Add the next piece."""
-        if self._kept is not None:
-            self._kept.append(self._held[self._kept_at : self._at])
+        if self._pieces is not None:
+            self._pieces.append(self._held[self._kept_at : self._at])
         self._before += self._at
         self._held = self._held[self._at :] + piece
         self._at = self._kept_at = 0
@@ -75,21 +75,21 @@ class Text:
 
     def keep(self) -> None:
         """Keep what is read from now on, for give_back."""
-        self._kept, self._kept_at = [], self._at
+        self._pieces, self._kept_at = [], self._at
 
     def release(self) -> None:
         """Keep no longer what is read."""
-        self._kept = None
+        self._pieces = None
 
     def give_back(self) -> None:
         """Return to where keep was called."""
-        assert self._kept is not None
-        before = "".join(self._kept)
+        assert self._pieces is not None
+        before = "".join(self._pieces)
         self.num_given_back += len(before) + self._at - self._kept_at
         if before:
             self._before += self._kept_at - len(before)
             self._held, self._kept_at = before + self._held[self._kept_at :], 0
-        self._at, self._kept = self._kept_at, None
+        self._at, self._pieces = self._kept_at, None
 
     def skip(self, count: int) -> None:
         """Pass over characters that were looked at."""

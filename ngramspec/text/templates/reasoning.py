@@ -64,7 +64,7 @@ def think_tags(template: str, can: Capabilities, render: Render) -> ThinkTags:
 
     Cost: up to six renderings of a few messages.
     """
-    if tags := _known(template):
+    if tags := _of_marks(template):
         return tags
     tags = _of_answers(render) or ThinkTags()
     tags = _of_prompts(render, tags)
@@ -77,7 +77,7 @@ def think_tags(template: str, can: Capabilities, render: Render) -> ThinkTags:
     return tags
 
 
-def _known(template: str) -> ThinkTags | None:
+def _of_marks(template: str) -> ThinkTags | None:
     """Return the tags of templates that never write reasoning themselves."""
     if "Write your thoughts between <think></think>" in template:  # Granite 3.3
         return ThinkTags("<think>", "</think>")

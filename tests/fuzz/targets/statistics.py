@@ -26,7 +26,7 @@ def opened() -> Iterator[Run]:
         def run(data: bytes) -> None:
             head, _, file = data.partition(b"\n")
             kind = head.decode("ascii", "replace")
-            if kind in case.made:
+            if kind in case.files:
                 case.use(random.Random(zlib.crc32(file)), kind, file)
 
         yield run
@@ -35,7 +35,7 @@ def opened() -> Iterator[Run]:
 def seeds() -> Iterator[bytes]:
     """Yield a whole file of each kind."""
     with tempfile.TemporaryDirectory() as folder:
-        for kind, data in Case(Path(folder)).made.items():
+        for kind, data in Case(Path(folder)).files.items():
             yield kind.encode() + b"\n" + data
 
 

@@ -42,12 +42,12 @@ def present(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
     yield
     uninstall()
-    assert found() == "theirs"
+    assert cache_class() == "theirs"
     for name in [name for name in sys.modules if name.split(".")[0] == PACKAGE]:
         del sys.modules[name]
 
 
-def found() -> object:
+def cache_class() -> object:
     return importlib.import_module(MODULE).SuffixDecodingCache
 
 
@@ -75,14 +75,14 @@ def test_settings_are_those_of_the_last_call(absent: None) -> None:
     assert importlib.import_module(MODULE).SuffixDecodingCache().pool.capacity > CAPACITY
     with pytest.raises(InputError, match=r"unknown setting 'capacty'.*capacity"):
         install(capacty=3)
-    assert found() is not None
+    assert cache_class() is not None
 
 
 def test_the_real_package_stays_unless_it_is_to_be_replaced(present: None) -> None:
     assert not install()
-    assert found() == "theirs"
+    assert cache_class() == "theirs"
     assert install(replace=True)
-    assert found() is SuffixDecodingCache
+    assert cache_class() is SuffixDecodingCache
     package = importlib.import_module(PACKAGE)
     assert package.other == 1
     assert package.suffix_decoding is sys.modules[MODULE]
@@ -92,7 +92,7 @@ def test_the_real_package_stays_unless_it_is_to_be_replaced(present: None) -> No
 def test_the_real_package_may_not_be_loaded_yet(present: None) -> None:
     assert install(replace=True)
     assert PACKAGE not in sys.modules
-    assert found() is SuffixDecodingCache
+    assert cache_class() is SuffixDecodingCache
     assert importlib.import_module(PACKAGE).other == 1
 
 

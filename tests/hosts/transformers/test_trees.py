@@ -27,7 +27,7 @@ transformers = Later("transformers", "drives transformers")
 CHEAP = CostTable(((1, 1.0), (2, 1.001)))
 
 
-def said(ids: Any, inputs: Any, extra: int = 12) -> list[list[int]]:
+def truths(ids: Any, inputs: Any, extra: int = 12) -> list[list[int]]:
     """Return what rows said, and some tokens more for drafts that go beyond the end."""
     return [[*row, *[0] * extra] for row in ids[:, inputs["input_ids"].shape[1] :].tolist()]
 
@@ -38,7 +38,7 @@ def with_trees(
     """Return what trees around the wanted texts give; side branches of them were accepted."""
     counts, outputs = np.zeros(3, int), []
     for seed in turns:
-        drafter = TreeDrafter(said(expected, inputs), model.config.vocab_size, seed)
+        drafter = TreeDrafter(truths(expected, inputs), model.config.vocab_size, seed)
         result = model.generate(
             **inputs,
             **{"tree": 4, **options},

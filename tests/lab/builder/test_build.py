@@ -592,18 +592,18 @@ def test_the_time_of_a_pipe_means_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     plan = find_units([tmp_path / "pipe", tmp_path / "file"])
 
-    def told() -> tuple[Any, Any]:
+    def identity_and_time() -> tuple[Any, Any]:
         about = provenance(plan, BuildOptions(), Totals(), Problems(), "name")
         assert about is not None
         return identity_of(plan, BuildOptions(), b""), about["newest_input"]
 
     os.utime(tmp_path / "file", (10, 10))
-    before = told()
+    before = identity_and_time()
     assert before[1] == "1970-01-01T00:00:10+00:00"
     os.utime(tmp_path / "pipe", (77, 77))
-    assert told() == before
+    assert identity_and_time() == before
     os.utime(tmp_path / "file", (11, 11))
-    after = told()
+    after = identity_and_time()
     assert after[0] != before[0]
     assert after[1] != before[1]
 

@@ -36,16 +36,16 @@ def tree(write: Write, tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
-def found(path: Path, **options: bool) -> set[str]:
+def files_in(path: Path, **options: bool) -> set[str]:
     return {unit.source for unit in find_units([path], **options).units}
 
 
 def test_what_a_gitignore_names_is_left_out_unless_asked(tree: Path, write: Write) -> None:
     write("tree/.gitignore", "# made\n*.log\n/build/\nnode_modules\n")
     left = set(FILES) - {"a.log", "src/b.log", "build/a.py", "node_modules/x/a.js"}
-    assert found(tree) == left
-    assert found(tree, gitignore=False) == set(FILES)
-    assert found(tree / "build") == {"a.py"}  # no repository, so nothing above it counts
+    assert files_in(tree) == left
+    assert files_in(tree, gitignore=False) == set(FILES)
+    assert files_in(tree / "build") == {"a.py"}  # no repository, so nothing above it counts
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_patterns_mean_what_git_says(
 ) -> None:
     for folder, text in files.items():
         write(f"tree/{folder}/.gitignore", text)
-    assert set(FILES) - found(tree) == left_out
+    assert set(FILES) - files_in(tree) == left_out
     if shutil.which("git"):
         subprocess.run(["git", "init", "-q", tree], check=True)
         listing = ["git", "-C", tree, "ls-files", "--others", "--exclude-standard"]
@@ -87,17 +87,17 @@ def test_files_above_a_folder_count_within_a_repository(tree: Path, write: Write
     write("tree/.git/HEAD", "ref: refs/heads/main\n")
     write("tree/.gitignore", "*.log\n/src/gen/deep/\nbuild/\n")
     write("tree/src/.gitignore", "gen/*\n!gen/deep\n")
-    assert found(tree / "src") == {"a.py", "gen/deep/a.py", "gen/deep/b.txt"}
-    assert found(tree / "src" / "gen" / "deep") == {"a.py", "b.txt"}  # it is given
-    assert found(tree / "src" / "build") == {"a.py", "keep.py"}
-    assert found(tree / "src", gitignore=False) == {
+    assert files_in(tree / "src") == {"a.py", "gen/deep/a.py", "gen/deep/b.txt"}
+    assert files_in(tree / "src" / "gen" / "deep") == {"a.py", "b.txt"}  # it is given
+    assert files_in(tree / "src" / "build") == {"a.py", "keep.py"}
+    assert files_in(tree / "src", gitignore=False) == {
         name.removeprefix("src/") for name in FILES if name.startswith("src/")
     }
 
 
 def test_files_that_are_given_are_read(tree: Path, write: Write) -> None:
     write("tree/.gitignore", "*")
-    assert found(tree / "a.log") == {"a.log"}
+    assert files_in(tree / "a.log") == {"a.log"}
     with pytest.raises(
         InputError, match=r"but what .gitignore leaves out, such as a.log \(--no-ig"
     ):
@@ -107,10 +107,10 @@ def test_files_that_are_given_are_read(tree: Path, write: Write) -> None:
 def test_only_a_plain_file_is_a_gitignore(tree: Path, write: Write) -> None:
     (tree / ".gitignore").symlink_to(write("patterns", "*"))  # git follows no such links
     (tree / "src" / ".gitignore").mkdir()
-    assert found(tree) == set(FILES)
+    assert files_in(tree) == set(FILES)
 
 
 def test_a_name_that_is_not_utf8_can_be_ignored(tree: Path, write: Write) -> None:
     (tree / "caf\udce9.txt").write_text("x")
     write("tree/.gitignore", b"caf\xe9*\n")
-    assert found(tree) == set(FILES)
+    assert files_in(tree) == set(FILES)

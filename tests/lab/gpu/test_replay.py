@@ -321,11 +321,11 @@ def test_what_is_computed_for_attention_alone_is_that_of_all_layers(
     passes, layers = make_passes(1, 512), []
     attend = pass_costs.attend
 
-    def told(layer: Any, *arguments: Any, **named: Any) -> Any:
+    def noting(layer: Any, *arguments: Any, **named: Any) -> Any:
         layers.append((layer.layer_idx, named["packing"].parts))
         return attend(layer, *arguments, **named)
 
-    monkeypatch.setattr(pass_costs, "attend", told)
+    monkeypatch.setattr(pass_costs, "attend", noting)
     costs = pass_costs.Costs(passes, 1, 40, 6)
     costs.run(2)
     assert costs.attention(2, small_model()) is None  # without graphs

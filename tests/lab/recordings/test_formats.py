@@ -30,7 +30,7 @@ HEAD = Head(model="m", tokenizer=ZERO, vocab_size=9, drafter="", started=0, apar
 QUESTION, ANSWER = "What is it?", "It is this."
 
 
-def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
+def message(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
@@ -47,10 +47,10 @@ def lines(*values: Any) -> str:
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-ONE = [said("user", QUESTION), said("assistant", ANSWER)]
+ONE = [message("user", QUESTION), message("assistant", ANSWER)]
 PROMPT = f"{START}user\n{QUESTION}{END}\n{START}assistant\n"
 SHARE = {"conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": ANSWER}]}
-API = {"choices": [{"message": said("assistant", ANSWER)}]}
+API = {"choices": [{"message": message("assistant", ANSWER)}]}
 CHATS = {
     "messages": (lines({"messages": ONE}), "chats in OpenAI's format"),
     "bare messages": (lines(ONE), "chats in OpenAI's format"),
@@ -71,7 +71,7 @@ CHATS = {
         "prompts and answers",
     ),
     "parts": (
-        lines({"messages": [said("user", [{"type": "text", "text": QUESTION}]), ONE[1]]}),
+        lines({"messages": [message("user", [{"type": "text", "text": QUESTION}]), ONE[1]]}),
         "chats in OpenAI's format",
     ),
     "byte order mark": ("\ufeff" + lines({"messages": ONE}), "chats in OpenAI's format"),
@@ -115,13 +115,13 @@ def test_every_answer_of_a_chat_is_a_request(tmp_path: Path, letters: Letters) -
         lines(
             {
                 "messages": [
-                    said("system", "Be kind."),
-                    said("assistant", "Hello."),
-                    said("user", "Go"),
-                    said("assistant", None, tool_calls=[call]),
-                    said("tool", "1"),
-                    said("assistant", "Done", reasoning_content="hm"),
-                    said("user", "unanswered"),
+                    message("system", "Be kind."),
+                    message("assistant", "Hello."),
+                    message("user", "Go"),
+                    message("assistant", None, tool_calls=[call]),
+                    message("tool", "1"),
+                    message("assistant", "Done", reasoning_content="hm"),
+                    message("user", "unanswered"),
                 ]
             }
         )

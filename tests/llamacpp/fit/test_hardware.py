@@ -9,7 +9,7 @@ import pytest
 from ngramspec.llamacpp.fit.machine import Hardware, find_hardware
 
 
-def made(root: Path, *paths: str, **texts: str) -> Path:
+def with_files(root: Path, *paths: str, **texts: str) -> Path:
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()
@@ -37,9 +37,9 @@ def test_nvidia(tmp_path: Path) -> None:
     card.parent.mkdir(parents=True)
     card.write_text(INFORMATION)
     assert kinds(tmp_path) == []  # a container without the device
-    made(tmp_path, "dev/nvidiactl")
+    with_files(tmp_path, "dev/nvidiactl")
     assert kinds(tmp_path) == []
-    made(tmp_path, "dev/nvidia0")
+    with_files(tmp_path, "dev/nvidia0")
     (gpu,) = find_hardware(tmp_path, system="Linux", programs=[])
     assert gpu == Hardware("cuda", "NVIDIA H100 80GB HBM3")
     assert gpu.install_line == (
@@ -49,30 +49,32 @@ def test_nvidia(tmp_path: Path) -> None:
 
 
 def test_nvidia_without_proc(tmp_path: Path) -> None:
-    assert kinds(made(tmp_path, "dev/nvidia1")) == ["cuda"]
+    assert kinds(with_files(tmp_path, "dev/nvidia1")) == ["cuda"]
 
 
 def test_nvidia_on_windows(tmp_path: Path) -> None:
     folder = tmp_path / "programs"
     assert kinds(tmp_path, system="Windows", programs=[folder]) == []
-    made(tmp_path, "programs/nvidia-smi.exe")
+    with_files(tmp_path, "programs/nvidia-smi.exe")
     assert kinds(tmp_path, system="Windows", programs=[folder]) == ["cuda"]
     assert kinds(tmp_path, system="Linux", programs=[folder]) == []
 
 
 def test_nvidia_on_windows_subsystem_for_linux(tmp_path: Path) -> None:
-    made(tmp_path, "dev/dxg", "usr/lib/wsl/lib/libdxcore.so")
+    with_files(tmp_path, "dev/dxg", "usr/lib/wsl/lib/libdxcore.so")
     assert kinds(tmp_path) == []
-    made(tmp_path, "usr/lib/wsl/lib/nvidia-smi")
+    with_files(tmp_path, "usr/lib/wsl/lib/nvidia-smi")
     assert kinds(tmp_path) == ["cuda"]
 
 
 def test_amd(tmp_path: Path) -> None:
     nodes = "sys__class__kfd__kfd__topology__nodes__"
-    made(tmp_path, "dev/kfd", **{f"{nodes}0__properties": "cpu_cores_count 16\nsimd_count 0\n"})
+    with_files(
+        tmp_path, "dev/kfd", **{f"{nodes}0__properties": "cpu_cores_count 16\nsimd_count 0\n"}
+    )
     assert kinds(tmp_path) == []  # the processor is a node, too
-    made(tmp_path, **{f"{nodes}1__properties": "cpu_cores_count 0\nsimd_count 256\n"})
-    made(tmp_path, **{f"{nodes}1__name": "navi31\n"})
+    with_files(tmp_path, **{f"{nodes}1__properties": "cpu_cores_count 0\nsimd_count 256\n"})
+    with_files(tmp_path, **{f"{nodes}1__name": "navi31\n"})
     (gpu,) = find_hardware(tmp_path, system="Linux", programs=[])
     assert gpu == Hardware("rocm", "AMD GPU navi31")
     assert "-DGGML_HIP=on" in gpu.install_line
@@ -84,13 +86,13 @@ def test_apple(tmp_path: Path, machine: str, expected: list[str]) -> None:
 
 
 def test_vulkan(tmp_path: Path) -> None:
-    made(tmp_path, "usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
+    with_files(tmp_path, "usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
     assert kinds(tmp_path) == []
-    made(tmp_path, "dev/dri/renderD128")
+    with_files(tmp_path, "dev/dri/renderD128")
     assert kinds(tmp_path) == []  # computes on the CPU
-    made(tmp_path, "usr/share/vulkan/icd.d/intel_icd.x86_64.json")
+    with_files(tmp_path, "usr/share/vulkan/icd.d/intel_icd.x86_64.json")
     (gpu,) = find_hardware(tmp_path, system="Linux", programs=[])
     assert gpu == Hardware("vulkan", "GPU with a Vulkan driver (intel)")
     assert "-DGGML_VULKAN=on" in gpu.install_line
-    made(tmp_path, "dev/nvidia0")
+    with_files(tmp_path, "dev/nvidia0")
     assert kinds(tmp_path) == ["cuda"]  # the better way for the same GPU

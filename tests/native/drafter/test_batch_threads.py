@@ -49,7 +49,7 @@ def all_come() -> Iterator[None]:
     await_workers(False)
 
 
-def made(case: str, threads: int, policy: bool, max_history: int = 1 << 20) -> Drafter:
+def make(case: str, threads: int, policy: bool, max_history: int = 1 << 20) -> Drafter:
     spec, options = CASES[case]()
     chosen = AutoPolicy(costs=PROFILES["h100-8b"]) if policy else None
     return create_drafter(
@@ -134,7 +134,7 @@ class Run:
 
 
 def same(case: str, seed: int, threads: int, trees: bool, policy: bool, **options: Any) -> None:
-    runs = [Run(made(case, count, policy, **options), seed, trees) for count in (1, threads)]
+    runs = [Run(make(case, count, policy, **options), seed, trees) for count in (1, threads)]
     for _ in range(6):
         for run in runs:
             run.step()
@@ -163,7 +163,7 @@ def test_threads_change_nothing_where_old_tokens_are_dropped(case: str) -> None:
     """Some rows are short of room, which one thread does after all others."""
     runs = []
     for threads in (1, 4):
-        drafter = made(case, threads, False, max_history=1024)
+        drafter = make(case, threads, False, max_history=1024)
         rng = np.random.default_rng(3)
         table = np.zeros((SLOTS, 4000), np.int32)
         lengths = rng.integers(980, 1025, SLOTS).astype(np.int32)
@@ -187,7 +187,7 @@ def test_threads_change_nothing_where_old_tokens_are_dropped(case: str) -> None:
 
 
 def test_a_slot_that_comes_twice_is_drafted_for_twice() -> None:
-    drafter = made("suffix", 4, False)
+    drafter = make("suffix", 4, False)
     for slot in range(SLOTS):
         drafter.begin(slot, np.resize(np.arange(7, dtype=np.int32), 30 + slot % 7))
     slots = np.repeat(np.arange(SLOTS // 2, dtype=np.int32), 2)

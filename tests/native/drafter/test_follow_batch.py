@@ -200,7 +200,7 @@ TWO = {
     ("method", "read", "written", "shared"),
     [
         *(("follow_batch", ONE, "accepted", name) for name in ONE),
-        *(("find_slots", TWO, "found", name) for name in TWO),
+        *(("find_slots", TWO, "matches", name) for name in TWO),
     ],
 )
 def test_a_call_for_a_batch_writes_into_nothing_that_it_reads(

@@ -103,7 +103,7 @@ def test_any_two_drafts_give_the_twins_choice(
     mine = [
         worths[pair]
         for pair, tree in trees.items()
-        if tree == (sent.tokens.tolist(), sent.parents.tolist()) and pair[0] == sent.kept
+        if tree == (sent.tokens.tolist(), sent.parents.tolist()) and pair[0] == sent.num_free
     ]
     assert mine, "a draft that may not be sent"
     assert mine[0] == pytest.approx(max(worths.values()), abs=1e-6)
@@ -130,29 +130,29 @@ def test_a_branch_stands_beside_a_free_draft_that_says_otherwise() -> None:
     sent = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, SPLIT)
     assert sent.tokens.tolist() == [7, 8, 1, 2]
     assert sent.parents.tolist() == [-1, 0, -1, 2]
-    assert sent.kept == 2
+    assert sent.num_free == 2
 
 
 def test_it_takes_the_place_of_the_free_draft_where_there_can_be_but_one() -> None:
     sent = mixed(FLAT, floats(0.8, 0.9), ints(1, 2), False, SPLIT, branches=1)
-    assert (sent.tokens.tolist(), sent.kept) == ([1, 2], 0)
+    assert (sent.tokens.tolist(), sent.num_free) == ([1, 2], 0)
     sent = mixed(FLAT, floats(0.2, 0.9), ints(1, 2), False, SPLIT, branches=1)
-    assert (sent.tokens.tolist(), sent.kept) == ([7, 8], 2)
+    assert (sent.tokens.tolist(), sent.num_free) == ([7, 8], 2)
 
 
 def test_tokens_that_both_have_are_sent_once_and_are_the_free_drafts() -> None:
     sent = mixed(FLAT, floats(0.8, 0.9, 0.9), ints(7, 8, 9), False, SPLIT)
     assert sent.tokens.tolist() == [7, 8, 9]
-    assert (sent.parents.tolist(), sent.kept) == ([-1, 0, 1], 2)
+    assert (sent.parents.tolist(), sent.num_free) == ([-1, 0, 1], 2)
     sent = mixed(FLAT, floats(0.8, 0.5), ints(7, 3), False, SPLIT)
-    assert (sent.parents.tolist(), sent.kept) == ([-1, 0, 0], 2)
+    assert (sent.parents.tolist(), sent.num_free) == ([-1, 0, 0], 2)
 
 
 def test_a_draft_goes_on_where_the_likeliest_path_ends() -> None:
     tree = FreeDraft("free", floats(0.3, 0.6, 0.9), ints(5, 6, 7), ints(-1, -1, 1))
     sent = mixed(FLAT, floats(0.9, 0.9), ints(1, 2), True, tree)
     assert sent.tokens.tolist() == [5, 6, 7, 1, 2]
-    assert (sent.parents.tolist(), sent.kept) == ([-1, -1, 1, 2, 3], 3)
+    assert (sent.parents.tolist(), sent.num_free) == ([-1, -1, 1, 2, 3], 3)
     assert arbiter_of(FLAT).path(tree).tolist() == [1, 2]
     assert arbiter_of(FLAT).path(tree._replace(tokens=ints(5))).tolist() == [0]
     assert arbiter_of(FLAT).path(tree._replace(tokens=ints())).size == 0
@@ -161,9 +161,9 @@ def test_a_draft_goes_on_where_the_likeliest_path_ends() -> None:
 def test_what_does_not_pay_is_not_sent() -> None:
     surer, less_sure = (FreeDraft("free", floats(p), ints(7)) for p in (0.9, 0.7))
     sent = mixed(DEAR, floats(0.3, 0.9), ints(1, 2), False, surer)
-    assert (sent.tokens.tolist(), sent.kept) == ([7], 1)
+    assert (sent.tokens.tolist(), sent.num_free) == ([7], 1)
     sent = mixed(DEAR, floats(0.99), ints(1), False, less_sure)
-    assert (sent.tokens.tolist(), sent.kept) == ([1], 0)
+    assert (sent.tokens.tolist(), sent.num_free) == ([1], 0)
 
 
 def test_a_source_that_finds_the_same_tokens_hard_is_no_branch_for_long() -> None:

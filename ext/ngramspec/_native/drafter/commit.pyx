@@ -53,14 +53,14 @@ cdef bint _had_right(const DriverC* d, const SlotC* s, Py_ssize_t source, const 
 
 cdef void _teach_tails(DriverC* d, const SlotC* s, const SlotC* t, const token_t* tokens, Py_ssize_t n) noexcept nogil:
     """Note which claims of what came after another source's draft were right: where that was wrong, the first is."""
-    cdef Py_ssize_t known = draft_known(s, tokens, n), i, row, judged
-    if known == 0 and common_prefix(s.before, tokens, min(n, s.ahead)) == n:
+    cdef Py_ssize_t num_judged = draft_known(s, tokens, n), i, row, judged
+    if num_judged == 0 and common_prefix(s.before, tokens, min(n, s.ahead)) == n:
         return  # the text ends within it
     for i in range(d.num_sources):
-        judged, row = min(t.lengths[i], max(known, <Py_ssize_t>1)), i * d.max_draft
+        judged, row = min(t.lengths[i], max(num_judged, <Py_ssize_t>1)), i * d.max_draft
         if judged > 0:
             calibration_learn(d.tails.calibrations[i], t.claims + row, judged,
-                              common_prefix(t.rows + row, tokens + s.ahead, min(judged, known)))
+                              common_prefix(t.rows + row, tokens + s.ahead, min(judged, num_judged)))
 
 
 cdef void commit_teach(DriverC* d, Py_ssize_t slot, const token_t* tokens, Py_ssize_t n, Py_ssize_t draft_len,

@@ -1015,7 +1015,7 @@ cdef class Drafter(Owner):
         if full >= 0:
             raise MemoryError(f"follow_batch: no memory for the tokens of row {full}")
 
-    def find_slots(self, slots, token_ids, lengths, rows, found):
+    def find_slots(self, slots, token_ids, lengths, rows, matches):
         """Find, for rows of an engine's token table, the slot whose history a row begins with.
 
         For rows that moved, came back or continue an earlier text. Histories are compared at their
@@ -1026,7 +1026,7 @@ cdef class Drafter(Owner):
             token_ids: int32, shape (r, w), C-contiguous. Not kept.
             lengths: int32, shape (l,), tokens in each row, 0..w.
             rows: int32, shape (m,), the rows to find slots for, below r and l.
-            found: int32, shape (m,), writable. Receives the slot with the longest such history, the
+            matches: int32, shape (m,), writable. Receives the slot with the longest such history, the
                 first of them in `slots`, each slot at most once; -1 for none. Empty histories are not found.
                 Shares no memory with the others.
 
@@ -1041,11 +1041,11 @@ cdef class Drafter(Owner):
         cdef const int32_t* choices
         cdef Py_ssize_t i
         try:
-            slot_view, table, length_view, row_view, out = slots, token_ids, lengths, rows, found
+            slot_view, table, length_view, row_view, out = slots, token_ids, lengths, rows, matches
         except (ValueError, TypeError, BufferError) as error:
-            raise _bad_rows("found", error) from None
+            raise _bad_rows("matches", error) from None
         if out.shape[0] != row_view.shape[0]:
-            raise InputError(f"rows and found must have the same length, got {row_view.shape[0]} and {out.shape[0]}")
+            raise InputError(f"rows and matches must have the same length, got {row_view.shape[0]} and {out.shape[0]}")
         for i in range(row_view.shape[0]):
             if not 0 <= row_view[i] < min(table.shape[0], length_view.shape[0]):
                 raise InputError(f"rows must be in 0..{min(table.shape[0], length_view.shape[0]) - 1}, got {row_view[i]}")
@@ -1058,7 +1058,7 @@ cdef class Drafter(Owner):
         # A row needs a length, so there is one.
         if overlap(&out[0], out.shape[0], &row_view[0], row_view.shape[0]) or _result_overlaps(
                 &out[0], out.shape[0], choices, slot_view.shape[0], &length_view[0], length_view.shape[0], table):
-            raise InputError("found must share no memory with slots, token_ids, lengths or rows")
+            raise InputError("matches must share no memory with slots, token_ids, lengths or rows")
         with nogil, self._lock:
             for i in range(row_view.shape[0]):
                 out[i] = follow_find(&self.d, choices, slot_view.shape[0], &table[row_view[i], 0],

@@ -489,7 +489,7 @@ cdef class Proposer(Owner):
         cdef LaneC* lane = priced.of(slot.id)
         cdef TermsC terms
         cdef AskedC asked
-        cdef double unread = lane.backlog + <double>(slot.length - slot.told) * priced.reading
+        cdef double unread = lane.backlog + <double>(slot.length - slot.num_told) * priced.reading
         cdef Py_ssize_t most = min(source.max_draft, MOST_DRAFTED)
         if most <= 0:
             return None

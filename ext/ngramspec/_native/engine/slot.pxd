@@ -52,7 +52,7 @@ cdef class Slot(Owner):
     cdef readonly object native_source   # that source
     cdef readonly tuple paid             # those that take time
     cdef readonly Py_ssize_t num_free    # the others
-    cdef public Py_ssize_t told          # first tokens of the text that those that take time have been told of
+    cdef public Py_ssize_t num_told      # first tokens of the text that those that take time have been told of
     cdef public bint asked               # one of these has been asked since
     cdef Py_ssize_t most_untold          # tokens after which they are told although nobody asks them
     cdef tuple learners                  # of the drafters, those that learn from logits: of the sources one

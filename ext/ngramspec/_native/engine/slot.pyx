@@ -48,7 +48,7 @@ cdef class Slot(Owner):
         count: How many tokens after num_past are in the step's decode.
         draft: The draft of this step, a new int32 array; set to change it, to one without branches.
         branch: Of the last step's draft, the one that was right; 0 unless it was a tree.
-        told: How many of the first tokens the sources that take time know. They are told of what was emitted when that
+        num_told: How many of the first tokens the sources that take time know. They are told of what was emitted when that
             matters: before they are asked, of what came of their drafts, and now and then, ever more rarely.
 
     Thread-safety: one thread; others may read the numbers.
@@ -203,9 +203,9 @@ cdef class Slot(Owner):
 
     def tell(self):
         """Return the tokens that the sources that take time have not been told of, a new int32 array; now they have."""
-        cdef Py_ssize_t first = self.told
+        cdef Py_ssize_t first = self.num_told
         self.most_untold = FIRST_UNTOLD if self.asked else 2 * self.most_untold
-        self.told, self.asked = self.length, False
+        self.num_told, self.asked = self.length, False
         return np.array(<token_t[:self.length - first]>(self.data + first)) if self.length > first else _no_tokens
 
     def row(self, Py_ssize_t index):

@@ -553,7 +553,7 @@ cdef class Verifier(Owner):
         if slot.num_drafted and slot.draft_source is not None:
             self.count_draft(slot)
         self.note_time(slot, now)
-        slot.untold = len(slot.paid) > 0 and slot.decoding and (slot.asked or slot.length - slot.told >= slot.most_untold)
+        slot.untold = len(slot.paid) > 0 and slot.decoding and (slot.asked or slot.length - slot.num_told >= slot.most_untold)
         return (slot.ending != ENDING_NONE or slot.untold or slot.on_chunk is not None or slot.with_logprobs or not slot.taught
                 or slot.num_accepted < slot.num_drafted or slot.saved is not None or slot.length >= slot.size)
 

@@ -76,7 +76,7 @@ cdef class LlamaContext(Owner):
     cdef int allocate(self) except -1
     cdef int check(self, Batch batch, Rows rows) except -1
     cdef int opened(self) except -1
-    cdef int known(self, int32_t sequence) except -1
+    cdef int check_sequence(self, int32_t sequence) except -1
     cdef int32_t run(self, Batch batch, float** rows) noexcept nogil
     cdef int32_t branch_id(self, Py_ssize_t sequence, Py_ssize_t branch) noexcept nogil
     cdef bint follow(self, Batch batch) noexcept nogil

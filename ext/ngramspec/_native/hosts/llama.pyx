@@ -381,7 +381,7 @@ cdef class LlamaContext(Owner):
         """
         cdef int32_t first
         cdef bint done
-        self.known(sequence)
+        self.check_sequence(sequence)
         if not (1 <= branch < self.max_branches and self.used[sequence] >> branch & 1):
             raise InputError(f"the last tree of sequence {sequence} had no branch {branch}")
         first = self.branch_lengths[sequence * self.max_branches + branch]
@@ -425,7 +425,7 @@ cdef class LlamaContext(Owner):
         Cost: one walk over the cells of the cache, and one for each further branch that held more.
         """
         cdef bint done
-        self.known(sequence)
+        self.check_sequence(sequence)
         if length < 0:
             raise InputError(f"length must be >= 0, got {length}")
         with nogil:
@@ -461,7 +461,7 @@ cdef class LlamaContext(Owner):
         """
         cdef int32_t held
         cdef bint done
-        self.known(sequence)
+        self.check_sequence(sequence)
         if not self.calls.can_shift(self.memory):  # llama.cpp would end the process
             raise StateError("this cache cannot shift")
         held = self.calls.pos_max(self.memory, sequence) + 1
@@ -490,8 +490,8 @@ cdef class LlamaContext(Owner):
             StateError: The context is closed.
             MemoryError: No room; the sequence is empty.
         """
-        self.known(source)
-        self.known(sequence)
+        self.check_sequence(source)
+        self.check_sequence(sequence)
         cdef int32_t held = self.pos_max(source) + 1, own = self.pos_max(sequence) + 1
         if not (1 <= length <= held and own == 0 and source != sequence):
             raise InputError(f"copying {length} tokens needs {length} in the source, which has {held}, and an empty "
@@ -510,22 +510,22 @@ cdef class LlamaContext(Owner):
 
     def pos_min(self, int32_t sequence):
         """Return the smallest position that the cache still holds of a sequence, -1 when it is empty."""
-        self.known(sequence)
+        self.check_sequence(sequence)
         return self.calls.pos_min(self.memory, sequence)
 
     def pos_max(self, int32_t sequence):
         """Return the position of the last token of a sequence, -1 when it is empty."""
-        self.known(sequence)
+        self.check_sequence(sequence)
         return self.calls.pos_max(self.memory, sequence)
 
     def last_count(self, int32_t sequence):
         """Return how many tokens of a sequence were in the last decode."""
-        self.known(sequence)
+        self.check_sequence(sequence)
         return self.last_counts[sequence]
 
     def forget_last(self, int32_t sequence):
         """Set last_count to 0: what the last decode left in a sequence was replaced."""
-        self.known(sequence)
+        self.check_sequence(sequence)
         self.last_counts[sequence] = 0
 
     def clear(self, int32_t sequence=-1):
@@ -558,7 +558,7 @@ cdef class LlamaContext(Owner):
         if self.context == NULL:
             raise StateError("the context is closed")
 
-    cdef int known(self, int32_t sequence) except -1:
+    cdef int check_sequence(self, int32_t sequence) except -1:
         self.opened()
         if not 0 <= sequence < self.num_sequences:
             raise InputError(f"sequence must be in 0..{self.num_sequences - 1}, got {sequence}")

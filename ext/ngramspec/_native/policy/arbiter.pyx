@@ -52,12 +52,12 @@ cdef enum:
 class Mixed(NamedTuple):
     """A draft of two sources: tokens with their parents, those of the free draft first.
 
-    kept: How many of them are the free draft's, its first ones. Children of the same token differ.
+    num_free: How many of them are the free draft's, its first ones. Children of the same token differ.
     """
 
     tokens: np.ndarray
     parents: np.ndarray
-    kept: int
+    num_free: int
 
 
 @cython.final

@@ -465,7 +465,7 @@ cdef class Chooser(Owner):
                 break
             if self.costs.weight[base + k] > 0.0 or base + k <= self.costs.listed:
                 below = base + k
-            if (c.chosen < k <= 2 * below - base and not self.costs.known(base + k) and base + k > self.costs.listed
+            if (c.chosen < k <= 2 * below - base and not self.costs.seen_often(base + k) and base + k > self.costs.listed
                     and self.costs.at(base + k) <= dearest):
                 c.chosen = k
 

@@ -43,7 +43,7 @@ cdef class PassCosts:
     cdef Py_ssize_t listed       # largest size of cost_table
     cdef Py_ssize_t age          # observations since weights were last halved
     cdef double at(self, Py_ssize_t tokens) noexcept nogil
-    cdef bint known(self, Py_ssize_t tokens) noexcept nogil
+    cdef bint seen_often(self, Py_ssize_t tokens) noexcept nogil
     cdef void add(self, Py_ssize_t tokens, double seconds) noexcept nogil
     cdef void add_branches(self, Py_ssize_t branches, double seconds) noexcept nogil
     cdef void show(self, Py_ssize_t tokens) noexcept nogil

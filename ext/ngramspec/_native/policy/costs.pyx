@@ -269,7 +269,7 @@ cdef class PassCosts:
         slope = (self.now[MOST_TOKENS] - self.now[MOST_TOKENS // 2]) / <double>(MOST_TOKENS - MOST_TOKENS // 2)
         return self.now[MOST_TOKENS] + max(slope, 0.0) * <double>(tokens - MOST_TOKENS)
 
-    cdef bint known(self, Py_ssize_t tokens) noexcept nogil:
+    cdef bint seen_often(self, Py_ssize_t tokens) noexcept nogil:
         """Whether sizes near this one were seen a few times."""
         cdef Py_ssize_t i
         cdef double seen = 0.0

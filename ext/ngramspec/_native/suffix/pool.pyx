@@ -147,8 +147,8 @@ cdef bint _add(SuffixPoolC* p, WriterC* w, token_t token, const hash_t* hashes, 
     return True
 
 
-cdef Py_ssize_t _known(SuffixPoolC* p, const token_t* text, Py_ssize_t i, Py_ssize_t last, const hash_t* hashes,
-                       int num) noexcept nogil:
+cdef Py_ssize_t _place_of(SuffixPoolC* p, const token_t* text, Py_ssize_t i, Py_ssize_t last, const hash_t* hashes,
+                          int num) noexcept nogil:
     """Return where the pool holds text[i] after the same PREFIX tokens, -1 when nowhere.
 
     `last` is where it holds text[i - 1], or -1.
@@ -188,7 +188,7 @@ cdef bint _write(SuffixPoolC* p, WriterC* w, const token_t* text, Py_ssize_t sta
     at = place.at if place.at >= 0 and pool_stands(p, place.at, place.generation) else -1
     for i in range(start, end):
         if kind == KIND_PROMPT:
-            at = _known(p, text, i, at, hashes + (i - start) * NUM_ORDERS, num[i - start])
+            at = _place_of(p, text, i, at, hashes + (i - start) * NUM_ORDERS, num[i - start])
             if at >= 0:
                 running = False
                 num_known += 1
