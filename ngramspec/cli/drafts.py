@@ -192,8 +192,12 @@ class DraftOptions:
                 f"--draft-min {shortest} is above --draft-max {longest}: no draft would be sent"
             )
         for key in (*OF_ALL, *BOUNDS):
-            value = getattr(self, key)
-            if value is not None and not _share(key, value, names, params) and key in OF_ALL:
+            if (value := getattr(self, key)) is None:
+                continue
+            sharing = _sharing(key, names)
+            for name, parameter in sharing:
+                params.setdefault(name, {}).setdefault(parameter, value)
+            if not sharing and key in OF_ALL:
                 word, drafters = key.replace("_", "-"), ",".join(names) or NO_DRAFTS
                 click.echo(f"--{word} does nothing for {drafters}", err=True)
         for key, path in files.items():
@@ -232,15 +236,14 @@ def tree_of(tree: int | str, policies: Collection[str]) -> int | str:
     return tree if policies and (tree != "auto" or weighed) else "off"
 
 
-def _share(key: str, value: int, names: Sequence[str], params: dict[str, dict[str, Any]]) -> bool:
-    """Set a parameter of all drafters that have it and were not given it; False if none has it."""
-    shared = False
-    for name in names:
-        for field in options_of(name):
-            if field.name in OF_ALL.get(key, ()) or BOUNDS.get(key) == (name, field.name):
-                params.setdefault(name, {}).setdefault(field.name, value)
-                shared = True
-    return shared
+def _sharing(key: str, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the parameters that an option for several drafters sets, after their drafters."""
+    return [
+        (name, field.name)
+        for name in names
+        for field in options_of(name)
+        if field.name in OF_ALL.get(key, ()) or BOUNDS.get(key) == (name, field.name)
+    ]
 
 
 def _names(spec: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:

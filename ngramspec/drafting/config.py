@@ -263,5 +263,5 @@ def options_of(name: str) -> list[Field[Any]]:
 
 def option_flag(name: str, parameter: str, value: object = None) -> str:
     """Return the command-line flag of a drafter's parameter, its --no form for the value False."""
-    flag = f"-spec-{name}-{parameter}".replace("_", "-")
-    return f"--no{flag}" if value is False else f"-{flag}"
+    words = f"spec-{name}-{parameter}".replace("_", "-")
+    return f"--no-{words}" if value is False else f"--{words}"

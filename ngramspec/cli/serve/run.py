@@ -7,9 +7,10 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -82,14 +83,13 @@ def _serve(options: ServeOptions, drafts: DraftSettings, log: Log) -> None:
             stack.enter_context(sock)
         opening = runtime_settings(options, drafts)
         path = Path(opening.model.file)
-        name, *aliases = model_names(options, path)
+        names = model_names(options, path)
         drafter = ",".join(drafts.drafter or ()) or NO_DRAFTS
-        recorder = open_recorder(options, stack, path, name, drafter, apart=settings.isolates)
+        recorder = open_recorder(options, stack, path, names[0], drafter, apart=settings.isolates)
         with contextlib.suppress(OSError):  # whatever it is, loading says it better
-            names = names_of(options.recipe)
-            tell(loading_line(path, *names[:1]))
+            tell(loading_line(path, *names_of(options.recipe)[:1]))
         runtime = open_served(options, opening)
-        model, target, engine = runtime.model, runtime.target, runtime.engine
+        target, engine = runtime.target, runtime.engine
         if recorder is not None and recorder.trace is not None:
             engine.trace_to(recorder.trace)
         stack.enter_context(runtime.models)
@@ -97,20 +97,7 @@ def _serve(options: ServeOptions, drafts: DraftSettings, log: Log) -> None:
         stack.push(shutdown.leave)
         preparing = stack.enter_context(contextlib.ExitStack())
         saves = stack.enter_context(runtime.saves)
-        target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
-        served = ServedModel(
-            name=name,
-            aliases=tuple(aliases),
-            model=model,
-            engine=engine,
-            memory=memory_of(target, runtime.placement),
-            embedder=open_embedder(options, model, runtime.models),
-            embedding_norm=options.embd_normalize,
-            draft_notes=draft_notes(options, runtime),
-            recorder=recorder,
-            adapters=served_adapters(options, model),
-            **defaults,
-        )
+        served = _served(options, runtime, names, recorder, defaults)
 
         def begin_end() -> None:
             shutdown.part("answering requests", settings.drain_timeout + SERVER_SECONDS)
@@ -132,17 +119,10 @@ def _serve(options: ServeOptions, drafts: DraftSettings, log: Log) -> None:
         stack.callback(_close, EngineThread(engine), shutdown)
         tell_figures = functools.partial(report, engine, verbose=options.verbose)
         stack.enter_context(_repeating(tell_figures, options.stats_interval))
-        costs = find_costs(model, target.settings)
+        costs = find_costs(runtime.model, target.settings)
         if costs is not None and target.settings.num_threads[0] > 1:
             stack.enter_context(_repeating(SpeedWatch(engine, costs).look, LOOK_SECONDS))
-        _greet(options, served, target)
-        if settings.open_hosts:
-            tell(
-                f"every machine that reaches {', '.join(settings.open_hosts)} can send requests, "
-                "as there are no API keys: --api-key-file FILE asks for keys"
-            )
-        if settings.isolates:
-            tell("each key learns for itself; --share-between-keys lets keys share")
+        _greet(options, served, target, settings)
 
         def stop() -> None:
             if not http.should_exit:
@@ -154,6 +134,37 @@ def _serve(options: ServeOptions, drafts: DraftSettings, log: Log) -> None:
     tell_figures()
     if http.failure:
         raise Failure(http.failure)
+
+
+def _served(
+    options: ServeOptions,
+    runtime: Runtime,
+    names: Sequence[str],
+    recorder: Recorder | None,
+    defaults: dict[str, Any],
+) -> ServedModel:
+    """Return what routes know of the model.
+
+    names: Of the model; requests can use each, answers the first.
+    defaults: Those of requests.
+
+    Raises:
+        As Target.sampler, open_embedder and served_adapters: it does not fit the model.
+    """
+    runtime.target.sampler(defaults["sampling"], 0)  # a grammar or a token may not fit the model
+    return ServedModel(
+        name=names[0],
+        aliases=tuple(names[1:]),
+        model=runtime.model,
+        engine=runtime.engine,
+        memory=memory_of(runtime.target, runtime.placement),
+        embedder=open_embedder(options, runtime.model, runtime.models),
+        embedding_norm=options.embd_normalize,
+        draft_notes=draft_notes(options, runtime),
+        recorder=recorder,
+        adapters=served_adapters(options, runtime.model),
+        **defaults,
+    )
 
 
 def report(engine: Engine, *, verbose: bool = False) -> None:
@@ -183,8 +194,10 @@ def _close(worker: EngineThread, shutdown: Shutdown) -> None:
         shutdown.hang("a step of the engine does not end")
 
 
-def _greet(options: ServeOptions, served: ServedModel, target: LlamaTarget) -> None:
-    """Print what is served and what drafts."""
+def _greet(
+    options: ServeOptions, served: ServedModel, target: LlamaTarget, settings: ServerSettings
+) -> None:
+    """Print what is served, what drafts, and who can ask."""
     engine, trained = served.engine, served.model.n_ctx_train
     name = served.name if options.model else f"{served.name}, the embedded model"
     each, cells = engine.context_size, target.cells
@@ -210,6 +223,13 @@ def _greet(options: ServeOptions, served: ServedModel, target: LlamaTarget) -> N
             f"a slot has {engine.context_size} tokens of context, but the model was trained with "
             f"{trained}: longer texts may get poor answers"
         )
+    if settings.open_hosts:
+        tell(
+            f"every machine that reaches {', '.join(settings.open_hosts)} can send requests, "
+            "as there are no API keys: --api-key-file FILE asks for keys"
+        )
+    if settings.isolates:
+        tell("each key learns for itself; --share-between-keys lets keys share")
 
 
 class SpeedWatch:

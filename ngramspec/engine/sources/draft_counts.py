@@ -63,8 +63,11 @@ class Duration:
     def __init__(self) -> None:
         self.seconds, self.calls = 0.0, 0
 
-    def note(self, seconds: float) -> None:
-        """Learn what a call took."""
+    def note(self, seconds: float, count: int = 1) -> None:
+        """Learn what each of `count` calls in a row took."""
+        if not count:
+            return
+        seconds /= count
         self.calls += 1
         if self.calls <= EARLY:
             self.seconds = min(self.seconds, seconds) if self.seconds else seconds

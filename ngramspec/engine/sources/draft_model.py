@@ -179,12 +179,11 @@ class DraftModel(DraftSource):
         ended = perf_counter_ns()
         self._counts.ns += ended - started
         if num_read > FEW:
-            self._times.read.note(1e-9 * (read - started) / num_read)
+            self._times.read.note(1e-9 * (read - started), num_read)
         if unread:
             since = read if num_read > FEW else started
             self._times.first.note(1e-9 * (first - since))
-        if calls:
-            self._times.each.note(1e-9 * (ended - first) / calls)
+        self._times.each.note(1e-9 * (ended - first), calls)
         return drafts
 
     def price(self) -> tuple[float, float]:

@@ -91,7 +91,7 @@ class _Verified:
 
 
 @dataclass(slots=True)
-class Text:
+class SlotText:
     """A slot's text as the heads see it.
 
     The entry at position p is made of token p and the state after token p - 1, so the heads can
@@ -191,7 +191,8 @@ class MtpHeads(DraftSource):
         width = heads.state_width
         self._states = np.zeros((heads.max_batch, width), dtype=np.float32)
         self._texts = [
-            Text(np.zeros((1, width), dtype=np.float32), p_min) for _ in range(heads.num_sequences)
+            SlotText(np.zeros((1, width), dtype=np.float32), p_min)
+            for _ in range(heads.num_sequences)
         ]
         self._choice = DraftChoice(heads.vocab_size, heads.num_sequences)
         self._counts, self._times = DraftCounts(n_max), DraftTimes()
@@ -386,7 +387,7 @@ class MtpHeads(DraftSource):
 
     # Texts.
 
-    def _settle(self, text: Text) -> None:
+    def _settle(self, text: SlotText) -> None:
         """Add to the text what has stayed of the last decode."""
         verified, text.verified = text.verified, None
         if verified is None:
@@ -400,7 +401,7 @@ class MtpHeads(DraftSource):
         if tokens.size:
             self._take(text, tokens, states)
 
-    def _take(self, text: Text, tokens: TokenIds, states: States) -> None:
+    def _take(self, text: SlotText, tokens: TokenIds, states: States) -> None:
         """Add tokens that have stayed, and the target's states after them, without a copy."""
         size = tokens.size
         ahead = text.read == text.length + 1  # the heads have read the first one
@@ -420,7 +421,7 @@ class MtpHeads(DraftSource):
         elif first > text.length:  # what is before it did not come from a decode
             self._forget(slot, first)
 
-    def _cut(self, text: Text, length: int) -> None:
+    def _cut(self, text: SlotText, length: int) -> None:
         """Shorten the text; the state at its new end is known if a later token is not read yet."""
         if length >= text.length:
             return
@@ -516,6 +517,28 @@ class MtpHeads(DraftSource):
         num_read = sum(self._texts[slot].num_unread for slot in behind)
         self._read(behind)
         read = perf_counter_ns()
+        self._add_newest(slots)
+        if not (rows := self._last_rows()):
+            return
+        states = self._heads.decode(self._batch, self._states, self._rows, 0)
+        first, calls = perf_counter_ns(), 0
+        while going := [slot for slot, row in rows.items() if self._extend(slot, row, most[slot])]:
+            after = {slot: states[rows[slot]].copy() for slot in going}
+            self._batch.clear()
+            for slot in going:
+                text = self._texts[slot]
+                token = np.array(text.draft[-1:], dtype=np.int32)
+                self._add(slot, text.held, token, after[slot][None], True)
+                text.held += 1
+            rows = self._last_rows()
+            states = self._heads.decode(self._batch, self._states, self._rows, 0)
+            calls += 1
+        self._times.each.note(1e-9 * (perf_counter_ns() - first), calls)
+        self._times.first.note(1e-9 * (first - read))
+        self._times.read.note(1e-9 * (read - started), num_read)
+
+    def _add_newest(self, slots: Sequence[int]) -> None:
+        """Begin a batch with what is unread of each slot's text, its newest token last."""
         self._batch.clear()
         for slot in slots:
             text = self._texts[slot]
@@ -530,31 +553,6 @@ class MtpHeads(DraftSource):
             text.ahead = text.newest
             text.read += 1
             text.held = text.read
-        going = self._last_rows()
-        if not going:
-            return
-        states = self._heads.decode(self._batch, self._states, self._rows, 0)
-        first, calls = perf_counter_ns(), 0
-        while True:
-            after = {slot: states[row].copy() for slot, row in going.items()}
-            drafting = [slot for slot, row in going.items() if self._extend(slot, row, most[slot])]
-            if not drafting:
-                break
-            self._batch.clear()
-            for slot in drafting:
-                text = self._texts[slot]
-                token = np.array(text.draft[-1:], dtype=np.int32)
-                self._add(slot, text.held, token, after[slot][None], True)
-                text.held += 1
-            going = self._last_rows()
-            states = self._heads.decode(self._batch, self._states, self._rows, 0)
-            calls += 1
-        ended = perf_counter_ns()
-        if num_read:
-            self._times.read.note(1e-9 * (read - started) / num_read)
-        self._times.first.note(1e-9 * (first - read))
-        if calls:
-            self._times.each.note(1e-9 * (ended - first) / calls)
 
     def _draft_by_heads(self, slots: Sequence[int], most: dict[int, int]) -> None:
         """Draft with a head for each token: each reads the draft so far into a cache of its own."""
@@ -583,14 +581,10 @@ class MtpHeads(DraftSource):
             for slot in drafting:
                 chains[slot].append(states[rows[slot]].copy())
             drafting = [slot for slot in drafting if self._extend(slot, rows[slot], most[slot])]
-        ended = perf_counter_ns()
-        if num_read:
-            self._times.read.note(1e-9 * (read - started) / num_read)
-        if slots:
-            self._times.first.note(1e-9 * (first - read))
-            longest = max(len(self._texts[slot].draft) for slot in slots)
-            if longest > 1:
-                self._times.each.note(1e-9 * (ended - first) / (longest - 1))
+        longest = max((len(self._texts[slot].draft) for slot in slots), default=0)
+        self._times.each.note(1e-9 * (perf_counter_ns() - first), max(longest - 1, 0))
+        self._times.first.note(1e-9 * (first - read), bool(slots))
+        self._times.read.note(1e-9 * (read - started), num_read)
 
     def _last_rows(self) -> dict[int, int]:
         """Return the row of each slot's last output in the batch."""
@@ -643,7 +637,7 @@ class Assistant(MtpHeads):
             return
         text.length -= count
 
-    def _take(self, text: Text, tokens: TokenIds, states: States) -> None:
+    def _take(self, text: SlotText, tokens: TokenIds, states: States) -> None:
         text.length += int(tokens.size)
         text.state = states[-1:]
 
@@ -669,7 +663,5 @@ class Assistant(MtpHeads):
             calls += 1
             if calls == 1:
                 first = perf_counter_ns()
-        if calls:
-            self._times.first.note(1e-9 * (first - started))
-        if calls > 1:
-            self._times.each.note(1e-9 * (perf_counter_ns() - first) / (calls - 1))
+        self._times.each.note(1e-9 * (perf_counter_ns() - first), max(calls - 1, 0))
+        self._times.first.note(1e-9 * (first - started), min(calls, 1))

@@ -37,6 +37,13 @@ cdef enum:
     MOST_DRAFTED = 1024  # tokens that a source is asked for
     NUM_DEPTHS = 5  # of a draft's tokens: 0, 1, 2 and 3, 4 to 7, later ones
 
+# What came of a draft.
+cdef enum:
+    WRONG
+    PART  # its first tokens were right
+    RIGHT
+    NUM_OUTCOMES
+
 # How often a source's tokens were right, where those before them were; earlier drafts count less.
 cdef struct RecordC:
     double seen[5]
@@ -45,7 +52,7 @@ cdef struct RecordC:
 # What a source did for one slot.
 cdef struct LaneC:
     RecordC record  # of this request
-    int recent      # what came of its last two drafts: 0 = nothing yet, else 1 + 3 * the last but one + the last
+    int recent      # what came of its last two drafts: 0 = nothing yet, else 1 + NUM_OUTCOMES * the last but one + the last
     double credit   # time that drafts on trial may take, in passes over one token
     double stake    # what the draft on trial under way takes; 0 = none is
     double least    # below which probability of being right all through a draft that was asked for is not gone on with
@@ -114,7 +121,7 @@ cdef class Priced(Owner):
     cdef double faded      # part of these that counts: less with each step without a call, it may have been a stall
     cdef Py_ssize_t sharing  # slots of its last call
     cdef RecordC record    # of all slots
-    cdef RecordC[10] after  # the same by what came of the slot's last two drafts
+    cdef RecordC[1 + NUM_OUTCOMES * NUM_OUTCOMES] after  # the same by what came of the slot's last two drafts
     cdef double apart_seen   # how often its first token was to be right where a free draft beside it was wrong ...
     cdef double apart_right  # ... and how often it was
     cdef LaneC* lanes

@@ -342,8 +342,9 @@ cdef void record_add(RecordC* r, double decay, Py_ssize_t right, Py_ssize_t judg
 
 
 cdef int recent_of(int recent, int outcome) noexcept nogil:
-    """Return what came of the last two drafts, after another: 0 wrong, 1 right in part, 2 right. The first counts twice."""
-    return 1 + 3 * ((recent - 1) % 3 if recent else outcome) + outcome
+    """Return LaneC.recent after another draft. The first one counts as two."""
+    cdef int last = (recent - 1) % NUM_OUTCOMES if recent else outcome
+    return 1 + NUM_OUTCOMES * last + outcome
 
 
 @cython.final
@@ -544,8 +545,11 @@ cdef class Arbiter(Owner):
         cdef LaneC* lane = priced.of(slot)
         cdef const float[::1] claims = probabilities_view(free.confidence, "confidence")
         cdef const int32_t[::1] links = None if free.parents is None else parents_view(free.parents, claims.shape[0])
-        cdef TermsC own = TermsC(terms.room, terms.most, terms.batch_tokens, terms.decoding, terms.branches,
-                                 terms.shortest, terms.left, terms.sharing, terms.extends, terms.stops, terms.backlog)
+        cdef TermsC own = TermsC(
+            room=terms.room, most=terms.most, batch_tokens=terms.batch_tokens, decoding=terms.decoding, branches=terms.branches,
+            shortest=terms.shortest, left=terms.left, sharing=terms.sharing, extends=terms.extends, stops=terms.stops,
+            backlog=terms.backlog,
+        )
         cdef ClaimsC offered = ClaimsC(NULL, NULL, claims.shape[0], len(free.tokens), self.policy.calibrations.of(free.source))
         cdef AskedC asked
         if not (0 <= offered.chosen <= offered.n and 0 <= own.most <= MOST_DRAFTED):
@@ -721,7 +725,7 @@ cdef class Arbiter(Owner):
         record_add(&lane.record, REQUEST, num_right, num_known)
         record_add(&priced.record, PAST, num_right, num_known)
         record_add(&priced.after[lane.recent], PAST, num_right, num_known)
-        lane.recent = recent_of(lane.recent, 0 if num_right == 0 else 1 if num_right < num_known else 2)
+        lane.recent = recent_of(lane.recent, WRONG if num_right == 0 else PART if num_right < num_known else RIGHT)
         if lane.stake > 0.0 and num_right == num_known:
             lane.credit = min(lane.credit + SUCCESS * (1.0 - p[0]) * lane.stake, MOST_CREDIT)
         lane.stake = 0.0
