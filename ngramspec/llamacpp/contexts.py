@@ -22,7 +22,7 @@ class NoContextError(BackendError):
     """llama.cpp could not make a context, mostly for want of memory."""
 
 
-class Loaded(Protocol):
+class LoadedModel(Protocol):
     """A model that contexts can be made of."""
 
     library: Library
@@ -55,7 +55,9 @@ class Buffers:
         return self.context + self.outputs + sum(self.compute.values())
 
 
-def make_context(model: Loaded, params: Any, slots: int | None = None) -> tuple[Handle, Buffers]:
+def make_context(
+    model: LoadedModel, params: Any, slots: int | None = None
+) -> tuple[Handle, Buffers]:
     """Return a context and what it takes.
 
     slots: Texts that it is for, where it has more sequences than that.

@@ -12,7 +12,7 @@ from ngramspec._native.hosts import llama as native_llama
 from ngramspec._native.hosts.llama import LlamaContext
 from ngramspec.engine.sources.mtp import MtpHeads, States
 from ngramspec.errors import BackendError, StateError
-from ngramspec.llamacpp.contexts import Loaded, make_context
+from ngramspec.llamacpp.contexts import LoadedModel, make_context
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.target import LlamaTarget, failure_of
 
@@ -119,7 +119,7 @@ class NextnContext:
         return np.ctypeslib.as_array(pointer, shape=(num_rows, self.state_width))
 
 
-def staging_of(model: Loaded) -> dict[str, Any]:
+def staging_of(model: LoadedModel) -> dict[str, Any]:
     """Return llama.cpp's staging functions by their C++ names.
 
     Raises:

@@ -83,7 +83,7 @@ class ChatModel(Templates, Protocol):
         """Return the bytes of a token, b"" for a special one unless `special`."""
 
 
-class Embedder(Protocol):
+class ServedEmbedder(Protocol):
     """Makes vectors of texts; one thread at a time uses it."""
 
     pooling: str  # none: a vector per token
@@ -115,7 +115,7 @@ class ServedModel:
     model: ChatModel
     engine: Engine
     memory: Memory | None = None  # None = not known
-    embedder: Embedder | None = None  # None: routes for embeddings are refused
+    embedder: ServedEmbedder | None = None  # None: routes for embeddings are refused
     embedding_norm: int = 2  # length of vectors, as llama-server's embd_normalize
     aliases: tuple[str, ...] = ()  # further ids
     created: int = field(default_factory=lambda: int(time.time()))

@@ -18,7 +18,7 @@ FAR = 64  # how far a token is looked for that is not where it should be, in byt
 MOST_CONTEXT = 24  # tokens before a draft that are spelled with it
 
 
-class Vocabulary(Protocol):
+class TokenTexts(Protocol):
     """Tokens and their texts."""
 
     vocab_size: int
@@ -45,7 +45,7 @@ class Speller:
     num_bytes: Of text that was tokenised so far.
     """
 
-    def __init__(self, vocabulary: Vocabulary, bos: int = -1, add_bos: bool = False) -> None:
+    def __init__(self, vocabulary: TokenTexts, bos: int = -1, add_bos: bool = False) -> None:
         self._vocabulary = vocabulary
         self.bos = bos
         self.begin = [bos] if add_bos and bos >= 0 else []

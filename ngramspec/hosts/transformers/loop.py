@@ -51,7 +51,7 @@ class Loop:
         pad = None if pad is None else int(pad)
         self._model, self._input_ids, self._config, self._kwargs = model, input_ids, config, kwargs
         self._scores = scores
-        self._stops = Stops(criteria, prompt_len, pad, rows)
+        self._stops = StopCriteria(criteria, prompt_len, pad, rows)
         watched = scores.reads_text or self._stops.reads_text
         self._texts = Texts(input_ids, self._stops.room, pad or 0, watched)
         self._open = np.ones(rows, dtype=bool)
@@ -199,7 +199,7 @@ class Loop:
         return GenerateDecoderOnlyOutput(sequences=sequences, **{cache_name(): cache})
 
 
-class Stops:
+class StopCriteria:
     """The stopping criteria of a call.
 
     End tokens and the length limit are checked here. Other criteria are called once for each text

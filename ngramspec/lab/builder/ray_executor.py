@@ -122,7 +122,7 @@ def build_on_ray(
     with _keeping(folder), connected(ray, address), errors_of_tasks(ray):
         cluster = Cluster(ray, progress)
         memory = cluster.memory(memory)
-        cut = Cut(num_ranges or ranges_for(plan, memory), shard_bytes or shard_bytes_for(plan))
+        cut = Division(num_ranges or ranges_for(plan, memory), shard_bytes or shard_bytes_for(plan))
         cut = _opened(folder, cut, resume=resume, restart=restart)
         job, vocabulary = _job(tokenizer_path, tokenizer, options, cut, memory, folder)
         shards = shards_of(plan, cut.shard_bytes)
@@ -136,7 +136,7 @@ def build_on_ray(
 
 
 @dataclass(frozen=True)
-class Cut:
+class Division:
     """Into what a build is cut: it stays so when the build is resumed."""
 
     num_ranges: int
@@ -254,7 +254,7 @@ class ClusterBuild:
         return documents
 
 
-def _opened(folder: WorkFolder, cut: Cut, *, resume: bool, restart: bool) -> Cut:
+def _opened(folder: WorkFolder, cut: Division, *, resume: bool, restart: bool) -> Division:
     """Open the work folder; return the cut of the build to resume, or the one given."""
     try:
         state = folder.open(resume=resume, restart=restart)
@@ -267,9 +267,9 @@ def _opened(folder: WorkFolder, cut: Cut, *, resume: bool, restart: bool) -> Cut
         raise
 
 
-def _cut_of(state: dict[str, Any], folder: WorkFolder) -> Cut:
+def _cut_of(state: dict[str, Any], folder: WorkFolder) -> Division:
     try:
-        cut = Cut(int(state["num_ranges"]), int(state["shard_bytes"]))
+        cut = Division(int(state["num_ranges"]), int(state["shard_bytes"]))
         _check(cut.num_ranges, cut.shard_bytes, LEAST_MEMORY)
     except (KeyError, TypeError, ValueError, InputError) as error:
         raise FormatError(
@@ -352,7 +352,7 @@ def _job(
     path: str | os.PathLike[str],
     tokenizer: Tokenizer,
     options: BuildOptions,
-    cut: Cut,
+    cut: Division,
     memory: int,
     folder: WorkFolder,
 ) -> tuple[Job, NDArray[np.uint8] | None]:

@@ -26,7 +26,7 @@ _MEMBERS = {"session", "turn"}
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """A file and its format.
 
     about: What it holds, in words.
@@ -39,7 +39,7 @@ class Source:
     whole: bool = False
 
 
-def recognise(path: Path, format: str | None = None) -> Source:
+def recognise(path: Path, format: str | None = None) -> InputFile:
     """Return a file's format.
 
     Args:
@@ -54,14 +54,14 @@ def recognise(path: Path, format: str | None = None) -> Source:
     start = read_start(path, LOOKED_AT)
     guess = _guess(start)
     if format is not None and (guess is None or guess[0] != format):
-        return Source(path, format, FORMATS[format], _is_whole(start))
+        return InputFile(path, format, FORMATS[format], _is_whole(start))
     if guess is None:
         kinds = "; ".join(f"{name}: {about}" for name, about in FORMATS.items())
         raise FormatError(
             f"{path}: no recorded requests were recognised in it; --format tells what it holds "
             f"({kinds})"
         )
-    return Source(path, *guess, _is_whole(start))
+    return InputFile(path, *guess, _is_whole(start))
 
 
 def is_recorded(start: str) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ngramspec.errors import FormatError, InputError
 from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.chats import items_of_lines, items_of_text, read_chats
-from ngramspec.lab.recordings.formats import CHATS, TOKENS, Source, recognise
+from ngramspec.lab.recordings.formats import CHATS, TOKENS, InputFile, recognise
 from ngramspec.lab.recordings.lines import PACKED, Bad, collect, read_all, read_lines, refuse
 from ngramspec.lab.recordings.record import RequestReader
 from ngramspec.lab.recordings.request import read_token_lines, token_lines
@@ -86,7 +86,7 @@ class Loaded:
     sets: One, or one for each key where what is learned from one key is not used for another.
     """
 
-    source: Source
+    source: InputFile
     sets: tuple[Trace, ...]
     heads: tuple[Mapping[str, Any], ...] = ()
 
@@ -262,7 +262,7 @@ class Recording:
     decided: As of Trace.
     """
 
-    source: Source
+    source: InputFile
     tokenizer: Callable[[], Tokenizer] | None = None
     fingerprint: Fingerprint | None = None
     bad: Bad | None = None

@@ -13,7 +13,7 @@ from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.sources.mtp import FEW
 from ngramspec.errors import FormatError
 from ngramspec.llamacpp.assistant import assistant_params
-from ngramspec.llamacpp.contexts import Buffers, Loaded, make_context
+from ngramspec.llamacpp.contexts import Buffers, LoadedModel, make_context
 from ngramspec.llamacpp.fit.plan import Need, Weights
 from ngramspec.llamacpp.loading import Loading, apply_loading
 from ngramspec.llamacpp.model import STATEFUL
@@ -222,7 +222,7 @@ class DryModel:
         self.close()
 
 
-def nextn_layers(model: Loaded) -> int:
+def nextn_layers(model: LoadedModel) -> int:
     """Return how many layers of a model are MTP heads, as far as this llama.cpp knows."""
     count = getattr(model.library.lib, "llama_model_n_layer_nextn", None)
     return int(count(model.handle.address)) if count else 0

@@ -16,10 +16,10 @@ from ngramspec.llamacpp.fit.dry import DryModel
 from ngramspec.llamacpp.fit.machine import Hardware, HostSpace, find_hardware, host_space
 from ngramspec.llamacpp.fit.plan import (
     ALL,
+    FitPlan,
+    FitWish,
     Need,
-    Plan,
     Space,
-    Wish,
     lacking,
     make_plan,
 )
@@ -113,7 +113,7 @@ class Fitted:
     placement: Placement
     settings: ContextSettings
     draft: SecondSettings | None = None
-    plan: Plan | None = None
+    plan: FitPlan | None = None
     notes: tuple[str, ...] = field(default=())
 
 
@@ -273,7 +273,7 @@ class _Fitting:
             loading = Loading(mtp=True)
         self.small = stack.enter_context(DryModel(second.path, where, loading))
 
-    def _plan(self, model: DryModel, wish: Wish) -> Plan:
+    def _plan(self, model: DryModel, wish: FitWish) -> FitPlan:
         slots = self.settings.slots
         return make_plan(
             self.space, model.weights, lambda tokens: self._need(model, tokens, slots), wish
@@ -285,13 +285,13 @@ class _Fitting:
             return 0
         return ALL if layers == AUTO else int(layers)
 
-    def _wish(self) -> Wish:
+    def _wish(self) -> FitWish:
         settings = self.settings
         streams = 1 if settings.kv_unified else settings.slots
         each = settings.context_size or _rounded(self.trained)
         tokens = settings.cells or each * streams
         layers = self.placement.n_gpu_layers
-        return Wish(
+        return FitWish(
             tokens=tokens,
             fixed=self.fixed,
             layers=None if layers == AUTO else self._assumed(layers),
@@ -358,7 +358,7 @@ class _Fitting:
             return second
         return replace(second, placement=self._placed(second.placement, layers))
 
-    def _check(self, model: DryModel, plan: Plan, wish: Wish) -> None:
+    def _check(self, model: DryModel, plan: FitPlan, wish: FitWish) -> None:
         """Raise InputError if the plan cannot work, BackendError where no context was asked for."""
         mapped = self.loading.mode in READ_AGAIN
         missing = lacking(self.space, plan.use, mapped)
@@ -377,7 +377,7 @@ class _Fitting:
             f"{self._possible(model, plan, wish)}; {self.words.unchecked} tries it anyway"
         )
 
-    def _possible(self, model: DryModel, plan: Plan, wish: Wish) -> str:
+    def _possible(self, model: DryModel, plan: FitPlan, wish: FitWish) -> str:
         """Return what would fit instead, as a part of a sentence."""
         words, asked = self.words, self.settings.slots
         for slots in dict.fromkeys((asked, max(1, asked // 2), 1)):
@@ -391,7 +391,7 @@ class _Fitting:
             return f"no context fits; fewer layers on the GPU ({words.layers}) may help"
         return f"no context fits; fewer tokens at once ({words.at_once}) or a smaller model may"
 
-    def _largest(self, model: DryModel, plan: Plan, wish: Wish, slots: int) -> Plan:
+    def _largest(self, model: DryModel, plan: FitPlan, wish: FitWish, slots: int) -> FitPlan:
         """Return the plan with the longest context for a number of slots."""
         step = PAGE * (1 if self.settings.kv_unified else slots)
         most = max(step, plan.tokens // step * step)
@@ -399,7 +399,7 @@ class _Fitting:
         measure = functools.partial(self._need, model, slots=slots)
         return make_plan(self.space, model.weights, measure, smaller)
 
-    def _notes(self, model: DryModel, plan: Plan, wish: Wish) -> Iterator[str]:
+    def _notes(self, model: DryModel, plan: FitPlan, wish: FitWish) -> Iterator[str]:
         words, weights = self.words, model.weights
         if wish.layers is None and self.machine.devices and plan.layers != ALL:
             names = " and ".join(f"{d.name} ({d.description})" for d in self.machine.devices)

@@ -89,7 +89,7 @@ class Need:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class FitWish:
     """What was asked for.
 
     tokens: Of the whole cache, at most.
@@ -121,7 +121,7 @@ class Use:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class FitPlan:
     """What to do.
 
     layers: On the GPUs, -1 = all.
@@ -145,7 +145,7 @@ class Plan:
 Measure = Callable[[int], Need]  # what a cache takes, by its number of tokens
 
 
-def make_plan(space: Space, weights: Weights, measure: Measure, wish: Wish) -> Plan:
+def make_plan(space: Space, weights: Weights, measure: Measure, wish: FitWish) -> FitPlan:
     """Return the plan for what was asked and is free.
 
     All layers go to the GPUs if the shortest context fits beside them, otherwise the largest number
@@ -159,13 +159,13 @@ def make_plan(space: Space, weights: Weights, measure: Measure, wish: Wish) -> P
     """
     needs: dict[int, Need] = {}
 
-    def at(layers: int, tokens: int) -> Plan:
+    def at(layers: int, tokens: int) -> FitPlan:
         need = needs.get(tokens)
         if need is None:
             need = needs[tokens] = measure(tokens)
         use = use_of(weights, need, layers, wish.kept_on_host)
         host, gpus = _left(space, use, weights, wish)
-        return Plan(layers=layers, tokens=tokens, use=use, host_left=host, gpus_left=gpus)
+        return FitPlan(layers=layers, tokens=tokens, use=use, host_left=host, gpus_left=gpus)
 
     least = wish.tokens if wish.fixed else min(wish.tokens, wish.least)
     layers = wish.layers
@@ -176,7 +176,7 @@ def make_plan(space: Space, weights: Weights, measure: Measure, wish: Wish) -> P
     return longest(lambda tokens: at(layers, tokens), least, wish.tokens, wish.step)
 
 
-def longest(at: Callable[[int], Plan], least: int, most: int, step: int) -> Plan:
+def longest(at: Callable[[int], FitPlan], least: int, most: int, step: int) -> FitPlan:
     """Return the plan with the longest context that fits, or with the least if none does.
 
     Args:
@@ -237,7 +237,7 @@ def lacking(space: Space, use: Use, mapped: bool) -> int:
     return max(0, host, gpus)
 
 
-def _left(space: Space, use: Use, weights: Weights, wish: Wish) -> tuple[int, int]:
+def _left(space: Space, use: Use, weights: Weights, wish: FitWish) -> tuple[int, int]:
     """Return how many bytes of the host's memory and of the GPUs' stay free beyond the margins."""
     host = space.host - _margin(space.host, wish.margins if not space.gpus else ())
     host -= use.host + use.host_weights
@@ -252,7 +252,7 @@ def _left(space: Space, use: Use, weights: Weights, wish: Wish) -> tuple[int, in
     return host, gpus
 
 
-def _most_layers(space: Space, weights: Weights, at: Callable[[int], Plan]) -> int:
+def _most_layers(space: Space, weights: Weights, at: Callable[[int], FitPlan]) -> int:
     """Return the most layers that fit, -1 = all."""
     if not space.gpus:
         return 0

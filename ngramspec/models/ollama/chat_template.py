@@ -23,8 +23,8 @@ from ngramspec.text.gotemplate import (
     Budget,
     JsonList,
     JsonMap,
-    Limits,
     Record,
+    RenderLimits,
     Template,
     TemplateFunction,
     json_text,
@@ -77,7 +77,7 @@ class ChatTemplate:
         suffix: str | None = None,
         think: Think = None,
         today: datetime.date | None = None,
-        limits: Limits | None = None,
+        limits: RenderLimits | None = None,
     ) -> str:
         """Write a conversation; see render_chat. limits: Default: Limits()."""
         writer = _Writer(self.template, _thinking(think), today, Budget(limits))

@@ -19,7 +19,7 @@ from ngramspec.text.chat.messages import (
     with_objects,
 )
 from ngramspec.text.chat.tools import Tool, Tools, tools_of
-from ngramspec.text.gotemplate import Limits
+from ngramspec.text.gotemplate import RenderLimits
 
 # Variables that the server sets itself.
 _RESERVED = {"messages", "tools", "template", "add_generation_prompt", "continue_final_message",
@@ -98,7 +98,7 @@ def go_text(
     go_messages = [_for_go(message) for message in messages]
     parsed, think = parsed_template(template), _think(variables)
     try:
-        limits = Limits.for_data(go_messages, tools)
+        limits = RenderLimits.for_data(go_messages, tools)
         return parsed.render(go_messages, tools=tools, think=think, limits=limits)
     except FormatError as error:
         raise InputError(str(error)) from error

@@ -17,7 +17,7 @@ from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.errors import CapacityError, QuotaError, StateError
 from ngramspec.server.bridge.intake import TENANTS_SHARE
 from ngramspec.server.http.client_gone import unless_gone
-from ngramspec.server.model import Embedder
+from ngramspec.server.model import ServedEmbedder
 
 MOST_WAITING = 64  # requests, the running ones included
 CLOSE_SECONDS = 10.0
@@ -47,7 +47,7 @@ class EmbeddingQueue:
     The thread starts with the first request. Used by one event loop; any thread can close it.
     """
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: ServedEmbedder) -> None:
         self.embedder = embedder
         # By tenant, without the one that is computed; whose turn is next comes first.
         self._jobs: dict[str, deque[_Job]] = {}

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.server.errors import ApiError, bad_request, not_supported
-from ngramspec.server.model import Embedder, ServedModel
+from ngramspec.server.model import ServedEmbedder, ServedModel
 from ngramspec.server.request.prompts import least_tokens, listed, texts_in, tokenize_mixed
 
 MAX_FLOATS = 1 << 22  # in one answer
@@ -18,7 +18,7 @@ HINT = "start it with --embeddings, and --pooling mean or last where the model n
 MAX_TEXTS = 2048  # as in OpenAI's API
 
 
-def embedder_of(served: ServedModel) -> Embedder:
+def embedder_of(served: ServedModel) -> ServedEmbedder:
     """Return what makes vectors.
 
     Raises:
@@ -54,7 +54,7 @@ def texts_of(content: Any, served: ServedModel, field: str) -> list[TokenIds]:
     return texts
 
 
-def check_size(texts: Sequence[TokenIds], embedder: Embedder, field: str) -> None:
+def check_size(texts: Sequence[TokenIds], embedder: ServedEmbedder, field: str) -> None:
     """Refuse texts whose vectors would make too large an answer.
 
     Raises:
@@ -87,7 +87,7 @@ def _tokens(part: Any, served: ServedModel, field: str) -> TokenIds:
     return np.asarray(ids, dtype=np.int32)
 
 
-def _too_long(count: str, embedder: Embedder, field: str) -> ApiError:
+def _too_long(count: str, embedder: ServedEmbedder, field: str) -> ApiError:
     return ApiError(
         400,
         f"{field} ({count} tokens) is too large to process: the most is "

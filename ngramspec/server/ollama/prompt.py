@@ -22,7 +22,7 @@ from ngramspec.text.chat.calls import call_format_of
 from ngramspec.text.chat.format import PLAIN_ANSWER, ChatFormat, chat_format
 from ngramspec.text.chat.reasoning import REASONING_FORMATS
 from ngramspec.text.chat.tools import Tools, tools_of
-from ngramspec.text.gotemplate import Limits
+from ngramspec.text.gotemplate import RenderLimits
 
 PLAIN = "{{ .Prompt }}"  # what Ollama uses if a model has no template at all
 ROLES = ("system", "user", "assistant", "tool")
@@ -121,7 +121,7 @@ def _insert(body: GenerateBody, view: ServedModel, incoming: Incoming) -> Ollama
     """Return the prompt for the text between prompt and suffix."""
     template = None if view.go_template is None else parsed_template(view.go_template)
     if template is not None and "insert" in template.capabilities:
-        limits = Limits.for_data(body.prompt, body.suffix)
+        limits = RenderLimits.for_data(body.prompt, body.suffix)
         try:
             text = template.render(prompt=body.prompt, suffix=body.suffix, limits=limits)
         except FormatError as error:

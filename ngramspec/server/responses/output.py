@@ -113,7 +113,7 @@ class Message(Item):
         return self._event(type, content_index=0, **members)
 
 
-class Reasoning(Item):
+class ReasoningItem(Item):
     """What the model thought, as it is or as a summary: many clients show only summaries."""
 
     prefix = "rs"
@@ -280,6 +280,6 @@ class Output:
         if delta.kind == "content":
             return Message(index)
         if delta.kind == "reasoning":
-            return Reasoning(index, self._summarizes)
+            return ReasoningItem(index, self._summarizes)
         kind = CustomCall if self._tools.origin(delta.text).custom else Call
         return kind(index, delta, self._tools)

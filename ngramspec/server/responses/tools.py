@@ -15,7 +15,7 @@ Choice = str | dict[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Origin:
+class ClientTool:
     """A tool as the client knows it."""
 
     name: str
@@ -28,11 +28,13 @@ class ResponseTools:
     """The tools that the model can call."""
 
     tools: Sequence[dict[str, Any]] = ()  # as chats have them
-    origins: Mapping[str, Origin] = field(default_factory=dict)  # by the name that the model knows
+    origins: Mapping[str, ClientTool] = field(
+        default_factory=dict
+    )  # by the name that the model knows
 
-    def origin(self, name: str) -> Origin:
+    def origin(self, name: str) -> ClientTool:
         """Return a called tool as the client knows it."""
-        return self.origins.get(name) or Origin(name)
+        return self.origins.get(name) or ClientTool(name)
 
 
 def full_name(namespace: Any, name: str) -> str:
@@ -52,7 +54,7 @@ def response_tools(request_tools: Sequence[Mapping[str, Any]]) -> ResponseTools:
         ApiError: A function does not have its shape, or there are more than MAX_TOOLS.
     """
     tools: list[dict[str, Any]] = []
-    origins: dict[str, Origin] = {}
+    origins: dict[str, ClientTool] = {}
     left_out: set[str] = set()
     for place, namespace, tool in _flat(request_tools):
         kind = tool.get("type")
@@ -60,7 +62,7 @@ def response_tools(request_tools: Sequence[Mapping[str, Any]]) -> ResponseTools:
             left_out.add(f"{kind!s:.80}")
             continue
         definition = _function(tool, place) if kind == "function" else _custom(tool, place)
-        origin = Origin(definition["name"], namespace, kind == "custom")
+        origin = ClientTool(definition["name"], namespace, kind == "custom")
         definition["name"] = full_name(namespace, origin.name)
         origins[definition["name"]] = origin
         tools.append({"type": kind, kind: definition})

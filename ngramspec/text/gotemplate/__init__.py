@@ -8,7 +8,7 @@ rarer verbs of printf. How values differ from Go's: values.py.
 """
 
 from ngramspec.text.gotemplate.functions import TemplateFunction
-from ngramspec.text.gotemplate.limits import Budget, Limits
+from ngramspec.text.gotemplate.limits import Budget, RenderLimits
 from ngramspec.text.gotemplate.template import Template
 from ngramspec.text.gotemplate.values import JsonList, JsonMap, Record, TemplateProblem, json_text
 
@@ -16,8 +16,8 @@ __all__ = [
     "Budget",
     "JsonList",
     "JsonMap",
-    "Limits",
     "Record",
+    "RenderLimits",
     "Template",
     "TemplateFunction",
     "TemplateProblem",

@@ -21,7 +21,7 @@ from ngramspec.text.gotemplate.nodes import (
     Node,
     Operand,
     Pipe,
-    Text,
+    TextNode,
     Variable,
 )
 from ngramspec.text.gotemplate.values import TemplateProblem, field, is_true, items, to_text
@@ -74,7 +74,7 @@ class Evaluator:
         for node in nodes:
             self.budget.step()
             match node:
-                case Text(text):
+                case TextNode(text):
                     self.write(text)
                 case Action(pipe):
                     value = self.pipe(pipe, dot)

@@ -11,7 +11,7 @@ MOST_STEPS = 1_000_000  # for a client, whatever it sends
 
 
 @dataclass(frozen=True)
-class Limits:
+class RenderLimits:
     """The bounds of a rendering, or of several that share a budget.
 
     steps: Nodes, items of ranges and arguments; a thousand messages take up to 100,000.
@@ -24,7 +24,7 @@ class Limits:
     depth: int = 80
 
     @classmethod
-    def for_data(cls, *data: object) -> Limits:
+    def for_data(cls, *data: object) -> RenderLimits:
         """Return limits for the data of a client.
 
         A step takes one or two microseconds, so no template runs much longer than a second. Known
@@ -54,11 +54,11 @@ def _measure(data: object) -> tuple[int, int]:
 class Budget:
     """What is left of the limits; using more raises InputError.
 
-    limits: Default: Limits().
+    limits: Default: RenderLimits().
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits = limits or Limits()
+    def __init__(self, limits: RenderLimits | None = None) -> None:
+        self.limits = limits = limits or RenderLimits()
         self.steps = limits.steps
         self.characters = limits.characters
         self.depth = 0

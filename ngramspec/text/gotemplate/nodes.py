@@ -86,7 +86,7 @@ class Pipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextNode:
     """Text between actions, already trimmed; never empty."""
 
     text: str
@@ -133,4 +133,4 @@ class Jump:
 
 
 Operand: TypeAlias = Dot | Nil | Literal | Field | Variable | Function | Chain | Pipe
-Node: TypeAlias = Text | Action | Branch | Call | Jump
+Node: TypeAlias = TextNode | Action | Branch | Call | Jump

@@ -23,7 +23,7 @@ from ngramspec.text.gotemplate.nodes import (
     Node,
     Operand,
     Pipe,
-    Text,
+    TextNode,
     Variable,
 )
 
@@ -131,7 +131,7 @@ class _Parser:
         """Parse text or one action; a block gives a call of itself."""
         token = self.next()
         if token.kind == "text":
-            return [Text(str(token.value))]
+            return [TextNode(str(token.value))]
         if token.kind != "open":
             raise self.unexpected(token, expected)
         start = self.peek()
@@ -346,4 +346,4 @@ def _branch_kind(word: str) -> OneOf["if", "with", "range"]:
 
 
 def _is_empty(nodes: tuple[Node, ...]) -> bool:
-    return all(isinstance(node, Text) and not node.text.strip() for node in nodes)
+    return all(isinstance(node, TextNode) and not node.text.strip() for node in nodes)

@@ -79,7 +79,7 @@ class Template:
                 line, what was expected and what was found.
             InputError: It exceeds a limit.
 
-        Cost: one to two us per step; see Limits.
+        Cost: one to two us per step; see RenderLimits.
         """
         called = {**self.functions, **functions} if functions else self.functions
         evaluator = Evaluator(self.templates, called, budget or Budget())

@@ -16,11 +16,13 @@ from jinja2 import nodes
 from jinja2.compiler import Frame
 
 from ngramspec.errors import InputError
-from ngramspec.text.gotemplate import Limits
+from ngramspec.text.gotemplate import RenderLimits
 from ngramspec.text.templates.sandbox import Generator, Sandbox
 from ngramspec.text.templates.variables import kept_reasoning, reasoning_effort
 
-LIMITS = Limits(steps=20_000, characters=1 << 18)  # of an example; templates take some hundreds
+LIMITS = RenderLimits(
+    steps=20_000, characters=1 << 18
+)  # of an example; templates take some hundreds
 PROBE = "probe of a text"
 THOUGHT = "probe of a thought"
 USER = {"role": "user", "content": "a question"}

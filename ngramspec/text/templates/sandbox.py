@@ -30,7 +30,7 @@ from jinja2.utils import Namespace
 from markupsafe import Markup
 
 from ngramspec.errors import InputError
-from ngramspec.text.gotemplate import Budget, Limits
+from ngramspec.text.gotemplate import Budget, RenderLimits
 
 MAX_ARGUMENT = 100_000  # of a function or filter: widths, counts
 MAX_INDENT = 100  # characters that a function or filter can put into every line
@@ -186,7 +186,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.tests = {name: self._counting(name, test) for name, test in tests.items()}
 
     @contextlib.contextmanager
-    def limited(self, limits: Limits) -> Iterator[None]:
+    def limited(self, limits: RenderLimits) -> Iterator[None]:
         """Limit the templates that are rendered in the block, in this thread.
 
         A template that exceeds the limits raises InputError.

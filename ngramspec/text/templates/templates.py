@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.errors import InputError
-from ngramspec.text.gotemplate import Limits
+from ngramspec.text.gotemplate import RenderLimits
 from ngramspec.text.templates.variables import variables_of
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class _Template:
             "strftime_now": _now,
             **variables,
         }
-        with self._sandbox.limited(Limits.for_data(messages, tools, variables)):
+        with self._sandbox.limited(RenderLimits.for_data(messages, tools, variables)):
             try:
                 return self._finish(str(self._compiled.render(values)))
             except RecursionError:

@@ -11,7 +11,7 @@ from fuzz import text_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import FormatError, InputError
 from ngramspec.models.ollama.chat_template import FUNCTIONS, ChatTemplate, dates
-from ngramspec.text.gotemplate import Budget, JsonList, JsonMap, Limits, Template
+from ngramspec.text.gotemplate import Budget, JsonList, JsonMap, RenderLimits, Template
 from ngramspec.text.gotemplate.functions import FUNCTIONS as BUILTINS
 
 # Three renderings with the limits of a request; what takes longer does work that is not counted.
@@ -32,7 +32,7 @@ DATA = JsonMap(
     {"Text": "aé☃", "Number": 7, "Float": 2.5, "None": None, "Yes": True,
      "List": JsonList([1, "x", None]), "Map": JsonMap({"b": 1, "a": JsonList()})}
 )  # fmt: skip
-LIMITS = Limits.for_data(DATA, MESSAGES, TOOLS)
+LIMITS = RenderLimits.for_data(DATA, MESSAGES, TOOLS)
 WORDS = (
     *(
         "{{ ",

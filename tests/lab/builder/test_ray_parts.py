@@ -402,7 +402,7 @@ def test_a_second_build_leaves_alone_what_the_first_is_writing(tmp_path: Path) -
         pytest.raises(InputError, match="another process is building in"),
         ray_executor._keeping(second),
     ):
-        ray_executor._opened(second, ray_executor.Cut(1, 1), resume=False, restart=False)
+        ray_executor._opened(second, ray_executor.Division(1, 1), resume=False, restart=False)
     assert sorted(path.name for path in first.path.iterdir()) == before
     first.remove()
 

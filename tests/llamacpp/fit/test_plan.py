@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from ngramspec.llamacpp.fit.plan import (
     ALL,
+    FitPlan,
+    FitWish,
     Need,
-    Plan,
     Space,
     Weights,
-    Wish,
     lacking,
     make_plan,
     use_of,
@@ -30,8 +30,8 @@ def need_8b(tokens: int) -> Need:
     return Need(context=tokens * 128 * 1024, host_compute=16 * MIB, gpu_compute=258 * MIB + tokens)
 
 
-def plan_8b(space: Space, **wish: object) -> Plan:
-    full = Wish(**{"tokens": TRAINED, **wish})  # type: ignore[arg-type]
+def plan_8b(space: Space, **wish: object) -> FitPlan:
+    full = FitWish(**{"tokens": TRAINED, **wish})  # type: ignore[arg-type]
     return make_plan(space, LLAMA_8B, need_8b, full)
 
 
@@ -105,14 +105,14 @@ def test_contexts_fit_and_longer_ones_do_not(
         return Need(context=tokens * per_token, gpu_compute=(tokens // 4096) ** 2 * bend)
 
     space, weights = Space(host=host, gpus=tuple(gpus)), replace(LLAMA_8B, tied=0)
-    wish = Wish(tokens=most, layers=layers, least=512)
+    wish = FitWish(tokens=most, layers=layers, least=512)
     plan = make_plan(space, weights, measure, wish)
     assert min(512, most) <= plan.tokens <= most
     assert lacking(space, plan.use, mapped=False) == 0 or plan.left < 0
     if plan.left < 0:
         assert plan.tokens == min(512, most)
     elif plan.tokens < most:
-        longer = Wish(tokens=plan.tokens + 256, fixed=True, layers=plan.layers)
+        longer = FitWish(tokens=plan.tokens + 256, fixed=True, layers=plan.layers)
         assert make_plan(space, weights, measure, longer).left < 0 or bend
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
 from ngramspec.errors import InputError, NgramspecError
-from ngramspec.text.gotemplate import Budget, Limits, Template, TemplateFunction, json_text
+from ngramspec.text.gotemplate import Budget, RenderLimits, Template, TemplateFunction, json_text
 
-SMALL = Limits(steps=1000, characters=1000, depth=20)
+SMALL = RenderLimits(steps=1000, characters=1000, depth=20)
 # As a caller adds its own ones.
 JSON = {"json": TemplateFunction(lambda values, budget: budget.text(json_text(values[0])), 1, 1)}
 
@@ -170,7 +170,7 @@ def written_or_refused(text: str) -> bool:
     """Tell that nothing but our own errors comes out."""
     try:
         template = Template.parse(text, JSON)
-        written = template.render(DATA, Budget(Limits(steps=5000, characters=20_000)))
+        written = template.render(DATA, Budget(RenderLimits(steps=5000, characters=20_000)))
     except NgramspecError as error:
         return str(error) != ""
     return len(written) <= 20_000 and "" not in template.names()

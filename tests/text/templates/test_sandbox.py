@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ngramspec.errors import InputError
-from ngramspec.text.gotemplate.limits import MOST_STEPS, Limits
+from ngramspec.text.gotemplate.limits import MOST_STEPS, RenderLimits
 from ngramspec.text.templates.templates import ChatTemplates
 
 NEST = (
@@ -184,7 +184,7 @@ def test_templates_whose_time_grows_with_the_square_are_stopped() -> None:
 
 
 def test_no_client_gets_more_steps_than_take_about_a_second() -> None:
-    assert Limits.for_data([{"role": "user", "content": "x"}] * 10**6).steps == MOST_STEPS
+    assert RenderLimits.for_data([{"role": "user", "content": "x"}] * 10**6).steps == MOST_STEPS
 
 
 def test_namespaces_keep_their_members_to_themselves() -> None:

@@ -106,7 +106,7 @@ cdef struct GuidanceC:
     int32_t (*forced)(void* matcher, uint32_t* out, size_t room) noexcept nogil
 
 # How a vocabulary writes texts.
-cdef struct WriterC:
+cdef struct SpellingC:
     ngs_tokenize_fn tokenize    # NULL: not known
     const void* vocab
     const uint8_t* ends         # per token: it ends a generation
@@ -115,7 +115,7 @@ cdef struct WriterC:
 
 cdef class GuidanceTokens(Owner):
     cdef GuidanceC calls
-    cdef WriterC writer
+    cdef SpellingC writer
     cdef void* tokenizer
     cdef readonly Tokens tokens
     cdef readonly object library    # keeps the functions loaded

@@ -36,7 +36,7 @@ cdef void* _function(addresses, str name) except NULL:
 
 cdef size_t _write(const void* user, const uint8_t* text, size_t size, uint32_t* out, size_t room) noexcept nogil:
     """Write the tokens of a text; return how many there are, which may be more than there is room for."""
-    cdef const WriterC* w = <const WriterC*>user
+    cdef const SpellingC* w = <const SpellingC*>user
     cdef int32_t num_bytes = <int32_t>min(size, <size_t>MOST_WRITTEN)
     cdef int32_t limit = <int32_t>min(room, <size_t>MOST_WRITTEN)
     cdef int32_t count, i
@@ -97,7 +97,7 @@ cdef class GuidanceTokens(Owner):
             addresses, "llg_matcher_validate_tokens")
         c.forced = <int32_t (*)(void*, uint32_t*, size_t) noexcept nogil>_function(
             addresses, "llg_matcher_compute_ff_tokens")
-        self.writer = WriterC(<ngs_tokenize_fn>tokenize, <const void*>vocab, tokens.c.ends, size, False)
+        self.writer = SpellingC(<ngs_tokenize_fn>tokenize, <const void*>vocab, tokens.c.ends, size, False)
         texts, lens = _without_ends(texts, lens, ends)
         memset(&init, 0, sizeof(init))
         init.struct_size = sizeof(init)

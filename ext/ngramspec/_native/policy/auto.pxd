@@ -4,7 +4,7 @@ from ngramspec._native.policy.chooser cimport Chooser, OfferC
 from ngramspec._native.policy.costs cimport Calibrations, PassCosts
 
 # What one source did for one slot.
-cdef struct LaneC:
+cdef struct GateLaneC:
     bint begun        # the source was asked since the slot's request began
     Py_ssize_t limit  # longest draft allowed
     Py_ssize_t rest   # steps left in which the source is not asked
@@ -12,10 +12,10 @@ cdef struct LaneC:
     double rate       # running share of drafted tokens that were accepted
 
 cdef class _Lanes(Owner):
-    cdef LaneC* lanes       # by slot
+    cdef GateLaneC* lanes       # by slot
     cdef Py_ssize_t count
     cdef double share       # running share of accepted tokens over all slots
-    cdef LaneC* of(self, Py_ssize_t slot) except NULL
+    cdef GateLaneC* of(self, Py_ssize_t slot) except NULL
 
 cdef class Gate:
     cdef Py_ssize_t _max_draft

@@ -5,6 +5,7 @@ Gate: a draft length that grows while drafts are right, and rests where they are
 
 cimport cython
 from libc.math cimport isfinite
+from libc.string cimport memset
 
 from ngramspec._native.core.arguments cimport parents_view, probabilities_view
 from ngramspec._native.core.types cimport int32_t
@@ -50,11 +51,11 @@ cdef class _Lanes(Owner):
     def __cinit__(self):
         self.share = 1.0
 
-    cdef LaneC* of(self, Py_ssize_t slot) except NULL:
+    cdef GateLaneC* of(self, Py_ssize_t slot) except NULL:
         if not 0 <= slot < _MAX_SLOTS:
             raise InputError(f"slot must be in 0..{_MAX_SLOTS - 1}, got {slot}")
         if slot >= self.count:
-            self.lanes = <LaneC*>self.enlarge(self.lanes, slot + 1, sizeof(LaneC))
+            self.lanes = <GateLaneC*>self.enlarge(self.lanes, slot + 1, sizeof(GateLaneC))
             self.count = slot + 1
         return &self.lanes[slot]
 
@@ -91,7 +92,7 @@ cdef class Gate:
     cdef Py_ssize_t ask(self, Py_ssize_t slot, str source) except -1:
         """Return the longest draft to ask for now, 0 while the source rests."""
         cdef _Lanes lanes = self.lanes_of(source)
-        cdef LaneC* lane = lanes.of(slot)
+        cdef GateLaneC* lane = lanes.of(slot)
         if not lane.begun:
             lane.begun = True
             lane.rest = 0
@@ -109,7 +110,7 @@ cdef class Gate:
     cdef int learn(self, Py_ssize_t slot, str source, Py_ssize_t drafted, Py_ssize_t accepted) except -1:
         """Learn from a verified draft."""
         cdef _Lanes lanes = self.lanes_of(source)
-        cdef LaneC* lane = lanes.of(slot)
+        cdef GateLaneC* lane = lanes.of(slot)
         cdef double share
         if not lane.begun or drafted <= 0:
             return 0
@@ -593,7 +594,7 @@ cdef class AutoPolicy:
         if self.emitted.batch_tokens == 0:
             return
         self.add_step(self.emitted.tokens, self.emitted.batch_tokens + max(padding, <Py_ssize_t>0), 0.0)
-        self.emitted = EmittedC(0, 0, 0, NULL, 0, 0)
+        memset(&self.emitted, 0, sizeof(EmittedC))
 
     cdef void add_step(self, Py_ssize_t emitted, Py_ssize_t batch_tokens, double seconds) noexcept nogil:
         cdef double expected = self._costs.at(batch_tokens)

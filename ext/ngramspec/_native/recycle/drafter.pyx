@@ -23,7 +23,7 @@ from ngramspec._native.drafter.growth cimport (
 )
 from ngramspec._native.drafter.source cimport JOINED_OUTPUT, Joined, Source, StemC
 from ngramspec._native.recycle.successors cimport (
-    MOST, NONE_BEFORE, FollowersC, SuccessorPool, SuccessorsC, successors_find, successors_put,
+    MOST, NONE_BEFORE, LikelyC, SuccessorPool, SuccessorsC, successors_find, successors_put,
 )
 
 import numpy as np
@@ -62,8 +62,8 @@ cdef void _prepare() noexcept:
 _prepare()
 
 # What was considered after a node, the text or a drafted token.
-cdef struct ContextC:
-    FollowersC followers
+cdef struct ConsideredC:
+    LikelyC followers
     uint16_t[MOST] claims  # which claim each was judged by
 
 # A token that joined the tree.
@@ -77,10 +77,10 @@ cdef struct RecycleSlotC:
     Py_ssize_t base       # length of the history at the last proposal, -1 = none
     int num_nodes
     NodeC[NODES] nodes    # 0 is the text; node i + 1 is the draft's token i, as it was proposed
-    ContextC* contexts    # NODES: what was considered after each
+    ConsideredC* contexts    # NODES: what was considered after each
 
 # Working memory of a tree while it grows.
-cdef struct TreeC:
+cdef struct RecycleTreeC:
     GrowthC growth        # a leaf's place: where it is in the stem, or OUTSIDE
     int32_t[MAX_DRAFT + 1] child  # of the stem's tokens, and of the text: the first one after it, -1 = none
     int32_t[MAX_DRAFT] sibling  # the next one after the same token
@@ -95,7 +95,7 @@ cdef struct RecycleC:
     Py_ssize_t num_slots
     RecycleSlotC* slots
     AdaptC* claims        # CLAIMS
-    TreeC* trees          # by lane
+    RecycleTreeC* trees          # by lane
     int num_lanes
 
 
@@ -119,7 +119,7 @@ cdef inline int _claim(bint pair, int depth, int verdict, bint same, int rank, u
             + (rank if rank < RANKS else RANKS - 1)) * BUCKETS + BUCKET_OF[p >> 6]
 
 
-cdef bint _look_up(const RecycleC* c, token_t before, token_t last, FollowersC* followers) noexcept nogil:
+cdef bint _look_up(const RecycleC* c, token_t before, token_t last, LikelyC* followers) noexcept nogil:
     """Find the successors of the longest known context; True if it has two tokens."""
     if c.pairs and before >= 0:
         successors_find(c.pool, before, last, followers)
@@ -129,15 +129,15 @@ cdef bint _look_up(const RecycleC* c, token_t before, token_t last, FollowersC* 
     return False
 
 
-cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const StemC* stem, int at,
+cdef void _consider(const RecycleC* c, RecycleTreeC* t, RecycleSlotC* s, const HistoryC* h, const StemC* stem, int at,
                     float all_right, bint first) noexcept nogil:
     """Judge what may come after a node: the stem's tokens as they are, and other successors.
 
     They are offered where their depth has room; successors are learnt from in any case.
     """
     cdef const NodeC* node = &s.nodes[at]
-    cdef ContextC* context = &s.contexts[at]
-    cdef FollowersC* followers = &context.followers
+    cdef ConsideredC* context = &s.contexts[at]
+    cdef LikelyC* followers = &context.followers
     cdef LeafC[MOST + MAX_DRAFT] choices
     cdef int32_t top = -1, child = -1, i
     cdef float most = 0, p
@@ -184,7 +184,7 @@ cdef void _consider(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC
         growth_offer(&t.growth, &choices[k])
 
 
-cdef void _link(TreeC* t, const StemC* stem) noexcept nogil:
+cdef void _link(RecycleTreeC* t, const StemC* stem) noexcept nogil:
     """Note the children of each token of the stem, in their order."""
     cdef Py_ssize_t i
     cdef int32_t parent
@@ -196,8 +196,8 @@ cdef void _link(TreeC* t, const StemC* stem) noexcept nogil:
         t.child[parent + 1] = <int32_t>i
 
 
-cdef Py_ssize_t recycle_tree(const RecycleC* c, TreeC* t, RecycleSlotC* s, const HistoryC* h, const StemC* stem, token_t* out,
-                             int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
+cdef Py_ssize_t recycle_tree(const RecycleC* c, RecycleTreeC* t, RecycleSlotC* s, const HistoryC* h, const StemC* stem,
+                             token_t* out, int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
                              const float* least) noexcept nogil:
     """Grow a tree from the text and the stem; it ends where all of it is less likely than the floor."""
     cdef LeafC leaf
@@ -229,7 +229,7 @@ cdef int _child(const RecycleSlotC* s, int at, token_t token) noexcept nogil:
 
 cdef void recycle_learn(const RecycleC* c, const RecycleSlotC* s, const HistoryC* h, Py_ssize_t start) noexcept nogil:
     """Compare what was considered with what the target emitted."""
-    cdef const ContextC* context
+    cdef const ConsideredC* context
     cdef Py_ssize_t i
     cdef int at = 0, k
     for i in range(start, h.len):
@@ -256,7 +256,7 @@ cdef Py_ssize_t _graft(void* state, Py_ssize_t slot, const HistoryC* h, const St
                        int32_t* parents, float* confidence, Py_ssize_t limit, Py_ssize_t width,
                        const float* least, int lane) noexcept nogil:
     cdef RecycleC* c = <RecycleC*>state
-    cdef TreeC* t = &c.trees[lane]
+    cdef RecycleTreeC* t = &c.trees[lane]
     cdef StemC part = stem[0]
     if part.n > MAX_DRAFT:
         part.n = MAX_DRAFT
@@ -280,7 +280,7 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
 cdef Py_ssize_t _propose_after(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t ahead, token_t* out,
                                float* confidence, Py_ssize_t limit, int lane) noexcept nogil:
     cdef RecycleC* c = <RecycleC*>state
-    cdef TreeC* t = &c.trees[lane]
+    cdef RecycleTreeC* t = &c.trees[lane]
     cdef StemC nothing = StemC(NULL, NULL, NULL, 0)
     return recycle_tree(c, t, &t.after, h, &nothing, out, t.chain, confidence, limit, 1, NULL)
 
@@ -289,7 +289,7 @@ cdef void _observe(void* state, token_t before, token_t last, const token_t* tok
                    Py_ssize_t n) noexcept nogil:
     """Keep the successors whose probability 16 bits can tell from 0."""
     cdef RecycleC* c = <RecycleC*>state
-    cdef FollowersC followers
+    cdef LikelyC followers
     cdef float scaled
     cdef Py_ssize_t i
     followers.n = 0
@@ -317,8 +317,8 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
 
 cdef size_t _nbytes(void* state) noexcept nogil:
     cdef RecycleC* c = <RecycleC*>state
-    return (CLAIMS * sizeof(AdaptC) + <size_t>c.num_lanes * (sizeof(TreeC) + NODES * sizeof(ContextC))
-            + <size_t>c.num_slots * (sizeof(RecycleSlotC) + NODES * sizeof(ContextC)))
+    return (CLAIMS * sizeof(AdaptC) + <size_t>c.num_lanes * (sizeof(RecycleTreeC) + NODES * sizeof(ConsideredC))
+            + <size_t>c.num_slots * (sizeof(RecycleSlotC) + NODES * sizeof(ConsideredC)))
 
 
 @cython.final
@@ -367,7 +367,7 @@ cdef class RecycleSource(Source):
         self._state.claims = <AdaptC*>self.take(CLAIMS, sizeof(AdaptC))
         for i in range(slots):
             self._state.slots[i].base = -1
-            self._state.slots[i].contexts = <ContextC*>self.take(NODES, sizeof(ContextC))
+            self._state.slots[i].contexts = <ConsideredC*>self.take(NODES, sizeof(ConsideredC))
         for i in range(CLAIMS):
             self._state.claims[i] = AdaptC(start[i], PRIOR)
         self.c.state, self.c.max_draft = &self._state, max_draft
@@ -380,9 +380,9 @@ cdef class RecycleSource(Source):
 
     cdef int make_lanes(self, int num_lanes) except -1:
         cdef int lane
-        self._state.trees = <TreeC*>self.take(num_lanes, sizeof(TreeC))
+        self._state.trees = <RecycleTreeC*>self.take(num_lanes, sizeof(RecycleTreeC))
         for lane in range(num_lanes):
-            self._state.trees[lane].after.contexts = <ContextC*>self.take(NODES, sizeof(ContextC))
+            self._state.trees[lane].after.contexts = <ConsideredC*>self.take(NODES, sizeof(ConsideredC))
         self._state.num_lanes = num_lanes
         return 0
 

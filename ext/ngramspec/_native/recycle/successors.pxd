@@ -22,15 +22,15 @@ cdef struct SuccessorsC:
     int lock              # held by the writer
 
 # What is known of a context.
-cdef struct FollowersC:
+cdef struct LikelyC:
     int n                 # successors, likeliest first; 0 = nothing is known
     token_t[MOST] tokens
     uint16_t[MOST] p      # probability * 65535
 
 # read what follows `last`, or `before` and `last`
-cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, FollowersC* followers) noexcept nogil
+cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, LikelyC* followers) noexcept nogil
 # keep what the target said, in place of what was known; takes the lock
-cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* followers) noexcept nogil
+cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const LikelyC* followers) noexcept nogil
 
 cdef class SuccessorPool:
     cdef SuccessorsC c

@@ -42,7 +42,7 @@ cdef inline bint _is(const uint32_t* entry, token_t before, token_t last) noexce
             and ngs_load32(entry + COUNTS) & 0xFF)
 
 
-cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, FollowersC* followers) noexcept nogil:
+cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, LikelyC* followers) noexcept nogil:
     """Copy an entry; one that is written meanwhile counts as unknown."""
     cdef const uint32_t* entry = _set(s, before, last)
     cdef uint32_t version, pair = 0
@@ -65,7 +65,7 @@ cdef void successors_find(const SuccessorsC* s, token_t before, token_t last, Fo
 
 
 cdef void _write(SuccessorsC* s, uint32_t* entry, token_t before, token_t last, uint32_t used,
-                 const FollowersC* followers) noexcept nogil:
+                 const LikelyC* followers) noexcept nogil:
     cdef int n = min(followers.n, s.top)
     cdef uint32_t pair
     cdef int i
@@ -102,13 +102,13 @@ cdef uint32_t* _place_for(SuccessorsC* s, uint32_t* entry) noexcept nogil:
     return least
 
 
-cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const FollowersC* followers) noexcept nogil:
+cdef void successors_put(SuccessorsC* s, token_t before, token_t last, const LikelyC* followers) noexcept nogil:
     if followers.n > 0:
         _put(s, before, last, followers, -1)
         ngs_add64(&s.num_observed, 1)
 
 
-cdef void _put(SuccessorsC* s, token_t before, token_t last, const FollowersC* followers, int used) noexcept nogil:
+cdef void _put(SuccessorsC* s, token_t before, token_t last, const LikelyC* followers, int used) noexcept nogil:
     """Write an entry; `used`: how often it was observed, -1 = once more than what is known says."""
     cdef uint32_t* entry = _set(s, before, last)
     cdef uint32_t* place = NULL
@@ -252,7 +252,7 @@ cdef class SuccessorPool:
             InputError: token_ids is not such an array.
         """
         cdef const token_t[::1] context = token_view(token_ids, "token_ids")
-        cdef FollowersC followers
+        cdef LikelyC followers
         cdef token_t before = NONE_BEFORE
         cdef int i
         if not 1 <= context.shape[0] <= 2:
@@ -308,7 +308,7 @@ cdef class SuccessorPool:
         Cost: O(n). Threads: keeps the GIL; other threads may observe meanwhile, an entry at a time.
         """
         cdef const uint32_t[:, ::1] rows
-        cdef FollowersC followers
+        cdef LikelyC followers
         cdef Py_ssize_t i, pairs = HEAD - 1 + self.c.top
         cdef int used, k
         cdef bint sound

@@ -32,7 +32,7 @@ from ngramspec._native.suffix.index cimport (
     lines_reserve, lines_rewind,
 )
 from ngramspec._native.suffix.match cimport (
-    NGS_FEATURES, NUM_PLACES, PLACE_OWN, PLACE_POOL, PLACE_STATIC, CandidateC, ChoiceC, LatelyC, ModelC, TextC,
+    NGS_FEATURES, NUM_PLACES, PLACE_OWN, PLACE_POOL, PLACE_STATIC, ChoiceC, LatelyC, MatchC, ModelC, TextC,
     candidate_next, match, match_fetch, match_static, model_judge, model_learn, model_start, model_sure, reliable_key,
     sure_key,
 )
@@ -83,7 +83,7 @@ cdef struct SuffixSlotC:
     Py_ssize_t prompt_from   # tokens from here to text.prompt_len are still to be pooled
     Py_ssize_t output_from   # and from here to the end of the history
     Py_ssize_t[NUM_PLACES] lost       # tokens since the followed text agreed, by place
-    CandidateC[ALL] candidates  # of the last proposal, as they were found
+    MatchC[ALL] candidates  # of the last proposal, as they were found
     int num_candidates
     Py_ssize_t base          # length of the history then
     Py_ssize_t num_records
@@ -91,9 +91,9 @@ cdef struct SuffixSlotC:
     float* features          # max_draft * JUDGED * NGS_FEATURES
 
 # Working memory of a tree while it grows.
-cdef struct TreeC:
+cdef struct SuffixTreeC:
     GrowthC growth        # a leaf's place: its record * JUDGED + the choice
-    CandidateC[MAX_DRAFT][ALL] candidates  # those that agree with the tokens before each record
+    MatchC[MAX_DRAFT][ALL] candidates  # those that agree with the tokens before each record
     int[MAX_DRAFT] num_candidates
     SuffixSlotC after     # in place of a slot, for what comes after another source's draft
 
@@ -108,11 +108,11 @@ cdef struct SuffixC:
     JudgedC* records         # of all slots
     float* features          # of all slots
     ModelC* model
-    TreeC* trees             # by lane
+    SuffixTreeC* trees             # by lane
     int num_lanes
 
 
-cdef int _vote(const ModelC* m, const CandidateC* candidates, int n, Py_ssize_t position, ChoiceC* choices,
+cdef int _vote(const ModelC* m, const MatchC* candidates, int n, Py_ssize_t position, ChoiceC* choices,
                JudgedC* r) noexcept nogil:
     """Gather the votes of live candidates, largest odds first; return the number of different tokens."""
     cdef uint16_t key, p
@@ -161,7 +161,7 @@ cdef int _vote(const ModelC* m, const CandidateC* candidates, int n, Py_ssize_t 
 
 
 cdef void _judge(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, ChoiceC* choices, int num,
-                 const CandidateC* candidates, const token_t* before, JudgedC* r) noexcept nogil:
+                 const MatchC* candidates, const token_t* before, JudgedC* r) noexcept nogil:
     """Judge the choices with the largest odds and note the likeliest."""
     cdef int k
     r.num = 1
@@ -176,7 +176,7 @@ cdef void _judge(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, ChoiceC* c
             r.chosen = k
 
 
-cdef void _keep(CandidateC* candidates, int n, int best) noexcept nogil:
+cdef void _keep(MatchC* candidates, int n, int best) noexcept nogil:
     """Keep only a few candidates where all agree."""
     cdef int count = 0
     cdef int i
@@ -186,7 +186,7 @@ cdef void _keep(CandidateC* candidates, int n, int best) noexcept nogil:
             candidates[i].live = count < KEPT
 
 
-cdef JudgedC* suffix_consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, int n,
+cdef JudgedC* suffix_consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* h, MatchC* candidates, int n,
                               const token_t* before, int position, int after) noexcept nogil:
     """Let n candidates vote on what comes after `position` drafted tokens and add a record; NULL: no votes.
 
@@ -215,7 +215,7 @@ cdef JudgedC* suffix_consider(const SuffixC* c, SuffixSlotC* s, const HistoryC* 
     return r
 
 
-cdef Py_ssize_t suffix_draft(SuffixC* c, SuffixSlotC* s, const HistoryC* h, CandidateC* candidates, token_t* out,
+cdef Py_ssize_t suffix_draft(SuffixC* c, SuffixSlotC* s, const HistoryC* h, MatchC* candidates, token_t* out,
                              float* confidence, Py_ssize_t limit) noexcept nogil:
     """Draft token by token from the candidates."""
     cdef token_t[66] before  # the last two tokens of the history, then the draft
@@ -270,7 +270,7 @@ cdef inline Py_ssize_t _next_of(const SuffixC* c, int place, Py_ssize_t at) noex
     return pool_next(c.pool, at) if place == PLACE_POOL else index_next(c.index, at)
 
 
-cdef int _agreed(const SuffixC* c, const CandidateC* candidate, const HistoryC* h, Py_ssize_t start,
+cdef int _agreed(const SuffixC* c, const MatchC* candidate, const HistoryC* h, Py_ssize_t start,
                  Py_ssize_t* after) noexcept nogil:
     """Return how many of the new tokens a candidate had right; `after`: its position past all of them, or -1."""
     cdef Py_ssize_t at = candidate.position
@@ -363,7 +363,7 @@ cdef inline void _offer(GrowthC* g, const JudgedC* r, int record, int choice, fl
     growth_offer(g, &leaf)
 
 
-cdef bint _consider(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, const token_t* before, int position,
+cdef bint _consider(const SuffixC* c, SuffixTreeC* t, SuffixSlotC* s, const HistoryC* h, const token_t* before, int position,
                     int after, float all_right, bint first) noexcept nogil:
     """Let the next record's candidates vote and offer their choices; False if there are none."""
     cdef int record = <int>s.num_records
@@ -380,14 +380,14 @@ cdef bint _consider(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* 
     return True
 
 
-cdef void _go_on(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, const LeafC* leaf) noexcept nogil:
+cdef void _go_on(const SuffixC* c, SuffixTreeC* t, SuffixSlotC* s, const HistoryC* h, const LeafC* leaf) noexcept nogil:
     """Consider what comes after the token that joined the tree last."""
     cdef token_t[66] before  # the last two tokens of the history, then the path
     cdef int past = <int>min(<Py_ssize_t>2, h.len)
     cdef int length = leaf.depth + 1, node = t.growth.n - 1
     cdef int parent = leaf.place // JUDGED, record = <int>s.num_records
-    cdef CandidateC* candidates = t.candidates[parent]
-    cdef CandidateC* agree = t.candidates[record]
+    cdef MatchC* candidates = t.candidates[parent]
+    cdef MatchC* agree = t.candidates[record]
     cdef int n = 0
     cdef int i, at = node
     memcpy(before, h.tokens + h.len - past, <size_t>past * sizeof(token_t))
@@ -403,12 +403,12 @@ cdef void _go_on(const SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, 
         s.records[parent].next[leaf.place % JUDGED] = record
 
 
-cdef Py_ssize_t suffix_tree(SuffixC* c, TreeC* t, SuffixSlotC* s, const HistoryC* h, token_t* out, int32_t* parents,
+cdef Py_ssize_t suffix_tree(SuffixC* c, SuffixTreeC* t, SuffixSlotC* s, const HistoryC* h, token_t* out, int32_t* parents,
                             float* confidence, Py_ssize_t limit, Py_ssize_t width, const float* least) noexcept nogil:
     """Grow a tree from the slot's candidates; it ends like a draft without branches."""
     cdef LeafC leaf
     growth_begin(&t.growth, out, parents, confidence, width, least, 0)
-    memcpy(t.candidates[0], s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
+    memcpy(t.candidates[0], s.candidates, <size_t>s.num_candidates * sizeof(MatchC))
     t.num_candidates[0] = s.num_candidates
     _consider(c, t, s, h, h.tokens + h.len, 0, -1, 1, True)
     while growth_join(&t.growth, &leaf) and t.growth.n < limit and leaf.all_right >= c.floor:
@@ -499,9 +499,9 @@ cdef Py_ssize_t _propose(void* state, Py_ssize_t slot, const HistoryC* h, token_
                          Py_ssize_t limit, int lane) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     cdef SuffixSlotC* s = &c.slots[slot]
-    cdef CandidateC[ALL] candidates
+    cdef MatchC[ALL] candidates
     _find(c, s, h)
-    memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
+    memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(MatchC))
     return suffix_draft(c, s, h, candidates, out, confidence, limit)
 
 
@@ -521,7 +521,7 @@ cdef Py_ssize_t _propose_after(void* state, Py_ssize_t slot, const HistoryC* h, 
     cdef SuffixSlotC* s = &c.trees[lane].after
     cdef JudgedC* records = s.records
     cdef float* features = s.features
-    cdef CandidateC[ALL] candidates
+    cdef MatchC[ALL] candidates
     s[0] = c.slots[slot]
     s.records, s.features = records, features
     if s.base == h.len - ahead and s.num_candidates > 0:
@@ -529,7 +529,7 @@ cdef Py_ssize_t _propose_after(void* state, Py_ssize_t slot, const HistoryC* h, 
     else:
         _expect_nothing(s)
     _find(c, s, h)
-    memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(CandidateC))
+    memcpy(candidates, s.candidates, <size_t>s.num_candidates * sizeof(MatchC))
     return suffix_draft(c, s, h, candidates, out, confidence, limit)
 
 
@@ -552,7 +552,7 @@ cdef const char* _check(void* state, Py_ssize_t slot, const HistoryC* h) noexcep
 cdef size_t _nbytes(void* state) noexcept nogil:
     cdef SuffixC* c = <SuffixC*>state
     cdef size_t records = <size_t>c.max_draft * (sizeof(JudgedC) + JUDGED * NGS_FEATURES * sizeof(float))
-    cdef size_t total = sizeof(ModelC) + <size_t>c.num_lanes * (sizeof(TreeC) + records)
+    cdef size_t total = sizeof(ModelC) + <size_t>c.num_lanes * (sizeof(SuffixTreeC) + records)
     cdef Py_ssize_t i
     for i in range(c.num_slots):
         total += sizeof(SuffixSlotC) + lines_nbytes(&c.slots[i].text.own)
@@ -635,7 +635,7 @@ cdef class SuffixSource(Source):
     cdef int make_lanes(self, int num_lanes) except -1:
         cdef Py_ssize_t most = self._state.max_draft
         cdef int lane
-        self._state.trees = <TreeC*>self.take(num_lanes, sizeof(TreeC))
+        self._state.trees = <SuffixTreeC*>self.take(num_lanes, sizeof(SuffixTreeC))
         for lane in range(num_lanes):
             self._state.trees[lane].after.records = <JudgedC*>self.take(most, sizeof(JudgedC))
             self._state.trees[lane].after.features = <float*>self.take(most, JUDGED * NGS_FEATURES * sizeof(float))

@@ -15,7 +15,7 @@ cdef enum Place:
     PLACE_POOL = 1
     PLACE_STATIC = 2
 
-cdef struct CandidateC:
+cdef struct MatchC:
     Py_ssize_t position   # of the token that would come next
     uint32_t mask         # bit i: the token i + 1 places before it equals the history's
     uint8_t place
@@ -33,13 +33,13 @@ cdef struct TextC:
     Py_ssize_t prompt_len
     Py_ssize_t[NUM_PLACES] expected  # by Place: where the followed text continues, -1 = unknown
 
-cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w, CandidateC* out) noexcept nogil
+cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w, MatchC* out) noexcept nogil
 # ask for the lines that match will look up or, once they are there, for the texts that they name
 cdef void match_fetch(const TextC* text, const HistoryC* h, const SuffixPoolC* pool, bint places) noexcept nogil
-cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out,
+cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, MatchC* out,
                       int others) noexcept nogil
 # move a candidate to the next token of its text; False at the end
-cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,
+cdef bint candidate_next(MatchC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,
                          const token_t* draft, Py_ssize_t drafted) noexcept nogil
 
 # ModelC: how likely the target is to emit the tokens that the candidates propose.
@@ -101,12 +101,12 @@ cdef struct ModelC:
     AdaptC[NUM_SURE] sure                          # a unanimous vote by run, votes and recent hits
 
 cdef void model_start(ModelC* m) noexcept nogil
-cdef uint16_t reliable_key(const CandidateC* c, Py_ssize_t position) noexcept nogil
+cdef uint16_t reliable_key(const MatchC* c, Py_ssize_t position) noexcept nogil
 # key of a unanimous vote after a long run, -1 for any other; its probability is model.sure[key]
 cdef int sure_key(const ChoiceC* choice, int num_choices, const LatelyC* lately, Py_ssize_t position) noexcept nogil
 cdef float model_sure(const ModelC* m, int key) noexcept nogil
 # probabilities of the choices; `features` receives NGS_FEATURES floats for each
-cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choices, const CandidateC* candidates,
+cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choices, const MatchC* candidates,
                       const LatelyC* lately, const token_t* before, Py_ssize_t length, Py_ssize_t position,
                       float* features) noexcept nogil
 cdef void model_learn(ModelC* m, const ChoiceC* choice, Py_ssize_t position, bint right) noexcept nogil

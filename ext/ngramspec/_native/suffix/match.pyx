@@ -39,7 +39,35 @@ cdef enum:
     SHIFT_WEIGHT = 20     # observations that the uncorrected value counts for
     FIRST_RELIABLE = 13107  # 0.2
     FIRST_SURE = 63569      # 0.97
-    SEEN = 26             # the first input that the token tables give
+
+# The network's inputs. Logarithms and counts are scaled to about 0..1.
+cdef enum:
+    POSITION              # in the draft
+    RUN_OWN               # of the choice: its longest runs ...
+    RUN_POOL
+    SHARE                 # ... its part of all odds ...
+    NUM_OWN               # ... and its candidates
+    NUM_POOL
+    NUM_CHOICES
+    RIVAL                 # the longest run of another choice
+    NUM_VOTES
+    HITS                  # of the request's recent drafts
+    RIGHT_RUN
+    HISTORY
+    HISTORY_END = HISTORY + 2
+    RELIABILITY           # of the choice's best candidate
+    ODDS
+    OTHER_ODDS
+    NUM_ALIKE             # of the best candidate: tokens before it that equal the history's
+    THERE
+    CLOSE
+    OWN_OUTPUT
+    POOL_PROMPT
+    POOL_OUTPUT
+    DISTANCE              # to it, in the request's own text
+    SECOND                # it is not the likeliest choice
+    LONGEST               # its longest run, in buckets
+    SEEN                  # two for each of the token tables
 
 cdef float LEARN = 0.002
 cdef float LEAST = 0.0005   # probabilities stay in LEAST..1 - LEAST
@@ -47,7 +75,9 @@ cdef float LN2_QUARTER = 0.6931472 / 4
 cdef float QUARTER = 0.25
 cdef float THIRD = 1.0 / 3
 cdef float FIFTH = 0.2
+cdef float EIGHTH = 0.125
 cdef float ELEVENTH = 1.0 / 11
+cdef float SIXTEENTH = 0.0625
 cdef float TINY = 1e-3
 
 
@@ -67,7 +97,7 @@ cdef inline uint8_t _near(Py_ssize_t position, Py_ssize_t expected) noexcept nog
     return 2 if -NEAR <= position - expected <= NEAR else 1
 
 
-cdef bint _compare(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w,
+cdef bint _compare(MatchC* c, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w,
                    const SuffixIndexC* index, Py_ssize_t expected) noexcept nogil:
     """Fill in a candidate whose position and place are known; False when nothing is there."""
     cdef Py_ssize_t before
@@ -103,7 +133,7 @@ cdef bint _compare(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, co
     return pool_stands(pool, c.position, c.generation)
 
 
-cdef bint _has(const CandidateC* c, int n, Py_ssize_t position) noexcept nogil:
+cdef bint _has(const MatchC* c, int n, Py_ssize_t position) noexcept nogil:
     cdef int i
     for i in range(n):
         if c[i].position == position:
@@ -112,7 +142,7 @@ cdef bint _has(const CandidateC* c, int n, Py_ssize_t position) noexcept nogil:
 
 
 cdef int _seek(const LinesC* lines, const hash_t* hashes, int num, Place place, TextC* text, const HistoryC* h,
-               const SuffixPoolC* pool, const WriterC* w, const SuffixIndexC* index, CandidateC* out) noexcept nogil:
+               const SuffixPoolC* pool, const WriterC* w, const SuffixIndexC* index, MatchC* out) noexcept nogil:
     """Write up to MOST candidates of one place; return their number."""
     cdef uint32_t[4] positions
     cdef Py_ssize_t expected = text.expected[<int>place]
@@ -139,7 +169,7 @@ cdef int _seek(const LinesC* lines, const hash_t* hashes, int num, Place place, 
 
 
 cdef int match(TextC* text, const HistoryC* h, const SuffixPoolC* pool, const WriterC* w,
-               CandidateC* out) noexcept nogil:
+               MatchC* out) noexcept nogil:
     """Write at most 2 * MOST candidates; return their number. The pool may be NULL."""
     cdef hash_t[NUM_ORDERS] hashes
     cdef int num = context_hashes(h.tokens + h.len, h.len, hashes)
@@ -177,7 +207,7 @@ cdef void match_fetch(const TextC* text, const HistoryC* h, const SuffixPoolC* p
                 return
 
 
-cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, CandidateC* out,
+cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index, MatchC* out,
                       int others) noexcept nogil:
     """Write at most MOST candidates behind the `others` of own text and pool; return their number.
 
@@ -185,7 +215,7 @@ cdef int match_static(TextC* text, const HistoryC* h, const SuffixIndexC* index,
     has nothing to do with hold short matches of anything, which made what it repeats less sure.
     """
     cdef hash_t[NUM_ORDERS] hashes
-    cdef CandidateC* candidates = out + others
+    cdef MatchC* candidates = out + others
     cdef int longest = 1 if others > 0 else -1
     cdef int num_longer = 0
     cdef int i, n
@@ -217,7 +247,7 @@ cdef void _prefetch_tokens(const SuffixPoolC* pool, const hash_t* hashes, int nu
                 return
 
 
-cdef bint candidate_next(CandidateC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,
+cdef bint candidate_next(MatchC* c, const HistoryC* h, const SuffixPoolC* pool, const SuffixIndexC* index,
                          const token_t* draft, Py_ssize_t drafted) noexcept nogil:
     if c.place == PLACE_OWN:
         c.position += 1
@@ -282,7 +312,7 @@ cdef int place_in_draft(Py_ssize_t position) noexcept nogil:
     return <int>position if position < 2 else 2 if position < 4 else 3
 
 
-cdef uint16_t reliable_key(const CandidateC* c, Py_ssize_t position) noexcept nogil:
+cdef uint16_t reliable_key(const MatchC* c, Py_ssize_t position) noexcept nogil:
     return <uint16_t>((((_bucket(c.run + position) * 4 + c.alike) * KINDS + 2 * c.place + c.output) * 4 + c.near) * 4
                       + place_in_draft(position))
 
@@ -341,7 +371,7 @@ cdef void _token_keys(ChoiceC* c, const token_t* before, Py_ssize_t length) noex
 
 
 cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_votes, float all_odds, int rival,
-                    const CandidateC* best, const LatelyC* lately, Py_ssize_t length, Py_ssize_t position,
+                    const MatchC* best, const LatelyC* lately, Py_ssize_t length, Py_ssize_t position,
                     float* x) noexcept nogil:
     """Write the network's inputs."""
     # The static index counts as a pool: the network has inputs for two places only.
@@ -349,31 +379,31 @@ cdef void _describe(const ModelC* m, const ChoiceC* c, int num_choices, int num_
     cdef const AdaptC* seen
     cdef float weight
     cdef int i
-    x[0] = _log_of(position) * THIRD
-    x[1] = _log_of(c.run_own) * FIFTH
-    x[2] = _log_of(c.run_pool) * FIFTH
-    x[3] = c.odds / all_odds
-    x[4] = _log_of(c.num_own) * THIRD
-    x[5] = _log_of(c.num_pool) * THIRD
-    x[6] = <float>(num_choices if num_choices < 8 else 8) * (QUARTER * QUARTER * 2)
-    x[7] = _log_of(rival) * FIFTH
-    x[8] = _log_of(num_votes) * QUARTER
-    x[9] = lately.hits
-    x[10] = _log_of(lately.run) * FIFTH
+    x[POSITION] = _log_of(position) * THIRD
+    x[RUN_OWN] = _log_of(c.run_own) * FIFTH
+    x[RUN_POOL] = _log_of(c.run_pool) * FIFTH
+    x[SHARE] = c.odds / all_odds
+    x[NUM_OWN] = _log_of(c.num_own) * THIRD
+    x[NUM_POOL] = _log_of(c.num_pool) * THIRD
+    x[NUM_CHOICES] = <float>(num_choices if num_choices < 8 else 8) * EIGHTH
+    x[RIVAL] = _log_of(rival) * FIFTH
+    x[NUM_VOTES] = _log_of(num_votes) * QUARTER
+    x[HITS] = lately.hits
+    x[RIGHT_RUN] = _log_of(lately.run) * FIFTH
     for i in range(3):
-        x[11 + i] = (lately.history >> i) & 1
-    x[14] = LOGIT_OF[c.best >> LOGIT_SHIFT] * QUARTER
-    x[15] = LN2_QUARTER * ngs_log2(c.odds + TINY)
-    x[16] = LN2_QUARTER * ngs_log2(all_odds - c.odds + TINY)
-    x[17] = <float>ngs_ones(best.mask) * (QUARTER * QUARTER / 2)
-    x[18] = best.near == 3
-    x[19] = best.near == 2
-    x[20] = own and best.output
-    x[21] = not own and not best.output
-    x[22] = not own and best.output
-    x[23] = _log_of(length - best.position + position) * (QUARTER * QUARTER) if own else 0
-    x[24] = c.rank > 0
-    x[25] = <float>_bucket(_longest(c)) * ELEVENTH
+        x[HISTORY + i] = (lately.history >> i) & 1
+    x[RELIABILITY] = LOGIT_OF[c.best >> LOGIT_SHIFT] * QUARTER
+    x[ODDS] = LN2_QUARTER * ngs_log2(c.odds + TINY)
+    x[OTHER_ODDS] = LN2_QUARTER * ngs_log2(all_odds - c.odds + TINY)
+    x[NUM_ALIKE] = <float>ngs_ones(best.mask) * (SIXTEENTH / 2)
+    x[THERE] = best.near == 3
+    x[CLOSE] = best.near == 2
+    x[OWN_OUTPUT] = own and best.output
+    x[POOL_PROMPT] = not own and not best.output
+    x[POOL_OUTPUT] = not own and best.output
+    x[DISTANCE] = _log_of(length - best.position + position) * SIXTEENTH if own else 0
+    x[SECOND] = c.rank > 0
+    x[LONGEST] = <float>_bucket(_longest(c)) * ELEVENTH
     for i in range(TOKEN_TABLES):
         seen = &m.tokens[i][c.keys[i]]
         weight = KNOWN_OF[seen.n]
@@ -399,7 +429,7 @@ cdef void _correct(const ModelC* m, ChoiceC* c, float logit, const float* x, int
     c.p = LEAST if c.p < LEAST else 1 - LEAST if c.p > 1 - LEAST else c.p
 
 
-cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choices, const CandidateC* candidates,
+cdef void model_judge(const ModelC* m, ChoiceC* choices, int num, int num_choices, const MatchC* candidates,
                       const LatelyC* lately, const token_t* before, Py_ssize_t length, Py_ssize_t position,
                       float* features) noexcept nogil:
     """Judge the first `num` of num_choices choices, which are sorted by odds."""

@@ -15,7 +15,7 @@ cdef enum:
     PREFIX = 32           # tokens repeated from before a text, so that contexts can be compared in place
     CACHE_LINE = 64
 
-cdef struct BlockC:
+cdef struct TokenBlockC:
     uint32_t generation   # of the text that it holds
     uint32_t len          # tokens held
     int32_t next          # block that continues the text, -1 = none
@@ -32,7 +32,7 @@ cdef enum Kind:
 
 cdef struct SuffixPoolC:
     token_t* tokens       # num_blocks * BLOCK; -1 between texts
-    BlockC* blocks
+    TokenBlockC* blocks
     LinesC lines
     Py_ssize_t num_blocks
     char[CACHE_LINE] apart  # fields below are written all the time, fields above only read

@@ -51,7 +51,7 @@ cdef inline int32_t _linked(const int32_t* link) noexcept nogil:
     return <int32_t>ngs_load32(<const uint32_t*>link)
 
 
-cdef void _empty(BlockC* block) noexcept nogil:
+cdef void _empty(TokenBlockC* block) noexcept nogil:
     """Empty a block: first its length, then its generation; only then may it be written."""
     ngs_store32(&block.len, 0)
     ngs_release32(&block.generation, block.generation + 1)
@@ -96,7 +96,7 @@ cdef bint _open_block(SuffixPoolC* p, WriterC* w, Kind kind, bint goes_on) noexc
     cdef Py_ssize_t at = _take_block(p)
     cdef Py_ssize_t before = w.block
     cdef Py_ssize_t i
-    cdef BlockC* block
+    cdef TokenBlockC* block
     if at < 0:
         return False
     block = &p.blocks[at]
@@ -119,7 +119,7 @@ cdef bint _open_block(SuffixPoolC* p, WriterC* w, Kind kind, bint goes_on) noexc
 
 
 cdef void _put(SuffixPoolC* p, WriterC* w, token_t token) noexcept nogil:
-    cdef BlockC* block = &p.blocks[w.block]
+    cdef TokenBlockC* block = &p.blocks[w.block]
     ngs_store32(<uint32_t*>p.tokens + w.block * <Py_ssize_t>BLOCK + block.len, <uint32_t>token)
     ngs_release32(&block.len, block.len + 1)
 
@@ -297,7 +297,7 @@ cdef void pool_praise(SuffixPoolC* p, Py_ssize_t position) noexcept nogil:
 
 cdef const char* _check(const SuffixPoolC* p) noexcept nogil:
     """Return the first broken invariant, NULL when all hold. The lock is held."""
-    cdef const BlockC* block
+    cdef const TokenBlockC* block
     cdef int64_t stored = 0
     cdef Py_ssize_t i, k
     for i in range(p.num_blocks):
@@ -342,7 +342,7 @@ cdef class SuffixPool(Owner):
             raise InputError(f"capacity must be in 4096..{MOST_TOKENS}, got {capacity}")
         self.c.num_blocks = (capacity + OWN - 1) // OWN
         self.c.tokens = <token_t*>ngs_take(<size_t>(self.c.num_blocks * BLOCK) * sizeof(token_t), True)
-        self.c.blocks = <BlockC*>self.take(self.c.num_blocks, sizeof(BlockC))
+        self.c.blocks = <TokenBlockC*>self.take(self.c.num_blocks, sizeof(TokenBlockC))
         if self.c.tokens == NULL or (
                 lines_make(&self.c.lines, self.c.num_blocks * OWN, True) != STATUS_OK):
             raise MemoryError(f"no memory for a pool of {capacity} tokens")
@@ -377,7 +377,7 @@ cdef class SuffixPool(Owner):
     def nbytes(self):
         """Return its memory in bytes."""
         return (<size_t>(self.c.num_blocks * BLOCK) * sizeof(token_t) + lines_nbytes(&self.c.lines)
-                + <size_t>self.c.num_blocks * sizeof(BlockC))
+                + <size_t>self.c.num_blocks * sizeof(TokenBlockC))
 
     def clear(self):
         """Remove all texts; running requests go on and may add more of theirs.
