@@ -101,6 +101,10 @@ cdef void _touch(void* out, size_t item, const PieceC* piece) noexcept nogil:
            min(<size_t>(piece.room - piece.used) * item, 2 * PER_HOLD * (HEAD + 2) * sizeof(int32_t)))
 
 
+cdef PieceC _first_piece(Py_ssize_t room) noexcept nogil:
+    return PieceC(at=0, stop=0, follower=-1, record=0, used=0, room=room)
+
+
 cdef void _piece_begin(PieceC* piece, ShardC* shard) noexcept nogil:
     """Start on a shard: copy the n-grams that it has now."""
     ngs_lock(&shard.lock)
@@ -157,7 +161,7 @@ cdef object _copy_records(ShardC* shard, PieceC* piece, object array):
 cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
     """The record of one n-gram as an int32 array, empty when it is unknown."""
     cdef ShardC* shard = shared_shard(x, newest[0])
-    cdef PieceC piece = PieceC(0, 0, -1, 0, 0, 2 * HEAD)
+    cdef PieceC piece = _first_piece(2 * HEAD)
     cdef const NgramC* g
     cdef int32_t[::1] out
     cdef Py_ssize_t i
@@ -182,7 +186,7 @@ cdef object record_of(SharedC* x, const token_t* newest, Py_ssize_t size):
 cdef object all_records(SharedC* x):
     """All records, sorted by n-gram, as one int32 array. Copied in pieces as in entries_of_counts."""
     cdef FiguresC figures = shared_figures(x)
-    cdef PieceC piece = PieceC(0, 0, -1, 0, 0, HEAD + 2 + (HEAD + 2) * figures.num_ngrams + 2 * figures.num_followers)
+    cdef PieceC piece = _first_piece(HEAD + 2 + (HEAD + 2) * figures.num_ngrams + 2 * figures.num_followers)
     cdef int i
     array = np.empty(piece.room, dtype=np.int32)
     for i in range(x.num_shards):
@@ -475,7 +479,7 @@ cdef object entries_of_counts(SharedC* x, Py_ssize_t size):
     """
     cdef FiguresC figures = shared_figures(x)
     # More than enough, unless counts are very large.
-    cdef PieceC piece = PieceC(0, 0, -1, 0, 0, figures.num_ngrams + figures.num_followers)
+    cdef PieceC piece = _first_piece(figures.num_ngrams + figures.num_followers)
     cdef Py_ssize_t needed = 0
     cdef ShardC* shard
     cdef uint64_t[:, ::1] out

@@ -27,6 +27,11 @@ cdef enum:
     PROBES = 4    # older tokens compared as well, others each time
     MANY = 64     # the same in follow_find
 
+cdef enum:        # of a row, in place of accepted tokens
+    OTHER = -1    # it does not continue the slot
+    NO_ROOM = -2  # no memory
+    LATER = -3    # the caller has still to do all of it
+
 
 cdef bint _had_right(const DriverC* d, const SlotC* s, Py_ssize_t source, const token_t* tokens,
                      Py_ssize_t n) noexcept nogil:
@@ -176,12 +181,6 @@ cdef void observation_show_top(DriverC* d, Py_ssize_t slot, Py_ssize_t position,
             for k in range(n):
                 p[k] = <float>min(exp(logs[i * width + k]), 1.0)
             observation_tell(d, before, last, tokens + i * width, p, n)
-
-
-cdef enum:        # of a row, in place of accepted tokens
-    OTHER = -1    # it does not continue the slot
-    NO_ROOM = -2  # no memory
-    LATER = -3    # the caller has still to do all of it
 
 
 cdef bint _fits(const SlotC* s, const token_t* row, Py_ssize_t length, Py_ssize_t probes) noexcept nogil:

@@ -938,7 +938,8 @@ cdef class Drafter(Owner):
         p.rows, p.width = drafts, rows.shape[1]
         p.parents, p.lens = above, &lens[0]
         p.padded, p.alone = padded_rows, other_tokens == others
-        p.ask = AskC(0, 0, NULL, 0, max(p.num, padded_rows) + other_tokens, p.num + others, width, 0)
+        p.ask = ask_alone(0, width)
+        p.ask.batch_tokens, p.ask.decoding = max(p.num, padded_rows) + other_tokens, p.num + others
         p.judged, p.most, p.least, p.offers = self._policy is not None, NULL, NULL, NULL
         if self._policy is None:
             with self._lock:  # once: a draft made by another call in between could be longer than a row

@@ -18,7 +18,7 @@ cdef struct AskC:
 
 # a request for a slot that has a pass to itself
 cdef inline AskC ask_alone(Py_ssize_t limit, Py_ssize_t width) noexcept nogil:
-    return AskC(limit, limit, NULL, 0, 1, 1, width, 0)
+    return AskC(limit=limit, room=limit, valid=NULL, num_valid=0, batch_tokens=1, decoding=1, width=width, branches=0)
 
 
 # ask the sources, make the draft that is worth most pending, and return its length. `judge`: the policy whose

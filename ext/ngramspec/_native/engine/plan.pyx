@@ -493,16 +493,17 @@ cdef class Proposer(Owner):
         cdef Py_ssize_t most = min(source.max_draft, MOST_DRAFTED)
         if most <= 0:
             return None
-        terms = TermsC(self.limit(slot, source.name), most, self.batch_tokens() - slot.num_guessed, self.decoding,
-                       self.width or 1, slot.min_draft, 1, priced.sharing, source.extends, source.stops, 0.0)
+        terms = TermsC(
+            room=self.limit(slot, source.name), most=most, batch_tokens=self.batch_tokens() - slot.num_guessed,
+            decoding=self.decoding, branches=self.width or 1, shortest=slot.min_draft, left=1, sharing=priced.sharing,
+            extends=source.extends, stops=source.stops, backlog=0.0,
+        )
         if self.policy._costs.timed and unread > 0.0:
             terms.backlog = priced.faded * unread
             terms.left = max(tokens_left(slot.size - slot.length, slot.transcript.c.len, slot.transcript.c.max_tokens,
                                          self.usual), <Py_ssize_t>1)
         if slot.draft_source is not None and slot.draft_source is not slot.native_source:
-            wish = self.arbiter.ask(slot.id, priced.name, self.free_of(slot), Terms(
-                terms.room, terms.most, terms.batch_tokens, terms.decoding, terms.branches, terms.shortest,
-                terms.left, terms.sharing, bool(terms.extends), bool(terms.stops), terms.backlog))
+            wish = self.arbiter.ask(slot.id, priced.name, self.free_of(slot), Terms(**terms))
             return wish if wish.tokens else None
         asked = self.decide(slot, priced, lane, &terms)
         return Asked(asked.after, asked.tokens, bool(asked.trial), bool(asked.beside)) if asked.tokens else None
@@ -545,12 +546,15 @@ cdef class Proposer(Owner):
             total += slot.num_guessed
         return total
 
+    cdef AskC ask_for(self, Py_ssize_t limit, Py_ssize_t room, Py_ssize_t batch_tokens, Py_ssize_t width) noexcept:
+        return AskC(limit=limit, room=room, valid=&self.valid[0], num_valid=self.valid.shape[0], batch_tokens=batch_tokens,
+                    decoding=self.decoding, width=width, branches=width)
+
     cdef bint offer(self, Slot slot, OfferC* offer) except -1:
         """Let a slot's source draft; return whether there is a draft to choose from."""
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
         cdef Py_ssize_t limit = self.longest(slot, slot.native_name, room)
-        cdef AskC ask = AskC(limit, room if self.judge is not None else limit, &self.valid[0], self.valid.shape[0],
-                             self.bare, self.decoding, self.width, self.width)
+        cdef AskC ask = self.ask_for(limit, room if self.judge is not None else limit, self.bare, self.width)
         cdef SlotC* s
         if limit <= 0:
             return False
@@ -565,7 +569,7 @@ cdef class Proposer(Owner):
         """Let drafters draft that are only judged."""
         cdef ShadowRun run
         cdef Py_ssize_t room = slot.draft_room(self.plan.capacity, self.plan.outputs)
-        cdef AskC place = AskC(0, 0, &self.valid[0], self.valid.shape[0], self.bare, self.decoding, self.width, self.width)
+        cdef AskC place = self.ask_for(0, 0, self.bare, self.width)
         for run in slot.shadows:
             try:
                 run.ask(room, slot.min_draft, &place, self.bare + self.plan.room_for_drafts(), &slot.sampler.c)
@@ -582,8 +586,7 @@ cdef class Proposer(Owner):
         """
         cdef Py_ssize_t n = slot.num_guessed, room = slot.draft_room(self.plan.capacity, self.plan.outputs) - n
         cdef Py_ssize_t limit = min(self.longest(slot, slot.native_name, room + n) - n, room)
-        cdef AskC ask = AskC(limit, limit, &self.valid[0], self.valid.shape[0], self.batch_tokens() - n, self.decoding,
-                             0, 0)
+        cdef AskC ask = self.ask_for(limit, limit, self.batch_tokens() - n, 0)
         cdef SlotC* s
         if limit <= 0 or n != likely.shape[0]:
             return

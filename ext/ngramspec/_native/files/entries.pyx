@@ -39,6 +39,42 @@ cdef struct CursorC:
     hash_t power              # LCG^size, for the pool
     hash_t hash               # of the newest `size` tokens, for the pool
 
+cdef struct StreamC:
+    const EntryC* next
+    const EntryC* end
+    bint ended
+
+cdef struct MergerC:
+    StreamC* streams
+    Py_ssize_t num_streams
+    Py_ssize_t* heap        # streams that have an entry, the smallest entry first
+    Py_ssize_t heap_len
+    EntryC pair             # pair in the making; its count is in `total`
+    uint64_t total          # 0: none in the making
+    uint64_t min_count
+
+# The fields of a record.
+cdef struct FieldsC:
+    KeyC key
+    bint many
+    uint32_t best
+    uint32_t count            # or the place of the list
+
+cdef struct ReaderC:
+    const StaticC* cache
+    const SectionsC* sections
+    Py_ssize_t size
+    Py_ssize_t record         # next record
+    FieldsC parts             # its fields, once its list has begun
+    Py_ssize_t place          # where the next list must lie
+    Py_ssize_t pair           # next pair of the record's list
+    Py_ssize_t num_pairs      # of the record's list
+    uint32_t follower         # of the previous pair
+    uint64_t total            # of the list so far
+    uint32_t best_count       # of the list so far
+    uint32_t best
+    const unsigned char* keep  # per record: 0 = leave out; NULL = all
+
 
 cdef inline bint _next_window(CursorC* c, EntryC* out) noexcept nogil:
     """Write the next n-gram and follower as an entry of count 1; False at the end."""
@@ -230,7 +266,8 @@ cdef class Tally:
         return self._counted(self._cursor(n_match, cell_bits, check_bits))
 
     cdef CursorC _cursor(self, Py_ssize_t size, int cell_bits, int check_bits) noexcept:
-        return CursorC(self._tokens, self._len, 0, 0, size, cell_bits, check_bits, hash_power(size, LCG), 0)
+        return CursorC(tokens=self._tokens, len=self._len, at=0, run=0, size=size, cell_bits=cell_bits, check_bits=check_bits,
+                       power=hash_power(size, LCG), hash=0)
 
     cdef object _counted_short(self, Py_ssize_t size):
         cdef CursorC cursor = self._cursor(size, 0, 0)
@@ -270,22 +307,6 @@ cdef class Tally:
             sort_parts(e, <EntryC*>&spare[0, 0], places, bits)
             num = sum_equal(e, num)
         return entries[:num]
-
-
-cdef struct StreamC:
-    const EntryC* next
-    const EntryC* end
-    bint ended
-
-
-cdef struct MergerC:
-    StreamC* streams
-    Py_ssize_t num_streams
-    Py_ssize_t* heap        # streams that have an entry, the smallest entry first
-    Py_ssize_t heap_len
-    EntryC pair             # pair in the making; its count is in `total`
-    uint64_t total          # 0: none in the making
-    uint64_t min_count
 
 
 cdef inline bint _before(const MergerC* m, Py_ssize_t x, Py_ssize_t y) noexcept nogil:
@@ -502,32 +523,9 @@ def entries_beyond(entries, base):
     return pairs[:num]
 
 
-# The fields of a record.
-cdef struct RecordC:
-    KeyC key
-    bint many
-    uint32_t best
-    uint32_t count            # or the place of the list
-
-cdef struct ReaderC:
-    const StaticC* cache
-    const SectionsC* sections
-    Py_ssize_t size
-    Py_ssize_t record         # next record
-    RecordC parts             # its fields, once its list has begun
-    Py_ssize_t place          # where the next list must lie
-    Py_ssize_t pair           # next pair of the record's list
-    Py_ssize_t num_pairs      # of the record's list
-    uint32_t follower         # of the previous pair
-    uint64_t total            # of the list so far
-    uint32_t best_count       # of the list so far
-    uint32_t best
-    const unsigned char* keep  # per record: 0 = leave out; NULL = all
-
-
 # A mapped file may change while it is read: read each word once and use only the checked copy.
-cdef RecordC _parts(const uint32_t* r, Py_ssize_t size) noexcept nogil:
-    cdef RecordC parts
+cdef FieldsC _parts(const uint32_t* r, Py_ssize_t size) noexcept nogil:
+    cdef FieldsC parts
     parts.key.a = record_a(r) & key_mask(size)
     parts.key.oldest = r[2] if size > 3 else 0
     if size < 3:
@@ -540,10 +538,10 @@ cdef RecordC _parts(const uint32_t* r, Py_ssize_t size) noexcept nogil:
     return parts
 
 
-cdef const char* _bad_record(ReaderC* x, const uint32_t* r, const RecordC* parts) noexcept nogil:
+cdef const char* _bad_record(ReaderC* x, const uint32_t* r, const FieldsC* parts) noexcept nogil:
     """Return what is wrong with a record or the head of its list, NULL if nothing; set x.num_pairs."""
     cdef token_t[NGRAM_MAX] tokens
-    cdef RecordC before
+    cdef FieldsC before
     cdef Py_ssize_t i
     if parts.key.oldest > STORED_TOKEN_MAX:
         return "expected a token id"

@@ -42,6 +42,15 @@ cdef struct ImageFollowerC:
     uint32_t last         # place of its latest occurrence
     uint32_t seats
 
+# Walks the tokens and yields the contexts of each.
+cdef struct WalkC:
+    const token_t* tokens
+    Py_ssize_t num_tokens
+    const uint8_t* seen   # count of the contexts of each hash, at most SAME + 1
+    int shift
+    Py_ssize_t at
+    Py_ssize_t run        # tokens of the text before `at`
+
 
 cdef int _compare(const void* a, const void* b) noexcept nogil:
     """Order by context, follower, position."""
@@ -119,16 +128,6 @@ cdef Py_ssize_t fill_line(OccurrenceC* occurrences, Py_ssize_t n, SeatC* seats, 
     return num
 
 
-# Walks the tokens and yields the contexts of each.
-cdef struct WalkC:
-    const token_t* tokens
-    Py_ssize_t num_tokens
-    const uint8_t* seen   # count of the contexts of each hash, at most SAME + 1
-    int shift
-    Py_ssize_t at
-    Py_ssize_t run        # tokens of the text before `at`
-
-
 cdef inline uint64_t _line_of(hash_t h, uint64_t num_lines) noexcept nogil:
     return ((h >> 32) * num_lines) >> 32
 
@@ -195,7 +194,7 @@ cdef class SuffixImage:
         self._seen = <uint8_t*>ngs_zeroed(<size_t>1 << bits)
         if self._seen == NULL:
             raise MemoryError(f"no memory to count the contexts of {text.shape[0]} tokens")
-        self._start = WalkC(&text[0], text.shape[0], self._seen, 64 - bits, 0, 0)
+        self._start = WalkC(tokens=&text[0], num_tokens=text.shape[0], seen=self._seen, shift=64 - bits, at=0, run=0)
         self.largest_token = -1
         with nogil:
             for i in range(text.shape[0]):

@@ -20,6 +20,9 @@ cdef enum:
     DRAFT_STEPS = 1 << 13   # for a draft: what is not found out by then may fit
     UNKNOWN_SET = -2        # after a token of a draft that may fit
 
+cdef int64_t NOBODY = <int64_t>1 << 40      # beyond the ids that rules may name
+cdef int64_t ALL_TOKENS = <int64_t>1 << 41
+
 
 @cython.final
 cdef class Tokens:
@@ -79,10 +82,6 @@ cdef class Tokens:
 
     def __len__(self):
         return self.c.vocab_size
-
-
-cdef int64_t NOBODY = <int64_t>1 << 40      # beyond the ids that rules may name
-cdef int64_t ALL_TOKENS = <int64_t>1 << 41
 
 
 cdef int32_t _after(MatcherC* m, token_t token) noexcept nogil:

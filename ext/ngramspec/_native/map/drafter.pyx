@@ -46,6 +46,32 @@ cdef struct IndexC:
     hash_t power          # HASH_SEED^n
     Py_ssize_t n          # n-gram size, >= 1
 
+cdef struct SimpleC:
+    Py_ssize_t min_hits   # occurrences needed
+    Py_ssize_t num_slots
+    IndexC* indexes       # one per slot
+
+cdef struct MapSlotC:
+    IndexC index
+    uint16_t* caps        # per start: longest draft of its n-gram as known there; inherited by later starts
+    Py_ssize_t num_caps   # starts that have a cap; they keep it when the index is rebuilt
+    Py_ssize_t caps_capacity
+    Py_ssize_t key_start  # latest start of the key of the last draft; its cap takes the feedback
+    Py_ssize_t cap        # cap in force for the last draft
+
+cdef struct ValueC:
+    Py_ssize_t start      # first token of the continuation, its newest occurrence
+    Py_ssize_t len        # tokens of it that are known, 1..size_m
+    Py_ssize_t count      # occurrences seen
+
+cdef struct MapC:
+    Py_ssize_t size_m
+    Py_ssize_t min_hits
+    Py_ssize_t max_values  # 1: ngram-map-k, more: ngram-map-k4v
+    Py_ssize_t window     # occurrences that vote
+    Py_ssize_t num_slots
+    MapSlotC* slots
+
 
 cdef void index_init(IndexC* x, Py_ssize_t n) noexcept nogil:
     memset(x, 0, sizeof(IndexC))
@@ -199,12 +225,6 @@ cdef void index_free(IndexC* x) noexcept nogil:
     x.previous_capacity = 0
 
 
-cdef struct SimpleC:
-    Py_ssize_t min_hits   # occurrences needed
-    Py_ssize_t num_slots
-    IndexC* indexes       # one per slot
-
-
 cdef Status _simple_reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:
     return index_reserve(&(<SimpleC*>state).indexes[slot], h.len + extra, extra)
 
@@ -280,28 +300,6 @@ cdef class SimpleSource(Source):
         cdef Py_ssize_t i
         for i in range(self._state.num_slots):
             _simple_release(&self._state, i)
-
-
-cdef struct MapSlotC:
-    IndexC index
-    uint16_t* caps        # per start: longest draft of its n-gram as known there; inherited by later starts
-    Py_ssize_t num_caps   # starts that have a cap; they keep it when the index is rebuilt
-    Py_ssize_t caps_capacity
-    Py_ssize_t key_start  # latest start of the key of the last draft; its cap takes the feedback
-    Py_ssize_t cap        # cap in force for the last draft
-
-cdef struct ValueC:
-    Py_ssize_t start      # first token of the continuation, its newest occurrence
-    Py_ssize_t len        # tokens of it that are known, 1..size_m
-    Py_ssize_t count      # occurrences seen
-
-cdef struct MapC:
-    Py_ssize_t size_m
-    Py_ssize_t min_hits
-    Py_ssize_t max_values  # 1: ngram-map-k, more: ngram-map-k4v
-    Py_ssize_t window     # occurrences that vote
-    Py_ssize_t num_slots
-    MapSlotC* slots
 
 
 cdef Status _map_reserve(void* state, Py_ssize_t slot, const HistoryC* h, Py_ssize_t extra) noexcept nogil:

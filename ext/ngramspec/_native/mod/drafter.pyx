@@ -170,9 +170,10 @@ cdef class ModSource(Source):
         self.slots = slots
         self.pool = pool
         # As in llama.cpp, n_min > n_max means full drafts only.
-        self._state = ModC(&pool.c, NULL, n_match, min(n_min, n_max), n_max, hash_power(n_match, LCG), slots,
-                           <ModSlotC*>self.take(slots, sizeof(ModSlotC)))
-        self._state.share = pool.join(&self._own)
+        self._state.pool, self._state.share = &pool.c, pool.join(&self._own)
+        self._state.n_match, self._state.power = n_match, hash_power(n_match, LCG)
+        self._state.n_min, self._state.n_max = min(n_min, n_max), n_max
+        self._state.num_slots, self._state.slots = slots, <ModSlotC*>self.take(slots, sizeof(ModSlotC))
         self.c.state, self.c.max_draft = &self._state, n_max
         self.c.rewind = _rewind
         self.c.extend = _extend

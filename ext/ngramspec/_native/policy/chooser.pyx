@@ -37,6 +37,11 @@ cdef double SLACK = 0.6  # claims may be too low: branches grow down to this par
 cdef double DOUBT = 0.07   # part of what a draft adds to a pass that it must gain besides: claims and costs may be off
 cdef double TRUSTED = 6.0   # passes over one token that a draft may add where none was right just before
 
+# A candidate that has still to get its turn.
+cdef struct TurnC:
+    double first
+    Py_ssize_t index
+
 
 @cython.final
 cdef class TreeValues(Owner):
@@ -272,12 +277,6 @@ cdef class TreeValues(Owner):
             hull[held] = <int32_t>k
             held += 1
         return self.least
-
-
-# A candidate that has still to get its turn.
-cdef struct TurnC:
-    double first
-    Py_ssize_t index
 
 
 @cython.final
