@@ -5,6 +5,7 @@ What is read was written by helpers.written_calls, which knows nothing of the se
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import re
@@ -229,13 +230,22 @@ def test_the_forced_grammar_allows_what_the_model_writes(name: str, calls: Calls
     calls = in_order(calls[:1] if family.single else calls)
     assume(not family.bare or family.bare not in repr(calls))
     text = family.write(calls)
-    assert accepts(forced(answers(family)), text) == len(text.encode())
+    assert accepts(matcher_of(grammar_of(name)), text) == len(text.encode())
 
 
-def optional(format: ChatFormat) -> GuidanceMatcher:
+@functools.cache
+def grammar_of(name: str, optional: bool = False) -> str:
+    """Return the grammar of answers of a family, which must call a tool unless that is optional."""
+    format = answers(FAMILIES[name])
+    if optional:
+        free = Tools(tuple(replace(tool, strict=True) for tool in TOOLS.tools))
+        format = replace(format, tools=free)
+    return chat_grammar("", None, "json_schema", format)
+
+
+def optional(name: str) -> GuidanceMatcher:
     """Return the matcher of answers of a model that may call a tool or not."""
-    free = Tools(tuple(replace(tool, strict=True) for tool in TOOLS.tools))
-    return forced(replace(format, tools=free))
+    return matcher_of(grammar_of(name, optional=True))
 
 
 @families()
@@ -244,12 +254,12 @@ def optional(format: ChatFormat) -> GuidanceMatcher:
 def test_optional_calls_are_allowed_as_models_write_them(
     name: str, calls: Calls, before: str, reasoned: bool
 ) -> None:
-    family, format = FAMILIES[name], answers(FAMILIES[name])
+    family = FAMILIES[name]
     calls = in_order(calls[:1] if family.single else calls)
     assume(not family.bare or family.bare not in repr(calls))
     text = thought(family) if reasoned else ""
     text += ("" if family.alone else before) + family.write(calls)
-    assert accepts(optional(format), text) == len(text.encode())
+    assert accepts(optional(name), text) == len(text.encode())
 
 
 @families()
@@ -259,7 +269,7 @@ def test_an_optional_call_follows_its_schema_once_it_is_begun(
     name: str, before: str, reasoned: bool, unknown: bool
 ) -> None:
     """Where the name tells a call, one of an unknown tool is content."""
-    family, format = FAMILIES[name], answers(FAMILIES[name])
+    family = FAMILIES[name]
     text = thought(family) if reasoned else ""
     text += "" if family.alone else before
     good = family.write([("get_weather", {"city": "Oslo", "days": 36})])
@@ -267,7 +277,7 @@ def test_an_optional_call_follows_its_schema_once_it_is_begun(
     bad = good.replace("get_weather", "get_rain") if unknown else good.replace("36", "tomorrow")
     assert good != bad
     end = len((text + bad[: bad.index("rain" if unknown else "tomorrow")]).encode())
-    assert accepts(optional(format), text + bad) == end
+    assert accepts(optional(name), text + bad) == end
 
 
 @families()
@@ -279,7 +289,7 @@ def test_answers_without_calls_are_free(name: str, text: str, opened: bool) -> N
     assume(not any(mark in text for mark in anywhere))
     assume(not text.lstrip().startswith(tuple(first)))
     whole = (family.reasoning[0] if opened else "") + text
-    matcher = optional(format)
+    matcher = optional(name)
     assert matcher.may_end
     for character in whole:
         for byte in character.encode():
@@ -295,7 +305,7 @@ def test_marks_within_reasoning_begin_no_call(name: str) -> None:
         return
     call = family.write([("get_weather", {"city": "Oslo"})])
     text = f"{family.reasoning[0]}I would write {call[:-3]}but I do not{family.reasoning[1]}No."
-    allowed = accepts(optional(format), text) == len(text.encode())
+    allowed = accepts(optional(name), text) == len(text.encode())
     assert allowed == (not format.calls.ends_reasoning)
     assert allowed == (not read(format, text, []).calls)
 
