@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from ngramspec._native.engine.decode import PromptLogprobs
 from ngramspec._native.engine.figures import Timings
-from ngramspec._native.engine.prompt_logprobs import PromptLogprobs
 from ngramspec._native.engine.transcript import Pieces, Transcript
 from ngramspec.engine.request import Request
 from ngramspec.text.chat.delta import ChatMessage

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._native.engine.decode import Batch, Rows
+from ngramspec._native.engine.decode import Batch, PromptLogprobs, Rows
 from ngramspec._native.engine.figures import EngineStats
 from ngramspec._native.engine.plan import Plan, Proposer
-from ngramspec._native.engine.prompt_logprobs import PromptLogprobs
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.engine.verifier import Dice, Verifier
 from ngramspec._native.policy.auto import AutoPolicy

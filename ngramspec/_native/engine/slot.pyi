@@ -5,9 +5,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
-from ngramspec._native.engine.decode import Sampler
+from ngramspec._native.engine.decode import PromptLogprobs, Sampler
 from ngramspec._native.engine.figures import Timings
-from ngramspec._native.engine.prompt_logprobs import PromptLogprobs
 from ngramspec._native.engine.shadow import ShadowRun
 from ngramspec._native.engine.trace import DecisionTrace
 from ngramspec._native.engine.transcript import Transcript

@@ -98,3 +98,13 @@ cdef Py_ssize_t sampler_fit(SamplerC* sampler, DriverC* d, Py_ssize_t slot) noex
 
 cdef class Sampler(Owner):
     cdef SamplerC c
+
+cdef class PromptLogprobs(Owner):
+    cdef readonly Py_ssize_t size   # tokens that are told of: all of the prompt but its first
+    cdef readonly Py_ssize_t top    # likeliest tokens that are kept for each
+    cdef Py_ssize_t len             # of these tokens, from the first on, those that are known
+    cdef float* logprobs            # per token
+    cdef int32_t* ranks             # per token, from 1 on
+    cdef token_t* likeliest         # `top` per token, -1 = no further one is possible
+    cdef float* likely              # their log-probabilities
+    cdef void add(self, const float* row, Py_ssize_t vocab_size, token_t token) noexcept nogil

@@ -2,9 +2,8 @@
 from ngramspec._native.core.memory cimport Owner
 from ngramspec._native.core.types cimport int32_t, int64_t, token_t
 from ngramspec._native.drafter.drafter cimport Drafter
-from ngramspec._native.engine.decode cimport CandidateC, Sampler, TreePlaceC
+from ngramspec._native.engine.decode cimport CandidateC, PromptLogprobs, Sampler, TreePlaceC
 from ngramspec._native.engine.figures cimport Timings
-from ngramspec._native.engine.prompt_logprobs cimport PromptLogprobs
 from ngramspec._native.engine.trace cimport DecisionTrace
 from ngramspec._native.engine.transcript cimport Transcript
 

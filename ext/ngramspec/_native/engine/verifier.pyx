@@ -17,10 +17,11 @@ from ngramspec._native.core.types cimport STATUS_OK, int32_t, int64_t, ngs_now_n
 from ngramspec._native.drafter.commit cimport commit_tokens, observation_tell
 from ngramspec._native.drafter.drafter cimport Drafter
 from ngramspec._native.drafter.driver cimport SlotC, draft_right
-from ngramspec._native.engine.decode cimport MUCH_TO_READ, CandidateC, Rows, RowsC, Sampler, SamplerC, branch_of
+from ngramspec._native.engine.decode cimport (
+    MUCH_TO_READ, CandidateC, PromptLogprobs, Rows, RowsC, Sampler, SamplerC, branch_of,
+)
 from ngramspec._native.engine.figures cimport EngineStats, Timings
 from ngramspec._native.engine.plan cimport Plan
-from ngramspec._native.engine.prompt_logprobs cimport PromptLogprobs
 from ngramspec._native.engine.shadow cimport shadows_take
 from ngramspec._native.engine.slot cimport NOT_TRACED, Slot
 from ngramspec._native.engine.transcript cimport ENDING_FULL, ENDING_IMPOSSIBLE, ENDING_NONE, Transcript
