@@ -119,14 +119,14 @@ def test_what_was_measured_before_ctrl_c_is_shown_and_not_saved(
 ) -> None:
     from ngramspec.engine.calibration import _Probe
 
-    settled = _Probe.settled
+    measured = _Probe.measured
 
     def interrupted(self: Any, size: int) -> float:
         if size == 3:
             signal.raise_signal(signal.SIGINT)
-        return settled(self, size)
+        return measured(self, size)
 
-    monkeypatch.setattr(_Probe, "settled", interrupted)
+    monkeypatch.setattr(_Probe, "measured", interrupted)
     result = run(*QUICK, *(["--json"] if as_json else []))
     assert result.exit_code == 130, result.output
     assert not list(cache_home.rglob("*.json"))
