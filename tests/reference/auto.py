@@ -188,6 +188,23 @@ class AutoPolicy:
         """What k drafted tokens add to a pass, and some more: claims and costs may be off."""
         return 1.07 * (self.costs.at(base + k) - self.costs.at(base))
 
+    def attainable(self, chains: Chains, room: int, decoding: int) -> float:
+        """The speed to choose by: the present one, but no more than these drafts can bring."""
+        if not chains:
+            return self.speed
+        lengths = [max(0, min(len(claims), self.max_draft, most)) for _, claims, most in chains]
+        speeds = [decoding / self.costs.at(decoding)]
+        emitted = float(decoding)
+        for k in range(max(lengths, default=0)):
+            tokens = sum(min(length, k + 1) for length in lengths)
+            if tokens > room:
+                break
+            for (source, claims, _), length in zip(chains, lengths, strict=True):
+                if k < length:
+                    emitted += math.prod(self.calibrated(source, claims)[: k + 1])
+            speeds.append(emitted / (self.costs.at(decoding) + self.added(decoding, tokens)))
+        return min(self.speed, max(speeds))
+
     def consider(
         self,
         source: str,
@@ -196,11 +213,12 @@ class AutoPolicy:
         base: int,
         decoding: int,
         streak: int | None = None,
+        speed: float | None = None,
     ) -> Choice:
         """Choose for one slot beside a batch of `base` tokens."""
         p = self.chain(source, claims[: max(0, min(self.max_draft, most))])
         allowed = [self.may_cost(base, k, streak) for k in range(len(p) + 1)]
-        return best_length(p, self.prices(base, decoding, len(p)), allowed)
+        return best_length(p, self.prices(base, decoding, len(p), speed), allowed)
 
     def may_cost(self, base: int, k: int, streak: int | None) -> bool:
         """Whether k drafted tokens add no more than what the latest drafts allow."""
@@ -243,7 +261,8 @@ class AutoPolicy:
         """Choose by what is known."""
         if self.probes(batch_tokens, decoding):
             return Choice(0, [0.0], [0.0])
-        return self.consider(source, claims, room, batch_tokens, decoding, streak)
+        speed = self.attainable([(source, claims, room)], room, decoding)
+        return self.consider(source, claims, room, batch_tokens, decoding, streak, speed)
 
     def explore(
         self,
@@ -285,7 +304,8 @@ class AutoPolicy:
         for source, claims, room in chains if len(chains) > 1 and self.fixed is None else []:
             choice = self.solve(source, claims, room, batch_tokens, decoding, streak)
             cost = self.costs.at(batch_tokens + choice.length) - self.costs.at(batch_tokens)
-            nets.append((choice.gain if choice.worths else 0.0) - self.speed * cost)
+            speed = self.attainable([(source, claims, room)], room, decoding)
+            nets.append((choice.gain if choice.worths else 0.0) - speed * cost)
         return max(nets.index(max(nets)) - 1, 0)
 
     def choose_many(
@@ -314,9 +334,10 @@ class AutoPolicy:
         if self.probes(base, decoding):
             return best
         solved: dict[int, Choice] = {}
+        speed = self.attainable(chains, capacity - base, decoding)
         for whole in (False, True):
             lengths, gain = self.take_turns(
-                chains, streaks, solved, capacity - base, base, decoding, whole
+                chains, streaks, solved, capacity - base, base, decoding, whole, speed
             )
             if gain > value:
                 best, value = lengths, gain
@@ -327,9 +348,11 @@ class AutoPolicy:
         others = base + sum(best) - best[i]
         room = min(first[2], capacity - others)
         best[i] = self.explore(*first[:2], best[i], room, others, streaks[i])
-        return self.even(chains, best, base, padded_rows) if padded_rows > 1 else best
+        return self.even(chains, best, base, padded_rows, speed) if padded_rows > 1 else best
 
-    def even(self, chains: Chains, lengths: list[int], base: int, rows: int) -> list[int]:
+    def even(
+        self, chains: Chains, lengths: list[int], base: int, rows: int, speed: float
+    ) -> list[int]:
         """Cut drafts to the one length that gains most where each place costs `rows` tokens."""
 
         def gain(most: int) -> float:
@@ -337,7 +360,7 @@ class AutoPolicy:
             for (source, claims, _), length in zip(chains, lengths, strict=True):
                 p = self.calibrated(source, claims)
                 tokens += sum(math.prod(p[: k + 1]) for k in range(min(length, most)))
-            return tokens - self.speed * (self.costs.at(base + rows * most) - self.costs.at(base))
+            return tokens - speed * (self.costs.at(base + rows * most) - self.costs.at(base))
 
         longest = max(lengths)
         most = max(range(longest + 1), key=lambda k: (gain(k), -k))
@@ -357,6 +380,7 @@ class AutoPolicy:
         base: int,
         decoding: int,
         whole: bool,
+        speed: float,
     ) -> tuple[list[int], float]:
         """Return the lengths that the slots choose in turn, and what they bring beyond none."""
         turns = sorted(range(len(chains)), key=lambda i: -self.first(*chains[i]))
@@ -367,17 +391,18 @@ class AutoPolicy:
         for i in turns * ROUNDS:
             others = sum(lengths) - lengths[i]
             source, claims, most = chains[i]
-            if i not in solved and self.may_pay(*chains[i], room, base + others, decoding):
+            if i not in solved and self.may_pay(*chains[i], room, base + others, decoding, speed):
                 # What follows this pass is valued once, where the chain first may pay.
                 most = min(most, room)
-                solved[i] = self.consider(source, claims, most, base + others, decoding)
+                at = base + others
+                solved[i] = self.consider(source, claims, most, at, decoding, speed=speed)
             lengths[i], gains[i] = 0, 0.0
             if i in solved:
                 lengths[i], gains[i] = self.in_turn(
-                    solved[i], room - others, base + others, streaks[i]
+                    solved[i], room - others, base + others, streaks[i], speed
                 )
         pass_costs = self.costs.at(base + sum(lengths)) - self.costs.at(base)
-        return lengths, sum(gains) - self.speed * pass_costs
+        return lengths, sum(gains) - speed * pass_costs
 
     def may_pay(
         self,
@@ -400,11 +425,11 @@ class AutoPolicy:
         )
 
     def in_turn(
-        self, solved: Choice, most: int, base: int, streak: int | None
+        self, solved: Choice, most: int, base: int, streak: int | None, speed: float
     ) -> tuple[int, float]:
         """The length of at most `most` tokens that is worth most beside `base`, and its gain."""
         net = [
-            solved.worths[k] - self.speed * self.added(base, k)
+            solved.worths[k] - speed * self.added(base, k)
             if self.may_cost(base, k, streak)
             else -math.inf
             for k in range(max(0, min(most, len(solved.worths) - 1)) + 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ngramspec.costs import CostTable
+
 from .auto import worths
 
 
@@ -64,6 +66,17 @@ def order(parents: Sequence[int], saved: Sequence[float]) -> list[int]:
         rank = max(sum(chain[:k]) / k for k in range(1, len(chain) + 1))
         ranks.append(min(rank, ranks[parent]) if parent >= 0 else rank)
     return sorted(range(len(parents)), key=lambda i: -ranks[i])
+
+
+def rate_for(
+    p: Sequence[float], parents: Sequence[int], room: int, table: CostTable, rate: float
+) -> float:
+    """Return the rate to choose by: the present one, or what the start of the tree can bring."""
+    emitted, rates = 1.0, [1.0 / table.cost(1)]
+    for i in range(max(0, min(room, len(p)))):
+        emitted += math.prod(p[j] for j in path(parents, i))
+        rates.append(emitted / (1.07 * table.cost(2 + i) - 0.07 * table.cost(1)))
+    return min(rate, max(rates))
 
 
 def net(saved: Sequence[float], sent: Sequence[int], prices: Sequence[float]) -> float:

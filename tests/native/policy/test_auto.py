@@ -156,14 +156,30 @@ def test_long_drafts_of_all_are_found_where_none_pays_alone() -> None:
 def test_the_rate_makes_time_dearer() -> None:
     policy = AutoPolicy(costs=LINE)
     assert policy.rate == pytest.approx(1.0)
-    before = policy.choose(0, "a", sure(30, 0.7), 64)
+    claims = np.concatenate([sure(6, 0.99), sure(6, 0.55)])  # in the end they hardly pay
+    before = policy.choose(0, "a", claims, 64)
     for _ in range(200):
         policy.step(9, 9)
     assert policy.rate == pytest.approx(9 / LINE.cost(9), rel=0.05)
-    assert policy.choose(0, "a", sure(30, 0.7), 64) < before
+    assert policy.choose(0, "a", claims, 64) == 6 < before
     rate = policy.rate
     policy.step(0, 9)
     assert policy.rate == rate
+
+
+@pytest.mark.parametrize("room", [40, 64])
+def test_the_rest_of_a_copy_is_sent_though_it_brings_less_than_what_came_before(room: int) -> None:
+    """Costs flatten, so whole drafts paid best: less room does not make it pay to wait."""
+    flat = CostTable(tuple((n, 0.4 + 19.2 * (1 - (31 / 32) ** n)) for n in range(1, 66)))
+    policy = AutoPolicy(costs=flat)
+    for _ in range(200):
+        policy.step(65, 65)
+    assert policy.rate > (1 + room) / flat.cost(1 + room) or room == 64
+    assert policy.choose(0, "a", sure(64, 1.0), room) == room
+    offers = [("a", sure(64, 1.0), room)] * 2
+    for _ in range(200):
+        policy.step(130, 130)
+    assert policy.choose_many(offers, capacity=1000) == [room, room]
 
 
 def test_honest_claims_stay_as_they_are() -> None:

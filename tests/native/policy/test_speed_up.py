@@ -102,7 +102,9 @@ def test_honest_chains_are_used_as_an_oracle_uses_them(curve: str) -> None:
 def test_sure_chains_come_near_the_best_fixed_length(curve: str) -> None:
     costs = CURVES[curve]
     best = max((1 - 0.98 ** (k + 1)) / 0.02 / costs.cost(1 + k) for k in range(LONGEST + 1))
-    assert run(AutoPolicy(costs=costs), chain(0.98, 0.98), costs, STEPS).rate >= 0.95 * best
+    sure = chain(0.98, 0.98)
+    rates = [run(AutoPolicy(costs=costs), sure, costs, STEPS, seed=s).rate for s in range(4)]
+    assert float(np.mean(rates)) >= 0.95 * best
 
 
 @pytest.mark.parametrize("short", [1, 2])

@@ -77,12 +77,13 @@ def test_any_tree_and_costs_give_the_twins_choice(
     assert len(set(sent)) == len(sent)
     for place, token in enumerate(sent):
         assert parents[token] < 0 or parents[token] in sent[:place]
+    rate = auto_tree.rate_for(claims, parents, min(room, 40), table, policy.rate)
     # As with chains, what is beyond the room now is not counted on.
     nodes, claims, parents = auto_tree.shallow(claims, parents, room)
     sent = [nodes.index(token) for token in sent]
-    prices = prices_of(table, len(claims), policy.rate)
-    saved = auto_tree.gains(claims, parents, prices, policy.rate * branch)
-    expected = auto_tree.choose(claims, parents, prices, room, policy.rate * branch)
+    prices = prices_of(table, len(claims), rate)
+    saved = auto_tree.gains(claims, parents, prices, rate * branch)
+    expected = auto_tree.choose(claims, parents, prices, room, rate * branch)
     assert auto_tree.net(saved, sent, prices) == pytest.approx(
         auto_tree.net(saved, expected, prices), abs=CLOSE
     )
@@ -121,7 +122,8 @@ def test_little_is_lost_to_the_best_of_all_choices(
     policy = AutoPolicy(40, table)
     policy.step(emitted, 1)
     sent = policy.choose_tree(0, "a", floats(*claims), links(*parents), 8).tolist()
-    prices = prices_of(table, len(claims), policy.rate)
+    rate = auto_tree.rate_for(claims, parents, 8, table, policy.rate)
+    prices = prices_of(table, len(claims), rate)
     saved = auto_tree.gains(claims, parents, prices)
     best = 0.0
     for size in range(1, len(claims) + 1):

@@ -503,7 +503,7 @@ cdef class AutoPolicy:
         """Choose for a candidate, and return what that gains over no draft, in tokens, if no other slot drafts."""
         cdef double bare = self._costs.at(batch_tokens)
         self.solve(c, batch_tokens, decoding)
-        return c.gain - self.speed() * (self._costs.at(batch_tokens + c.chosen) - bare)
+        return c.gain - self._chooser.rate * (self._costs.at(batch_tokens + c.chosen) - bare)
 
     cdef int reserve(self, Py_ssize_t n) except -1:
         """Make room for choose_all to choose for n candidates."""
@@ -539,7 +539,7 @@ cdef class AutoPolicy:
         together. `batch_tokens` as for choose_all; rows of 0: nothing is padded.
         """
         cdef double* gains = self._chooser.worth  # memory that is free once all have chosen
-        cdef double rate = self.speed(), bare = self._costs.at(batch_tokens), total = 0.0, best = 0.0, net
+        cdef double rate = self._chooser.rate, bare = self._costs.at(batch_tokens), total = 0.0, best = 0.0, net
         cdef Py_ssize_t i, k, longest = 0, length = 0
         if rows <= 1 or self._fixed >= 0:
             return
@@ -548,7 +548,7 @@ cdef class AutoPolicy:
         for k in range(longest):
             gains[k] = 0.0
         for i in range(n):
-            self._chooser.add_gains(&offers[i], gains)
+            self._chooser.add_gains(&offers[i], offers[i].chosen, gains)
         for k in range(1, longest + 1):
             total += gains[k - 1]
             net = total - rate * (self._costs.at(batch_tokens + rows * k) - bare)

@@ -72,10 +72,13 @@ cdef class Chooser(Owner):
     cdef TreeValues trees
     cdef double* worths     # many: `worth` of all candidates
     cdef Py_ssize_t num_worths
+    cdef double rate        # that the newest choice went by, in tokens per unit of time
     cdef Py_ssize_t width(self) noexcept nogil
     cdef int reserve(self, Py_ssize_t n) except -1
     cdef void one(self, OfferC* c, const PassC* step) noexcept nogil
     cdef void many(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil
+    cdef PassC at_most_attainable(self, const OfferC* offers, Py_ssize_t n, const PassC* step,
+                                  Py_ssize_t room) noexcept nogil
     cdef double take_turns(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
                            bint whole) noexcept nogil
     cdef void in_turn(self, OfferC* c, const PassC* step, Py_ssize_t base, Py_ssize_t most, Py_ssize_t room) noexcept nogil
@@ -89,7 +92,7 @@ cdef class Chooser(Owner):
                         Py_ssize_t base) noexcept nogil
     cdef double dearest(self, const OfferC* c, Py_ssize_t base) noexcept nogil
     cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil
-    cdef void add_gains(self, OfferC* c, double* gains) noexcept nogil
+    cdef void add_gains(self, const OfferC* c, Py_ssize_t n, double* gains) noexcept nogil
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil
     cdef bint may_pay(self, double first, Py_ssize_t n) noexcept nogil
     cdef double first_of(self, const OfferC* c) noexcept nogil

@@ -285,7 +285,8 @@ cdef class Chooser(Owner):
 
     Sending k tokens of a chain from position i is worth the tokens that the pass emits, minus its time
     in tokens at the present rate, plus the worth of the rest of the chain if it is reached. Text after
-    the chain is worth 0. See ngs_worth.h for the recursion.
+    the chain is worth 0. Where the drafts cannot bring the present rate, it is the highest that they can.
+    See ngs_worth.h for the recursion.
 
     Args:
         max_draft: Longest chain considered, >= 0.
@@ -316,8 +317,9 @@ cdef class Chooser(Owner):
 
     cdef void one(self, OfferC* c, const PassC* step) noexcept nogil:
         """Choose for the only candidate of a pass; step.batch_tokens includes all other drafts."""
-        cdef Py_ssize_t solved = self.solve(c, step, step.batch_tokens, c.room, self.worth)
-        self.take_best(c, self.worth, solved, step, step.batch_tokens)
+        cdef PassC now = self.at_most_attainable(c, 1, step, c.room)
+        cdef Py_ssize_t solved = self.solve(c, &now, now.batch_tokens, c.room, self.worth)
+        self.take_best(c, self.worth, solved, &now, now.batch_tokens)
 
     cdef void many(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity) noexcept nogil:
         """Choose in turn, given what the others chose: once from no drafts, once from whole ones; keep the better.
@@ -327,6 +329,7 @@ cdef class Chooser(Owner):
         """
         cdef Py_ssize_t i, whole
         cdef double best = 0.0, value
+        cdef PassC now = self.at_most_attainable(offers, n, step, capacity - step.batch_tokens)
         for i in range(n):
             offers[i].first = self.first_of(&offers[i])
             offers[i].best = 0
@@ -334,13 +337,47 @@ cdef class Chooser(Owner):
             offers[i].solved = -1
         arrange(offers, <TurnC*>(self.worths + n * self.width()), n)
         for whole in range(2):
-            value = self.take_turns(offers, n, step, capacity, whole)
+            value = self.take_turns(offers, n, &now, capacity, whole)
             if value > best:
                 best = value
                 for i in range(n):
                     offers[i].best = offers[i].chosen
         for i in range(n):
             offers[i].chosen = offers[i].best
+
+    cdef PassC at_most_attainable(self, const OfferC* offers, Py_ssize_t n, const PassC* step,
+                                  Py_ssize_t room) noexcept nogil:
+        """Return the pass at no higher rate than these drafts can bring by themselves, cut to the length that brings most.
+
+        Tokens that came faster before, with longer drafts, do not come back sooner if these are not sent.
+        """
+        # Scratch, as nothing is solved yet: per place how many tokens are expected to be emitted, and how many drafted.
+        cdef double* right = self.worth
+        cdef double* rows = self.best
+        cdef PassC now = step[0]
+        cdef double emitted = <double>step.decoding, tokens = emitted, most = emitted + <double>room
+        cdef double bare = self.costs.at(step.decoding)
+        cdef double best = emitted / bare if n else step.rate
+        cdef Py_ssize_t i, k, length, longest = 0
+        self.rate = step.rate
+        if best >= step.rate:
+            return now
+        for i in range(n):
+            length = max(min(offers[i].n, offers[i].room, self.max_draft), <Py_ssize_t>0)
+            for k in range(longest, length):
+                right[k] = rows[k] = 0.0
+            longest = max(longest, length)
+            self.add_gains(&offers[i], length, right)
+            for k in range(length):
+                rows[k] += 1.0
+        for k in range(longest):
+            emitted += right[k]
+            tokens += rows[k]
+            if best >= step.rate or tokens > most:
+                break
+            best = max(best, emitted / ((1.0 + DOUBT) * self.costs.at(<Py_ssize_t>tokens) - DOUBT * bare))
+        self.rate = now.rate = min(step.rate, best)
+        return now
 
     cdef double take_turns(self, OfferC* offers, Py_ssize_t n, const PassC* step, Py_ssize_t capacity,
                            bint whole) noexcept nogil:
@@ -468,13 +505,13 @@ cdef class Chooser(Owner):
                     and self.costs.at(base + k) <= dearest):
                 c.chosen = k
 
-    cdef void add_gains(self, OfferC* c, double* gains) noexcept nogil:
-        """Add to gains[k] how probable it is that token k of what was chosen of a draft is emitted."""
+    cdef void add_gains(self, const OfferC* c, Py_ssize_t n, double* gains) noexcept nogil:
+        """Add to gains[k] how probable it is that token k of the first n of a draft is emitted."""
         cdef Py_ssize_t k
         cdef double reached = 1.0
         if c.tree.tokens != NULL:
-            self.trees.reach(&c.tree, c.calibration, c.chosen)
-        for k in range(c.chosen):
+            self.trees.reach(&c.tree, c.calibration, n)
+        for k in range(n):
             if c.tree.tokens == NULL:
                 reached *= calibration_apply(c.calibration, k, c.p[k])
             else:
