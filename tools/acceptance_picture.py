@@ -1,8 +1,8 @@
 """Draw speed-ups by how often drafts are right, with the policy and with drafts of fixed lengths.
 
     for length in 1 1.25 1.5 2 3 5 9; do
-        ngramspec bench e2e --model MODEL -t 1 --repeats 1 -n 32 --synthetic-length $length --json \\
-            > $length.json
+        ngramspec bench e2e --model MODEL -t 1 --repeats 1 -n 32 --json \\
+            --synthetic-length $length > $length.json
     done
     python tools/acceptance_picture.py *.json
 
