@@ -46,7 +46,7 @@ def test_counted_by_hand() -> None:
 
 
 def test_a_source_that_never_helps_costs_a_hundredth(trace_of: Callable[..., Trace]) -> None:
-    trace = trace_of("code_edit.debugbench", 20)
+    trace = trace_of("code_edit.debugbench", 60)
     lengths = made_up(trace, lambda *_: 0.0)
     for profile in PROFILES.values():
         speedups = arbitrate(trace, lengths, EAGLE, profile)

@@ -167,12 +167,14 @@ def test_a_command_exists_with_the_options_that_it_is_shown_with(folder: str, li
 def check_options(args: list[str]) -> None:
     """Parse a command line of ngramspec, without running it."""
     command: click.Command = cli
-    context = click.Context(cli, info_name="ngramspec")
+    # Its settings, too: click keeps the option --help as the first context of a command has it.
+    context = click.Context(cli, info_name="ngramspec", **cli.context_settings)
     while isinstance(command, click.Group) and args and not args[0].startswith("-"):
         inner = command.get_command(context, args[0])
         assert inner is not None, f"no command {args[0]}"
         command, args = inner, args[1:]
-        context = click.Context(command, parent=context, info_name=command.name)
+        settings = command.context_settings
+        context = click.Context(command, parent=context, info_name=command.name, **settings)
     command.make_parser(context).parse_args(args)
 
 
