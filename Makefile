@@ -35,7 +35,8 @@ SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless en
 	reasoning_budget saving mixed_drafts tenants shadow trace) \
 	$(addprefix files/test_,damage random_damage saving sharing) \
 	$(addprefix native/,policy/test_speed_up drafter/test_growth files/test_entries test_wide) \
-	text/chat/test_call_formats text/templates/test_sandbox verify/test_distribution models/test_embedded_model
+	text/chat/test_call_formats text/structured/test_schema_samples text/templates/test_sandbox \
+	verify/test_distribution models/test_embedded_model
 TORCH_STAMP := $(VENV)/.torch
 SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/include/*.h)
