@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
 import torch
-from copies import Found, Piece, Places, find_places
 from tasks import Sample, TaskMaker
 from tokenizers import Tokenizer
 from torch import Tensor
+
+from copies import Found, Piece, Places, find_places
 
 IGNORED = -100
 END = 2
