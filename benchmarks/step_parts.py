@@ -9,7 +9,9 @@
 - mtp: what MTP heads that compute nothing take from the target's decodes: of a prompt of 2,048
   tokens with states of 5,120 numbers, and of a step of 8 slots; and copying such states alone;
 - verify: choosing a token of every slot from 151,936 logits, alone and with `recycle`, which
-  learns from them.
+  learns from them;
+- forbidden: choosing a token of 49,152 where the grammar forbids the first choice, and where it
+  does not, greedily and with the usual filters.
 
 Medians over the runs, each of them a process; in brackets the least and the most.
 """
@@ -17,6 +19,7 @@ Medians over the runs, each of them a process; in brackets the least and the mos
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
@@ -29,9 +32,13 @@ from typing import Any
 
 import numpy as np
 
-from ngramspec._native.engine.decode import Batch, GreedySampler
+from ngramspec._native.engine.decode import Batch, GreedySampler, Rows
+from ngramspec._native.grammar.matcher import Matcher, Tokens
+from ngramspec._native.hosts.llama import Candidates, ChainSampler
 from ngramspec.costs import CostTable
 from ngramspec.engine import AutoPolicy, DraftModel, Engine, MtpHeads, Request, Sampling
+from ngramspec.text.grammar.gbnf import read_grammar
+from ngramspec.text.tokenizers.llama_library import load_library
 
 COSTS = CostTable(((1, 1.0), (512, 3.0)))
 VOCABULARY = 151_936
@@ -265,7 +272,48 @@ def verify() -> dict[str, float]:
     return results
 
 
-PARTS = {"resting": resting, "decodes": decodes, "mtp": mtp, "verify": verify}
+def forbidden() -> dict[str, float]:
+    """Return what choosing takes where a grammar forbids the likeliest tokens."""
+    library, rng = load_library(), np.random.default_rng(0)
+    lib, size = library.lib, 49_152
+    texts = [bytes(rng.integers(97, 123, length).tolist()) for length in rng.integers(2, 9, size)]
+    tokens, candidates = Tokens(texts, [False] * size), Candidates(size)
+    logits = rng.standard_normal((1, size)).astype(np.float32) * 3
+    logits[0, [not text.startswith(b"a") for text in texts]] += 20.0
+    rows = Rows(size)
+    rows.set(logits)
+    greedy = [lib.llama_sampler_init_greedy()]
+    usual = [
+        lib.llama_sampler_init_top_k(40),
+        lib.llama_sampler_init_top_p(0.95, 0),
+        lib.llama_sampler_init_min_p(0.05, 0),
+        lib.llama_sampler_init_temp(0.8),
+        lib.llama_sampler_init_dist(1),
+    ]
+    results = {}
+    for filters, samplers, keep in (("greedy", greedy, 1), ("usual filters", usual, 40)):
+        chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+        for sampler in samplers:
+            lib.llama_sampler_chain_add(chain, sampler)
+        address = ctypes.cast(chain, ctypes.c_void_p).value or 0
+        for grammar, name in (("[a-z]*", "allowed"), ('"a" [a-z]*', "forbidden")):
+            matcher = Matcher(read_grammar(f"root ::= {grammar}", lambda text: -1), tokens)
+            own = ChainSampler(library.calls, address, candidates, None, matcher, keep=keep)
+            if texts[own.choose(rows, 0)].startswith(b"a") != (name == "forbidden"):
+                raise AssertionError("the grammar was not followed")
+            label = f"first choice is {name}, {filters}, us"
+            results[label] = 1e6 * median_of(lambda _, own=own: own.choose(rows, 0), 1000)
+        lib.llama_sampler_free(chain)
+    return results
+
+
+PARTS = {
+    "resting": resting,
+    "decodes": decodes,
+    "mtp": mtp,
+    "verify": verify,
+    "forbidden": forbidden,
+}
 
 
 def measured_in(checkout: Path | None, parts: str) -> dict[str, float]:

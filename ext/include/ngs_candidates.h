@@ -72,15 +72,17 @@ static void ngs_fill(ngs_candidate *out, const float *row, ptrdiff_t n) {
 }
 
 /* Copy a row of n logits, those of tokens whose bit of the mask is not set as -infinity. */
-static void ngs_mask_row(float *out, const float *row, const uint64_t *mask, ptrdiff_t n) {
-    for (ptrdiff_t i = 0; i < n; i += 64) {
+NGS_WIDE static void ngs_mask_row(float *out, const float *row, const uint64_t *mask, ptrdiff_t n) {
+    ptrdiff_t i = 0;
+    for (; i + 64 <= n; i += 64) {
         const uint64_t bits = mask[i / 64];
-        const ptrdiff_t end = i + 64 < n ? i + 64 : n;
-        if (!bits)
-            std::fill(out + i, out + end, -INFINITY);
-        else
-            for (ptrdiff_t j = i; j < end; j++) out[j] = bits >> (j - i) & 1 ? row[j] : -INFINITY;
+        for (int j = 0; j < 64; j += 32) {
+            const uint32_t half = (uint32_t)(bits >> j); /* without a branch: which bits are set has no pattern */
+            for (int lane = 0; lane < 32; lane++)
+                out[i + j + lane] = half & (uint32_t)1 << lane ? row[i + j + lane] : -INFINITY;
+        }
     }
+    for (; i < n; i++) out[i] = mask[i / 64] >> (i % 64) & 1 ? row[i] : -INFINITY;
 }
 
 static inline void ngs_sink(float *heap, ptrdiff_t k, ptrdiff_t at) {
