@@ -31,6 +31,9 @@ long row_find(const float *row, long n, float value) { return ngs_row_find(row, 
 long next_block(const float *row, long start, long n, float bound, const uint8_t *marks) {
     return ngs_next_block(row, start, n, bound, marks);
 }
+void mask_row(float *out, const float *row, const uint64_t *mask, long n) {
+    ngs_mask_row(out, row, mask, n);
+}
 int top(const float *row, long n, int k, int32_t *tokens, float *p) {
     return ngs_top(row, n, k, tokens, p);
 }
@@ -96,16 +99,19 @@ def wide_functions(library: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def both(libraries: tuple[Path, Path]) -> Callable[[str, list[Any], Any], Callable[..., None]]:
-    """Return a function that makes one which calls a kernel of both and compares the bits."""
+def both(libraries: tuple[Path, Path]) -> Callable[[str, list[Any], Any], Callable[..., Any]]:
+    """Return a function that makes one which calls a kernel of both and compares the bits.
+
+    It returns the arguments with what the kernel has written.
+    """
     wide, plain = (ctypes.CDLL(str(library)) for library in libraries)
     assert (wide.wide(), plain.wide()) == (1, 0)
 
-    def named(name: str, takes: list[Any], returns: Any) -> Callable[..., None]:
+    def named(name: str, takes: list[Any], returns: Any) -> Callable[..., Any]:
         for library in (wide, plain):
             getattr(library, name).argtypes, getattr(library, name).restype = takes, returns
 
-        def compare(*arguments: Any) -> None:
+        def compare(*arguments: Any) -> list[Any]:
             # Memory that a kernel writes must be equal as well, so each has its own.
             mine, other = [
                 [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
@@ -115,6 +121,7 @@ def both(libraries: tuple[Path, Path]) -> Callable[[str, list[Any], Any], Callab
             assert np.array(results[0]).tobytes() == np.array(results[1]).tobytes(), arguments
             for one, two in zip(mine, other, strict=True):
                 assert not isinstance(one, np.ndarray) or one.tobytes() == two.tobytes()
+            return mine
 
         return compare
 
@@ -152,6 +159,18 @@ def test_blocks_of_logits(both: Any) -> None:
                 block(row, start, len(row), bound, marks)
         marks[-1] = 1
         block(row, 0, len(row), np.inf, marks)
+
+
+def test_rows_without_what_a_grammar_forbids(both: Any) -> None:
+    words = np.ctypeslib.ndpointer(np.uint64, flags="C")
+    mask_row = both("mask_row", [FLOATS, FLOATS, words, ctypes.c_long], None)
+    random = np.random.default_rng(7)
+    for row in rows(7):
+        mask = random.integers(0, 1 << 64, len(row) // 64 + 1, dtype=np.uint64)
+        mask[random.random(len(mask)) < 0.2] = 0 if random.random() < 0.5 else (1 << 64) - 1
+        allowed = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(row)]
+        written = mask_row(np.zeros(len(row), np.float32), row, mask, len(row))[0]
+        assert written.tobytes() == np.where(allowed, row, np.float32(-np.inf)).tobytes()
 
 
 def test_the_likeliest_tokens_of_rows(both: Any) -> None:
