@@ -192,16 +192,18 @@ class AutoPolicy:
         """The speed to choose by: the present one, but no more than these drafts can bring."""
         if not chains:
             return self.speed
-        lengths = [max(0, min(len(claims), self.max_draft, most)) for _, claims, most in chains]
+        considered = [
+            self.chain(source, claims[: max(0, min(self.max_draft, most))])
+            for source, claims, most in chains
+        ]
+        lengths = [len(p) for p in considered]
         speeds = [decoding / self.costs.at(decoding)]
         emitted = float(decoding)
         for k in range(max(lengths, default=0)):
             tokens = sum(min(length, k + 1) for length in lengths)
             if tokens > room:
                 break
-            for (source, claims, _), length in zip(chains, lengths, strict=True):
-                if k < length:
-                    emitted += math.prod(self.calibrated(source, claims)[: k + 1])
+            emitted += sum(math.prod(p[: k + 1]) for p in considered if k < len(p))
             speeds.append(emitted / (self.costs.at(decoding) + self.added(decoding, tokens)))
         return min(self.speed, max(speeds))
 

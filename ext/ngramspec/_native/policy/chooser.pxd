@@ -92,7 +92,7 @@ cdef class Chooser(Owner):
                         Py_ssize_t base) noexcept nogil
     cdef double dearest(self, const OfferC* c, Py_ssize_t base) noexcept nogil
     cdef void explore(self, OfferC* c, Py_ssize_t base, Py_ssize_t most, double stake) noexcept nogil
-    cdef void add_gains(self, const OfferC* c, Py_ssize_t n, double* gains) noexcept nogil
+    cdef Py_ssize_t add_gains(self, const OfferC* c, Py_ssize_t n, double* gains) noexcept nogil
     cdef void set_prices(self, const PassC* step, Py_ssize_t base, Py_ssize_t n) noexcept nogil
     cdef bint may_pay(self, double first, Py_ssize_t n) noexcept nogil
     cdef double first_of(self, const OfferC* c) noexcept nogil

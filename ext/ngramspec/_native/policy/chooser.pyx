@@ -367,8 +367,7 @@ cdef class Chooser(Owner):
             for k in range(longest, length):
                 right[k] = rows[k] = 0.0
             longest = max(longest, length)
-            self.add_gains(&offers[i], length, right)
-            for k in range(length):
+            for k in range(self.add_gains(&offers[i], length, right)):
                 rows[k] += 1.0
         for k in range(longest):
             emitted += right[k]
@@ -505,18 +504,23 @@ cdef class Chooser(Owner):
                     and self.costs.at(base + k) <= dearest):
                 c.chosen = k
 
-    cdef void add_gains(self, const OfferC* c, Py_ssize_t n, double* gains) noexcept nogil:
-        """Add to gains[k] how probable it is that token k of the first n of a draft is emitted."""
+    cdef Py_ssize_t add_gains(self, const OfferC* c, Py_ssize_t n, double* gains) noexcept nogil:
+        """Add to gains[k] how probable it is that token k of the first n of a draft is emitted.
+
+        Return how many tokens count: those of a chain end where almost nothing can be expected of the rest.
+        """
         cdef Py_ssize_t k
         cdef double reached = 1.0
         if c.tree.tokens != NULL:
             self.trees.reach(&c.tree, c.calibration, n)
+            for k in range(n):
+                gains[k] += self.trees.reached[k]
+            return n
+        n = calibration_chain(c.calibration, c.p, n, self.p)
         for k in range(n):
-            if c.tree.tokens == NULL:
-                reached *= calibration_apply(c.calibration, k, c.p[k])
-            else:
-                reached = self.trees.reached[k]
+            reached *= self.p[k]
             gains[k] += reached
+        return n
 
     cdef const float* least_of(self, Py_ssize_t base, Py_ssize_t decoding, Py_ssize_t n) noexcept nogil:
         """Return by tokens of a tree, 0..n, below which probability no branch pays."""
