@@ -17,7 +17,7 @@ import numpy as np
 
 from ngramspec import embedded_model
 from ngramspec.costs import PROFILES
-from ngramspec.lab.recordings.request import RecordedRequest
+from ngramspec.lab.recordings.lines import RecordedRequest
 from ngramspec.lab.recordings.traces import Trace
 from ngramspec.lab.replay.sets import replay
 from ngramspec.lab.replay.subjects import subject

@@ -43,7 +43,7 @@ def run(job: dict[str, Any], say: Any) -> None:
     import dataclasses
 
     from ngramspec.costs import PROFILES
-    from ngramspec.lab.recordings.request import read_token_line
+    from ngramspec.lab.recordings.lines import read_token_line
     from ngramspec.lab.replay.walk import walk
     from peers import PEERS, PeerMissing, open_peer
 

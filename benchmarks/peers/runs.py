@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.errors import BackendError
-from ngramspec.lab.recordings.request import token_lines
+from ngramspec.lab.recordings.lines import token_lines
 from ngramspec.lab.recordings.traces import Trace
 from ngramspec.lab.replay.walk import ReplayTally
 from peers import ORACLE, ORACLE_OF, PEERS, job

@@ -336,7 +336,7 @@ def _locally(
     options: BuildCacheOptions, settings: BuildOptions, resources: Resources, progress: Progress
 ) -> BuildResult:
     from ngramspec.lab.builder import build
-    from ngramspec.lab.builder.memory import return_large_blocks
+    from ngramspec.lab.builder.local import return_large_blocks
     from ngramspec.models import embedded_model
     from ngramspec.text.tokenizers import load_tokenizer
 

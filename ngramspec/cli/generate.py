@@ -18,10 +18,10 @@ from ngramspec.cli.llama_cpp import ALL_CLI_FLAGS, other_flags
 from ngramspec.cli.model import LoraOptions
 from ngramspec.cli.options import command, flag, unescaped
 from ngramspec.cli.output import AnswerText, Piece, drafting_line, has_colour, print_json, styled
-from ngramspec.cli.sampling import SamplingOptions
 from ngramspec.cli.target import (
     FitOptions,
     RopeOptions,
+    SamplingOptions,
     TargetOptions,
     context_settings,
     looking,

@@ -16,8 +16,7 @@ from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.engine.engine import Engine
 from ngramspec.engine.generation import Chunk, Generation, Progress, TokenLogprob
 from ngramspec.engine.info import Drafting, DraftModelInfo, SlotInfo
-from ngramspec.engine.reasoning import ReasoningBudget
-from ngramspec.engine.request import Request, Speculation
+from ngramspec.engine.request import ReasoningBudget, Request, Speculation
 from ngramspec.engine.sampling import Sampling
 from ngramspec.engine.sources.draft_model import DraftModel
 from ngramspec.engine.sources.mtp import MtpHeads

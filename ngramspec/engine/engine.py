@@ -43,8 +43,7 @@ from ngramspec.engine.sampling import is_int
 from ngramspec.engine.saving import Saving
 from ngramspec.engine.sequences import SPARE
 from ngramspec.engine.sources.drafters import KEPT_BYTES, Drafters, add_stats
-from ngramspec.engine.sources.prediction import PredictionSource
-from ngramspec.engine.sources.source import DraftSource, NativeSource
+from ngramspec.engine.sources.source import DraftSource, NativeSource, PredictionSource
 from ngramspec.engine.stepper import Stepper
 from ngramspec.engine.target import Target
 from ngramspec.errors import BackendError, CapacityError, InputError, QuotaError, StateError

@@ -1,17 +1,27 @@
-"""Stepper: one step of the engine: schedule, propose, decode, verify, accept, emit."""
+"""Stepper: one step of the engine: schedule, propose, decode, verify, accept, emit.
+
+Room: which requests fit beside each other in a cache that all slots share. SlotTasks: work on idle
+slots, done by the engine's thread between decodes.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramspec._native.engine.decode import Batch, PromptLogprobs, Rows
 from ngramspec._native.engine.figures import EngineStats
-from ngramspec._native.engine.plan import Plan, Proposer
+from ngramspec._native.engine.plan import Plan, Proposer, tokens_left
 from ngramspec._native.engine.slot import Slot
 from ngramspec._native.engine.verifier import Dice, Verifier
 from ngramspec._native.policy.auto import AutoPolicy
@@ -20,10 +30,7 @@ from ngramspec.engine.emission import Emission
 from ngramspec.engine.generation import FinishReason, Generation
 from ngramspec.engine.queue import OnChunk, Queue, Ticket
 from ngramspec.engine.request import Adapters
-from ngramspec.engine.room import Room
-from ngramspec.engine.schedule import choose_slot
-from ngramspec.engine.sequences import MOST_AGAIN, Sequences
-from ngramspec.engine.slot_tasks import SlotTasks
+from ngramspec.engine.sequences import MOST_AGAIN, Sequences, choose_slot
 from ngramspec.engine.speculator import Speculator
 from ngramspec.engine.target import Target
 from ngramspec.errors import CapacityError, NgramspecError, StateError
@@ -32,6 +39,14 @@ log = logging.getLogger(__name__)
 # Rows of logits that a slot may have in a pass for the log-probabilities of its prompt. Its drafts
 # may need as many, so this takes no more memory.
 PROMPT_ROWS = DEFAULT_MAX_DRAFT + 1
+# Tokens of an answer that are counted before they are written. Preempting a request costs little,
+# and cells that stand empty cost passes, so what comes after these is not foreseen.
+FORESEEN = 64
+USUAL_ANSWER = 64.0  # tokens, before any request has ended
+ANSWER_WEIGHT = 0.125  # of the newest answer in the mean
+T = TypeVar("T")
+# Slot, work, cells of the cache that it takes, where its result goes.
+Task = tuple[int, Callable[[Slot], Any], int, "Future[Any]"]
 
 
 class Stepper:
@@ -415,3 +430,117 @@ class Stepper:
 def _age(slot: Slot) -> int:
     """Return a number that is larger for a request that has got its slot later."""
     return slot.used
+
+
+class Room:
+    """Counts the cells that requests need now and are likely to need soon.
+
+    Args:
+        target: The model.
+        slots: All slots of the engine.
+        sequences: What the cache holds for them.
+    """
+
+    def __init__(self, target: Target, slots: Sequence[Slot], sequences: Sequences) -> None:
+        self._cells = target.cells
+        self._slots, self._sequences = slots, sequences
+        self.usual = USUAL_ANSWER  # tokens
+
+    def learn(self, generation: Generation) -> None:
+        """Learn from a request that has ended how long answers are."""
+        self.usual += ANSWER_WEIGHT * (generation.num_tokens - self.usual)
+
+    def free(self) -> int:
+        """Return how many cells running requests leave to others, which idle slots may hold.
+
+        Without a running request any number: whatever a slot can hold, the cache can.
+
+        Cost: O(slots).
+        """
+        running = [s for s in self._slots if s.generation is not None and not s.preempted]
+        if self._cells is None or not running:
+            return sys.maxsize
+        texts = sum(slot.length + self.growth(slot.generation, slot.length) for slot in running)
+        return self._cells - texts + self._sequences.num_shared(running)
+
+    def growth(self, generation: Generation, length: int) -> int:
+        """Return how many tokens a request is likely to add to its text soon.
+
+        Args:
+            generation: The request's.
+            length: Tokens of prompt and answer so far.
+        """
+        most = generation.request.max_tokens
+        room = self._slots[0].size - length
+        most = most if most >= 0 else sys.maxsize
+        return min(tokens_left(room, generation.num_tokens, most, self.usual), FORESEEN)
+
+
+class SlotTasks:
+    """Work that waits until its slot is idle and the cache has room. It comes before requests.
+
+    Thread-safety: `put`, `fail` and len from any thread, `run` from the engine's.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards both
+        self._waiting: list[Task] = []
+        self._running: list[Task] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, slot: int, work: Callable[[Slot], T], cells: int = 0) -> Future[T]:
+        """Queue work(slot); cancelling the future drops it if it has not begun."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._waiting.append((slot, work, cells, future))
+        return future
+
+    def run(self, slots: Sequence[Slot], free: Callable[[], int]) -> bool:
+        """Do all work whose slot is idle; its errors go to the futures.
+
+        free: Returns how many cells of the cache are free for it.
+
+        Returns:
+            bool: False where some has an idle slot but no cells: nobody else should take them.
+        """
+        with self._lock:
+            idle = [task for task in self._waiting if slots[task[0]].generation is None]
+            ready = [
+                task for task in idle if task[3].cancelled() or not task[2] or task[2] <= free()
+            ]
+            self._waiting = [task for task in self._waiting if task not in ready]
+            self._running = ready
+        for task in ready:
+            slot, work, _, future = task
+            with self._lock:  # what `fail` has ended is no longer there
+                begun = task in self._running and future.set_running_or_notify_cancel()
+            if begun:
+                with suppress(InvalidStateError):  # `fail` has ended it meanwhile
+                    _run_task(future, partial(work, slots[slot]))
+        with self._lock:
+            self._running = []
+        return len(ready) == len(idle)
+
+    def fail(self, error: Exception) -> None:
+        """End all work with an error, also what another thread is at: it may never end."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            running, self._running = self._running, []
+        for *_, future in running:
+            with suppress(InvalidStateError):  # it has just ended
+                future.set_exception(error)
+        for *_, future in waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+
+
+def _run_task(future: Future[Any], work: Callable[[], Any]) -> None:
+    """Do a piece of work; its result or error goes to the future."""
+    try:
+        result = work()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

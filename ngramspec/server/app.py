@@ -18,6 +18,7 @@ from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.embeddings import routes as embeddings
 from ngramspec.server.embeddings.queue import EmbeddingQueue
 from ngramspec.server.errors import ApiError
+from ngramspec.server.http.connections import Traffic
 from ngramspec.server.http.guard import Guard
 from ngramspec.server.http.origins import PAGES_HERE, THIS_MACHINE
 from ngramspec.server.llama_server import routes as llama_server
@@ -30,7 +31,6 @@ from ngramspec.server.page.routes import ASSETS, page_routes
 from ngramspec.server.responses import routes as responses
 from ngramspec.server.service import Service
 from ngramspec.server.settings import ServerSettings
-from ngramspec.server.traffic import Traffic
 
 MakeRoutes = Callable[[Service], Sequence[Route]]
 # A further API adds its routes, or a function that makes them, and its paths that need no key.

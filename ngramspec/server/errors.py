@@ -8,7 +8,6 @@ from typing import Any
 from starlette.responses import Response
 
 from ngramspec.errors import CapacityError, InputError, NgramspecError, QuotaError, StateError
-from ngramspec.server.request_id import HEADER
 from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.structured import GrammarError
 
@@ -42,6 +41,7 @@ ANTHROPIC_TYPES = {
     501: "api_error",
     503: "overloaded_error",
 }
+REQUEST_ID_HEADER = "x-request-id"
 
 
 class ApiError(Exception):
@@ -108,7 +108,7 @@ class ApiError(Exception):
         """
         headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
         if request_id:
-            headers[HEADER] = request_id
+            headers[REQUEST_ID_HEADER] = request_id
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         # messages may hold lone surrogates from names that clients sent

@@ -16,13 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from ngramspec.errors import InputError
 from ngramspec.server.bridge.bridge import Bridge
-from ngramspec.server.errors import INTERNAL, ApiError
+from ngramspec.server.bridge.intake import Incoming, Plan
+from ngramspec.server.errors import INTERNAL, REQUEST_ID_HEADER, ApiError
 from ngramspec.server.http.guard import ApiKeys
-from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import Events, EventStream, finished
 from ngramspec.server.request.bodies import read
-from ngramspec.server.request_id import HEADER
 from ngramspec.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class Service:
         else:
             response = json_response(make())
         if answer.request_id:
-            response.headers[HEADER] = answer.request_id
+            response.headers[REQUEST_ID_HEADER] = answer.request_id
         return response
 
     async def compute(self, request: Request, make: Callable[[Incoming], Any]) -> Response:

@@ -14,7 +14,7 @@ from helpers.fake_target import FakeTarget
 from ngramspec._native.engine.slot import Slot
 from ngramspec.engine import Engine, Generation, Request, Sampling, Speculation
 from ngramspec.engine.request import Adapters
-from ngramspec.engine.schedule import choose_slot
+from ngramspec.engine.sequences import choose_slot
 from ngramspec.errors import InputError
 
 GREEDY = Sampling(temperature=0.0)

@@ -13,7 +13,7 @@ from ngramspec._native.engine.verifier import Dice
 from ngramspec.costs import PROFILES
 from ngramspec.engine import AutoPolicy, DraftModel, Engine, Generation, Request, Sampling
 from ngramspec.errors import InputError
-from ngramspec.lab.e2e.synthetic import SyntheticSource, rates_of
+from ngramspec.lab.e2e.bench import SyntheticSource, rates_of
 
 ORDINARY = np.arange(1, 60, dtype=np.int32)
 

@@ -13,7 +13,7 @@ from helpers.machines import SETTINGS
 from ngramspec._native.engine.decode import GreedySampler
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine import AutoPolicy, Engine, Generation, Request
-from ngramspec.engine.sources.prediction import MATCH, PredictionSource
+from ngramspec.engine.sources.source import MATCH, PredictionSource
 
 pytestmark = pytest.mark.usefixtures("still")
 

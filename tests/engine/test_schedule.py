@@ -16,7 +16,7 @@ from ngramspec._native.engine.slot import Slot
 from ngramspec.engine import EngineStats, Request, Speculation
 from ngramspec.engine.generation import Generation
 from ngramspec.engine.queue import Queue, Ticket
-from ngramspec.engine.schedule import best_donor, choose_slot
+from ngramspec.engine.sequences import best_donor, choose_slot
 from ngramspec.errors import CapacityError, InputError
 from reference import schedule as reference
 from reference.schedule import Claim

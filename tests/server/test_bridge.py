@@ -16,8 +16,8 @@ from ngramspec.server import ServerSettings
 from ngramspec.server.bridge import intake as intakes
 from ngramspec.server.bridge.answer import Answer
 from ngramspec.server.bridge.bridge import Bridge
-from ngramspec.server.http.client_gone import ClientGone
-from ngramspec.server.incoming import Incoming, Plan
+from ngramspec.server.bridge.intake import Incoming, Plan
+from ngramspec.server.http.connections import ClientGone
 
 
 def test_a_chunk_that_comes_when_the_queue_was_just_found_empty_wakes_the_loop() -> None:

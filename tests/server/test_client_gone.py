@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ngramspec.server.errors import ApiError, api_error
-from ngramspec.server.http.client_gone import ClientGone, unless_gone, until_gone
+from ngramspec.server.http.connections import ClientGone, unless_gone, until_gone
 
 
 class Connection:

@@ -14,7 +14,7 @@ from helpers.command import Process
 from helpers.serving import CODE, Serving, serving
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server import ServerSettings
-from ngramspec.server.incoming import Incoming
+from ngramspec.server.bridge.intake import Incoming
 from ngramspec.server.ollama.plan import plan_generate
 
 CONTEXT = 128

@@ -22,8 +22,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 import ngramspec
 from helpers.fake_target import FakeTarget
 from ngramspec.engine import Engine, Request
+from ngramspec.server.http.connections import Traffic
 from ngramspec.server.metrics.collectors import EngineCollector, TrafficCollector
-from ngramspec.server.traffic import Traffic
 
 PATH = Path(ngramspec.__file__).parent / "server" / "metrics" / "grafana.json"
 METRIC = re.compile(r"\b(?:(?:vllm|llamacpp|ngramspec):|process_)[a-z0-9_]+")

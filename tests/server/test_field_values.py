@@ -13,9 +13,9 @@ from helpers.serving import Serving, serving
 from ngramspec.drafting.config import CONFIGS
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models.ollama.parameters import KINDS
-from ngramspec.server.llama_server.bodies import NativeBody
+from ngramspec.server.llama_server.plan import NativeBody
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaChatBody
-from ngramspec.server.openai.bodies import ChatBody, CompletionBody
+from ngramspec.server.openai.plan import ChatBody, CompletionBody
 
 VALUES = (-1, 1 << 63, 10**310, float("nan"), "\ud800", [[]], [{}], {"x": 1})
 HELLO = {"role": "user", "content": "x"}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngramspec.server import ServerSettings
+from ngramspec.server.http.connections import Traffic
 from ngramspec.server.http.guard import SMALL_BODY, ApiKeys, BodyRoom, Guard, HeldBody
-from ngramspec.server.traffic import Traffic
 
 
 def guarded(settings: ServerSettings, app: Any) -> Guard:

@@ -16,8 +16,7 @@ import pytest
 from helpers.serving import CHAT, Serving, wait_until
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server.bridge import bridge as bridges
-from ngramspec.server.bridge.intake import Intake
-from ngramspec.server.incoming import Incoming
+from ngramspec.server.bridge.intake import Incoming, Intake
 from ngramspec.server.llama_server import routes as llama_routes
 from ngramspec.server.ollama import routes as ollama_routes
 

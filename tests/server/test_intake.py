@@ -13,10 +13,9 @@ import pytest
 from ngramspec.errors import StateError
 from ngramspec.server import ServerSettings
 from ngramspec.server.bridge import intake as intakes
-from ngramspec.server.bridge.intake import THREADS, Intake
+from ngramspec.server.bridge.intake import THREADS, Incoming, Intake
 from ngramspec.server.errors import ApiError
-from ngramspec.server.http.client_gone import ClientGone
-from ngramspec.server.incoming import Incoming
+from ngramspec.server.http.connections import ClientGone
 
 
 def incoming(size: int = 0, tenant: str = "", receive: Any = None) -> Incoming:

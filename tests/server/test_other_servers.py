@@ -16,13 +16,13 @@ from ngramspec.arrays import TokenIds
 from ngramspec.llamacpp.loading import Loading
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
-from ngramspec.server.anthropic.bodies import MessagesBody
+from ngramspec.server.anthropic.plan import MessagesBody
 from ngramspec.server.errors import ApiError
-from ngramspec.server.llama_server.bodies import NativeBody
-from ngramspec.server.openai.bodies import ChatBody, CompletionBody
+from ngramspec.server.llama_server.plan import NativeBody
+from ngramspec.server.openai.plan import ChatBody, CompletionBody
 from ngramspec.server.request.bodies import SamplingBody, parse
 from ngramspec.server.request.other_servers import MAX_CHOICES, REFUSED, TAKEN
-from ngramspec.server.responses.bodies import ResponsesBody
+from ngramspec.server.responses.plan import ResponsesBody
 from ngramspec.text.structured.guidance import ANY_OBJECT
 
 BODIES: dict[type[SamplingBody], dict[str, Any]] = {

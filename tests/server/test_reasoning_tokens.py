@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from helpers.scripted_serving import serving_script
 from helpers.serving import CODE, Serving
-from ngramspec.server.chat.thoughts import reasoning_tokens
+from ngramspec.server.reply.timings import reasoning_tokens
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.parser import ChatParser
 from ngramspec.text.chat.tools import Tool, Tools

@@ -17,8 +17,8 @@ from helpers.failing import decode_slowly, fail_after
 from helpers.serving import CHAT, Serving, wait_until
 from ngramspec.errors import BackendError, CapacityError
 from ngramspec.llamacpp.target import LlamaTarget
+from ngramspec.server.http.connections import CAUSES, DROPS, USUAL_ERRORS
 from ngramspec.server.openai.chat_events import ChatEvents
-from ngramspec.server.traffic import CAUSES, DROPS, USUAL_ERRORS
 
 Start = Callable[..., Serving]
 LONG: dict[str, Any] = {

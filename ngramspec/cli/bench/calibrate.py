@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ngramspec.cli.bench.synthetic import SyntheticOptions
+from ngramspec.cli.bench.e2e import SyntheticOptions
 from ngramspec.cli.command import EXIT_INTERRUPTED, Failure, error_line, interruptible
 from ngramspec.cli.files import JsonOptions, check_output, is_costs
 from ngramspec.cli.options import command, flag

@@ -1,14 +1,12 @@
-"""`ngramspec cache`: commands on statistics files, a file per command."""
+"""`ngramspec cache`: commands on statistics files."""
 
 from __future__ import annotations
 
 import click
 
-from ngramspec.cli.cache.convert import convert
 from ngramspec.cli.cache.inspect import inspect
-from ngramspec.cli.cache.merge import merge
-from ngramspec.cli.cache.prune import prune
 from ngramspec.cli.cache.verify import verify
+from ngramspec.cli.cache.write import convert, merge, prune
 
 EPILOG = """\b
 Examples:

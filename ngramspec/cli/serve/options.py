@@ -22,8 +22,7 @@ from ngramspec.cli.options import (
     complete_model,
     flag,
 )
-from ngramspec.cli.sampling import SamplingOptions
-from ngramspec.cli.target import FitOptions, RopeOptions, TargetOptions
+from ngramspec.cli.target import FitOptions, RopeOptions, SamplingOptions, TargetOptions
 from ngramspec.drafting.names import nearest
 from ngramspec.errors import InputError
 from ngramspec.lab.recordings.writer import LEAST_BYTES

@@ -23,8 +23,7 @@ from ngramspec.lab.builder.checkpoint import TokenArray, bordered
 from ngramspec.lab.builder.feed import Feed
 from ngramspec.lab.builder.finish import check_indexed
 from ngramspec.lab.builder.held_out import MOST_TOKENS, measured_tokens
-from ngramspec.lab.builder.local import BATCH_CHARS
-from ngramspec.lab.builder.memory import tokens_within
+from ngramspec.lab.builder.local import BATCH_CHARS, tokens_within
 from ngramspec.lab.builder.options import BuildOptions
 from ngramspec.lab.builder.ray_shards import Report, ShardFile, ShardWriter
 from ngramspec.lab.builder.result import Seconds

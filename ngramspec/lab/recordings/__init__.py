@@ -1,5 +1,5 @@
 """Recorded requests: the file that a server writes, and every format that is read for a replay."""
 
-from ngramspec.lab.recordings.request import RecordedRequest
+from ngramspec.lab.recordings.lines import RecordedRequest
 
 __all__ = ["RecordedRequest"]

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.arrays import TokenIds
-from ngramspec.lab.recordings.lines import Bad, BadLineError, Line, parse
-from ngramspec.lab.recordings.request import RecordedRequest
+from ngramspec.lab.recordings.lines import Bad, BadLineError, Line, RecordedRequest, parse
 from ngramspec.text.tokenizers import Tokenizer
 
 CONVERSATIONS = ("messages", "conversations", "conversation")

@@ -15,8 +15,15 @@ import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import FormatError, VocabMismatchError
-from ngramspec.lab.recordings.lines import CUT, Bad, BadLineError, Line, parse
-from ngramspec.lab.recordings.request import MAX_TOKEN, RecordedRequest
+from ngramspec.lab.recordings.lines import (
+    CUT,
+    MAX_TOKEN,
+    Bad,
+    BadLineError,
+    Line,
+    RecordedRequest,
+    parse,
+)
 from ngramspec.text.tokenizers import Fingerprint
 
 FORMAT, VERSION = "ngramspec-requests", 1

@@ -16,9 +16,17 @@ from ngramspec.errors import FormatError, InputError
 from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.chats import items_of_lines, items_of_text, read_chats
 from ngramspec.lab.recordings.formats import CHATS, TOKENS, InputFile, recognise
-from ngramspec.lab.recordings.lines import PACKED, Bad, collect, read_all, read_lines, refuse
+from ngramspec.lab.recordings.lines import (
+    PACKED,
+    Bad,
+    collect,
+    read_all,
+    read_lines,
+    read_token_lines,
+    refuse,
+    token_lines,
+)
 from ngramspec.lab.recordings.record import RequestReader
-from ngramspec.lab.recordings.request import read_token_lines, token_lines
 from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
 if TYPE_CHECKING:

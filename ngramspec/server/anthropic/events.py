@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ngramspec.server.anthropic.content import Content, Event
 from ngramspec.server.anthropic.plan import MessagePlan
 from ngramspec.server.bridge.answer import Item
-from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.errors import ANTHROPIC_PREFIX, ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.sse import SSE, json_text, named_event
-from ngramspec.server.reply.timings import optional_members, timings_of
+from ngramspec.server.reply.timings import optional_members, reasoning_tokens, timings_of
 from ngramspec.text.chat.parser import ChatParser
 
 if TYPE_CHECKING:

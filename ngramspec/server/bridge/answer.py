@@ -12,7 +12,7 @@ from ngramspec.server.errors import ApiError, api_error
 
 if TYPE_CHECKING:
     from ngramspec.engine import Chunk, Generation, Timings
-    from ngramspec.server.traffic import Cause
+    from ngramspec.server.http.connections import Cause
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ngramspec.errors import InputError
 from ngramspec.server.bridge.answer import Answer, log_end
-from ngramspec.server.bridge.intake import Intake
+from ngramspec.server.bridge.intake import Incoming, Intake, Plan
 from ngramspec.server.errors import ApiError
-from ngramspec.server.http.client_gone import ClientGone
-from ngramspec.server.incoming import Incoming, Plan
-from ngramspec.server.traffic import Cause, Traffic
+from ngramspec.server.http.connections import Cause, ClientGone, Traffic
 from ngramspec.text.structured import GrammarError
 from ngramspec.text.structured.guidance import GrammarText
 

@@ -1,5 +1,7 @@
 """Intake: threads that do what requests ask for before the engine has its turn.
 
+Incoming: a request as it came in, and what answers it; Plan: what it asks for.
+
 A thread cannot be killed, so the work for a body must be bounded in time and memory: by its size
 and by the caps on its fields. This module bounds how many bodies are processed or wait.
 """
@@ -10,16 +12,22 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ngramspec.errors import CapacityError, NgramspecError, StateError
 from ngramspec.server.errors import api_error, bad_request
-from ngramspec.server.http.client_gone import ClientGone, unless_gone
-from ngramspec.server.incoming import Incoming
+from ngramspec.server.http.connections import ClientGone, unless_gone
+from ngramspec.server.model import ServedModel
+from ngramspec.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
+
+    from ngramspec.engine import Request
 
 THREADS = 4
 MOST = 256  # bodies that are processed or wait to be
@@ -28,6 +36,36 @@ QUICK_SECONDS = 0.05  # most work ends within it; the client is watched only aft
 LAST_SECONDS = 10.0  # how long `finish` waits
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A request as it came in, and what answers it.
+
+    raw: Its body.
+    namespace: Of its key, "" if keys share what is learned.
+    tenant: Whose share of the server it uses, "" without several keys.
+    name: What its client or a proxy calls it, "" = nothing.
+    receive: The connection's, by which it is known whether the client has left; None = unknown.
+    """
+
+    raw: bytes
+    served: ServedModel
+    settings: ServerSettings
+    namespace: str = ""
+    tenant: str = ""
+    name: str = ""
+    receive: Receive | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a body asks for, ready for the engine: one request per choice."""
+
+    requests: Sequence[Request]
+    stream: bool
+    timings_per_token: bool
+    spans: bool  # stream events mark the text that accepted drafts made
 
 
 @dataclass(eq=False)

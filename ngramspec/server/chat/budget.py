@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.reasoning import ReasoningBudget
+from ngramspec.engine.request import ReasoningBudget
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody

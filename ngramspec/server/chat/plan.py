@@ -8,15 +8,15 @@ from functools import partial
 from typing import TypeVar
 
 from ngramspec.arrays import TokenIds
+from ngramspec.server.bridge.intake import Incoming, Plan
 from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
 from ngramspec.server.chat.conversation import AnswerBody, Conversation, prediction_of
 from ngramspec.server.chat.prompt import chat_text, continues_reasoning
-from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.engine_request import make_plan, most_prompts
-from ngramspec.server.request.grammar import check_constraint
 from ngramspec.server.request.prompts import check_text
+from ngramspec.server.request.sampling import check_constraint
 from ngramspec.text.chat.format import ChatFormat, chat_format, end_of_reasoning
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.tools import Tools

@@ -1,4 +1,7 @@
-"""EmbeddingQueue: computes the vectors of requests in a thread of its own, in turns."""
+"""EmbeddingQueue: computes the vectors of requests in a thread of its own, in turns.
+
+And how a request for embeddings is answered, whatever its protocol.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,23 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive
 
 from ngramspec.arrays import TokenIds, Vectors
-from ngramspec.errors import CapacityError, QuotaError, StateError
-from ngramspec.server.bridge.intake import TENANTS_SHARE
-from ngramspec.server.http.client_gone import unless_gone
+from ngramspec.errors import CapacityError, NgramspecError, QuotaError, StateError
+from ngramspec.server.bridge.intake import TENANTS_SHARE, Incoming
+from ngramspec.server.errors import api_error
+from ngramspec.server.http.connections import unless_gone
 from ngramspec.server.model import ServedEmbedder
+from ngramspec.server.service import in_thread, service_of
 
 MOST_WAITING = 64  # requests, the running ones included
 CLOSE_SECONDS = 10.0
@@ -184,3 +193,40 @@ class EmbeddingQueue:
 def _fail(job: _Job, error: Exception) -> None:
     with contextlib.suppress(InvalidStateError):  # nobody waits for it any more
         job.done.set_exception(error)
+
+
+class TextsPlan(Protocol):
+    """What a request wants: vectors of these texts."""
+
+    @property
+    def texts(self) -> Sequence[TokenIds]:
+        """Return the texts."""
+
+
+P = TypeVar("P", bound=TextsPlan)
+
+
+async def answer(
+    request: Request,
+    plan: Callable[[Incoming], P],
+    whole: Callable[[P, Sequence[Vectors]], Any],
+) -> Response:
+    """Answer a request: read it and make the JSON in threads, compute in the queue's.
+
+    Args:
+        request: The request.
+        plan: Reads its body; raises ApiError if it cannot be answered.
+        whole: Makes the JSON of a plan and the vectors of its texts.
+
+    Raises:
+        ApiError: It cannot be answered, or there is no room.
+    """
+    service = service_of(request)
+    incoming = await service.take(request)
+    texts_plan = await service.bridge.intake.run(plan, incoming)
+    queue: EmbeddingQueue = request.app.state.embeddings
+    try:
+        vectors = await queue.run(texts_plan.texts, request.receive, incoming.tenant)
+    except NgramspecError as error:
+        raise api_error(error, service.settings.retry_after) from error
+    return await in_thread(partial(whole, texts_plan, vectors))

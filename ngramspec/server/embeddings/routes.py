@@ -11,17 +11,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ngramspec.arrays import TokenIds, Vectors
-from ngramspec.server.embeddings.answer import answer
-from ngramspec.server.embeddings.texts import embedder_of, texts_of
-from ngramspec.server.embeddings.vectors import (
+from ngramspec.server.bridge.intake import Incoming
+from ngramspec.server.embeddings.queue import answer
+from ngramspec.server.embeddings.texts import (
     check_dimensions,
     check_norm,
+    embedder_of,
     in_base64,
     normalized,
     plain,
+    texts_of,
 )
 from ngramspec.server.errors import bad_request
-from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import Body, Integer, parse
 from ngramspec.server.service import routes

@@ -1,13 +1,14 @@
-"""What a request asks vectors for, as tokens."""
+"""What a request asks vectors for, as tokens, and vectors in the form that it asks for."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ngramspec.arrays import TokenIds
+from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.server.errors import ApiError, bad_request, not_supported
 from ngramspec.server.model import ServedEmbedder, ServedModel
 from ngramspec.server.request.prompts import least_tokens, listed, texts_in, tokenize_mixed
@@ -16,6 +17,8 @@ MAX_FLOATS = 1 << 22  # in one answer
 HINT = "start it with --embeddings, and --pooling mean or last where the model names none"
 
 MAX_TEXTS = 2048  # as in OpenAI's API
+EUCLIDEAN = 2
+_NORMS = (-1, 100)  # llama-server's embd_normalize, of which all above 2 are p-norms
 
 
 def embedder_of(served: ServedModel) -> ServedEmbedder:
@@ -109,3 +112,58 @@ def _part(part: Any, field: str) -> str:
     if not isinstance(text, str):
         raise not_supported(f"{field}: this server takes parts of the type text only", field)
     return text
+
+
+def normalized(vectors: Vectors, kind: int) -> Vectors:
+    """Return vectors of length 1.
+
+    Args:
+        vectors: Shape (n, size).
+        kind: -1 = as they are, 0 = largest number 32760, else the p-norm.
+    """
+    if kind == -1:
+        return vectors
+    wide = np.abs(vectors.astype(np.float64))
+    if kind == 0:
+        lengths = wide.max(axis=1, keepdims=True) / 32760.0
+    else:
+        largest = wide.max(axis=1, keepdims=True)  # so that no power is too large
+        scaled = np.divide(wide, largest, out=np.zeros_like(wide), where=largest > 0)
+        lengths = largest * (scaled**kind).sum(axis=1, keepdims=True) ** (1 / kind)
+    normed = np.divide(vectors, lengths, out=np.zeros_like(wide), where=lengths > 0)
+    return np.asarray(normed, dtype=np.float32)
+
+
+def check_norm(kind: int) -> int:
+    """Return the kind of length.
+
+    Raises:
+        ApiError: There is no such kind.
+    """
+    low, high = _NORMS
+    if not low <= kind <= high:
+        raise bad_request(f"embd_normalize must be in {low}..{high}, got {kind}", "embd_normalize")
+    return kind
+
+
+def check_dimensions(dimensions: int | None, size: int) -> int:
+    """Return how many numbers of a vector are kept.
+
+    Raises:
+        ApiError: There are fewer.
+    """
+    if dimensions is None:
+        return size
+    if not 1 <= dimensions <= size:
+        raise bad_request(f"dimensions must be in 1..{size}, got {dimensions}", "dimensions")
+    return dimensions
+
+
+def plain(vector: Vectors) -> list[Any]:
+    """Return numbers for JSON; what is not finite becomes 0, as in no direction."""
+    return np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0).tolist()  # type: ignore[no-any-return]
+
+
+def in_base64(vector: Vectors) -> str:
+    """Return a vector as OpenAI's base64 of 32-bit floats."""
+    return base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode()

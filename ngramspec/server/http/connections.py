@@ -1,4 +1,8 @@
-"""Connections: how many can be open, and how long a client can keep one waiting."""
+"""Connections: how many can be open, and how long a client can keep one waiting.
+
+ClientGone, and waiting for work unless the client leaves first. Traffic: counts of what went wrong
+between clients and server: errors, cancellations, drops.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,16 @@ import asyncio
 import functools
 import json
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
+from starlette.types import Receive
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ngramspec.server.errors import ApiError
-from ngramspec.server.traffic import DROPS, Traffic
+
+if TYPE_CHECKING:
+    from ngramspec.server.errors import ApiError
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -24,6 +31,49 @@ DROP = "drop_connection"  # key in a scope's state: function that closes it, los
 QUIET_SECONDS = 10.0  # between two log lines about dropped connections
 
 HEAD, IDLE, BODY, BUSY = "head", "idle", "body", "busy"  # what a connection is waiting for
+T = TypeVar("T")
+# Why a request was cancelled: its client left, read too slowly, no slot was free in time, the
+# server closes, the engine hangs or has ended, or something else of the same answer failed.
+Cause = Literal["client", "slow_client", "queue_timeout", "shutdown", "engine", "error"]
+CAUSES: tuple[Cause, ...] = (
+    *("client", "slow_client", "queue_timeout", "shutdown", "engine", "error"),
+)
+# Why a connection was closed without its client's wish, and how the log says it.
+DROPS = {
+    "crowded": "there are too many",
+    "head": "the head of its request did not come",
+    "unread": "its client does not read",
+    "shutdown": "the server closes",
+}
+# Told from the start on, as 0: the first of them is then seen as an increase.
+USUAL_ERRORS = (
+    ("401", "invalid_api_key"),
+    ("429", "rate_limit_exceeded"),
+    ("500", "server_error"),
+    ("503", "server_overloaded"),
+    ("503", "too_many_connections"),
+)
+
+
+class Traffic:
+    """Counts since the start. The event loop writes them, any thread may read them.
+
+    errors: By status and code of the error; both come from a few of ours, never from a client.
+    cancelled: Requests that ended as cancelled, by cause.
+    dropped: Connections that the server closed, by a key of DROPS.
+    num_connections: Open connections now.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[tuple[str, str], int] = dict.fromkeys(USUAL_ERRORS, 0)
+        self.cancelled: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
+        self.dropped = dict.fromkeys(DROPS, 0)
+        self.num_connections = 0
+
+    def count_error(self, error: ApiError) -> None:
+        """Count an error that a client is told. Cost: O(1)."""
+        key = str(error.status), error.code or error.type
+        self.errors[key] = self.errors.get(key, 0) + 1
 
 
 class Connections:
@@ -187,3 +237,50 @@ def dropper(scope: Scope) -> Callable[[], None]:
 
 def _nothing() -> None:
     pass
+
+
+class ClientGone(ApiError):
+    """The client left before it had its answer; nobody gets it, it is counted and logged."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "the client disconnected", code="client_left")
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the client has closed its connection.
+
+    receive: The connection's; the body must have been read.
+    """
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def unless_gone(
+    work: Awaitable[T], receive: Receive | None, timeout: float | None = None
+) -> T:
+    """Return what comes of work; give it up if the client leaves or it takes too long.
+
+    Args:
+        work: What is given up is cancelled, and has ended when this returns.
+        receive: The connection's, which nobody else may read meanwhile; None = none is watched.
+        timeout: Seconds, None = any number.
+
+    Raises:
+        ClientGone: The client left.
+        asyncio.TimeoutError: The time is over.
+        Exception: The work failed.
+
+    For the event loop. Cost: one task more than the work's while it waits.
+    """
+    running = asyncio.ensure_future(work)
+    watched = [] if receive is None else [asyncio.ensure_future(until_gone(receive))]
+    tasks = (running, *watched)
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if running in done:
+            return running.result()
+        raise ClientGone if done else asyncio.TimeoutError
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 
@@ -14,17 +16,18 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ngramspec.server.errors import INTERNAL, ApiError
+from ngramspec.server.errors import INTERNAL, REQUEST_ID_HEADER, ApiError
+from ngramspec.server.http.connections import Traffic
 from ngramspec.server.http.origins import Origins
-from ngramspec.server.request_id import given_id, new_id
 from ngramspec.server.settings import ServerSettings
-from ngramspec.server.traffic import Traffic
 
 log = logging.getLogger(__name__)
 # Open to everybody, as in llama-server. The page at / asks for the key itself.
 PUBLIC = frozenset(("/", "/health", "/v1/health", "/favicon.ico"))
 SMALL_BODY = 256 << 10  # bytes that every request can hold, whatever others hold
 ID_LENGTH = 16  # hexadecimal digits
+# A client's or proxy's own id that the log and the answer repeat; any other text is not looked at.
+_SAFE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
 class ApiKeys:
@@ -203,3 +206,14 @@ class HeldBody:
     def release(self) -> None:
         """Give the room back."""
         self._room.free += self._taken
+
+
+def new_id() -> str:
+    """Return an id that no other request has: 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
+def given_id(headers: Mapping[str, str]) -> str:
+    """Return the id that a request came with, "" if it has none that is short and plain."""
+    request_id = headers.get(REQUEST_ID_HEADER, "")
+    return request_id if _SAFE.fullmatch(request_id) else ""

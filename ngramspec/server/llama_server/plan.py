@@ -1,27 +1,58 @@
-"""NativePlan: what a request to llama-server's own completion routes asks for."""
+"""NativePlan: what the body of a request to llama-server's own completion routes asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from ngramspec.arrays import TokenIds
+from ngramspec.server.bridge.intake import Incoming, Plan
 from ngramspec.server.chat.budget import budgets_of_texts
 from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.incoming import Incoming, Plan
-from ngramspec.server.llama_server.bodies import NativeBody
 from ngramspec.server.model import ServedModel
-from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.bodies import (
+    Integer,
+    Objects,
+    Prompt,
+    SamplingBody,
+    at_most,
+    parse,
+)
 from ngramspec.server.request.engine_request import make_plan, most_prompts
-from ngramspec.server.request.grammar import grammar_of
-from ngramspec.server.request.infill import check_layout, fill_layout, missing_tokens, plain_tokens
-from ngramspec.server.request.prompts import is_list, prompts_of, tokenize_mixed
+from ngramspec.server.request.prompts import (
+    check_layout,
+    fill_layout,
+    is_list,
+    missing_tokens,
+    plain_tokens,
+    prompts_of,
+    tokenize_mixed,
+)
+from ngramspec.server.request.sampling import grammar_of
 
 PROJECT = "myproject\n"  # placeholders for names that requests lack, as in llama-server
 FILE = "filename\n"
 SNIPPET = "\n\n--- snippet ---\n\n"
+
+
+class NativeBody(SamplingBody):
+    """POST /completion and /infill."""
+
+    prompt: Prompt | None = None
+    n_predict: Integer | None = None
+    max_tokens: Integer | None = None
+    n_cmpl: Integer | None = None
+    n: Integer | None = None
+    n_probs: Integer | None = None
+    logprobs: Integer | bool | None = None
+    post_sampling_probs: bool | None = None
+    return_tokens: bool | None = None
+    response_fields: Annotated[list[str], at_most(256)] | None = None
+    input_prefix: str | list[Any] | None = None
+    input_suffix: str | list[Any] | None = None
+    input_extra: Objects | None = None
 
 
 @dataclass(frozen=True)

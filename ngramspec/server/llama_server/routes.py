@@ -8,15 +8,20 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ngramspec.server.bridge.intake import Incoming
 from ngramspec.server.chat.budget import budget_tokens
+from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.plan import prompt_text
 from ngramspec.server.errors import bad_request, not_supported
-from ngramspec.server.incoming import Incoming
-from ngramspec.server.llama_server.bodies import DetokenizeBody, TemplateBody, TokenizeBody
 from ngramspec.server.llama_server.events import NativeEvents, native_json
 from ngramspec.server.llama_server.plan import plan_native
 from ngramspec.server.model import ServedModel
-from ngramspec.server.request.bodies import parse, parse_json
+from ngramspec.server.request.bodies import (
+    Body,
+    SamplingBody,
+    parse,
+    parse_json,
+)
 from ngramspec.server.request.prompts import check_ids, tokenize_mixed
 from ngramspec.server.service import json_response, routes, service_of
 
@@ -27,6 +32,25 @@ UNSUPPORTED_PATHS = (
 MAX_TOKENS = 1 << 22  # in one answer of /tokenize, or one question of /detokenize
 MAX_PIECES = 1 << 17  # the same with pieces, which take a hundred times the memory
 MAX_BYTES = 1 << 25  # in one answer of /detokenize: a token may have hundreds
+
+
+class TemplateBody(SamplingBody, Conversation):
+    """POST /apply-template: a chat that is not answered."""
+
+
+class TokenizeBody(Body):
+    """POST /tokenize."""
+
+    content: str | list[Any] = ""
+    add_special: bool | None = None
+    parse_special: bool | None = None
+    with_pieces: bool | None = None
+
+
+class DetokenizeBody(Body):
+    """POST /detokenize."""
+
+    tokens: list[Any] = []  # noqa: RUF012
 
 
 async def completion(request: Request) -> Response:

@@ -16,10 +16,12 @@ from starlette.responses import Response
 from ngramspec.engine import SavedSlot, SlotInfo, read_slot, write_slot
 from ngramspec.errors import FormatError, NgramspecError
 from ngramspec.server.errors import ApiError, api_error, bad_request, not_supported
-from ngramspec.server.http.client_gone import unless_gone
-from ngramspec.server.llama_server.bodies import SlotBody
+from ngramspec.server.http.connections import unless_gone
 from ngramspec.server.model import ServedModel
-from ngramspec.server.request.bodies import parse
+from ngramspec.server.request.bodies import (
+    Body,
+    parse,
+)
 from ngramspec.server.service import MAX_NAME_BODY, Service, json_response, routes, service_of
 
 T = TypeVar("T")
@@ -28,6 +30,12 @@ MAX_NAME = 255  # bytes
 # Characters that no file name may have: those that some system forbids, and look-alikes of "/" and
 # "." that some turn into them.
 _FORBIDDEN = frozenset('/\\:*?"<>|\x7f\u2215\u2216\uff0e\ufffd\ufeff')
+
+
+class SlotBody(Body):
+    """POST /slots/{id}?action=save and =restore."""
+
+    filename: str
 
 
 async def slots(request: Request) -> Response:

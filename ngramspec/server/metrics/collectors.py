@@ -11,9 +11,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from ngramspec.engine import EngineStats
+from ngramspec.server.http.connections import Traffic
 from ngramspec.server.metrics.families import MetricFamilies, Monotonic, Rate, Row
 from ngramspec.server.recorder import Recorder
-from ngramspec.server.traffic import Traffic
 
 if TYPE_CHECKING:
     from ngramspec.engine import Engine, Shadow

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngramspec.arrays import TokenIds, Vectors
-from ngramspec.server.embeddings.texts import check_size, embedder_of
-from ngramspec.server.embeddings.vectors import EUCLIDEAN, check_dimensions, normalized, plain
+from ngramspec.server.bridge.intake import Incoming
+from ngramspec.server.embeddings.texts import (
+    EUCLIDEAN,
+    check_dimensions,
+    check_size,
+    embedder_of,
+    normalized,
+    plain,
+)
 from ngramspec.server.errors import bad_request
-from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import EmbedBody, OldEmbedBody
 from ngramspec.server.request.bodies import parse

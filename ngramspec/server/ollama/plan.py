@@ -10,9 +10,9 @@ from typing import Any
 
 from ngramspec.engine.request import MAX_STOPS
 from ngramspec.models.ollama.parameters import KINDS, OF_LOADING, Parameter, clamp_parameter
+from ngramspec.server.bridge.intake import Incoming, Plan
 from ngramspec.server.chat.budget import budget_of_chat, budget_tokens
 from ngramspec.server.errors import bad_request
-from ngramspec.server.incoming import Incoming, Plan
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
 from ngramspec.server.ollama.prompt import OllamaPrompt, chat_prompt, generate_prompt

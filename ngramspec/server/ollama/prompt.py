@@ -10,14 +10,19 @@ import numpy as np
 
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import FormatError
+from ngramspec.server.bridge.intake import Incoming
 from ngramspec.server.chat.conversation import Conversation
 from ngramspec.server.chat.prompt import LEVELS, chat_text, parsed_template
 from ngramspec.server.errors import bad_request, too_long
-from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
 from ngramspec.server.ollama.bodies import GenerateBody, OllamaBody, OllamaChatBody
-from ngramspec.server.request.infill import fill_prompt, missing_tokens
-from ngramspec.server.request.prompts import check_ids, check_text, least_tokens
+from ngramspec.server.request.prompts import (
+    check_ids,
+    check_text,
+    fill_prompt,
+    least_tokens,
+    missing_tokens,
+)
 from ngramspec.text.chat.calls import call_format_of
 from ngramspec.text.chat.format import PLAIN_ANSWER, ChatFormat, chat_format
 from ngramspec.text.chat.reasoning import REASONING_FORMATS

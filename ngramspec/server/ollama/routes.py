@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec._version import __version__
-from ngramspec.server.embeddings.answer import answer
+from ngramspec.server.embeddings.queue import answer
 from ngramspec.server.errors import not_supported
 from ngramspec.server.ollama.bodies import PullBody, ShowBody, listed_name, serves
 from ngramspec.server.ollama.embed import (

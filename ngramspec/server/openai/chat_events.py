@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.server.bridge.answer import Item
-from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose_of
+from ngramspec.server.openai.events import OpenAIEvents, head, metrics_of, usage_of, verbose_of
 from ngramspec.server.openai.plan import ChatCompletionPlan
-from ngramspec.server.reply.acceptance import metrics_of
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_event, json_text
-from ngramspec.server.reply.timings import optional_members, timings_of
+from ngramspec.server.reply.timings import optional_members, reasoning_tokens, timings_of
 from ngramspec.text.chat.delta import Delta, custom_call
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.events import OpenAIEvents, head, usage_of, verbose_of
+from ngramspec.server.openai.events import OpenAIEvents, head, metrics_of, usage_of, verbose_of
 from ngramspec.server.openai.plan import CompletionPlan
-from ngramspec.server.reply.acceptance import metrics_of
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_event, json_text
 from ngramspec.server.reply.timings import optional_members, timings_of

@@ -8,14 +8,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ngramspec.server.bridge.intake import Incoming
 from ngramspec.server.chat.plan import count_tokens
 from ngramspec.server.errors import ApiError
-from ngramspec.server.incoming import Incoming
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.bodies import ChatBody
 from ngramspec.server.openai.chat_events import ChatEvents, chat_json
 from ngramspec.server.openai.completion_events import CompletionEvents, completion_json
-from ngramspec.server.openai.plan import plan_chat, plan_completion
+from ngramspec.server.openai.plan import ChatBody, plan_chat, plan_completion
 from ngramspec.server.request.bodies import parse
 from ngramspec.server.service import json_response, routes, service_of
 

@@ -15,10 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ngramspec.server.bridge.answer import Answer, Item
 from ngramspec.server.bridge.bridge import Bridge
-from ngramspec.server.errors import INTERNAL, ApiError
-from ngramspec.server.http.client_gone import ClientGone, unless_gone
-from ngramspec.server.http.connections import dropper
-from ngramspec.server.request_id import HEADER
+from ngramspec.server.errors import INTERNAL, REQUEST_ID_HEADER, ApiError
+from ngramspec.server.http.connections import ClientGone, dropper, unless_gone
 
 if TYPE_CHECKING:
     from ngramspec.engine import Generation
@@ -155,7 +153,7 @@ class EventStream(Response):
             (b"x-accel-buffering", b"no"),
         ]
         if self._answer.request_id:
-            headers.append((HEADER.encode(), self._answer.request_id.encode()))
+            headers.append((REQUEST_ID_HEADER.encode(), self._answer.request_id.encode()))
         return {"type": "http.response.start", "status": 200, "headers": headers}
 
 

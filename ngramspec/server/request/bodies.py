@@ -18,11 +18,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect, Request
 
-from ngramspec.engine.reasoning import MAX_MARKS
-from ngramspec.engine.request import MAX_STOPS
+from ngramspec.engine.request import MAX_MARKS, MAX_STOPS
 from ngramspec.engine.sampling import MAX_BIASES, MAX_BREAKERS
 from ngramspec.server.errors import ApiError, bad_request
-from ngramspec.server.http.client_gone import ClientGone
+from ngramspec.server.http.connections import ClientGone
 from ngramspec.server.request.finite_json import finite_json
 from ngramspec.server.request.other_servers import own_fields
 

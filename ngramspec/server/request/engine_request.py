@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.reasoning import ReasoningBudget
 from ngramspec.engine.request import (
     MAX_COUNT,
     MAX_LOGPROBS,
     MAX_REPORTED,
     NO_TOKENS,
     Adapters,
+    ReasoningBudget,
     Request,
 )
+from ngramspec.server.bridge.intake import Incoming, Plan
 from ngramspec.server.errors import bad_request
-from ngramspec.server.incoming import Incoming, Plan
+from ngramspec.server.http.guard import new_id
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.prompts import check_length
 from ngramspec.server.request.sampling import sampling_of, stops_of, with_seed
 from ngramspec.server.request.speculation import check_draft_model, speculation_of
-from ngramspec.server.request_id import new_id
 from ngramspec.server.settings import ServerSettings
 
 P = TypeVar("P", bound=Plan)

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.server.bridge.answer import Item
-from ngramspec.server.chat.thoughts import reasoning_tokens
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import SSE, SSE_PING, json_text, named_event
-from ngramspec.server.reply.timings import optional_members, timings_of
+from ngramspec.server.reply.timings import optional_members, reasoning_tokens, timings_of
 from ngramspec.server.responses.output import Event, Message, Output
 from ngramspec.server.responses.plan import ResponsePlan
 from ngramspec.text.chat.parser import ChatParser

@@ -26,12 +26,13 @@ from ngramspec.engine import Sampling
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.models import embedded_model
 from ngramspec.server import ServedModel, ServerSettings, create_app
-from ngramspec.server.anthropic.bodies import MessagesBody
+from ngramspec.server.anthropic.plan import MessagesBody
 from ngramspec.server.errors import INTERNAL
-from ngramspec.server.llama_server.bodies import DetokenizeBody, NativeBody, TokenizeBody
+from ngramspec.server.llama_server.plan import NativeBody
+from ngramspec.server.llama_server.routes import DetokenizeBody, TokenizeBody
 from ngramspec.server.ollama import bodies as ollama_bodies
-from ngramspec.server.openai.bodies import ChatBody, CompletionBody
-from ngramspec.server.responses.bodies import ResponsesBody
+from ngramspec.server.openai.plan import ChatBody, CompletionBody
+from ngramspec.server.responses.plan import ResponsesBody
 
 STATUSES = {200, 400, 401, 403, 404, 405, 408, 413, 499, 501, 503}
 MOST_SECONDS = 20.0  # of processor time per request, with up to 4 x 256 tokens written in it
