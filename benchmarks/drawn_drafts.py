@@ -26,7 +26,7 @@ import llama_cpp
 
 from ngramspec import LLM
 from ngramspec.engine.generation import Generation
-from ngramspec.engine.sources.draft_choice import DraftChoice
+from ngramspec.engine.sources.second_model import DraftChoice
 from ngramspec.llamacpp.draft_model import DraftModelSettings
 
 TYPES = {

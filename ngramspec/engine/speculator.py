@@ -17,8 +17,7 @@ from ngramspec._native.policy.arbiter import Arbiter, Asked, FreeDraft, Terms
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.request import NO_TOKENS
-from ngramspec.engine.sources.draft_counts import Duration
-from ngramspec.engine.sources.draft_model import count_right
+from ngramspec.engine.sources.second_model import Duration, count_right
 from ngramspec.engine.sources.source import Claims, DraftSource, Pays
 from ngramspec.errors import InputError
 

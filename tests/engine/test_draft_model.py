@@ -13,8 +13,8 @@ from helpers.fake_target import END, FakeTarget
 from helpers.machines import SETTINGS
 from ngramspec._native.engine.decode import GreedySampler
 from ngramspec.engine import AutoPolicy, DraftModel, Engine, Request, Speculation
-from ngramspec.engine.sources.draft_counts import Duration
 from ngramspec.engine.sources.draft_model import vocabulary_difference
+from ngramspec.engine.sources.second_model import Duration
 from ngramspec.errors import BackendError, CapacityError, InputError
 
 pytestmark = pytest.mark.usefixtures("still")

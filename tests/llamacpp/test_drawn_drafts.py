@@ -12,7 +12,7 @@ from ngramspec import embedded_model
 from ngramspec._native.engine.decode import GreedySampler, Rows
 from ngramspec._native.hosts.llama import ChainSampler, DraftSampler
 from ngramspec.engine.sampling import Sampling
-from ngramspec.engine.sources.draft_choice import DraftChoice
+from ngramspec.engine.sources.second_model import DraftChoice
 from ngramspec.errors import InputError
 from ngramspec.llamacpp.draft_model import DraftModelSettings
 from ngramspec.llamacpp.model import LlamaModel

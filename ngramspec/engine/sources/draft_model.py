@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from ngramspec._native.engine.decode import Batch, Rows, Sampler
+from ngramspec._native.engine.decode import Sampler
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.info import DraftModelInfo
 from ngramspec.engine.request import NO_TOKENS, Request
-from ngramspec.engine.sources.draft_choice import DraftChoice
-from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
-from ngramspec.engine.sources.source import DraftSource, Pays
+from ngramspec.engine.sources.second_model import SecondModel, SlotDraft, count_right
 from ngramspec.engine.target import Target
 from ngramspec.errors import InputError
-from ngramspec.stats import SourceStats
 
 # llama.cpp's defaults as long as its options were --draft-max, --draft-min and --draft-p-min.
 N_MAX, N_MIN, P_MIN = 16, 0, 0.75
@@ -31,39 +27,36 @@ PIECE = 256
 MOST_MORE_TOKENS, FIRST_COMPARED = 128, 5
 
 
-class _Sequence:
-    """A slot's text in the draft model.
+@dataclass(slots=True)
+class _Sequence(SlotDraft):
+    """A slot's text in the draft model, and its draft.
 
     tokens: Prompt and emitted tokens, `length` of them, and those that another source has drafted.
     ahead: How many another source has drafted, before the model's own draft.
     num_past: Of all these in the model's cache; drafted tokens may follow there.
-    sent: How many tokens of the draft are verified.
-    pays: Tells from the claims so far whether another token is worth its time; None = all are.
     foreign: Some of them are not in the model's vocabulary, so it cannot read them.
     torn: The model's context could not take all of the text, so what comes later has a gap before.
     saved, num_saved: The state after the first tokens of the text, where tokens cannot be taken
         back; 0 = none.
     """
 
-    __slots__ = (
-        "ahead", "claims", "draft", "foreign", "length", "namespace", "num_past", "num_saved",
-        "p_min", "pays", "saved", "sent", "tokens", "torn",
-    )  # fmt: skip
+    tokens: TokenIds = field(kw_only=True)
+    length: int = 0
+    ahead: int = 0
+    num_past: int = 0
+    num_saved: int = 0
+    saved: Any = None
+    foreign: bool = False
+    torn: bool = False
+    namespace: str = ""
 
-    def __init__(self, context_size: int, p_min: float) -> None:
-        self.tokens: TokenIds = np.zeros(context_size, dtype=np.int32)
-        self.p_min = p_min
-        self.length = self.ahead = self.sent = 0
-        self.num_past = self.num_saved = 0
-        self.saved: Any = None
-        self.foreign = self.torn = False
-        self.namespace = ""
-        self.draft: list[int] = []
-        self.claims: list[float] = []
-        self.pays: Pays | None = None
+    def drop(self) -> None:
+        """Forget the draft, and what another source has drafted before it."""
+        self.draft, self.claims = [], []
+        self.ahead = self.sent = 0
 
 
-class DraftModel(DraftSource):
+class DraftModel(SecondModel):
     """A draft source that runs a model of the same vocabulary, for all slots at once.
 
     Args:
@@ -82,8 +75,7 @@ class DraftModel(DraftSource):
     """
 
     name = "draft-simple"
-    own_passes = extends = stops = True
-    info: DraftModelInfo
+    extends = True
 
     def __init__(
         self,
@@ -96,40 +88,27 @@ class DraftModel(DraftSource):
         path: str = "",
         nbytes: int = 0,
     ) -> None:
-        if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
-            raise InputError(
-                "a draft model needs 1 <= n_max <= 1024, 0 <= n_min <= n_max and 0 <= p_min <= 1, "
-                f"got {n_max}, {n_min} and {p_min}"
-            )
+        label = label or os.path.basename(path) or self.name
+        super().__init__(
+            target, n_max, n_min, p_min, n_max, label, path, nbytes, needs="a draft model needs"
+        )
         self._most_back = None if target.can_save else target.max_rollback  # None = any distance
         if self._most_back is not None and self._most_back < n_max:
             raise InputError("the draft model cannot take tokens back: it is recurrent")
         self._target = target
-        self.info = DraftModelInfo(
-            name=label or os.path.basename(path) or self.name,
-            path=path,
-            nbytes=nbytes,
-            n_max=n_max,
-            n_min=n_min,
-            p_min=p_min,
-        )
-        self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
         self.max_draft = n_max
-        self._batch = Batch(target.max_batch)
-        self._rows = Rows(target.vocab_size)
         sizes = [target.context_size] * target.num_sequences
-        self._sequences = [_Sequence(size, p_min) for size in sizes]
-        self._choice = DraftChoice(target.vocab_size, target.num_sequences)
-        self._counts, self._times = DraftCounts(n_max), DraftTimes()
+        self._drafts = self._sequences = [
+            _Sequence(p_min, tokens=np.zeros(size, dtype=np.int32)) for size in sizes
+        ]
 
     def start(self, slot: int, request: Request, sampler: Sampler) -> None:
         """Take the request's namespace, p_min and sampler; text of another namespace is dropped."""
-        self._choice.start(slot, sampler)
-        seq, speculation = self._sequences[slot], request.speculation
-        seq.p_min = self._p_min if speculation.p_min is None else speculation.p_min
-        if seq.namespace != speculation.namespace:
+        super().start(slot, request, sampler)
+        seq, namespace = self._sequences[slot], request.speculation.namespace
+        if seq.namespace != namespace:
             self._cut(slot, 0)
-            seq.namespace = speculation.namespace
+            seq.namespace = namespace
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request; the model reads the prompt at the first proposal."""
@@ -140,7 +119,7 @@ class DraftModel(DraftSource):
         seq.tokens[:size] = token_ids[:size]
         seq.length, seq.torn = size, size < token_ids.size
         seq.foreign = bool((token_ids >= self._target.vocab_size).any())
-        self._drop(seq)
+        seq.drop()
         self._cut(slot, min(same, size - 1))
         self._counts.begins += 1
 
@@ -186,29 +165,9 @@ class DraftModel(DraftSource):
         self._times.each.note(1e-9 * (ended - first), calls)
         return drafts
 
-    def price(self) -> tuple[float, float]:
-        """Return what a draft takes beside its tokens, and each token, in seconds.
-
-        The first token comes with what is read of the text.
-        """
-        return self._times.price()
-
     def backlog(self, slot: int) -> float:
         """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
         return self._backlog(self._unread(slot)) if self._has_room(slot) else 0.0
-
-    def bound(self, slot: int, pays: Pays) -> None:
-        """End drafts where pays(claims so far) is false, but not below n_min."""
-        self._sequences[slot].pays = pays
-
-    def shorten(self, slot: int, length: int) -> None:
-        """Count only the first `length` tokens of the last draft, those that are verified."""
-        seq = self._sequences[slot]
-        seq.sent = min(seq.sent, length)
-
-    def confidence(self, slot: int) -> npt.NDArray[np.float32]:
-        """Return the draft model's probability of each token of the last draft."""
-        return np.array(self._sequences[slot].claims, dtype=np.float32)
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
         """Take emitted tokens; what the cache holds of them stays there."""
@@ -232,19 +191,10 @@ class DraftModel(DraftSource):
             num_past = first
         seq.tokens[first : seq.length - count] = seq.tokens[end : seq.length]
         seq.length -= count
-        self._drop(seq)
+        seq.drop()
         self._choice.forget(slot)
         self._cut(slot, num_past)
         seq.num_past = min(seq.num_past, num_past)
-
-    def end(self, slot: int) -> None:
-        """End the request; its text stays in the cache for a next turn."""
-        self._drop(self._sequences[slot])
-        self._choice.end(slot)
-
-    def stats(self) -> dict[str, SourceStats]:
-        """Return its counts under its own name."""
-        return {self.name: self._counts.stats(self.name)}
 
     def _backlog(self, unread: int) -> float:
         """Return the seconds that `unread` tokens take to read, 0.0 if they are few."""
@@ -253,7 +203,7 @@ class DraftModel(DraftSource):
     def _follow(self, slot: int, before: TokenIds) -> None:
         """Make the slot's text end with tokens that another source has drafted."""
         seq = self._sequences[slot]
-        self._drop(seq)
+        seq.drop()
         if seq.num_past >= seq.length:  # the last draft was neither accepted nor rejected
             self._cut(slot, seq.length - 1)
         seq.ahead = int(before.size)
@@ -271,7 +221,7 @@ class DraftModel(DraftSource):
         seq.torn = room < token_ids.size or (seq.torn and first >= seq.length)
         seq.tokens[first : first + room] = token_ids[:room]
         seq.length = min(first, seq.tokens.size) + room
-        self._drop(seq)
+        seq.drop()
         self._cut(slot, max(min(num_past, seq.length - 1), 0))
 
     def _num_ends(self, slot: int) -> int:
@@ -301,12 +251,6 @@ class DraftModel(DraftSource):
         """Return the text from an index on, and what was drafted after it."""
         text = seq.tokens[first : seq.length + seq.ahead]
         return np.concatenate([text, np.array(seq.draft, dtype=np.int32)])
-
-    @staticmethod
-    def _drop(seq: _Sequence) -> None:
-        """Forget the last draft."""
-        seq.draft, seq.claims = [], []
-        seq.ahead = seq.sent = 0
 
     def _cut(self, slot: int, length: int) -> None:
         """Make the cache hold the first `length` tokens at most."""
@@ -395,18 +339,6 @@ class DraftModel(DraftSource):
             seq.num_past = seq.length + seq.ahead
         return rows
 
-    def _extend(self, slot: int, row: int, most: int) -> bool:
-        """Add the next token to the slot's draft; True when it may go on."""
-        seq = self._sequences[slot]
-        token, probability = self._choice.take(slot, self._rows, row)
-        if probability < seq.p_min:
-            return False
-        seq.draft.append(token)
-        seq.claims.append(probability)
-        if len(seq.draft) >= most or self._target.is_end(token):
-            return False
-        return seq.pays is None or len(seq.draft) < self._n_min or seq.pays(seq.claims)
-
     def _decode_drafts(self, slots: Sequence[int]) -> dict[int, int]:
         """Decode the newest drafted token of each slot; return the rows that follow."""
         if not slots:
@@ -421,21 +353,6 @@ class DraftModel(DraftSource):
         for slot in slots:
             self._sequences[slot].num_past += 1
         return rows
-
-    def _finished(self, slot: int, most: int) -> TokenIds:
-        """Return the slot's draft."""
-        seq = self._sequences[slot]
-        if len(seq.draft) < max(1, self._n_min):
-            return NO_TOKENS
-        seq.sent = len(seq.draft)
-        return np.array(seq.draft, dtype=np.int32)
-
-
-def count_right(guessed: TokenIds, tokens: TokenIds) -> int:
-    """Return how many tokens were guessed before the first wrong one."""
-    size = min(guessed.size, tokens.size)
-    differs = guessed[:size] != tokens[:size]
-    return int(differs.argmax()) if differs.any() else size
 
 
 class Spelled(Protocol):

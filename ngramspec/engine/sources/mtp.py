@@ -10,16 +10,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ngramspec._native.engine.decode import Batch, Rows, Sampler
+from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.arrays import TokenIds
-from ngramspec.engine.info import DraftModelInfo
-from ngramspec.engine.request import NO_TOKENS, Request
-from ngramspec.engine.sources.draft_choice import DraftChoice
-from ngramspec.engine.sources.draft_counts import DraftCounts, DraftTimes
-from ngramspec.engine.sources.draft_model import count_right
-from ngramspec.engine.sources.source import DraftSource, Pays
-from ngramspec.errors import CapacityError, InputError
-from ngramspec.stats import SourceStats
+from ngramspec.engine.request import NO_TOKENS
+from ngramspec.engine.sources.second_model import DraftingModel, SecondModel, SlotDraft, count_right
+from ngramspec.errors import CapacityError
 
 # Heads know one token ahead best, and each further one less: llama.cpp drafts 3.
 N_MAX, N_MIN, P_MIN = 3, 0, 0.0
@@ -33,19 +28,16 @@ MOST_UNREAD = 32
 States = npt.NDArray[np.float32]
 
 
-class Heads(Protocol):
+class Heads(DraftingModel, Protocol):
     """Heads of a target with a key-value cache of their own, for several sequences.
 
     A token goes in together with the target's state after the token before it. Used by the thread
     that runs the target.
     """
 
-    vocab_size: int
     num_heads: int  # above 1: each drafts one token, after those of the heads before it
     state_width: int  # numbers of a state
-    num_sequences: int
     context_size: int  # positions that each sequence may have
-    max_batch: int  # tokens in one decode
 
     def decode(self, batch: Batch, states: States, rows: Rows, head: int) -> States:
         """Compute a batch with one head; return the states of its outputs, valid until the next.
@@ -63,9 +55,6 @@ class Heads(Protocol):
 
     def shift(self, sequence: int, first: int, count: int) -> bool:
         """Remove `count` entries from `first` on; the others move down. False = it cannot."""
-
-    def is_end(self, token_id: int) -> bool:
-        """Return whether the token ends a generation."""
 
     def listen(self, follower: MtpHeads | None) -> None:
         """Have the target tell a follower of its decodes and changes from now on; None = nobody."""
@@ -91,8 +80,8 @@ class _Verified:
 
 
 @dataclass(slots=True)
-class SlotText:
-    """A slot's text as the heads see it.
+class SlotText(SlotDraft):
+    """A slot's text as the heads see it, and its draft.
 
     The entry at position p is made of token p and the state after token p - 1, so the heads can
     read one token more than the target: the newest.
@@ -107,8 +96,7 @@ class SlotText:
     unread: Tokens and the states before them, for positions from `read` to `length` - 1.
     """
 
-    state: States
-    p_min: float
+    state: States = field(kw_only=True)
     total: int = 0
     length: int = 0
     newest: int = -1
@@ -117,10 +105,6 @@ class SlotText:
     held: int = 0
     unread: list[tuple[TokenIds, States]] = field(default_factory=list)
     verified: _Verified | None = None
-    draft: list[int] = field(default_factory=list)
-    claims: list[float] = field(default_factory=list)
-    sent: int = 0
-    pays: Pays | None = None  # whether another token pays, by the claims so far
 
     @property
     def num_unread(self) -> int:
@@ -128,7 +112,7 @@ class SlotText:
         return self.length - self.read if self.unread else 0
 
 
-class MtpHeads(DraftSource):
+class MtpHeads(SecondModel):
     """A draft source that runs the target's own MTP heads, for all slots at once.
 
     It follows what the target's cache holds: the target tells of each decode (`decoded`), and of
@@ -153,8 +137,6 @@ class MtpHeads(DraftSource):
     """
 
     name = "draft-mtp"
-    own_passes = stops = True
-    info: DraftModelInfo
 
     def __init__(
         self,
@@ -167,35 +149,17 @@ class MtpHeads(DraftSource):
         path: str = "",
         nbytes: int = 0,
     ) -> None:
-        if not 1 <= n_max <= 1024 or not 0 <= n_min <= n_max or not 0.0 <= p_min <= 1.0:
-            raise InputError(
-                "MTP heads need 1 <= n_max <= 1024, 0 <= n_min <= n_max and 0 <= p_min <= 1, "
-                f"got {n_max}, {n_min} and {p_min}"
-            )
-        self._heads = heads
-        if heads.num_heads > 1:
-            n_max = min(n_max, heads.num_heads)
-            n_min = min(n_min, n_max)
-        self._n_max, self._n_min, self._p_min = n_max, n_min, p_min
-        self.info = DraftModelInfo(
-            name=label,
-            path=path,
-            nbytes=nbytes,
-            n_max=n_max,
-            n_min=n_min,
-            p_min=p_min,
-            kind=self.name,
+        most = heads.num_heads if heads.num_heads > 1 else n_max
+        super().__init__(
+            heads, n_max, n_min, p_min, most, label, path, nbytes, needs="MTP heads need"
         )
-        self._batch = Batch(heads.max_batch)
-        self._rows = Rows(heads.vocab_size)
+        self._heads = heads
         width = heads.state_width
         self._states = np.zeros((heads.max_batch, width), dtype=np.float32)
-        self._texts = [
-            SlotText(np.zeros((1, width), dtype=np.float32), p_min)
+        self._drafts = self._texts = [
+            SlotText(p_min, state=np.zeros((1, width), dtype=np.float32))
             for _ in range(heads.num_sequences)
         ]
-        self._choice = DraftChoice(heads.vocab_size, heads.num_sequences)
-        self._counts, self._times = DraftCounts(n_max), DraftTimes()
         self._failure: Exception | None = None
         self.follow(True)
 
@@ -301,12 +265,6 @@ class MtpHeads(DraftSource):
         self._texts[slot].total -= count
         self._choice.forget(slot)
 
-    def start(self, slot: int, request: Request, sampler: Sampler) -> None:
-        """Take the request's p_min and sampler; what the heads hold follows the target's cache."""
-        self._choice.start(slot, sampler)
-        p_min = request.speculation.p_min
-        self._texts[slot].p_min = self._p_min if p_min is None else p_min
-
     def begin(self, slot: int, token_ids: TokenIds) -> None:
         """Start a request: the target has read its prompt."""
         text = self._texts[slot]
@@ -327,7 +285,7 @@ class MtpHeads(DraftSource):
         most = {slot: min(limit, self._n_max) for slot, limit in zip(slots, limits, strict=True)}
         for slot in slots:
             text = self._texts[slot]
-            text.draft, text.claims, text.sent = [], [], 0
+            text.drop()
             self._choice.forget(slot)
             self._settle(text)
         going = [slot for slot in slots if self._can_draft(slot)]
@@ -342,26 +300,9 @@ class MtpHeads(DraftSource):
                 self._forget(slot, text.length)
                 text.state = state
             raise
-        drafts = [self._finished(slot) for slot in slots]
+        drafts = [self._finished(slot, most[slot]) for slot in slots]
         self._counts.ns += perf_counter_ns() - started
         return drafts
-
-    def confidence(self, slot: int) -> npt.NDArray[np.float32]:
-        """Return the heads' probability of each token of the last draft."""
-        return np.array(self._texts[slot].claims, dtype=np.float32)
-
-    def bound(self, slot: int, pays: Pays) -> None:
-        """End drafts where pays(claims so far) is false, but not below n_min."""
-        self._texts[slot].pays = pays
-
-    def shorten(self, slot: int, length: int) -> None:
-        """Count only the first `length` tokens of the last draft, those that are verified."""
-        text = self._texts[slot]
-        text.sent = min(text.sent, length)
-
-    def price(self) -> tuple[float, float]:
-        """Return what a draft takes beside its tokens, and each token, in seconds."""
-        return self._times.price()
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
         """Take the emitted tokens; the target has told what its cache holds of them."""
@@ -372,18 +313,12 @@ class MtpHeads(DraftSource):
         if token_ids.size:
             text.newest = int(token_ids[-1])
             text.total += int(token_ids.size)
-        text.draft, text.claims, text.sent = [], [], 0
+        text.drop()
 
     def end(self, slot: int) -> None:
         """End the request; its text stays for a next turn."""
-        text = self._texts[slot]
-        text.newest, text.sent = -1, 0
-        text.draft, text.claims = [], []
-        self._choice.end(slot)
-
-    def stats(self) -> dict[str, SourceStats]:
-        """Return the counts under the source's own name."""
-        return {self.name: self._counts.stats(self.name)}
+        super().end(slot)
+        self._texts[slot].newest = -1
 
     # Texts.
 
@@ -590,25 +525,6 @@ class MtpHeads(DraftSource):
         """Return the row of each slot's last output in the batch."""
         _, _, sequences, outputs = self._batch.arrays()
         return {int(slot): row for row, slot in enumerate(sequences[outputs])}
-
-    def _extend(self, slot: int, row: int, most: int) -> bool:
-        """Add the next token to the slot's draft; True when it may go on."""
-        text = self._texts[slot]
-        token, probability = self._choice.take(slot, self._rows, row)
-        if probability < text.p_min:
-            return False
-        text.draft.append(token)
-        text.claims.append(probability)
-        if len(text.draft) >= most or self._heads.is_end(token):
-            return False
-        return text.pays is None or len(text.draft) < self._n_min or text.pays(text.claims)
-
-    def _finished(self, slot: int) -> TokenIds:
-        text = self._texts[slot]
-        if len(text.draft) < max(1, self._n_min):
-            return NO_TOKENS
-        text.sent = len(text.draft)
-        return np.array(text.draft, dtype=np.int32)
 
 
 class Assistant(MtpHeads):

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from ngramspec._native.engine.decode import GreedySampler, Sampler
 from ngramspec.arrays import TokenIds
 from ngramspec.engine.request import NO_TOKENS, Request
-from ngramspec.engine.sources.draft_counts import LATEST, followed
-from ngramspec.engine.sources.draft_model import DraftModel, count_right
+from ngramspec.engine.sources.draft_model import DraftModel
+from ngramspec.engine.sources.second_model import LATEST, count_right, followed
 from ngramspec.engine.sources.spelling import MOST_CONTEXT
 from ngramspec.engine.sources.translation import Translation, Translator
 from ngramspec.engine.target import Target
