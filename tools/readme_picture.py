@@ -17,7 +17,7 @@ from html import escape
 from pathlib import Path
 
 from ngramspec import LLM
-from ngramspec.lab.e2e.demo import Piece, decode_pieces
+from ngramspec.cli.output import Piece, decode_pieces
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ngramspec._version import __version__
 from ngramspec.cli.command import EXIT_INTERRUPTED, NOTE_MEASURED, Failure, Interrupt, interruptible
 from ngramspec.cli.files import JsonOptions
 from ngramspec.cli.model import ModelOptions
@@ -18,6 +19,7 @@ from ngramspec.cli.output import (
     CLOSE,
     OPEN,
     OWN_STYLE,
+    decode_pieces,
     has_colour,
     make_table,
     marked_text,
@@ -27,7 +29,7 @@ from ngramspec.cli.output import (
     styled,
 )
 from ngramspec.cli.progress import progress
-from ngramspec.drafting.names import DRAFTER_NAMES
+from ngramspec.drafting.names import DRAFTER_NAMES, parse_names
 from ngramspec.lab.e2e.tasks import TASK_NAMES, TASKS
 from ngramspec.messages import page_url
 
@@ -87,7 +89,7 @@ def demo(options: DemoOptions) -> None:
     """
     from rich.console import Console
 
-    from ngramspec.drafting.names import parse_names
+    from ngramspec.lab.e2e.bench import report
     from ngramspec.lab.e2e.demo import DRAFTERS, open_benches
 
     options.resolve()
@@ -107,7 +109,16 @@ def demo(options: DemoOptions) -> None:
     if not results:
         click.echo("nothing was measured", err=True)
     elif options.as_json:
-        _print_json(exact, timed, options, benches)
+        settings = {key: getattr(options, key) for key in ("repeats", "max_tokens", "threads")}
+        facts = {
+            "version": __version__,
+            "model": benches.model.path.name,
+            "settings": settings,
+            "exact_batch": benches.exact_batch,
+            "exact": report(exact),
+            "timed": report(timed),
+        }
+        print_json(facts, indent=1)
     else:
         _show_tables(console, exact, timed, options, benches)
     if not benches.refusal:
@@ -120,34 +131,34 @@ def _results(
     benches: Benches, console: Console, options: DemoOptions, interrupt: Interrupt
 ) -> Iterator[tuple[PromptResult, PromptResult]]:
     """Yield what came of each task in the bit-exact setting, and as it is timed."""
-    from ngramspec.lab.e2e.demo import run_task
+    from ngramspec.lab.e2e.bench import run_tasks, tokenize_tasks
+    from ngramspec.lab.e2e.demo import GREEDY
 
-    chosen = [task for task in TASKS if task.name in (options.tasks or TASK_NAMES)]
-    each = benches.count_runs(options.repeats)
-    with progress("starting", each * len(chosen)) as advance:
-        for number, task in enumerate(chosen):
-            advance.name(task.title)
-            pair = run_task(
-                benches,
-                task,
-                repeats=options.repeats,
-                max_tokens=options.max_tokens,
-                advance=advance,
-                first=number * options.repeats,  # rounds are counted on, as in `bench e2e`
-                stopped=lambda: interrupt.requested,
-            )
-            if pair is None:
-                return
+    tasks = [task for task in TASKS if task.name in (options.tasks or TASK_NAMES)]
+    prompts = tokenize_tasks(benches.model, tasks)
+    rounds = {benches.exact: 1, benches.timed: options.repeats}  # both are one if none is exact
+    num_runs = len(benches.modes) * sum(rounds.values()) * len(tasks)
+    with progress("starting", num_runs) as advance:
+        all_results = run_tasks(
+            rounds,
+            benches.model,
+            tasks,
+            prompts,
+            begin=advance.name,
+            max_tokens=options.max_tokens,
+            sampling=GREEDY,
+            advance=advance,
+            stopped=lambda: interrupt.requested,
+        )
+        for task, results in zip(tasks, all_results, strict=False):
             if not options.as_json:
                 with advance.paused():
-                    _show_text(console, benches, task, pair[0])
-            yield pair
+                    _show_text(console, benches, task, results[0])
+            yield results[0], results[-1]
 
 
 def _show_head(console: Console, model: str) -> None:
     from rich.text import Text
-
-    from ngramspec import __version__
 
     console.print(Text(f"ngramspec {__version__}, model {model}", style="bold"))
     if not has_colour(console):
@@ -165,8 +176,6 @@ def _show_text(console: Console, benches: Benches, task: Task, result: PromptRes
     """Print one task's request and answer, accepted draft tokens in colour or between marks."""
     from rich.rule import Rule
     from rich.text import Text
-
-    from ngramspec.lab.e2e.demo import decode_pieces
 
     outcome = result.outcomes[-1]
     run = outcome.runs[0]
@@ -241,27 +250,6 @@ def _task_table(results: Sequence[PromptResult]) -> Table:
         speedups = (speedup_cell(outcome.ratio or 0.0) for outcome in outcomes)
         table.add_row(outcomes[0].mode.spec, *speedups)
     return table
-
-
-def _print_json(
-    exact: Sequence[PromptResult],
-    timed: Sequence[PromptResult],
-    options: DemoOptions,
-    benches: Benches,
-) -> None:
-    from ngramspec import __version__
-    from ngramspec.lab.e2e.bench import report
-
-    settings = {key: getattr(options, key) for key in ("repeats", "max_tokens", "threads")}
-    facts = {
-        "version": __version__,
-        "model": benches.model.path.name,
-        "settings": settings,
-        "exact_batch": benches.exact_batch,
-        "exact": report(exact),
-        "timed": report(timed),
-    }
-    print_json(facts, indent=1)
 
 
 def _fail_on_difference(results: Sequence[PromptResult]) -> None:

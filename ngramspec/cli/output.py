@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,6 +126,27 @@ def styled(pieces: Iterable[Piece]) -> Iterator[tuple[str, str]]:
     """Yield text and rich style of each piece."""
     for text, is_accepted in pieces:
         yield text, ACCEPTED_STYLE if is_accepted else OWN_STYLE
+
+
+def decode_pieces(
+    piece: Callable[[int], bytes], token_ids: Iterable[int], accepted: Iterable[bool]
+) -> list[Piece]:
+    """Return the text in pieces, neighbours of the same kind joined.
+
+    Args:
+        piece: Returns the bytes of a token, as LlamaModel.piece.
+        token_ids: The text; a character of several tokens counts for the last of them.
+        accepted: For each token whether a draft guessed it.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces: list[Piece] = []
+    for token_id, is_accepted in zip(token_ids, accepted, strict=True):
+        text = decoder.decode(piece(int(token_id)))
+        if pieces and pieces[-1][1] == bool(is_accepted):
+            text = pieces.pop()[0] + text
+        pieces.append((text, bool(is_accepted)))
+    pieces.append((decoder.decode(b"", True), False))
+    return [part for part in pieces if part[0]]
 
 
 class AnswerText:

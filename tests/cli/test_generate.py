@@ -11,10 +11,9 @@ import pytest
 
 from helpers.cli import assert_one_error
 from helpers.ollama_stores import tinycode
-from ngramspec.cli.output import marked_text, styled
+from ngramspec.cli.output import decode_pieces, marked_text, styled
 from ngramspec.drafting.names import DRAFTER_NAMES, POLICY_NAMES
 from ngramspec.errors import BackendError
-from ngramspec.lab.e2e.demo import decode_pieces
 
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."

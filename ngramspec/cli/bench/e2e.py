@@ -289,30 +289,24 @@ def _results(
     interrupt: Interrupt,
 ) -> Iterator[PromptResult]:
     from ngramspec.engine import Sampling
-    from ngramspec.lab.e2e.bench import PromptResult
+    from ngramspec.lab.e2e.bench import run_tasks
 
     dice = options.is_synthetic
     sampling = Sampling(temperature=options.temp, seed=options.seed, ignore_eos=dice)
     with progress("warming up", num_modes * options.repeats * len(tasks)) as advance:
         bench.warm_up(prompts[0][:WARM_UP], sampling)
-        for number, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
-            advance.name(task.title)
-            outcomes = bench.run(
-                prompt,
-                max_tokens=options.n_predict,
-                repeats=options.repeats,
-                sampling=sampling,
-                advance=advance,
-                # Rounds are counted on from prompt to prompt. With few of each, plain decoding
-                # would otherwise begin most of them, and a machine that warms up or slows down
-                # would favour one side.
-                first=number * options.repeats,
-                stopped=lambda: interrupt.requested,
-            )
-            if not outcomes:
-                return
-            text = model.detokenize(outcomes[0].runs[0].token_ids)
-            yield PromptResult(task.name, int(prompt.size), text, outcomes)
+        for (result,) in run_tasks(
+            {bench: options.repeats},
+            model,
+            tasks,
+            prompts,
+            begin=advance.name,
+            max_tokens=options.n_predict,
+            sampling=sampling,
+            advance=advance,
+            stopped=lambda: interrupt.requested,
+        ):
+            yield result
 
 
 def _as_json(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -550,6 +550,40 @@ class Bench:
             accepted=timings.num_accepted_tokens,
             finish_reason=generation.finish_reason or "",
         )
+
+
+def run_tasks(
+    rounds: Mapping[Bench, int],
+    model: LlamaModel,
+    tasks: Sequence[Task],
+    prompts: Sequence[TokenIds],
+    *,
+    begin: Callable[[str], object],
+    **how: Any,
+) -> Iterator[tuple[PromptResult, ...]]:
+    """Yield what comes of each task on each bench, until it is stopped before a first round ends.
+
+    Args:
+        rounds: The benches, and how often each runs a task in each mode.
+        model: Turns the plain answers into text.
+        tasks, prompts: What the model is asked, and the same in its tokens.
+        begin: Called with the title of each task.
+        how: The rest, as for Bench.run.
+
+    Rounds are counted on from task to task. With few of each, plain decoding would otherwise begin
+    most of them, and a machine that warms up or slows down would favour one side.
+    """
+    most = max(rounds.values())
+    for number, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
+        begin(task.title)
+        results = []
+        for bench, repeats in rounds.items():
+            outcomes = bench.run(prompt, repeats=repeats, first=number * most, **how)
+            if not outcomes:
+                return
+            text = model.detokenize(outcomes[0].runs[0].token_ids)
+            results.append(PromptResult(task.name, int(prompt.size), text, outcomes))
+        yield tuple(results)
 
 
 def _run_alone(engine: Engine, request: Request) -> Generation:

@@ -1,10 +1,9 @@
-"""The demo: its tasks for a model, without and with each drafter, checked and timed."""
+"""The demo: the same drafters on a model as it is bit-exact and as it is timed."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from typing import Any
 from ngramspec.drafting.names import parse_names
 from ngramspec.engine import Sampling
 from ngramspec.errors import BackendError
-from ngramspec.lab.e2e.bench import PLAIN, Bench, Mode, PromptResult, tokenize_tasks
-from ngramspec.lab.e2e.tasks import Task
+from ngramspec.lab.e2e.bench import PLAIN, Bench, Mode
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.placement import Placement
 from ngramspec.llamacpp.settings import ContextSettings
@@ -32,7 +30,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 DRAFTERS = (*SETTINGS, "suffix")  # those with fixed lengths, the last one with a policy
 CONTEXT_SIZE = 2048
 GREEDY = Sampling(temperature=0)
-Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
 
 
 @dataclass(frozen=True)
@@ -50,10 +47,6 @@ class Benches:
     timed: Bench
     exact_batch: int = 0
     refusal: str = ""
-
-    def count_runs(self, repeats: int) -> int:
-        """Return how many generations run_task makes of a task, for a progress bar."""
-        return len(self.modes) * (repeats + (not self.refusal))
 
 
 @contextlib.contextmanager
@@ -92,72 +85,6 @@ def open_benches(
             bench.warm_up(model.tokenize("a b c a b c a b c"), GREEDY)
         exact_batch = 0 if tested is None else tested.exact_batch
         yield Benches(model, modes, checked, timed, exact_batch, refusal)
-
-
-def run_task(
-    benches: Benches,
-    task: Task,
-    *,
-    repeats: int = 5,
-    max_tokens: int = 256,
-    advance: Callable[[], object] = lambda: None,
-    first: int = 0,
-    stopped: Callable[[], bool] = lambda: False,
-) -> tuple[PromptResult, PromptResult] | None:
-    """Run one task without drafts and with each drafter, interleaved; None if nothing is whole.
-
-    Args:
-        benches: The targets.
-        task: What the model is asked.
-        repeats: Timed runs of each.
-        max_tokens: Longest answer.
-        advance: Called after each run.
-        first, stopped: As for run_in_turns.
-
-    Returns:
-        One run of each mode on the bit-exact target, and the timed runs.
-    """
-    (prompt,) = tokenize_tasks(benches.model, [task])
-
-    def run(bench: Bench, rounds: int) -> PromptResult | None:
-        outcomes = bench.run(
-            prompt,
-            max_tokens=max_tokens,
-            repeats=rounds,
-            sampling=GREEDY,
-            advance=advance,
-            first=first,
-            stopped=stopped,
-        )
-        if not outcomes:
-            return None
-        text = benches.model.detokenize(outcomes[0].runs[0].token_ids)
-        return PromptResult(task.name, int(prompt.size), text, outcomes)
-
-    checked = None if benches.refusal else run(benches.exact, 1)
-    timed = run(benches.timed, repeats)
-    return None if timed is None else (checked or timed, timed)
-
-
-def decode_pieces(
-    piece: Callable[[int], bytes], token_ids: Iterable[int], accepted: Iterable[bool]
-) -> list[Piece]:
-    """Return the text in pieces, neighbours of the same kind joined.
-
-    Args:
-        piece: Returns the bytes of a token, as LlamaModel.piece.
-        token_ids: The text; a character of several tokens counts for the last of them.
-        accepted: For each token whether a draft guessed it.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    pieces: list[Piece] = []
-    for token_id, is_accepted in zip(token_ids, accepted, strict=True):
-        text = decoder.decode(piece(int(token_id)))
-        if pieces and pieces[-1][1] == bool(is_accepted):
-            text = pieces.pop()[0] + text
-        pieces.append((text, bool(is_accepted)))
-    pieces.append((decoder.decode(b"", True), False))
-    return [part for part in pieces if part[0]]
 
 
 def _mode(spec: str) -> Mode:
