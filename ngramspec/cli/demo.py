@@ -243,7 +243,6 @@ def _speed_table(results: Sequence[PromptResult], same: Sequence[int], title: st
 
 
 def _task_table(results: Sequence[PromptResult]) -> Table:
-    """Return the speed-ups by task."""
     columns = ("drafter", *(result.name for result in results))
     table = make_table(columns, title="Speed-up by task", text=columns[:1])
     for outcomes in list(zip(*(result.outcomes for result in results), strict=True))[1:]:

@@ -168,7 +168,6 @@ class DraftModelOptions:
         return named
 
     def _placement(self) -> Placement:
-        """Return where the draft model's weights lie."""
         return Placement(
             layers_in(self.n_gpu_layers_draft, "--n-gpu-layers-draft"),
             devices=names_in(self.device_draft),

@@ -54,7 +54,6 @@ class TreeType(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        """Return what Engine calls tree."""
         text = str(value)
         if text in ("auto", "off"):
             return text

@@ -85,7 +85,6 @@ def read_utf8(path: Path) -> str:
 
 
 def is_costs(path: Path) -> bool:
-    """Return whether a file is a table of costs."""
     from ngramspec.costs import load_costs
 
     try:
@@ -96,7 +95,6 @@ def is_costs(path: Path) -> bool:
 
 
 def is_statistics(path: Path) -> bool:
-    """Return whether a file is a statistics file of ngramspec."""
     from ngramspec.files.container import is_container
 
     return is_container(path)

@@ -219,7 +219,6 @@ def _tokenized(
 
 
 def _print_text(session: _Session) -> None:
-    """Stream the text, then print the figures to stderr."""
     from rich.console import Console
     from rich.text import Text
 
@@ -266,7 +265,6 @@ class _Session:
         self._run: Generation
 
     def stream(self) -> Iterator[Piece]:
-        """Generate; yield the text in pieces as it comes."""
         shown = AnswerText(self._format)
         for chunk in self._llm.stream(self._prompt_ids, **self._options):
             yield from shown.pieces(chunk.spans, chunk.finish_reason is not None)
@@ -274,7 +272,6 @@ class _Session:
         self._draft_seconds = self._llm.engine.stats().draft_seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the figures as lines of text."""
         run, seconds = self._run, self._run.timings.prompt_seconds
         yield (
             f"{run.num_tokens} tokens ({run.finish_reason}), {run.tokens_per_second:.1f} tokens/s; "
@@ -292,7 +289,6 @@ class _Session:
         yield from self._llm.engine.stats_lines(verbose=self._verbose)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything about the run as plain data."""
         run = self._run
         stats = self._llm.engine.source_stats()
         return {

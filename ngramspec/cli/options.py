@@ -216,7 +216,6 @@ class NamedPath(click.Path):
     """A path; an empty one, as of an unset variable, is refused: to pathlib it is this folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
         if value == "":
             self.fail("the name is empty", param, ctx)
         return super().convert(value, param, ctx)
@@ -232,7 +231,6 @@ class NumberRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"expected a finite number, got {value!r}", param, ctx)
@@ -248,7 +246,6 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
         self.least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
         if isinstance(value, int):
             return value
         match = _SIZE.fullmatch(value.strip())
@@ -279,7 +276,6 @@ class ShareType(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the share."""
         if isinstance(value, float):
             return value
         match = _SHARE.fullmatch(value.strip())
@@ -301,7 +297,6 @@ class Switch(click.ParamType):  # type: ignore[type-arg]
         self.words = {"on": ON, "off": OFF, **({"auto": AUTO} if auto else {})}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return on, off or auto."""
         for word, same in self.words.items():
             if str(value).lower() in same:
                 return word
@@ -316,7 +311,6 @@ class AutoRange(click.IntRange):
         self.auto = auto
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
         return None if str(value) in self.auto else super().convert(value, param, ctx)
 
 

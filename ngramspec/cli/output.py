@@ -35,7 +35,6 @@ Piece = tuple[str, bool]  # text, and whether accepted draft tokens made it
 
 
 def print_json(facts: Any, indent: int | None = None) -> None:
-    """Print plain data as JSON, for --json."""
     click.echo(json.dumps(facts, indent=indent))
 
 
@@ -109,7 +108,6 @@ def speedup_cell(speedup: float, is_plain: bool = False) -> Text:
 
 
 def has_colour(console: Console) -> bool:
-    """Return whether the console shows colours."""
     return console.color_system is not None and not console.no_color
 
 
@@ -123,7 +121,6 @@ def _mark_lines(text: str) -> str:
 
 
 def styled(pieces: Iterable[Piece]) -> Iterator[tuple[str, str]]:
-    """Yield text and rich style of each piece."""
     for text, is_accepted in pieces:
         yield text, ACCEPTED_STYLE if is_accepted else OWN_STYLE
 
@@ -184,7 +181,6 @@ class AnswerText:
 
 
 def drafting_line(drafting: Drafting) -> str:
-    """Return what drafts as one line."""
     parts = [
         f"{name} ({size_text(size)})" if size else name for name, size in drafting.drafters.items()
     ]
@@ -226,7 +222,6 @@ class _Stderr(logging.Handler):
     """Writes lines as they are, at whatever level the log is."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line."""
         click.echo(record.getMessage(), err=True)
 
 

@@ -35,13 +35,11 @@ class Steps:
         self._task = None if bar is None else bar.add_task(title, total=total or None)
 
     def __call__(self, number: int = 1) -> None:
-        """Count some more steps."""
         self.done += number
         if self._bar is not None:
             self._bar.update(self._task, description=self.title, completed=self.done)
 
     def name(self, title: str) -> None:
-        """Say what is being done from now on."""
         self.title = title
         self(0)
 
@@ -58,7 +56,6 @@ class Steps:
             self._bar.start()
 
     def line(self) -> str:
-        """Return the progress as a line."""
         count = f"{self.done:,} of {self.total:,}, " if self.total else ""
         return f"{self.title}: {count}{duration_text(time.monotonic() - self._begun)}"
 
@@ -112,7 +109,6 @@ class BuildProgress:
 
     @property
     def stopped(self) -> bool:
-        """Whether Ctrl-C was pressed."""
         return self._interrupt.requested
 
     @property
@@ -162,7 +158,6 @@ class BuildProgress:
         return ", ".join(parts)
 
     def line(self) -> str:
-        """Return the progress as a line."""
         return f"{self._name}: {self.figures()}"
 
 

@@ -158,7 +158,6 @@ def tokenizer_of(tokenizer_path: Path | None, loaded: Sequence[Loaded]) -> Finge
 
 
 def provenance_of(tokenizer_path: Path | None, loaded: Sequence[Loaded]) -> dict[str, Any]:
-    """Return the provenance of a statistics file that is built from answers."""
     from ngramspec.models import embedded_model
 
     stated = {str(head.get("model")) for one in loaded for head in one.heads}

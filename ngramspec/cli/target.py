@@ -356,7 +356,6 @@ def looking(stack: contextlib.ExitStack) -> None:
 
 
 def exact_line(target: LlamaTarget, setting: str) -> str:
-    """Return the setting that tests found to be exact, in a line."""
     return f"exact: {setting}, batches up to {target.exact_batch}"
 
 

@@ -224,7 +224,6 @@ class _Probe:
         return self.seconds(size)
 
     def seconds(self, size: int) -> float:
-        """Return the time of one decode."""
         tokens = self._ids[self.context : self.context + size]
         self._batch.clear()
         self._batch.add(0, self.context, tokens[:1], tokens[1:] if size > 1 else None, True)
@@ -294,7 +293,6 @@ class _Samples:
         return self.agree(size) or (len(taken) == 1 and taken[0] > LONG)
 
     def fastest(self, size: int) -> float:
-        """Return the fastest sample of a size."""
         return self._taken[size][0]
 
     def scattered(self) -> float:
@@ -306,7 +304,6 @@ class _Samples:
 def _check(
     target: Target, token_ids: npt.NDArray[np.int32], sizes: Sequence[int], rounds: int
 ) -> None:
-    """Raise unless the sizes can be measured."""
     if rounds < 1:
         raise InputError(f"rounds must be >= 1, got {rounds}")
     if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:

@@ -676,7 +676,6 @@ class Engine:
 
 
 def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
-    """Raise unless the engine can be made."""
     if not 1 <= slots <= target.num_sequences:
         raise InputError(f"slots must be in 1..{target.num_sequences}, got {slots}")
     if max_queue < 0:
@@ -693,7 +692,6 @@ def _check(target: Target, slots: int, max_queue: int, exact: bool) -> None:
 
 
 def _own_source(drafter: Any) -> DraftSource:
-    """Return the caller's drafter as a source."""
     if isinstance(drafter, Drafter):
         return NativeSource(drafter, DraftSource.name)
     if not (isinstance(drafter, DraftSource) and isinstance(drafter.name, str)):
@@ -703,7 +701,6 @@ def _own_source(drafter: Any) -> DraftSource:
 
 
 def _check_shift(target: Target) -> None:
-    """Raise unless contexts can shift."""
     if target.no_shift:
         raise BackendError(f"the context of this model cannot shift: {target.no_shift}")
     if target.context_size < LEAST_SHIFTED:

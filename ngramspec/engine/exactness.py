@@ -43,7 +43,6 @@ class Setting:
     padded: bool = False
 
     def text(self) -> str:
-        """Return it in words."""
         parts = [
             f"{self.threads} thread{'s' if self.threads > 1 else ''}",
             f"flash attention {'on' if self.flash_attn else 'off'}",
@@ -88,7 +87,6 @@ class Exactness:
         return largest
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
         return {
             **asdict(self.setting),
             "exact_batch": self.limit(),
@@ -202,11 +200,9 @@ class _Runner:
         return self._all(1, beside=False, rollback=False).view(np.int32)
 
     def decode(self, way: str, size: int) -> Logits:
-        """Decode the compared rows in batches of a size and return them."""
         return self._all(size, beside=way != WAYS[0], rollback=way == WAYS[2])
 
     def decode_trees(self, size: int) -> Logits:
-        """Decode the compared rows in trees of a size and return them."""
         rows: list[Logits] = []
         self._target.truncate(0, self._start)
         position, right = self._start, 0

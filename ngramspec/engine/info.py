@@ -124,7 +124,6 @@ def shadow_json(shadow: Shadow) -> dict[str, Any]:
 
 
 def shadow_line(facts: Mapping[str, Any]) -> str:
-    """Return what shadow_json returns as a line."""
     share = facts["accepted_tokens"] / max(facts["draft_tokens"], 1)
     return (
         f"shadow {facts['drafters']}: {facts['speedup']:.2f} times as fast as without drafts, "

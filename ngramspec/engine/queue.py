@@ -52,12 +52,10 @@ class Queue:
         return self._size
 
     def num_waiting(self, tenant: str) -> int:
-        """Return how many requests of a tenant wait."""
         with self._lock:
             return len(self._waiting.get(tenant, ()))
 
     def put(self, ticket: Ticket) -> None:
-        """Append a request to its tenant's queue."""
         ticket.generation.on_cancel = self._note_cancel
         with self._lock:
             self._waiting.setdefault(ticket.generation.tenant, deque()).append(ticket)
@@ -106,7 +104,6 @@ class Queue:
         return gone
 
     def take_all(self) -> list[Ticket]:
-        """Remove all requests and return them."""
         with self._lock:
             gone = self._all()
             self._waiting.clear()

@@ -287,7 +287,6 @@ def num_rows(ids: Collection[int]) -> int:
 
 
 def best_donor(slots: Sequence[Slot], chosen: Slot, request: Request, least: int) -> Slot | None:
-    """Return the slot that holds most of the prompt, if that is `least` tokens or more."""
     best, most = None, least - 1
     for slot in slots:
         if slot is not chosen and (common := _reusable(slot, request)) > most:

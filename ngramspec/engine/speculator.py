@@ -482,7 +482,6 @@ class Speculator:
         self._guarded(slot, source, lambda s: s.shorten(slot.id, length))
 
     def _tell(self, slot: Slot, call: Callable[[DraftSource], None]) -> None:
-        """Call all sources of the slot."""
         for source in slot.sources:
             self._guarded(slot, source, call)
 

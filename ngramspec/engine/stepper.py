@@ -150,12 +150,10 @@ class Stepper:
         self.tasks.fail(error or StateError("the engine is closed"))
 
     def empty_all(self) -> None:
-        """Empty the target's cache."""
         for slot in self._slots:
             self.sequences.drop(slot)
 
     def touch(self, slot: Slot) -> None:
-        """Mark a slot as the one used last."""
         self._uses += 1
         slot.used = self._uses
 

@@ -25,7 +25,6 @@ class Costs:
 
     @property
     def source(self) -> str:
-        """The source, in words."""
         return f"profile {self.table.name}" if self.path is None else f"{self.path}"
 
 

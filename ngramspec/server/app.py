@@ -55,7 +55,6 @@ class Application(Starlette):
     """
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Return the router wrapped in the middleware that was added."""
         app: ASGIApp = self.router
         for make, args, kwargs in reversed(self.user_middleware):
             app = make(app, *args, **kwargs)

@@ -78,7 +78,6 @@ class ApiError(Exception):
         self.extra = extra or {}
 
     def body(self, path: str) -> dict[str, Any]:
-        """Return the JSON body for the API that the path belongs to."""
         if path.startswith("/api/"):
             return {"error": self.message}
         if path.startswith(ANTHROPIC_PREFIX):
@@ -117,7 +116,6 @@ class ApiError(Exception):
 
 
 def api_error(error: Exception, retry_after: int = 1) -> ApiError:
-    """Return the ApiError for any exception."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ChatError):
@@ -140,7 +138,6 @@ def api_error(error: Exception, retry_after: int = 1) -> ApiError:
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """Return the error for a request that is not valid."""
     return ApiError(400, message, param=param, code=code)
 
 

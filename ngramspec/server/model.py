@@ -141,13 +141,11 @@ class ServedModel:
 
     @property
     def drafting(self) -> Drafting:
-        """Return what drafts, and why something does not."""
         drafting = self.engine.drafting()
         return replace(drafting, notes=(*self.draft_notes, *drafting.notes))
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return every id that clients may use."""
         return (self.name, *self.aliases)
 
     @property

@@ -183,7 +183,6 @@ class Endpoint:
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         response = await self._handler(Request(scope, receive, send))
         await response(scope, receive, send)
 
@@ -193,12 +192,10 @@ def routes(
     *paths: str,
     methods: Sequence[str] = ("GET",),
 ) -> list[Route]:
-    """Return the routes of a handler."""
     return [Route(path, Endpoint(handler), methods=list(methods)) for path in paths]
 
 
 def service_of(request: Request) -> Service:
-    """Return the service of the request's app."""
     return cast("Service", request.app.state.service)
 
 
@@ -212,7 +209,6 @@ async def in_thread(make: Callable[[], Any]) -> Response:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Return a JSON response."""
     # texts from clients may hold lone surrogates
     body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
     return Response(body, status, media_type="application/json")

@@ -87,7 +87,6 @@ class ServerSettings(BaseModel):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the addresses to listen on."""
         return tuple(host for one in self.host.split(",") if (host := one.strip()))
 
     @property
@@ -109,19 +108,16 @@ class ServerSettings(BaseModel):
 
     @property
     def exposes_slots(self) -> bool:
-        """Return whether GET /slots answers."""
         return self._guarded if self.slots is None else self.slots
 
     @property
     def exposes_live(self) -> bool:
-        """Return whether the page's live figures are there."""
         if self.slots is not None:
             return self.slots
         return self._guarded or (not self.api_keys and all(map(_is_here, self.hosts)))
 
     @property
     def exposes_metrics(self) -> bool:
-        """Return whether GET /metrics answers."""
         return self._guarded if self.metrics is None else self.metrics
 
     @property

@@ -143,7 +143,6 @@ class SyntheticOptions:
 
     @property
     def is_synthetic(self) -> bool:
-        """Return whether dice decide."""
         return bool(self.synthetic) or self.synthetic_length is not None
 
     def rates(self, longest: int) -> tuple[float, ...]:
@@ -263,7 +262,6 @@ def open_bench(
 
 
 def _modes(options: E2eOptions) -> list[Mode]:
-    """Return the run without drafts and the drafters."""
     from ngramspec.lab.e2e.bench import PLAIN, parse_mode
     from ngramspec.models import embedded_model
     from ngramspec.text.tokenizers import fingerprint_of

@@ -257,7 +257,6 @@ def serve_words(spec: str) -> list[str] | None:
 
 
 def advice_line(advice: dict[str, Any]) -> str:
-    """Return the advice in words."""
     from ngramspec.lab.replay.subjects import DEFAULT
 
     what = {NO_DRAFTS: "no drafts", DEFAULT[0]: "the default"}

@@ -120,7 +120,6 @@ class _WatchedFile(WatchedFileHandler):
         self._show_failure = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, or tell why that failed."""
         try:
             super().emit(record)
         except Exception:
@@ -141,7 +140,6 @@ def _show(record: logging.LogRecord) -> None:
 
 
 def _bare(line: str, level: int) -> logging.LogRecord:
-    """Return a record of a line that is told."""
     return logging.LogRecord(TELLER.name, level, __file__, 0, "%s", (line,), None)
 
 
@@ -246,7 +244,6 @@ class _Thread(QueueListener):
         self.written = 0
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Write a record."""
         size = _size(record)
         with contextlib.suppress(Exception):  # the next one may be fine
             self._write(record)

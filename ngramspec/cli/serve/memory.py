@@ -35,7 +35,6 @@ def memory_of(target: LlamaTarget, placement: Placement) -> Memory:
 
 
 def memory_line(memory: Memory, slots: int) -> str:
-    """Return it as a line."""
     each = f"{size_text(memory.context_per_slot)} per slot"
     if memory.context_shared:
         each = f"shared by {slots} slots"
@@ -57,7 +56,6 @@ def sharing_line(target: LlamaTarget) -> str:
 
 
 def _device(target: LlamaTarget, placement: Placement) -> str:
-    """Return where the layers are."""
     layers, devices = target.model.n_gpu_layers, gpus(placement)
     if not layers or not devices:
         return "CPU"

@@ -106,7 +106,6 @@ def _row(path: Path) -> str:
 
 
 def _options_of(parameters: Mapping[str, Parameter], slots: int) -> dict[str, Any]:
-    """Return options by name."""
     options: dict[str, Any] = {}
     for name, value in parameters.items():
         if name in SAME_NAME:

@@ -176,7 +176,6 @@ class SlotOptions(FitOptions):
 
     @property
     def num_slots(self) -> int:
-        """The number of slots."""
         return AUTO_SLOTS if self.parallel is None else self.parallel
 
     def choose_cache(self, *, drafts: bool, exact: bool) -> None:

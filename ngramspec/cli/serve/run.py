@@ -246,7 +246,6 @@ class SpeedWatch:
         self._warned = False
 
     def look(self) -> None:
-        """Look at the passes since the last look."""
         stats = self._engine.stats()
         rejected = stats.num_draft_tokens - stats.num_accepted_tokens
         now = (stats.num_steps, stats.decode_seconds, stats.num_emitted_tokens + rejected)
@@ -418,7 +417,6 @@ def open_served(options: ServeOptions, settings: Settings) -> Runtime:
 
 
 def draft_notes(options: ServeOptions, runtime: Runtime) -> tuple[str, ...]:
-    """Return notes on what does not draft and why."""
     stored = options.recipe.stored
     if runtime.refusal is None or stored is None:
         return ()
@@ -427,7 +425,6 @@ def draft_notes(options: ServeOptions, runtime: Runtime) -> tuple[str, ...]:
 
 
 def served_adapters(options: ServeOptions, model: LlamaModel) -> ServedAdapters:
-    """Return the LoRA adapters and the scales that the options give."""
     loaded = [
         ServedAdapter(str(one.path), one.task_name, one.prompt_prefix) for one in model.adapters
     ]

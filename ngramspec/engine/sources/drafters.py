@@ -170,7 +170,6 @@ class Drafters:
             return dict(self._pools.recycle)
 
     def of_namespace(self, namespace: str) -> list[Drafter]:
-        """Return the native drafters of all chains of a namespace."""
         with self._lock:
             kinds = [kind for kind in self._kinds.values() if kind.namespace == namespace]
         return [kind.source.native for kind in kinds]
@@ -185,7 +184,6 @@ class Drafters:
             source.forget(slot)
 
     def stats(self) -> dict[str, SourceStats]:
-        """Return counts by drafter name, over all chains."""
         with self._lock:
             total = dict(self._gone)
             for kind in self._kinds.values():

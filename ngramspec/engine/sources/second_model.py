@@ -56,7 +56,6 @@ class DraftCounts:
             self._positions[position] += 1
 
     def stats(self, name: str) -> SourceStats:
-        """Return all of it under a source's name."""
         per_position = tuple(self._positions)
         while per_position and not per_position[-1]:
             per_position = per_position[:-1]
@@ -151,7 +150,6 @@ class DraftChoice:
         self._places, self._drawn, self._likeliest = PLACES, DRAWN, LIKELIEST
 
     def start(self, slot: int, sampler: Sampler) -> None:
-        """Take the sampler of the request that gets a slot."""
         self._samplers[slot] = sampler.for_drafts(self._vocab_size)
 
     def begin(self, slot: int, before: TokenIds) -> None:
@@ -231,7 +229,6 @@ class SlotDraft:
     pays: Pays | None = None
 
     def drop(self) -> None:
-        """Forget the draft."""
         self.draft, self.claims, self.sent = [], [], 0
 
 

@@ -146,7 +146,6 @@ class NativeSource(DraftSource):
         return self.native.nbytes
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
-        """Start a request."""
         self.make_room(slot, len(token_ids))
         self.native.begin(slot, token_ids)
 
@@ -191,7 +190,6 @@ class PredictionSource(DraftSource):
         self._predictions[slot] = request.prediction_ids
 
     def begin(self, slot: int, token_ids: TokenIds) -> None:
-        """Start the request."""
         start = token_ids[-MATCH:]
         prediction = self._predictions.pop(slot, NO_TOKENS)
         text = np.concatenate([start, prediction, BORDER])
@@ -199,15 +197,12 @@ class PredictionSource(DraftSource):
         self._drafter.begin(slot, np.concatenate([text, start]))
 
     def draft(self, slot: int, limit: int) -> TokenIds:
-        """Draft what follows in the prediction."""
         return self._drafter.propose(slot, limit)
 
     def confidence(self, slot: int) -> Any:
-        """Return how likely the tokens of the last draft are right, float32."""
         return self._drafter.confidence(slot)
 
     def shorten(self, slot: int, length: int) -> None:
-        """Count only the first `length` tokens of the last draft as drafted."""
         self._drafter.shorten(slot, length)
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
@@ -218,10 +213,8 @@ class PredictionSource(DraftSource):
         self._drafter.accept(slot, self._newest[slot], 0)
 
     def end(self, slot: int) -> None:
-        """End the request."""
         self._drafter.end(slot)
 
     def stats(self) -> dict[str, SourceStats]:
-        """Return its counts under its own name."""
         stats = self._drafter.stats()["ngram-simple"]
         return {self.name: dataclasses.replace(stats, name=self.name)}

@@ -69,7 +69,6 @@ class Speller:
         return {vocabulary.piece(token, False): token for token in range(vocabulary.vocab_size)}
 
     def spell(self, ids: Sequence[int]) -> bytes:
-        """Return the text of tokens."""
         return b"".join(map(self.piece, ids))
 
     def tokenize(self, text: bytes, *, begins: bool) -> tuple[list[int], list[int]]:
@@ -238,7 +237,6 @@ class Exchange:
         self._pattern = re.compile(b"|".join(map(re.escape, longest_first)) or b"(?!)")
 
     def apply(self, text: bytes) -> bytes:
-        """Return the text with all strings exchanged."""
         if not self._new:
             return text
         return self._pattern.sub(lambda match: self._new[match[0]], text)

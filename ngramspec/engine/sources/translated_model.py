@@ -112,12 +112,10 @@ class TranslatedDraftModel(DraftModel):
         self._counts.begins += 1
 
     def price(self) -> tuple[float, float]:
-        """Return what a draft takes beside its tokens, and each token, in seconds."""
         start, each = super().price()
         return start, each * self._ratio
 
     def backlog(self, slot: int) -> float:
-        """Return the seconds that it takes to read what was not read of a text, 0.0 if little."""
         text, seq = self._texts[slot], self._sequences[slot]
         times = self._ratio
         if text.translated and not text.fresh:
@@ -126,7 +124,6 @@ class TranslatedDraftModel(DraftModel):
         return self._backlog(int(text.length * times) - past)
 
     def confidence(self, slot: int) -> npt.NDArray[np.float32]:
-        """Return the probability of each token of the last draft."""
         return np.array(self._texts[slot].claims, dtype=np.float32)
 
     def accept(self, slot: int, token_ids: TokenIds, num_accepted: int) -> None:
@@ -162,7 +159,6 @@ class TranslatedDraftModel(DraftModel):
         text.translated = max(text.translated - count, 0)
 
     def end(self, slot: int) -> None:
-        """End the request; its text stays in the cache for a next turn."""
         self._forget(slot)
 
     def _forget(self, slot: int) -> None:
@@ -299,7 +295,6 @@ class TranslatedDraftModel(DraftModel):
         )
 
     def _drafted_text(self, slot: int) -> tuple[list[int], list[float]]:
-        """Return the slot's draft in the target's tokens, and their probabilities."""
         seq, text = self._sequences[slot], self._texts[slot]
         ids, claims = seq.draft, seq.claims
         if ids and self._target.is_end(ids[-1]):  # it may have no counterpart
@@ -307,7 +302,6 @@ class TranslatedDraftModel(DraftModel):
         return self._translator.back(self._context(slot), text.partial, ids, claims)
 
     def _finished(self, slot: int, most: int) -> TokenIds:
-        """Return the slot's draft in the target's tokens."""
         if not self._sequences[slot].draft:
             return NO_TOKENS
         tokens, chances = self._drafted_text(slot)

@@ -64,7 +64,6 @@ class Translation:
         self.clear()
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
         return len(self._ids)
 
     @property
@@ -82,7 +81,6 @@ class Translation:
         return np.frombuffer(self._ids[first:], dtype=np.int32)
 
     def clear(self) -> None:
-        """Forget the text."""
         begin = self._speller.begin
         self._ids, self._ends = array("i", begin), array("q", [0] * len(begin))
         self._text.clear()

@@ -87,7 +87,6 @@ class WorkFolder:
         return state
 
     def new_run(self) -> Path:
-        """Return the path of a run to be written."""
         self._num_names += 1
         return self.path / f"run-{self._num_names:06d}"
 
@@ -96,7 +95,6 @@ class WorkFolder:
         self._run_checksums[path.name] = write_run(path, source)
 
     def add_run(self, source: EntrySource) -> Path:
-        """Write a new run and return its path."""
         path = self.new_run()
         self.write_run(path, source)
         return path
@@ -218,7 +216,6 @@ class WorkFolder:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the folder is locked for this build."""
         return self._lock is not None and bool(self._lock.is_locked)
 
     def remove(self) -> None:

@@ -41,7 +41,6 @@ class Totals:
     tokens: int = 0
 
     def add(self, other: Totals) -> None:
-        """Add the totals of another part of the corpus."""
         self.documents += other.documents
         self.duplicates += other.duplicates
         self.held_out += other.held_out

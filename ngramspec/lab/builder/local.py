@@ -125,7 +125,6 @@ class LocalBuild:
         return sources
 
     def held_out(self) -> list[TokenArray]:
-        """Return the tokens of the documents that were set aside."""
         return [*self._work.held_out(), *self._held_out]
 
     def texts(self) -> TokenArray:
@@ -135,7 +134,6 @@ class LocalBuild:
         return self._work.texts()
 
     def counted(self) -> Counted:
-        """Return the input of `finish`."""
         feed, memory = self.feed, self._resources.memory // 2
         return Counted(
             feed.totals, feed.problems, self.seconds, self.num_runs, self.sources, self.held_out,
@@ -148,14 +146,12 @@ class LocalBuild:
             self._checkpoint()
 
     def close(self) -> None:
-        """End the threads."""
         self._pool.shutdown(cancel_futures=True)
 
     def _late(self, tally: Tally, label: int) -> EntrySource:
         return LateSource(lambda: ArraySource(counted(tally, label, self._options)))
 
     def _add(self, parts: list[str], aside: bool) -> None:
-        """Put a document into batches."""
         if aside != self._batch.aside:
             self._submit()
             self._batch.aside = aside
@@ -172,7 +168,6 @@ class LocalBuild:
             self._take_results(2 * self._resources.jobs)
 
     def _wait(self) -> None:
-        """Wait until everything that was added is counted."""
         self._submit()
         self._take_results(0)
 

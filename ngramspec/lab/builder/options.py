@@ -115,7 +115,6 @@ class Resources:
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
         if not 1 <= self.jobs <= 1024:
             raise InputError(f"jobs must be in 1..1024, got {self.jobs}")
         if self.memory < LEAST_MEMORY:

@@ -186,7 +186,6 @@ class ClusterBuild:
                 os.unlink(path)
 
     def counted(self) -> Counted:
-        """Return the input of `finish`."""
         totals, problems, seconds, num_runs = Totals(), Problems(), Seconds(), 0
         for _, report in sorted(self._reports.items()):
             totals.add(report.totals)
@@ -243,7 +242,6 @@ class ClusterBuild:
         return self._work.gathered(ShardFile(path).part(0, "<i4") for path in self._files)
 
     def _held_out(self) -> list[TokenArray]:
-        """Return the held-out documents to measure with."""
         documents: list[TokenArray] = []
         num_tokens = 0
         for path in self._files:
@@ -255,7 +253,6 @@ class ClusterBuild:
 
 
 def _opened(folder: WorkFolder, cut: Division, *, resume: bool, restart: bool) -> Division:
-    """Open the work folder; return the cut of the build to resume, or the one given."""
     try:
         state = folder.open(resume=resume, restart=restart)
         if state is None:

@@ -72,7 +72,6 @@ class ShardFile:
 
     @property
     def num_parts(self) -> int:
-        """The number of parts."""
         with self._open() as (_, at):
             return at.num_parts
 
@@ -93,7 +92,6 @@ class ShardFile:
         return data.view(dtype)
 
     def report(self) -> Report:
-        """Return the report."""
         from xxhash import xxh3_64_intdigest
 
         with self._open() as (file, at):
@@ -116,7 +114,6 @@ class ShardFile:
             raise self._damaged(f"no report: {error!r}") from None
 
     def held_out(self) -> list[TokenArray]:
-        """Return the documents that were held out."""
         tokens = self.part(self.num_parts - 1, "<i4").astype(np.int32, copy=False)
         return np.split(tokens, np.cumsum(self.report().held_out)[:-1]) if len(tokens) else []
 

@@ -129,7 +129,6 @@ class ShardFeed(Feed):
     _seen: list[bytes] = field(default_factory=list)
 
     def digest_of_all(self) -> bytes:
-        """Return a digest of the documents that were read."""
         return summary(np.frombuffer(b"".join(self._seen), np.uint64))
 
     def _is_new(self, digest: bytes) -> bool:
@@ -227,7 +226,6 @@ class ShardCount:
         self._most_tokens = tokens_within(job.memory)
 
     def read(self, feed: Feed) -> None:
-        """Tokenise and count all documents."""
         batch: list[str] = []
         chars, before = 0, False
         for parts, aside in feed.documents():

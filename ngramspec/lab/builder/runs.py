@@ -58,7 +58,6 @@ class LateSource:
         self._source: EntrySource | None = None
 
     def read(self) -> Entries:
-        """Return the next entries."""
         if self._source is None:
             self._source = self._make()
         entries = self._source.read()
@@ -72,12 +71,10 @@ class _Ended:
     """A source without entries."""
 
     def read(self) -> Entries:
-        """Return none."""
         return no_entries()
 
 
 def counted(tally: Tally, label: int, options: BuildOptions) -> Entries:
-    """Return the entries of a label that a tally holds."""
     if label == POOL:
         shape = options.pool
         return tally.hashed(shape.n_match, shape.cell_bits, shape.check_bits)

@@ -240,13 +240,11 @@ class _Search:
         return ignored
 
     def is_selected(self, relative: str) -> bool:
-        """Return whether include and exclude select a file."""
         if self.exclude.decide(relative):
             return False
         return not self.include.lines or self.include.select(relative)
 
     def is_new(self, status: os.stat_result) -> bool:
-        """Return whether a file or folder is reached for the first time."""
         identity = (status.st_dev, status.st_ino)
         if identity in self.seen:
             return False

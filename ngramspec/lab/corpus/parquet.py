@@ -84,7 +84,6 @@ class ParquetRows:
         return range(start, self._file.metadata.num_row_groups if stop < 0 else stop)
 
     def num_rows(self, group: int) -> int:
-        """Return the number of rows of a row group."""
         return int(self._file.metadata.row_group(group).num_rows)
 
     def rows(self, group: int, most: int) -> Iterator[dict[str, Any] | RecordError]:

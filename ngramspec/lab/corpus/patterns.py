@@ -138,7 +138,6 @@ def _fits(group: Sequence[re.Pattern[str]], names: Sequence[str], at: int) -> bo
 
 
 def _parsed(line: str) -> _Pattern | None:
-    """Return the pattern of a line, None if it is none or can match nothing."""
     text = _without_spaces_at_end(line)
     if text.startswith("#"):
         return None

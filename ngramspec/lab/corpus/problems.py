@@ -46,7 +46,6 @@ class Problems:
 
     @property
     def total(self) -> int:
-        """The number of problems of every kind."""
         return self.num_files + self.num_skipped + self.num_recoded + self.num_records
 
     def file(self, source: str, reason: str) -> None:

@@ -118,7 +118,6 @@ class _Xz:
         self._lzma = lzma
 
     def begin(self) -> Any:
-        """Return a decoder for a stream."""
         return self._lzma.LZMADecompressor(memlimit=XZ_MEMORY)
 
     def decode(self, decoder: Any, data: bytes, *, may_end: bool) -> bytes | None:
@@ -141,11 +140,9 @@ class _Zstd:
         self._zstd = _zstandard()
 
     def begin(self) -> Any:
-        """Return a decoder for a frame."""
         return self._zstd.ZstdDecompressor().decompressobj()
 
     def decode(self, decoder: Any, data: bytes, *, may_end: bool) -> bytes | None:
-        """Return some decompressed bytes."""
         try:
             unpacked: bytes = decoder.decompress(data)
         except self._zstd.ZstdError as error:
@@ -166,7 +163,6 @@ class _PackedReader(io.RawIOBase):
         self._waiting = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -111,7 +111,6 @@ class Mode:
 
     @property
     def drafts(self) -> bool:
-        """Return whether anything drafts."""
         return bool(self.names) or self.small
 
 
@@ -139,7 +138,6 @@ class Run:
         return tokens / self.seconds if tokens > 0 and self.seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Return its figures as plain data."""
         return {
             "tokens": len(self.token_ids),
             "seconds": round(self.seconds, 6),
@@ -194,16 +192,13 @@ class PromptOutcome:
 
     @property
     def drafted(self) -> int:
-        """Drafted tokens of all runs."""
         return sum(run.drafted for run in self.runs)
 
     @property
     def accepted(self) -> int:
-        """Accepted draft tokens of all runs."""
         return sum(run.accepted for run in self.runs)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
         return {
             "drafter": self.mode.spec,
             "parameters": {
@@ -233,7 +228,6 @@ class PromptResult:
     outcomes: tuple[PromptOutcome, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
         return {
             "name": self.name,
             "prompt_tokens": self.prompt_len,
@@ -262,7 +256,6 @@ class Total:
     texts: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         return {
             "drafter": self.drafter,
             "tokens_per_second": round(self.tokens_per_second, 2),
@@ -338,7 +331,6 @@ def _mean_accepted_length(runs: Sequence[Run]) -> float:
 
 
 def report(results: Sequence[PromptResult]) -> dict[str, Any]:
-    """Return what was measured as plain data."""
     rows = totals(results)
     return {
         "identical": all(row.same == row.texts for row in rows),

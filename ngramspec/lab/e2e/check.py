@@ -46,7 +46,6 @@ class Finding:
 
     @property
     def plain_median(self) -> float:
-        """Tokens/s without drafts."""
         return statistics.median(self.plain_rates or [0.0])
 
     @property
@@ -70,7 +69,6 @@ class Finding:
         return "slower" if high < 1 and self.ratio <= 1 / least else "unclear"
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
         low, high = self.bounds
         return {
             "name": self.name,
@@ -175,7 +173,6 @@ def conclude(findings: Sequence[Finding], overload: str = "") -> Verdict:
 
 
 def _at(temperature: float, findings: Sequence[Finding]) -> str:
-    """Return what drafts do at a temperature."""
     where = f"at temperature {temperature:g}" + (", the server's default," * (temperature > 0))
     if not findings:
         return f"{where} too little was measured"

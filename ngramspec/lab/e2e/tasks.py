@@ -36,7 +36,6 @@ class Task:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """Return the turns as chat messages."""
         roles = self.roles or cycle((USER, "assistant"))
         pairs = zip(roles, self.turns, strict=False)
         return [{"role": role, "content": text} for role, text in pairs]

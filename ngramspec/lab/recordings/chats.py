@@ -41,7 +41,6 @@ class ChatMl:
         self.answer_head = np.concatenate([self._start, self._encode(HEAD_OF_ANSWER)])
 
     def message(self, role: str, content: str) -> TokenIds:
-        """Return a message with its markers."""
         text = self._encode(f"{role}\n{content}")
         return np.concatenate([self._start, text, self._end, self._line_end])
 

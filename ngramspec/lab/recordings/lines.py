@@ -139,7 +139,6 @@ class RecordedRequest:
 
 
 def token_lines(requests: Iterable[RecordedRequest]) -> Iterator[str]:
-    """Yield requests as lines."""
     for request in requests:
         ids = (len(request.prompt), *request.prompt.tolist(), *request.output.tolist())
         yield " ".join(map(str, ids)) + "\n"

@@ -58,7 +58,6 @@ class Head:
     salt: str = ""
 
     def line(self) -> bytes:
-        """Return it as a line."""
         head = {"format": FORMAT, "version": VERSION, **asdict(self)}
         return json.dumps(head, ensure_ascii=True).encode() + b"\n"
 

@@ -100,7 +100,6 @@ class Loaded:
 
     @property
     def tokenizers(self) -> set[Fingerprint]:
-        """The tokenizers that the file states."""
         from ngramspec.text.tokenizers import Fingerprint
 
         return {
@@ -162,7 +161,6 @@ def _check_readable_twice(path: Path) -> None:
 
 
 def set_name(path: Path) -> str:
-    """Return the name of the set in a file."""
     name = path.name
     for ending in PACKED:
         name = name.removesuffix(ending)

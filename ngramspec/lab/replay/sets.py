@@ -32,7 +32,6 @@ class Outcome:
 
     @property
     def first(self) -> ReplayTally:
-        """The tally of the first profile."""
         return next(iter(self.tallies.values()))
 
     @property
@@ -41,7 +40,6 @@ class Outcome:
         return any(tally is not self.first for tally in self.tallies.values())
 
     def speedups(self, profiles: Profiles) -> dict[str, float]:
-        """Return the modelled speed-up for each profile."""
         return {name: tally.speedup(profiles[name]) for name, tally in self.tallies.items()}
 
     def as_json(self, profiles: Profiles) -> dict[str, Any]:
@@ -55,7 +53,6 @@ class Outcome:
 
 
 def figures(tally: ReplayTally) -> dict[str, Any]:
-    """Return the figures of a tally that need no costs."""
     return {
         "mean_accepted_length": round(tally.mean_accepted_length, 4),
         "acceptance": round(tally.acceptance, 4),
@@ -110,7 +107,6 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 @contextmanager
 def no_progress(title: str, total: int) -> Iterator[Callable[[], object]]:
-    """Show nothing."""
     yield lambda: None
 
 
@@ -130,7 +126,6 @@ class Replays:
     cold: bool = False
 
     def speedup(self, set_name: str, subject: str, profile: str) -> float:
-        """Return a modelled speed-up."""
         return self.sets[set_name][subject].tallies[profile].speedup(self.profiles[profile])
 
     def mean_speedup(self, subject: str, profile: str) -> float | None:
@@ -140,7 +135,6 @@ class Replays:
         return geometric_mean(self.speedup(name, subject, profile) for name in self.sets)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything, the first drafter's figures on top."""
         facts: dict[str, Any] = {"sets": self.figures(self.drafters[0])}
         facts["drafter"] = self.drafters[0]
         facts["knowledge"] = "cold" if self.cold else "kept"
@@ -153,12 +147,10 @@ class Replays:
         return facts
 
     def figures(self, subject: str) -> dict[str, Any]:
-        """Return a subject's figures by set."""
         rows = {name: row[subject] for name, row in self.sets.items() if subject in row}
         return {name: outcome.as_json(self.profiles) for name, outcome in rows.items()}
 
     def means(self, subject: str) -> dict[str, float]:
-        """Return a subject's mean speed-ups by profile; empty if it lacks a set."""
         means = {profile: self.mean_speedup(subject, profile) for profile in self.profiles}
         return {profile: round(mean, 4) for profile, mean in means.items() if mean is not None}
 

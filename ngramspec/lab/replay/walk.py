@@ -79,12 +79,10 @@ class ReplayTally:
 
     @property
     def drafted(self) -> int:
-        """Drafted tokens that the target had to check."""
         return _weighted(self.draft_lengths)
 
     @property
     def accepted(self) -> int:
-        """Drafted tokens that were right."""
         return _weighted(self.accepted_lengths)
 
     @property

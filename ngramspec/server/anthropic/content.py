@@ -30,7 +30,6 @@ class Block:
     open: bool = True
 
     def json(self) -> dict[str, Any]:
-        """Return the block so far."""
         text = "".join(self.pieces)
         type, _, name = TYPES[self.kind]
         if self.kind == "call":
@@ -44,16 +43,13 @@ class Block:
         return {"type": type, name: text, **signed}
 
     def event(self, text: str) -> Event:
-        """Return the event of a piece."""
         _, type, name = TYPES[self.kind]
         return self._delta({"type": type, name: text})
 
     def begin(self) -> Event:
-        """Return the event of its start."""
         return {"type": "content_block_start", "index": self.index, "content_block": self.json()}
 
     def end(self) -> list[Event]:
-        """Return the events of its end."""
         stop = {"type": "content_block_stop", "index": self.index}
         if self.kind != "reasoning":
             return [stop]
@@ -76,7 +72,6 @@ class Content:
         return last if last is not None and last.open else None
 
     def add(self, delta: Delta) -> list[Event]:
-        """Add a piece of the answer and return its events."""
         kind = "call" if delta.kind == "arguments" else delta.kind
         block, events = self.open, list[Event]()
         if block is None or block.kind != kind or block.number != delta.index:

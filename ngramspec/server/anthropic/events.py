@@ -24,7 +24,6 @@ STOP = named_event({"type": "message_stop"})
 def message_json(
     plan: MessagePlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
-    """Return the message object."""
     generation, content, parser = generations[0], Content(), plan.format.parser()
     for delta in parser.feed(generation.text, last=True):
         content.add(delta)
@@ -56,7 +55,6 @@ class MessageEvents:
         self._quick = not any(self._members)
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """Return the events for some chunks."""
         parts: list[bytes] = [] if self._begun else [self._begin()]
         for _, chunk in items:
             block = self._content.open
@@ -79,11 +77,9 @@ class MessageEvents:
         return b"".join(parts)
 
     def end(self) -> bytes:
-        """Return the event of the end."""
         return STOP
 
     def error(self, error: ApiError) -> bytes:
-        """Return an error event in Anthropic's shape."""
         return named_event(error.body(ANTHROPIC_PREFIX))
 
     def _begin(self) -> bytes:
@@ -138,7 +134,6 @@ def _stop(
 
 
 def _last_usage(served: ServedModel, parser: ChatParser, generation: Generation) -> dict[str, Any]:
-    """Return the usage at the end, with the tokens of reasoning."""
     thinking = reasoning_tokens(generation, parser.thoughts, served.model)
     details = {"thinking_tokens": thinking}
     return {**_usage(generation, generation.num_tokens), "output_tokens_details": details}

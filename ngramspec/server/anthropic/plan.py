@@ -63,13 +63,11 @@ class MessagesBody(AnswerBody):
 
     @property
     def effort(self) -> str | None:
-        """Return how hard to think, in OpenAI's words."""
         effort = self.output_config.effort if self.output_config else None
         return None if effort is None else EFFORTS.get(effort, effort)
 
     @property
     def answer_schema(self) -> tuple[Any, str]:
-        """Return the schema of the output's format."""
         field = "output_config.format"
         output_format = self.output_config and self.output_config.format
         if not output_format:
@@ -85,7 +83,6 @@ class MessagesBody(AnswerBody):
 
     @property
     def num_tokens(self) -> int | None:
-        """Return the largest number of tokens."""
         return self.max_tokens
 
 

@@ -11,12 +11,10 @@ from ngramspec.server.service import routes, service_of
 
 
 async def create(request: Request) -> Response:
-    """Answer messages."""
     return await service_of(request).generate(request, plan_message, MessageEvents, message_json)
 
 
 async def count(request: Request) -> Response:
-    """Count the tokens of messages."""
     return await service_of(request).compute(request, input_tokens)
 
 

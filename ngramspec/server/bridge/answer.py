@@ -54,7 +54,6 @@ class Answer:
 
     @property
     def ended(self) -> bool:
-        """Return whether all generations have ended."""
         return self._num_ended == len(self.generations)
 
     @property
@@ -63,7 +62,6 @@ class Answer:
         return any(generation.timings.started for generation in self.generations)
 
     def deliver(self, index: int, chunk: Chunk) -> None:
-        """Add a chunk of a generation."""
         reason = chunk.finish_reason
         if reason is not None:
             self._num_ended += 1

@@ -162,7 +162,6 @@ def _continued(chat: Conversation, messages: Sequence[Message], served: ServedMo
 
 
 def _variables(chat: Conversation, served: ServedModel) -> dict[str, Any]:
-    """Return the variables of the server and of the request."""
     kwargs = chat.chat_template_kwargs or {}
     if taken := _RESERVED & set(kwargs):
         raise bad_request(
@@ -189,12 +188,10 @@ def _all_tools(chat: Conversation, tools: Tools) -> Sequence[Tool]:
 
 
 def _knows_tools(served: ServedModel) -> bool:
-    """Return whether the chat template describes tools to the model."""
     if served.go_template is not None:
         return ".Tools" in served.go_template
     return served.chat_capabilities.get("supports_tools", False)
 
 
 def _knows_calls(served: ServedModel) -> bool:
-    """Return whether the chat template writes earlier calls."""
     return served.chat_capabilities.get("supports_tool_calls", False)

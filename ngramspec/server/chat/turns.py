@@ -34,22 +34,18 @@ class Turns:
             self._add({"role": role, "content": [_part(text)]})
 
     def answer(self, text: str) -> None:
-        """Add a text of the model."""
         self._answer()["content"].append(_part(text))
 
     def reason(self, text: str) -> None:
-        """Add reasoning of the model."""
         self._answer()
         self._reasoning.append(text)
 
     def call(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Add a call by the model."""
         function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
         self._answer().setdefault("tool_calls", []).append(call)
 
     def result(self, call_id: str, text: str) -> None:
-        """Add the result of a call."""
         self._add({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def messages(self, field: str) -> list[dict[str, Any]]:

@@ -119,7 +119,6 @@ class Connections:
             connection.refuse(error)
 
     def forget(self, one: Connection) -> None:
-        """Take a connection that is closed off the list."""
         self.open.discard(one)
         self._traffic.num_connections = len(self.open)
 
@@ -176,12 +175,10 @@ class Connection(asyncio.Protocol):
         self.connections_.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self.connections_.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Handle what the client sent."""
         if self.waits_for == IDLE:
             self._wait_for(HEAD)
         super().data_received(data)
@@ -211,7 +208,6 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     def _note(self) -> None:
-        """Update what the connection waits for."""
         cycle = self.cycle
         if cycle is None:
             self._wait_for(HEAD)

@@ -94,7 +94,6 @@ class Guard:
         self._retry_after = settings.retry_after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check an HTTP request and hand it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -170,7 +169,6 @@ class Guard:
 
 
 def _routing_error(error: HTTPException, scope: Scope) -> ApiError:
-    """Return the error for an unknown path or a wrong method."""
     path, method = scope["path"], scope["method"]
     words = {404: f"there is no {path}", 405: f"{path} does not take {method}"}
     return ApiError(error.status_code, words.get(error.status_code, error.detail))
@@ -204,7 +202,6 @@ class HeldBody:
         return True
 
     def release(self) -> None:
-        """Give the room back."""
         self._room.free += self._taken
 
 

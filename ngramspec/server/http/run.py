@@ -89,7 +89,6 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening."""
         asyncio.get_running_loop().set_default_executor(self.workers)
         await super().startup(sockets)
         self._looking = asyncio.create_task(self._look())
@@ -108,7 +107,6 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:  # type: ignore[override, unused-ignore]
-        """Leave signals to the owner."""
         yield
 
     async def _look(self) -> None:

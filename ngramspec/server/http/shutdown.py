@@ -227,7 +227,6 @@ def write_stderr(text: str, seconds: float | None = None) -> None:
 
 
 def stderr_number() -> int:
-    """Return the file descriptor of stderr."""
     try:
         return sys.__stderr__.fileno() if sys.__stderr__ else 2
     except (OSError, ValueError):  # it is closed, or not a file

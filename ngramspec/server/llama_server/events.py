@@ -42,7 +42,6 @@ class NativeEvents:
         self._counts = [0] * len(generations)  # tokens sent
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """Return the events for some chunks."""
         parts: list[bytes] = []
         for index, chunk in items:
             generation = chunk.generation
@@ -71,7 +70,6 @@ class NativeEvents:
         return b""
 
     def error(self, error: ApiError) -> bytes:
-        """Return an error event."""
         return json_event(error.body("/completion"))
 
     def _whole(self, index: int, chunk: Chunk) -> dict[str, Any]:

@@ -138,7 +138,6 @@ def infill_prompt(body: NativeBody, served: ServedModel) -> TokenIds:
 
 
 def _extra(chunks: Sequence[dict[str, Any]], served: ServedModel) -> list[int]:
-    """Return the tokens of other files."""
     model = served.model
     ids: list[int] = []
     if model.fim_rep >= 0:

@@ -54,7 +54,6 @@ class DetokenizeBody(Body):
 
 
 async def completion(request: Request) -> Response:
-    """Continue texts."""
     return await service_of(request).generate(request, plan_native, NativeEvents, native_json)
 
 
@@ -65,22 +64,18 @@ async def infill(request: Request) -> Response:
 
 
 async def tokenize(request: Request) -> Response:
-    """Return the tokens of a text."""
     return await service_of(request).compute(request, _tokenize)
 
 
 async def detokenize(request: Request) -> Response:
-    """Return the text of tokens."""
     return await service_of(request).compute(request, _detokenize)
 
 
 async def apply_template(request: Request) -> Response:
-    """Return the prompt that the chat template makes from messages."""
     return await service_of(request).compute(request, _prompt)
 
 
 async def adapters(request: Request) -> Response:
-    """List the LoRA adapters and their scales."""
     return json_response(service_of(request).served.adapters.list())
 
 

@@ -39,7 +39,6 @@ class SlotBody(Body):
 
 
 async def slots(request: Request) -> Response:
-    """Return the state of every slot."""
     service = service_of(request)
     if not service.settings.exposes_slots:
         raise not_supported(

@@ -25,7 +25,6 @@ async def health(request: Request) -> Response:
 
 
 async def props(request: Request) -> Response:
-    """Return the server's properties."""
     return json_response(_props(service_of(request)))
 
 

@@ -135,7 +135,6 @@ class EngineCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Return all families, read now."""
         stats = self._engine.stats()
         with self._lock:
             return [
@@ -352,7 +351,6 @@ class RecorderCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Return all families, read now."""
         stats, make = self._recorder.stats(), self._own
         yield make.counter("recorded_requests_total", "Requests recorded.", stats.written)
         yield make.counter("recorded_bytes_total", "Bytes of records written.", stats.num_bytes)
@@ -380,7 +378,6 @@ class TrafficCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Return all families, read now."""
         traffic, make = self._traffic, self._own
         text = "Requests that got an error, by HTTP status and the error's code."
         errors = traffic.errors.copy().items()  # the event loop may add one meanwhile

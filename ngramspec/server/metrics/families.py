@@ -47,7 +47,6 @@ class MetricFamilies:
         return family
 
     def gauge(self, name: str, text: str, value: float) -> Metric:
-        """Return a gauge with one sample."""
         return self.gauges(name, text, (), [((), value)])
 
     def gauges(
@@ -64,7 +63,6 @@ class MetricFamilies:
         return family
 
     def histogram(self, name: str, text: str, histogram: Histogram) -> Metric:
-        """Return a histogram."""
         family = HistogramMetricFamily(self._full(name), text, labels=self._names)
         family.add_metric(self._values, histogram.cumulative(), histogram.total)
         return family

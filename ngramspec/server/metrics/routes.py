@@ -21,7 +21,6 @@ OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 
 
 def metrics_registry(service: Service) -> CollectorRegistry:
-    """Return a new registry with the metrics of one app and of the process."""
     registry, served = CollectorRegistry(auto_describe=False), service.served
     registry.register(EngineCollector(served.engine, served.name))
     registry.register(TrafficCollector(service.bridge.traffic))

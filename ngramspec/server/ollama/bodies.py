@@ -60,7 +60,6 @@ class OllamaBody(NamedBody):
 
     @property
     def unloads(self) -> bool:
-        """Return whether the client asks to unload the model."""
         duration = self.keep_alive
         return bool(_NOTHING.fullmatch(duration)) if isinstance(duration, str) else duration == 0
 
@@ -76,7 +75,6 @@ class OllamaBody(NamedBody):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return Ollama's own options."""
         options = self.options or {}
         return {
             name: value

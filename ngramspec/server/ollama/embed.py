@@ -64,7 +64,6 @@ def plan_old_embed(incoming: Incoming) -> EmbedPlan:
 
 
 def embed_json(plan: EmbedPlan, vectors: Sequence[Vectors]) -> dict[str, Any]:
-    """Return the answer of POST /api/embed."""
     embeddings = [normalized(_whole(matrix)[:, : plan.dimensions], EUCLIDEAN) for matrix in vectors]
     return {
         "model": plan.model,

@@ -36,7 +36,6 @@ def time_text(moment: datetime) -> str:
 def ollama_json(
     plan: OllamaPlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
-    """Return the whole answer as one object."""
     if not generations:
         return _idle(plan)
     generation = generations[0]
@@ -80,7 +79,6 @@ class OllamaEvents:
         self._quick = not plan.spans and asked == [None]
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """Return the lines for some chunks."""
         parts: list[bytes] = []
         time = now_text().encode()
         for _, chunk in items:
@@ -159,7 +157,6 @@ def _shown(
 
 
 def _idle(plan: OllamaPlan) -> dict[str, Any]:
-    """Return the answer to a request without a prompt."""
     done = {"done": True, "done_reason": plan.idle_reason}
     return {**_head(plan), **_shown(plan, "", "", []), **done}
 

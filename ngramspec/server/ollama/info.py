@@ -31,12 +31,10 @@ LEFT_OUT = ("general.name", "tokenizer.chat_template")
 
 
 def tags(served: ServedModel) -> dict[str, Any]:
-    """Return the models that can be used: the served one."""
     return {"models": [_entry(served)]}
 
 
 def running(served: ServedModel) -> dict[str, Any]:
-    """Return the models that are loaded."""
     entry = _entry(served)
     del entry["modified_at"]
     size = entry["size"] if served.model.n_gpu_layers else 0
@@ -45,7 +43,6 @@ def running(served: ServedModel) -> dict[str, Any]:
 
 
 def show(served: ServedModel) -> dict[str, Any]:
-    """Return all about the model."""
     recipe, view = served.recipe, ollama_view(served)
     members = {
         "license": "\n".join(recipe.licenses),
@@ -65,7 +62,6 @@ def show(served: ServedModel) -> dict[str, Any]:
 
 
 def modelfile_text(served: ServedModel) -> str:
-    """Return the model as a Modelfile."""
     recipe = served.recipe
     messages = [(str(m.get("role")), str(m.get("content", ""))) for m in recipe.messages]
     try:
@@ -86,7 +82,6 @@ def modelfile_text(served: ServedModel) -> str:
 
 
 def _drafts(served: ServedModel) -> tuple[str, ...]:
-    """Return what drafts as the values of DRAFT lines."""
     drafting = served.drafting
     small = drafting.draft_model
     names = ",".join(drafting.drafters) or "none"

@@ -70,13 +70,11 @@ def plan_chat(incoming: Incoming) -> OllamaPlan:
 
 
 def _kind(body: OllamaBody, served: ServedModel, chat: bool) -> partial[OllamaPlan]:
-    """Return what makes the plan of a request."""
     check_draft_model((body.options or {}).get("draft_model", body.draft_model), served)
     return partial(OllamaPlan, model=body.named(served), chat=chat)
 
 
 def _idle(kind: partial[OllamaPlan], body: OllamaBody) -> OllamaPlan:
-    """Return the plan of a request without a prompt."""
     reason = "unload" if body.unloads else "load"
     stream = body.stream is not False
     return kind((), stream, timings_per_token=False, spans=False, idle_reason=reason)
@@ -89,7 +87,6 @@ def _filled(
     prompt: OllamaPrompt,
     incoming: Incoming,
 ) -> OllamaPlan:
-    """Return the plan of a request with a prompt."""
     served, sampling = incoming.served, _sampling(body, options)
     return make_plan(
         partial(kind, format=prompt.format),
@@ -139,7 +136,6 @@ def _changed(value: Any, clamped: Parameter) -> bool:
 
 
 def _sampling(body: OllamaBody, options: Mapping[str, Any]) -> SamplingBody:
-    """Return body and options as fields that all APIs share."""
     fields: dict[str, Any] = {**body.speculation, "stream": body.stream is not False}
     fields |= {name: options[name] for name in SAME_NAME if name in options}
     stop = list(options.get("stop", ()))

@@ -60,7 +60,6 @@ def ollama_view(served: ServedModel, template: str | None = None) -> ServedModel
 
 
 def capabilities(served: ServedModel) -> list[str]:
-    """Return what the model can do, in Ollama's words."""
     view = ollama_view(served)
     if view.go_template is None:
         names = {"tools"} if served.chat_capabilities.get("supports_tools") else set()
@@ -234,7 +233,6 @@ def _parses(think: Mapping[str, Any], template: str) -> bool:
 
 
 def _message(message: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Return one of Ollama's messages in OpenAI's shape."""
     if message.get("images"):
         raise bad_request("this server takes text only, no images", f"messages[{index}].images")
     role = message.get("role")

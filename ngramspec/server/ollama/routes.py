@@ -33,27 +33,22 @@ _NO_CHANGES = (
 
 
 async def generate(request: Request) -> Response:
-    """Continue a prompt."""
     return await service_of(request).generate(request, plan_generate, OllamaEvents, ollama_json)
 
 
 async def chat(request: Request) -> Response:
-    """Answer a chat."""
     return await service_of(request).generate(request, plan_chat, OllamaEvents, ollama_json)
 
 
 async def list_tags(request: Request) -> Response:
-    """List the models that can be used."""
     return json_response(tags(service_of(request).served))
 
 
 async def list_running(request: Request) -> Response:
-    """List the models that are loaded."""
     return json_response(running(service_of(request).served))
 
 
 async def show_model(request: Request) -> Response:
-    """Describe the model."""
     service = service_of(request)
     served = service.served
     parse(await service.read(request, MAX_NAME_BODY), ShowBody).named(served)
@@ -61,7 +56,6 @@ async def show_model(request: Request) -> Response:
 
 
 async def version(request: Request) -> Response:
-    """Return the version of Ollama's API."""
     return json_response({"version": API_VERSION, "ngramspec": __version__})
 
 
@@ -86,7 +80,6 @@ async def change_models(request: Request) -> Response:
 
 
 async def embed(request: Request) -> Response:
-    """Answer with vectors of texts."""
     return await answer(request, plan_embed, embed_json)
 
 

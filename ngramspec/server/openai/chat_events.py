@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 def chat_json(
     plan: ChatCompletionPlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
-    """Return the chat.completion object."""
     logprobs = LogprobFormat(served, plan.requests[0].post_sampling_probs)
     choices, reasoning = [], 0
     for index, generation in enumerate(generations):
@@ -74,7 +73,6 @@ class ChatEvents(OpenAIEvents):
         self._tail = b'}, "logprobs": null, "finish_reason": null}]}\n\n'
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """Return the events for some chunks."""
         parts: list[bytes] = []
         for index, chunk in items:
             if chunk.progress is not None or not self._begun[index]:
@@ -92,7 +90,6 @@ class ChatEvents(OpenAIEvents):
         return b"".join(parts)
 
     def reasoning_tokens(self) -> int:
-        """Return how many tokens of the finished generations are reasoning."""
         pairs = zip(self._generations, self._parsers, strict=True)
         return sum(
             reasoning_tokens(generation, one.thoughts, self._model) for generation, one in pairs

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def completion_json(
     plan: CompletionPlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
-    """Return the text_completion object."""
     logprobs = LogprobFormat(served, plan.requests[0].post_sampling_probs)
     choices = []
     for index, (generation, echo) in enumerate(zip(generations, plan.echoes, strict=True)):
@@ -68,7 +67,6 @@ class CompletionEvents(OpenAIEvents):
         self._tail = b', "logprobs": null, "finish_reason": null}]}\n\n'
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """Return the events for some chunks."""
         parts: list[bytes] = []
         for index, chunk in items:
             text, echo = chunk.text, self._echoes[index]

@@ -85,7 +85,6 @@ class OpenAIEvents:
         return 0
 
     def error(self, error: ApiError) -> bytes:
-        """Return an error event in OpenAI's shape."""
         return json_event(error.body("/v1/")) + SSE_DONE
 
 

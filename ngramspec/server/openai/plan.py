@@ -71,24 +71,20 @@ class OpenAIBody(AnswerBody):
 
     @property
     def reports_sampled(self) -> bool:
-        """Return what the client says, False if nothing."""
         return bool(self.post_sampling_probs)
 
     @property
     def num_tokens(self) -> int | None:
-        """Return the largest number of tokens, None = the server's default."""
         limits = (self.n_predict, self.max_completion_tokens, self.max_tokens)
         return next((number for number in limits if number is not None), None)
 
     @property
     def is_strict(self) -> bool:
-        """Return whether what a grammar cannot enforce of the schema is to be refused."""
         wrapper = (self.response_format or {}).get("json_schema")
         return isinstance(wrapper, dict) and wrapper.get("strict") is True
 
     @property
     def answer_schema(self) -> tuple[Any, str]:
-        """Return the schema of the response format."""
         response_format = self.response_format
         if response_format is None:
             return self.json_schema, "json_schema"
@@ -111,12 +107,10 @@ class OpenAIBody(AnswerBody):
 
     @property
     def num_choices(self) -> int:
-        """Return the number of answers."""
         return 1 if self.n is None else self.n
 
     @property
     def include_usage(self) -> bool:
-        """Return whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
@@ -131,7 +125,6 @@ class CompletionBody(OpenAIBody):
 
     @property
     def reported(self) -> tuple[str, int | None]:
-        """Return how many of the likeliest tokens to report."""
         if self.n_probs:
             return "n_probs", self.n_probs
         count = None if self.logprobs is None or self.logprobs is False else int(self.logprobs)

@@ -27,7 +27,6 @@ async def models(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """Describe the model."""
     name = request.path_params["name"]
     served = service_of(request).served
     if name not in served.ids:
@@ -36,18 +35,15 @@ async def model(request: Request) -> Response:
 
 
 async def completions(request: Request) -> Response:
-    """Continue texts."""
     service = service_of(request)
     return await service.generate(request, plan_completion, CompletionEvents, completion_json)
 
 
 async def chat_completions(request: Request) -> Response:
-    """Answer a chat."""
     return await service_of(request).generate(request, plan_chat, ChatEvents, chat_json)
 
 
 async def chat_input_tokens(request: Request) -> Response:
-    """Count the tokens of a chat."""
     return await service_of(request).compute(request, _input_tokens)
 
 

@@ -61,7 +61,6 @@ class Asset:
 
     @cached_property
     def content(self) -> bytes:
-        """Return the file's bytes."""
         return self.file.read_bytes()
 
     @cached_property

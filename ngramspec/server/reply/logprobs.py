@@ -28,13 +28,11 @@ class LogprobFormat:
         self._sampled = post_sampling_probs
 
     def chat(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
-        """Return the `logprobs` of a chat choice."""
         if self._sampled:
             return {"content": self.native(logprobs), "refusal": None}
         return {"content": [self._entry(sample) for sample in logprobs], "refusal": None}
 
     def native(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-        """Return llama-server's `completion_probabilities`."""
         return [self._native_entry(sample) for sample in logprobs]
 
     def prompt(self, generation: Generation, most: int) -> list[dict[str, Any] | None]:

@@ -80,7 +80,6 @@ def generation_settings(
 
 
 def sampling_settings(sampling: Sampling) -> dict[str, Any]:
-    """Return the sampling parameters under llama-server's names."""
     settings = {name: value for name, value in vars(sampling).items() if name != "seed"}
     settings["samplers"] = list(sampling.samplers)
     settings["logit_bias"] = [

@@ -116,7 +116,6 @@ def make_plan(
 
 
 def _members(body: SamplingBody, incoming: Incoming) -> dict[str, Any]:
-    """Return what all requests take from the body, or from the server's defaults."""
     served = incoming.served
     return {
         "min_indent": min(max(0, body.n_indent or 0), MAX_COUNT),

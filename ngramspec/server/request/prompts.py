@@ -178,7 +178,6 @@ def check_layout(body: SamplingBody) -> None:
 
 
 def fill_prompt(served: ServedModel, prefix: str, suffix: str) -> TokenIds:
-    """Return the prompt for the text between prefix and suffix."""
     return fill_layout(served, [], plain_tokens(served, prefix), plain_tokens(served, suffix), [])
 
 

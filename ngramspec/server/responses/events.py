@@ -25,7 +25,6 @@ CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}  # of a response tha
 def response_json(
     plan: ResponsePlan, served: ServedModel, generations: Sequence[Generation]
 ) -> dict[str, Any]:
-    """Return the response object."""
     generation = generations[0]
     output, parser = Output(plan.tools, plan.summarizes), plan.format.parser()
     for delta in parser.feed(generation.text, last=True):
@@ -74,7 +73,6 @@ class ResponseEvents:
         return self._begin() or self._write(self._state("response.in_progress"))
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """Return the events for some chunks."""
         parts: list[bytes] = [self._begin()]
         for _, chunk in items:
             message = self._output.open
@@ -97,7 +95,6 @@ class ResponseEvents:
         return b"".join(parts)
 
     def end(self) -> bytes:
-        """Return the last event, which has the whole response."""
         generation = self._generation
         kind = "completed" if _status(generation) == "completed" else "incomplete"
         usage = _usage(self._plan, self._served, self._parser, generation)
@@ -106,7 +103,6 @@ class ResponseEvents:
         return self._write({**event, "timings": timings_of([generation])})
 
     def error(self, error: ApiError) -> bytes:
-        """Return the events of a response that failed."""
         begun = self._begin()
         failure = {"code": error.code or CODES.get(error.status, "server_error")}
         failure["message"] = error.message
@@ -163,7 +159,6 @@ class ResponseEvents:
         self._extras.update(more)
 
     def _text_start(self, message: Message) -> bytes:
-        """Return an event of a message up to its text."""
         if self._start is None or self._start[0] is not message:
             self._start = (
                 message,
@@ -185,7 +180,6 @@ def _status(generation: Generation) -> str:
 
 
 def _head(plan: ResponsePlan, served: ServedModel, generation: Generation) -> dict[str, Any]:
-    """Return a response that has begun."""
     return {
         "id": f"resp_{generation.request.id}",
         "object": "response",
@@ -205,7 +199,6 @@ def _head(plan: ResponsePlan, served: ServedModel, generation: Generation) -> di
 def _ended(
     head: dict[str, Any], output: Output, generation: Generation, usage: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a response that has ended."""
     status = _status(generation)
     cut = {"reason": "max_output_tokens"}
     return {

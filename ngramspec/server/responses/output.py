@@ -27,7 +27,6 @@ class Item(ABC):
 
     @property
     def text(self) -> str:
-        """Return what has come so far."""
         return "".join(self.pieces)
 
     @property
@@ -44,7 +43,6 @@ class Item(ABC):
         """Return the item so far."""
 
     def begin(self) -> list[Event]:
-        """Return the events of its start."""
         return [self._state("response.output_item.added")]
 
     @abstractmethod
@@ -52,7 +50,6 @@ class Item(ABC):
         """Add a piece and return its events."""
 
     def end(self) -> list[Event]:
-        """Return the events of its end."""
         return [self._state("response.output_item.done")]
 
     def _state(self, type: str) -> Event:
@@ -72,7 +69,6 @@ class Message(Item):
         self.logprobs: list[dict[str, Any]] = []
 
     def continued_by(self, delta: Delta) -> bool:
-        """Return whether it is a text."""
         return delta.kind == "content"
 
     def json(self) -> dict[str, Any]:
@@ -87,16 +83,13 @@ class Message(Item):
         }
 
     def begin(self) -> list[Event]:
-        """Return the events of its start."""
         return [*super().begin(), self._of_part("response.content_part.added", part=self._part())]
 
     def piece(self, text: str) -> list[Event]:
-        """Add a piece and return its event."""
         self.pieces.append(text)
         return [self._of_part("response.output_text.delta", delta=text, logprobs=[])]
 
     def end(self) -> list[Event]:
-        """Return the events of its end."""
         part = self._part()
         members = {"text": part["text"], "logprobs": part["logprobs"]}
         return [
@@ -123,7 +116,6 @@ class ReasoningItem(Item):
         self._summarizes = summarizes
 
     def continued_by(self, delta: Delta) -> bool:
-        """Return whether it is reasoning."""
         return delta.kind == "reasoning"
 
     def json(self) -> dict[str, Any]:
@@ -138,16 +130,13 @@ class ReasoningItem(Item):
         }
 
     def begin(self) -> list[Event]:
-        """Return the events of its start."""
         return [*super().begin(), self._of_part("part.added", part=self._part())]
 
     def piece(self, text: str) -> list[Event]:
-        """Add a piece and return its event."""
         self.pieces.append(text)
         return [self._of_part("text.delta", delta=text)]
 
     def end(self) -> list[Event]:
-        """Return the events of its end."""
         part = self._part()
         return [
             self._of_part("text.done", text=part["text"]),
@@ -189,21 +178,17 @@ class Call(Item):
         return True
 
     def continued_by(self, delta: Delta) -> bool:
-        """Return whether it is a piece of the call's arguments."""
         return delta.kind == "arguments" and delta.index == self._number
 
     def json(self) -> dict[str, Any]:
-        """Return the call so far."""
         head = {"id": self.id, "type": "function_call", "status": self.status}
         return {**head, **self._named, "arguments": self.text}
 
     def piece(self, text: str) -> list[Event]:
-        """Add a piece of the arguments and return its event."""
         self.pieces.append(text)
         return [self._event("response.function_call_arguments.delta", delta=text)]
 
     def end(self) -> list[Event]:
-        """Return the events of its end."""
         members = {"name": self._named["name"], "arguments": self.text}
         return [self._event("response.function_call_arguments.done", **members), *super().end()]
 
@@ -214,17 +199,14 @@ class CustomCall(Call):
     prefix = "ctc"
 
     def json(self) -> dict[str, Any]:
-        """Return the call so far."""
         head = {"id": self.id, "type": "custom_tool_call", "status": self.status}
         return {**head, **self._named, "input": self._input()}
 
     def piece(self, text: str) -> list[Event]:
-        """Add a piece of the arguments."""
         self.pieces.append(text)
         return []
 
     def end(self) -> list[Event]:
-        """Return the events of its end."""
         text = self._input()
         return [
             self._event("response.custom_tool_call_input.delta", delta=text),
@@ -252,7 +234,6 @@ class Output:
         return last if last is not None and last.status == "in_progress" else None
 
     def add(self, delta: Delta) -> list[Event]:
-        """Add a piece of the answer and return its events."""
         item, events = self.open, list[Event]()
         if item is None or not item.continued_by(delta):
             events += self.close("completed")
@@ -272,7 +253,6 @@ class Output:
         return item.end()
 
     def json(self) -> list[dict[str, Any]]:
-        """Return all items."""
         return [item.json() for item in self.items]
 
     def _new(self, delta: Delta) -> Item:

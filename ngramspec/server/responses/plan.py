@@ -55,12 +55,10 @@ class ResponsesBody(AnswerBody):
 
     @property
     def is_strict(self) -> bool:
-        """Return whether what a grammar cannot enforce of the schema is to be refused."""
         return bool(self.text and self.text.format and self.text.format.get("strict") is True)
 
     @property
     def answer_schema(self) -> tuple[Any, str]:
-        """Return the schema of the text's format."""
         text_format = self.text.format if self.text else None
         kind = "text" if text_format is None else text_format.get("type", "text")
         if text_format is None or kind == "text":
@@ -76,18 +74,15 @@ class ResponsesBody(AnswerBody):
 
     @property
     def num_tokens(self) -> int | None:
-        """Return the largest number of tokens."""
         return self.max_output_tokens
 
     @property
     def summarizes(self) -> bool:
-        """Return whether reasoning is wanted as a summary."""
         options = self.reasoning
         return options is not None and (options.summary or options.generate_summary) is not None
 
     @property
     def reported(self) -> tuple[str, int | None]:
-        """Return how many of the likeliest tokens to report."""
         with_logprobs = bool(self.top_logprobs) or WITH_LOGPROBS in (self.include or ())
         return "top_logprobs", (self.top_logprobs or 0) if with_logprobs else None
 

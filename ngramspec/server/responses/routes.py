@@ -12,12 +12,10 @@ from ngramspec.server.service import routes, service_of
 
 
 async def create(request: Request) -> Response:
-    """Answer an input."""
     return await service_of(request).generate(request, plan_response, ResponseEvents, response_json)
 
 
 async def count(request: Request) -> Response:
-    """Count the tokens of an input."""
     return await service_of(request).compute(request, input_tokens)
 
 
