@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ngramspec.engine import Generation
 
 P = TypeVar("P", bound=Plan)
+Handler = Callable[[Request], Awaitable[Response]]
 MAX_NAME_BODY = 1 << 16  # bytes of a body that only names something: the event loop parses it
 
 
@@ -179,7 +180,7 @@ class Endpoint:
     Exceptions of a handler reach Guard.
     """
 
-    def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
+    def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -188,11 +189,29 @@ class Endpoint:
 
 
 def routes(
-    handler: Callable[[Request], Awaitable[Response]],
+    handler: Handler,
     *paths: str,
     methods: Sequence[str] = ("GET",),
 ) -> list[Route]:
     return [Route(path, Endpoint(handler), methods=list(methods)) for path in paths]
+
+
+def posts(handler: Handler, *paths: str) -> list[Route]:
+    return routes(handler, *paths, methods=("POST",))
+
+
+def generates(
+    plan: Callable[[Incoming], P],
+    events: Callable[[P, ServedModel, Sequence[Generation]], Events],
+    whole: Callable[[P, ServedModel, Sequence[Generation]], Any],
+) -> Handler:
+    """Return the handler that answers as Service.generate does."""
+    return lambda request: service_of(request).generate(request, plan, events, whole)
+
+
+def computes(make: Callable[[Incoming], Any]) -> Handler:
+    """Return the handler that answers as Service.compute does."""
+    return lambda request: service_of(request).compute(request, make)
 
 
 def service_of(request: Request) -> Service:

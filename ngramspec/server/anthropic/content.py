@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngramspec.server.request.finite_json import finite_json
+from ngramspec.server.request.finite_json import finite_object
 from ngramspec.text.chat.delta import Delta
 
 Event = dict[str, Any]
@@ -33,7 +33,7 @@ class Block:
         text = "".join(self.pieces)
         type, _, name = TYPES[self.kind]
         if self.kind == "call":
-            arguments = _arguments(text or ("{}" if self.open else ""))
+            arguments = finite_object(text or ("{}" if self.open else ""))
             if arguments is None:
                 begun = f'{{"name": {json.dumps(self.call["name"])}, "arguments": {text}'
                 return {"type": "text", "text": begun}
@@ -98,12 +98,3 @@ class Content:
         """Return all blocks; a call that was cut short is a text, so that nobody runs it."""
         self.close()
         return [block.json() for block in self.blocks]
-
-
-def _arguments(text: str) -> dict[str, Any] | None:
-    """Return a call's arguments, None of a call that was cut short."""
-    try:
-        arguments = finite_json(text)
-    except (ValueError, RecursionError):
-        return None
-    return arguments if isinstance(arguments, dict) else None

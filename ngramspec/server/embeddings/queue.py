@@ -26,7 +26,7 @@ from ngramspec.server.bridge.intake import TENANTS_SHARE, Incoming
 from ngramspec.server.errors import api_error
 from ngramspec.server.http.connections import unless_gone
 from ngramspec.server.model import ServedEmbedder
-from ngramspec.server.service import in_thread, service_of
+from ngramspec.server.service import Handler, in_thread, service_of
 
 MOST_WAITING = 64  # requests, the running ones included
 CLOSE_SECONDS = 10.0
@@ -206,27 +206,25 @@ class TextsPlan(Protocol):
 P = TypeVar("P", bound=TextsPlan)
 
 
-async def answer(
-    request: Request,
-    plan: Callable[[Incoming], P],
-    whole: Callable[[P, Sequence[Vectors]], Any],
-) -> Response:
-    """Answer a request: read it and make the JSON in threads, compute in the queue's.
+def embeds(plan: Callable[[Incoming], P], whole: Callable[[P, Sequence[Vectors]], Any]) -> Handler:
+    """Return the handler that reads and makes JSON in threads, and computes in the queue's.
 
     Args:
-        request: The request.
-        plan: Reads its body; raises ApiError if it cannot be answered.
+        plan: Reads the body of a request; raises ApiError if it cannot be answered.
         whole: Makes the JSON of a plan and the vectors of its texts.
 
-    Raises:
-        ApiError: It cannot be answered, or there is no room.
+    It raises ApiError if there is no room, too.
     """
-    service = service_of(request)
-    incoming = await service.take(request)
-    texts_plan = await service.bridge.intake.run(plan, incoming)
-    queue: EmbeddingQueue = request.app.state.embeddings
-    try:
-        vectors = await queue.run(texts_plan.texts, request.receive, incoming.tenant)
-    except NgramspecError as error:
-        raise api_error(error, service.settings.retry_after) from error
-    return await in_thread(partial(whole, texts_plan, vectors))
+
+    async def handle(request: Request) -> Response:
+        service = service_of(request)
+        incoming = await service.take(request)
+        texts_plan = await service.bridge.intake.run(plan, incoming)
+        queue: EmbeddingQueue = request.app.state.embeddings
+        try:
+            vectors = await queue.run(texts_plan.texts, request.receive, incoming.tenant)
+        except NgramspecError as error:
+            raise api_error(error, service.settings.retry_after) from error
+        return await in_thread(partial(whole, texts_plan, vectors))
+
+    return handle

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from ngramspec.arrays import TokenIds, Vectors
 from ngramspec.server.bridge.intake import Incoming
-from ngramspec.server.embeddings.queue import answer
+from ngramspec.server.embeddings.queue import embeds
 from ngramspec.server.embeddings.texts import (
     check_dimensions,
     check_norm,
@@ -25,7 +23,7 @@ from ngramspec.server.embeddings.texts import (
 from ngramspec.server.errors import bad_request
 from ngramspec.server.model import ServedModel
 from ngramspec.server.request.bodies import Body, Integer, parse
-from ngramspec.server.service import routes
+from ngramspec.server.service import posts
 
 
 class EmbeddingsBody(Body):
@@ -116,15 +114,7 @@ def _json(plan: EmbeddingsPlan, vectors: Sequence[Vectors]) -> Any:
     return {"model": plan.model, "object": "list", "usage": usage, "data": data}
 
 
-async def _openai(request: Request) -> Response:
-    return await answer(request, plan_openai, _json)
-
-
-async def _native(request: Request) -> Response:
-    return await answer(request, plan_native, _json)
-
-
 ROUTES: list[Route] = [
-    *routes(_openai, "/v1/embeddings", methods=["POST"]),
-    *routes(_native, "/embeddings", "/embedding", methods=["POST"]),
+    *posts(embeds(plan_openai, _json), "/v1/embeddings"),
+    *posts(embeds(plan_native, _json), "/embeddings", "/embedding"),
 ]

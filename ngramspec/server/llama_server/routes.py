@@ -23,7 +23,7 @@ from ngramspec.server.request.bodies import (
     parse_json,
 )
 from ngramspec.server.request.prompts import check_ids, tokenize_mixed
-from ngramspec.server.service import json_response, routes, service_of
+from ngramspec.server.service import computes, generates, json_response, posts, routes, service_of
 
 # Routes of llama-server that this server does not have.
 UNSUPPORTED_PATHS = (
@@ -51,28 +51,6 @@ class DetokenizeBody(Body):
     """POST /detokenize."""
 
     tokens: list[Any] = []  # noqa: RUF012
-
-
-async def completion(request: Request) -> Response:
-    return await service_of(request).generate(request, plan_native, NativeEvents, native_json)
-
-
-async def infill(request: Request) -> Response:
-    """Fill in the text between a prefix and a suffix."""
-    plan = functools.partial(plan_native, infill=True)
-    return await service_of(request).generate(request, plan, NativeEvents, native_json)
-
-
-async def tokenize(request: Request) -> Response:
-    return await service_of(request).compute(request, _tokenize)
-
-
-async def detokenize(request: Request) -> Response:
-    return await service_of(request).compute(request, _detokenize)
-
-
-async def apply_template(request: Request) -> Response:
-    return await service_of(request).compute(request, _prompt)
 
 
 async def adapters(request: Request) -> Response:
@@ -144,12 +122,14 @@ def _piece(served: ServedModel, token: int) -> str | list[int]:
 
 
 ROUTES = [
-    *routes(completion, "/completion", "/completions", methods=["POST"]),
-    *routes(infill, "/infill", methods=["POST"]),
-    *routes(tokenize, "/tokenize", methods=["POST"]),
-    *routes(detokenize, "/detokenize", methods=["POST"]),
+    *posts(generates(plan_native, NativeEvents, native_json), "/completion", "/completions"),
+    *posts(
+        generates(functools.partial(plan_native, infill=True), NativeEvents, native_json), "/infill"
+    ),
+    *posts(computes(_tokenize), "/tokenize"),
+    *posts(computes(_detokenize), "/detokenize"),
     *routes(adapters, "/lora-adapters"),
-    *routes(apply_adapters, "/lora-adapters", methods=["POST"]),
-    *routes(apply_template, "/apply-template", methods=["POST"]),
+    *posts(apply_adapters, "/lora-adapters"),
+    *posts(computes(_prompt), "/apply-template"),
     *routes(_unsupported, *UNSUPPORTED_PATHS, methods=["GET", "POST"]),
 ]

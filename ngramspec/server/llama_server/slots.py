@@ -22,7 +22,14 @@ from ngramspec.server.request.bodies import (
     Body,
     parse,
 )
-from ngramspec.server.service import MAX_NAME_BODY, Service, json_response, routes, service_of
+from ngramspec.server.service import (
+    MAX_NAME_BODY,
+    Service,
+    json_response,
+    posts,
+    routes,
+    service_of,
+)
 
 T = TypeVar("T")
 PRIVATE = 0o700  # a key's folder
@@ -227,5 +234,5 @@ def _slot(info: SlotInfo, served: ServedModel) -> dict[str, Any]:
 
 ROUTES = [
     *routes(slots, "/slots"),
-    *routes(change_slot, "/slots/{slot_id}", methods=["POST"]),
+    *posts(change_slot, "/slots/{slot_id}"),
 ]

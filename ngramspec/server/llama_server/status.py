@@ -13,7 +13,7 @@ from ngramspec.engine.request import Speculation
 from ngramspec.server.errors import ApiError, not_supported
 from ngramspec.server.model import ServedModel
 from ngramspec.server.reply.native import sampling_settings
-from ngramspec.server.service import Service, json_response, routes, service_of
+from ngramspec.server.service import Service, json_response, posts, routes, service_of
 
 
 async def health(request: Request) -> Response:
@@ -78,5 +78,5 @@ def _text(served: ServedModel, token: int) -> str:
 ROUTES = [
     *routes(health, "/health", "/v1/health"),
     *routes(props, "/props"),
-    *routes(change_props, "/props", methods=["POST"]),
+    *posts(change_props, "/props"),
 ]

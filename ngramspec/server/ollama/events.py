@@ -14,7 +14,7 @@ from ngramspec.server.ollama.plan import OllamaPlan
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_line, json_text
 from ngramspec.server.reply.timings import draft_counts, optional_members
-from ngramspec.server.request.finite_json import finite_json
+from ngramspec.server.request.finite_json import finite_object
 from ngramspec.text.chat.delta import Delta
 
 if TYPE_CHECKING:
@@ -218,11 +218,8 @@ def read_calls(calls: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
     loose = ""
     for call in calls:
         name, text = call["name"], call["arguments"]
-        try:
-            arguments = finite_json(text or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-        if isinstance(arguments, dict):
+        arguments = finite_object(text or "{}")
+        if arguments is not None:
             function = {"index": call["index"], "name": name, "arguments": arguments}
             whole_calls.append({"id": call["id"], "function": function})
         else:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ngramspec._version import __version__
-from ngramspec.server.embeddings.queue import answer
+from ngramspec.server.embeddings.queue import embeds
 from ngramspec.server.errors import not_supported
 from ngramspec.server.ollama.bodies import PullBody, ShowBody, listed_name, serves
 from ngramspec.server.ollama.embed import (
@@ -22,7 +22,14 @@ from ngramspec.server.ollama.events import NDJSON, OllamaEvents, ollama_json
 from ngramspec.server.ollama.info import running, show, tags
 from ngramspec.server.ollama.plan import plan_chat, plan_generate
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.service import MAX_NAME_BODY, json_response, routes, service_of
+from ngramspec.server.service import (
+    MAX_NAME_BODY,
+    generates,
+    json_response,
+    posts,
+    routes,
+    service_of,
+)
 
 API_VERSION = "0.13.5"  # of Ollama with this API; clients require a minimum, Codex 0.13.4
 
@@ -30,14 +37,6 @@ API_VERSION = "0.13.5"  # of Ollama with this API; clients require a minimum, Co
 _NO_CHANGES = (
     "this server does not manage models: use ollama itself, then ngramspec serve --model NAME"
 )
-
-
-async def generate(request: Request) -> Response:
-    return await service_of(request).generate(request, plan_generate, OllamaEvents, ollama_json)
-
-
-async def chat(request: Request) -> Response:
-    return await service_of(request).generate(request, plan_chat, OllamaEvents, ollama_json)
 
 
 async def list_tags(request: Request) -> Response:
@@ -79,26 +78,17 @@ async def change_models(request: Request) -> Response:
     raise not_supported(_NO_CHANGES)
 
 
-async def embed(request: Request) -> Response:
-    return await answer(request, plan_embed, embed_json)
-
-
-async def embed_old(request: Request) -> Response:
-    """Answer with the vector of a prompt, as older clients ask for it."""
-    return await answer(request, plan_old_embed, old_embed_json)
-
-
 ROUTES = [
-    *routes(generate, "/api/generate", methods=["POST"]),
-    *routes(chat, "/api/chat", methods=["POST"]),
-    *routes(embed, "/api/embed", methods=["POST"]),
-    *routes(embed_old, "/api/embeddings", methods=["POST"]),
+    *posts(generates(plan_generate, OllamaEvents, ollama_json), "/api/generate"),
+    *posts(generates(plan_chat, OllamaEvents, ollama_json), "/api/chat"),
+    *posts(embeds(plan_embed, embed_json), "/api/embed"),
+    *posts(embeds(plan_old_embed, old_embed_json), "/api/embeddings"),
     *routes(list_tags, "/api/tags"),
     *routes(list_running, "/api/ps"),
-    *routes(show_model, "/api/show", methods=["POST"]),
+    *posts(show_model, "/api/show"),
     *routes(version, "/api/version"),
-    *routes(pull, "/api/pull", methods=["POST"]),
-    *routes(change_models, "/api/push", "/api/create", "/api/copy", methods=["POST"]),
+    *posts(pull, "/api/pull"),
+    *posts(change_models, "/api/push", "/api/create", "/api/copy"),
     *routes(change_models, "/api/blobs/{digest}", methods=["POST", "HEAD"]),
     *routes(change_models, "/api/delete", methods=["DELETE"]),
 ]

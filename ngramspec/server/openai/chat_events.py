@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.events import OpenAIEvents, head, metrics_of, usage_of, verbose_of
+from ngramspec.server.openai.events import OpenAIEvents, usage_of, whole_json
 from ngramspec.server.openai.plan import ChatCompletionPlan
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_event, json_text
@@ -42,15 +42,8 @@ def chat_json(
     of_prompt = {}
     if plan.of_prompt is not None:
         of_prompt["prompt_logprobs"] = logprobs.prompt(generations[0], plan.of_prompt)
-    return {
-        **head(served, "chat.completion", generations),
-        "choices": choices,
-        **of_prompt,
-        "usage": usage_of(generations, len(generations), reasoning),
-        "timings": timings_of(generations),
-        **metrics_of(plan.draft_metrics, served, generations),
-        **verbose_of(plan, served, generations),
-    }
+    usage = usage_of(generations, len(generations), reasoning)
+    return whole_json(plan, served, "chat.completion", generations, choices, usage, **of_prompt)
 
 
 class ChatEvents(OpenAIEvents):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngramspec.server.bridge.answer import Item
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.events import OpenAIEvents, head, metrics_of, usage_of, verbose_of
+from ngramspec.server.openai.events import OpenAIEvents, usage_of, whole_json
 from ngramspec.server.openai.plan import CompletionPlan
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.reply.sse import json_event, json_text
@@ -37,14 +37,8 @@ def completion_json(
         if plan.of_prompt is not None:
             choice["prompt_logprobs"] = logprobs.prompt(generation, plan.of_prompt)
         choices.append(choice)
-    return {
-        **head(served, "text_completion", generations),
-        "choices": choices,
-        "usage": usage_of(generations, plan.choices),
-        "timings": timings_of(generations),
-        **metrics_of(plan.draft_metrics, served, generations),
-        **verbose_of(plan, served, generations),
-    }
+    usage = usage_of(generations, plan.choices)
+    return whole_json(plan, served, "text_completion", generations, choices, usage)
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

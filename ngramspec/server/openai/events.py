@@ -11,7 +11,7 @@ import numpy as np
 from ngramspec._version import __version__
 from ngramspec.server.errors import ApiError
 from ngramspec.server.model import ServedModel
-from ngramspec.server.openai.plan import ChatCompletionPlan, CompletionPlan
+from ngramspec.server.openai.plan import OpenAIPlan
 from ngramspec.server.reply.native import native_object
 from ngramspec.server.reply.sse import SSE, SSE_DONE, SSE_PING, json_event
 from ngramspec.server.reply.timings import timings_of
@@ -41,7 +41,7 @@ class OpenAIEvents:
 
     def __init__(
         self,
-        plan: ChatCompletionPlan | CompletionPlan,
+        plan: OpenAIPlan,
         served: ServedModel,
         generations: Sequence[Generation],
         kind: str,
@@ -100,15 +100,30 @@ def head(served: ServedModel, kind: str, generations: Sequence[Generation]) -> d
     }
 
 
-def verbose_of(
-    plan: ChatCompletionPlan | CompletionPlan,
+def whole_json(
+    plan: OpenAIPlan,
     served: ServedModel,
+    kind: str,
     generations: Sequence[Generation],
+    choices: Sequence[dict[str, Any]],
+    usage: dict[str, Any],
+    **more: Any,
 ) -> dict[str, Any]:
-    """Return llama-server's `__verbose` if the request wants it: the first answer's own object."""
-    if not plan.verbose:
-        return {}
-    return {"__verbose": native_object(generations[0], served, 0, stream=False, tokens=True)}
+    """Return a whole answer, with llama-server's `__verbose` if the request wants it.
+
+    That is the first answer's own object.
+    """
+    whole = {
+        **head(served, kind, generations),
+        "choices": choices,
+        **more,
+        "usage": usage,
+        "timings": timings_of(generations),
+        **metrics_of(plan.draft_metrics, served, generations),
+    }
+    if plan.verbose:
+        whole["__verbose"] = native_object(generations[0], served, 0, stream=False, tokens=True)
+    return whole
 
 
 def usage_of(

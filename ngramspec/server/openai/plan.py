@@ -151,13 +151,30 @@ class ChatBody(OpenAIBody, Conversation):
 
 
 @dataclass(frozen=True)
-class ChatCompletionPlan(ChatPlan):
-    """A chat as engine requests, and the shape of the response."""
+class OpenAIPlan(Plan):
+    """The shape of a response of both routes."""
 
     include_usage: bool
     verbose: bool
     draft_metrics: str  # as the settings say: "none", "summary" or "detailed"
     of_prompt: int | None  # likeliest tokens of `prompt_logprobs`, None = no such member
+
+
+def _shape(body: OpenAIBody, incoming: Incoming) -> dict[str, Any]:
+    """Return the members of OpenAIPlan."""
+    settings = incoming.settings
+    return {
+        "include_usage": body.include_usage,
+        "verbose": settings.verbose if body.verbose is None else body.verbose,
+        "draft_metrics": settings.per_request_spec_decode_metrics,
+        "of_prompt": body.of_prompt,
+    }
+
+
+@dataclass(frozen=True)
+class ChatCompletionPlan(OpenAIPlan, ChatPlan):
+    """A chat as engine requests, and the shape of the response."""
+
     shows_reasoning: bool
 
 
@@ -171,14 +188,8 @@ def plan_chat(incoming: Incoming) -> ChatCompletionPlan:
     body = parse(incoming.raw, ChatBody)
     _refuse(body)
     shows_reasoning = body.include_reasoning is not False
-    kind = partial(
-        ChatCompletionPlan,
-        include_usage=body.include_usage,
-        verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
-        draft_metrics=incoming.settings.per_request_spec_decode_metrics,
-        of_prompt=body.of_prompt,
-        shows_reasoning=shows_reasoning,
-    )
+    shape = _shape(body, incoming)
+    kind = partial(ChatCompletionPlan, shows_reasoning=shows_reasoning, **shape)
     reasoning_format = body.reasoning_format if shows_reasoning else "auto"
     return plan_conversation(kind, body, body, incoming, reasoning_format)
 
@@ -203,15 +214,11 @@ def _refuse(body: ChatBody) -> None:
 
 
 @dataclass(frozen=True)
-class CompletionPlan(Plan):
+class CompletionPlan(OpenAIPlan):
     """Text completions as engine requests, and the shape of the response."""
 
     choices: int  # how many requests in a row belong to one prompt
     echoes: Sequence[str]  # per request, the prompt text to repeat before the answer
-    include_usage: bool
-    verbose: bool
-    draft_metrics: str  # as the settings say: "none", "summary" or "detailed"
-    of_prompt: int | None  # likeliest tokens of `prompt_logprobs`, None = no such member
     of_echo: int | None  # likeliest tokens of the echo's `logprobs`, None = it has none
 
 
@@ -230,17 +237,15 @@ def plan_completion(incoming: Incoming) -> CompletionPlan:
     if of_echo is not None and (body.suffix or body.reports_sampled):
         words = "echo with logprobs cannot be used with suffix or post_sampling_probs"
         raise not_supported(words, "echo")
-    of_prompt = body.of_prompt
+    shape = _shape(body, incoming)
+    of_prompt = shape["of_prompt"]
     prompts = _prompts(body, incoming, most_prompts(incoming.settings, choices))
     kind = partial(
         CompletionPlan,
         choices=choices,
         echoes=[text for text in _echoes(body, served, prompts) for _ in range(choices)],
-        include_usage=body.include_usage,
-        verbose=incoming.settings.verbose if body.verbose is None else body.verbose,
-        draft_metrics=incoming.settings.per_request_spec_decode_metrics,
-        of_prompt=of_prompt,
         of_echo=of_echo,
+        **shape,
     )
     if of_prompt is not None and (of_echo is None or of_prompt > of_echo):
         field = "prompt_logprobs"

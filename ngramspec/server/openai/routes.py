@@ -16,7 +16,7 @@ from ngramspec.server.openai.chat_events import ChatEvents, chat_json
 from ngramspec.server.openai.completion_events import CompletionEvents, completion_json
 from ngramspec.server.openai.plan import ChatBody, plan_chat, plan_completion
 from ngramspec.server.request.bodies import parse
-from ngramspec.server.service import json_response, routes, service_of
+from ngramspec.server.service import computes, generates, json_response, posts, routes, service_of
 
 
 async def models(request: Request) -> Response:
@@ -32,19 +32,6 @@ async def model(request: Request) -> Response:
     if name not in served.ids:
         raise ApiError(404, f"The model {name!r} does not exist", code="model_not_found")
     return json_response(model_info(served))
-
-
-async def completions(request: Request) -> Response:
-    service = service_of(request)
-    return await service.generate(request, plan_completion, CompletionEvents, completion_json)
-
-
-async def chat_completions(request: Request) -> Response:
-    return await service_of(request).generate(request, plan_chat, ChatEvents, chat_json)
-
-
-async def chat_input_tokens(request: Request) -> Response:
-    return await service_of(request).compute(request, _input_tokens)
 
 
 def model_info(served: ServedModel) -> dict[str, Any]:
@@ -82,12 +69,13 @@ def _input_tokens(incoming: Incoming) -> dict[str, Any]:
 ROUTES = [
     *routes(models, "/v1/models", "/models"),
     *routes(model, "/v1/models/{name:path}"),
-    *routes(completions, "/v1/completions", methods=["POST"]),
-    *routes(chat_completions, "/v1/chat/completions", "/chat/completions", methods=["POST"]),
-    *routes(
-        chat_input_tokens,
+    *posts(generates(plan_completion, CompletionEvents, completion_json), "/v1/completions"),
+    *posts(
+        generates(plan_chat, ChatEvents, chat_json), "/v1/chat/completions", "/chat/completions"
+    ),
+    *posts(
+        computes(_input_tokens),
         "/v1/chat/completions/input_tokens",
         "/chat/completions/input_tokens",
-        methods=["POST"],
     ),
 ]

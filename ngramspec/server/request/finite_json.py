@@ -17,6 +17,15 @@ def finite_json(raw: bytes | str) -> Any:
     return json.loads(raw, parse_constant=_refuse, parse_float=_finite)
 
 
+def finite_object(text: str) -> dict[str, Any] | None:
+    """Return the object that a text of JSON is, None where it is none or a number is infinite."""
+    try:
+        value = finite_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):

@@ -8,15 +8,7 @@ from starlette.responses import Response
 from ngramspec.server.errors import ApiError
 from ngramspec.server.responses.events import ResponseEvents, response_json
 from ngramspec.server.responses.plan import input_tokens, plan_response
-from ngramspec.server.service import routes, service_of
-
-
-async def create(request: Request) -> Response:
-    return await service_of(request).generate(request, plan_response, ResponseEvents, response_json)
-
-
-async def count(request: Request) -> Response:
-    return await service_of(request).compute(request, input_tokens)
+from ngramspec.server.service import computes, generates, posts, routes
 
 
 async def stored(request: Request) -> Response:
@@ -26,7 +18,7 @@ async def stored(request: Request) -> Response:
 
 
 ROUTES = [
-    *routes(create, "/v1/responses", "/responses", methods=["POST"]),
-    *routes(count, "/v1/responses/input_tokens", "/responses/input_tokens", methods=["POST"]),
+    *posts(generates(plan_response, ResponseEvents, response_json), "/v1/responses", "/responses"),
+    *posts(computes(input_tokens), "/v1/responses/input_tokens", "/responses/input_tokens"),
     *routes(stored, "/v1/responses/{name:path}", methods=["GET", "DELETE"]),
 ]
