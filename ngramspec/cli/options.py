@@ -109,7 +109,6 @@ def command(
 
 
 def options_from(block: type[Block], values: Mapping[str, Any]) -> Block:
-    """Return a class of options with values by their names."""
     own: dict[str, Any] = {}
     for name, (one, _) in _members(block).items():
         options = one.metadata.get("table")

@@ -209,7 +209,6 @@ class _Probe:
         self.fill(0)
 
     def fill(self, context: int) -> None:
-        """Let the sequence hold the first `context` tokens."""
         self.context = context
         self._fill()
 

@@ -145,7 +145,6 @@ class Sequences:
             slot.saved = self._target.save(slot.id)
 
     def reject(self, slot: Slot) -> None:
-        """Remove the rejected tokens of the draft that was just verified."""
         length = slot.length - slot.num_out + slot.num_accepted
         if slot.branch and self._in_order:
             # A branch's cells would not lie in the order of its text: it is decoded again.

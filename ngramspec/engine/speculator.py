@@ -99,7 +99,6 @@ class Speculator:
         self._tell(slot, lambda source: source.start(slot.id, request, sampler))
 
     def begin(self, slot: Slot) -> None:
-        """Start the slot's request on all of its sources; its prompt is read."""
         prompt = slot.tokens[: slot.num_prompt]
         for source in slot.paid:
             self.arbiter.join(source.name, FIRST_PRICE)
@@ -113,7 +112,6 @@ class Speculator:
         self._tell(slot, lambda source: source.shift(slot.id, first, count))
 
     def end(self, slot: Slot) -> None:
-        """End the slot's request on all of its sources."""
         self.catch_up(slot)
         self._tell(slot, lambda source: source.end(slot.id))
         slot.sources = ()

@@ -183,7 +183,6 @@ class Stepper:
         return self._resume(min(preempted, key=_age)) if preempted else self._start()
 
     def _resume(self, slot: Slot) -> bool:
-        """Let a preempted request go on if there is room for it."""
         generation, on_chunk = slot.generation, slot.on_chunk
         if not self._has_room(generation, slot.length, slot.length):
             return False
@@ -286,7 +285,6 @@ class Stepper:
     def _fail(
         self, slot: Slot, generation: Generation, on_chunk: OnChunk | None, error: Exception
     ) -> None:
-        """End one request with its error, and empty its sequence."""
         log.warning("request %s failed: %r", generation.request.id, error, exc_info=error)
         if slot.generation is not None:
             self._release(slot)
@@ -305,7 +303,6 @@ class Stepper:
         self._look = True
 
     def _shift(self) -> None:
-        """Make room in the contexts that are full."""
         full, self._full = self._full, []
         for slot in full:
             generation = slot.generation
@@ -324,7 +321,6 @@ class Stepper:
             self._stats.num_context_shifts += 1
 
     def _propose(self) -> None:
-        """Collect drafts for the decoding slots."""
         if self._crowded:
             self._crowded = False
             return

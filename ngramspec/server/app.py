@@ -83,7 +83,6 @@ class Prefix:
         self._traffic = traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on a request, without the prefix."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -108,7 +108,6 @@ class SlotText(SlotDraft):
 
     @property
     def num_unread(self) -> int:
-        """Return how many tokens of the text wait to be read."""
         return self.length - self.read if self.unread else 0
 
 

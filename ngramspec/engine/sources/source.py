@@ -150,14 +150,12 @@ class NativeSource(DraftSource):
         self.native.begin(slot, token_ids)
 
     def make_room(self, slot: int, size: int) -> None:
-        """Free what a text left that was much longer than a new prompt, which would clear it."""
         longest = max(self._longest.get(slot, 0), self.native.length(slot))
         self._longest[slot] = longest
         if longest > max(KEPT, MUCH_LONGER * size):
             self.forget(slot)
 
     def forget(self, slot: int) -> None:
-        """Drop the text of an idle slot, and free its memory."""
         with suppress(StateError):  # a source that was shut out may not have ended its request
             self.native.end(slot)
         self.native.forget(slot)

@@ -345,7 +345,6 @@ def _own_folder(path: Path) -> None:
 
 
 def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a work folder holds a build that can be resumed."""
     return Path(folder, STATE).exists()
 
 

@@ -107,7 +107,6 @@ def write_output(
     origin: Origin,
     options: BuildOptions,
 ) -> Header:
-    """Write the counted entries as the file that the options ask for."""
     if options.kind == POOL_KIND:
         return write_pool(output, cells_of(sources[POOL], options.pool), options.pool, origin)
     return write_within(output, sources, origin, options.max_bytes)

@@ -172,7 +172,6 @@ class LocalBuild:
         self._take_results(0)
 
     def _take_results(self, most: int) -> None:
-        """Take results until at most `most` batches are running."""
         while len(self._running) > most:
             done = self._running.popleft().result()
             self.seconds.tokenising += done.seconds

@@ -137,7 +137,6 @@ class Cluster:
         return min(num_bytes, most)
 
     def put(self, value: Any) -> Ref:
-        """Return a reference to a value that tasks can have as an argument."""
         return self._ray.put(value)
 
     def get(self, ref: Ref) -> Any:

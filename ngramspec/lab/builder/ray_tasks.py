@@ -153,7 +153,6 @@ def read_digests(units: Sequence[Unit], job: Job) -> Digests:
 
 
 def summary(digests: Digests) -> bytes:
-    """Return a digest of a shard's documents in their order."""
     import xxhash
 
     return xxhash.xxh3_128_digest(np.ascontiguousarray(digests).data)

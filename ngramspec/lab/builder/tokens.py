@@ -98,7 +98,6 @@ def build_from_tokens(
 
 
 def _counting(options: BuildOptions) -> dict[str, Any]:
-    """Return the options that say what is counted, as plain data."""
     names = ["kind", "max_bytes", "held_out"]
     if options.kind == CACHE_KIND:
         names += ["ngram_min", "ngram_max"]

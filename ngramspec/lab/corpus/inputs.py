@@ -168,7 +168,6 @@ class _Search:
         self.ignored = ""
 
     def files(self, paths: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-        """Yield path, source name and size of every file."""
         stdin_seen = False
         for path in paths:
             if path == STDIN:

@@ -55,7 +55,6 @@ def _marker(tokenizer: Tokenizer, text: str) -> TokenIds:
 
 
 def looks_like_chat(value: Any) -> bool:
-    """Return whether a parsed line or item may be a conversation."""
     if isinstance(value, list):
         return bool(value) and all(isinstance(one, Mapping) and _role(one) for one in value)
     if not isinstance(value, Mapping):

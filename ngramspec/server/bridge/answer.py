@@ -87,7 +87,6 @@ class Answer:
         self._wake()
 
     def cancel_slow(self) -> None:
-        """Cancel all generations, as the client reads too slowly."""
         failure = ApiError(503, "the client reads too slowly", code="slow_client")
         self.cancel(failure, "slow_client")
 
@@ -187,7 +186,6 @@ def _gain(seconds: float) -> str:
 
 
 def _reason(generation: Generation, answer: Answer) -> str:
-    """Return why it ended, in a word or two."""
     if generation.finish_reason == "cancelled":
         return f"cancelled ({answer.cause})"
     if generation.error is not None:  # its text may quote the prompt

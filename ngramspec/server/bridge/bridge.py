@@ -171,7 +171,6 @@ class Bridge:
                 self._note_end(answer, chunk.generation)
 
     def _note_end(self, answer: Answer, generation: Generation) -> None:
-        """Count, log and hand on a generation that has ended."""
         if generation.finish_reason == "cancelled":
             self.traffic.cancelled[answer.cause] += 1
         self._on_end(generation)

@@ -164,7 +164,6 @@ class Connection(asyncio.Protocol):
     app_state: dict[str, Any]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the first request."""
         super().connection_made(transport)
         drop = functools.partial(self.connections_.drop, self, "unread")
         self.app_state = {**self.app_state, DROP: drop}

@@ -110,7 +110,6 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def _look(self) -> None:
-        """Check connections and engine at intervals."""
         loop, watch = asyncio.get_running_loop(), self._service.bridge.watch
         while True:
             await asyncio.sleep(CHECK_SECONDS)

@@ -65,7 +65,6 @@ class Asset:
 
     @cached_property
     def zipped(self) -> bytes:
-        """Return the bytes in gzip's format."""
         return gzip.compress(self.content, mtime=0)
 
     @cached_property
