@@ -106,7 +106,6 @@ class DraftSettings:
 
     @property
     def any(self) -> bool:
-        """Return whether anything drafts."""
         return bool(self.drafter or self.second)
 
 

@@ -66,7 +66,6 @@ class SimpleConfig:
     min_hits: int = _option(1, "Earlier occurrences needed for a draft.")
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
         check_int("size_n", self.size_n, 1, MAX_LENGTH)
         check_int("size_m", self.size_m, 1, MAX_LENGTH)
         check_int("min_hits", self.min_hits, 1, MAX_LENGTH)
@@ -85,7 +84,6 @@ class MapK4vConfig(SimpleConfig):
     window: int = _option(16, "Most recent occurrences of a key that vote.")
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
         super().__post_init__()
         check_int("max_values", self.max_values, 2, 16)
         check_int("window", self.window, 1, MAX_LENGTH)
@@ -196,7 +194,6 @@ class SuffixConfig:
     any_tokenizer: bool = False  # take files of another tokenizer
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
         check_int("max_draft", self.max_draft, 1, MAX_SUFFIX_DRAFT)
         check_int("capacity", self.capacity, 4096, 29_000_000)
         _check_bool("share", self.share)
@@ -221,7 +218,6 @@ class RecycleConfig:
     any_tokenizer: bool = False  # take files of another tokenizer
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
         check_int("max_draft", self.max_draft, 1, MAX_SUFFIX_DRAFT)
         check_int("key_tokens", self.key_tokens, 1, 2)
         check_int("top", self.top, 1, 16)

@@ -94,7 +94,6 @@ def check_tokenizer(container: Container, expected: bytes | None, any_tokenizer:
 
 
 def cache_of(container: Container) -> StaticCache:
-    """Return a StaticCache over an open container of this kind."""
     sections, offsets = {}, {}
     for size in SIZES:
         names = section_names(size)
@@ -111,7 +110,6 @@ def cache_of(container: Container) -> StaticCache:
 
 
 def section_names(size: int) -> tuple[str, str, str]:
-    """Return the names of the sections of an n-gram size."""
     return f"records{size}", f"lists{size}", f"index{size}"
 
 

@@ -260,7 +260,6 @@ class ContainerWriter:
 
     @property
     def offset(self) -> int:
-        """Return the offset after the bytes written so far."""
         return self._file.tell()
 
     def begin(self, name: str) -> None:
@@ -271,7 +270,6 @@ class ContainerWriter:
         self._name, self._start, self._hash = name, self.offset, xxh3_64()
 
     def write(self, data: Any) -> None:
-        """Append bytes, or an array, to the section."""
         self._hash.update(data)
         self._file.write(data)
 
@@ -283,7 +281,6 @@ class ContainerWriter:
         return section
 
     def add(self, name: str, data: Any, *, checked: bool = True) -> Section:
-        """Write a whole section at once."""
         self.begin(name)
         self.write(data)
         return self.end(checked=checked)

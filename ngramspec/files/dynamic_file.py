@@ -234,8 +234,7 @@ class SavedFile(Protocol):
     """What Autosave saves."""
 
     @property
-    def path(self) -> Path:
-        """The file."""
+    def path(self) -> Path: ...
 
     def close(self) -> None:
         """Save; may be called again."""

@@ -47,7 +47,6 @@ class WatchedSource:
         self._on_read = on_read
 
     def read(self) -> Entries:
-        """Return the next entries."""
         entries = self._source.read()
         self._on_read(len(entries))
         return entries
@@ -58,7 +57,6 @@ def ignored(number: int) -> None:
 
 
 def no_entries() -> Entries:
-    """Return an empty array of entries."""
     return np.empty((0, 2), dtype=np.uint64)
 
 

@@ -77,7 +77,6 @@ def merge_statistics(
 
 
 def _merged_origin(files: Sequence[Statistics], any_tokenizer: bool) -> Origin:
-    """Return the tokenizer of the merged file."""
     named = [one for one in files if one.fingerprint is not None]
     others = [one for one in named if one.fingerprint != named[0].fingerprint]
     if others and not any_tokenizer:

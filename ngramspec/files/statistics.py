@@ -56,7 +56,6 @@ class Statistics:
 
     @property
     def fingerprint(self) -> bytes | None:
-        """The fingerprint of the tokenizer, None = unknown."""
         return self.container.header.fingerprint if self.container is not None else None
 
     @property
@@ -71,14 +70,12 @@ class Statistics:
 
     @cached_property
     def cache(self) -> StaticCache:
-        """The n-grams, for lookups."""
         if self.container is not None:
             return cache_of(self.container)
         return cache_in_memory(self.sources())
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The n-gram sizes that the file holds."""
         if self.entries is not None:
             return tuple(self.entries)
         return tuple(size for size in SIZES if self.cache.sections(size) is not None)
@@ -98,7 +95,6 @@ class Statistics:
 
     @property
     def shape(self) -> PoolShape:
-        """The shape of a pool."""
         return shape_of(self.opened(POOL_KIND))
 
     @property
@@ -113,7 +109,6 @@ class Statistics:
 
     @cached_property
     def index(self) -> SuffixIndex:
-        """The texts of an index."""
         return index_of(self.opened(INDEX_KIND))
 
     def opened(self, kind: str) -> Container:

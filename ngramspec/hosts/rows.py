@@ -205,7 +205,6 @@ class RowSlots:
         self._idle_room += int(self._room[slot])
 
     def _forget(self, slot: int) -> None:
-        """Free the memory of a slot that is not active."""
         self._drafter.forget(slot)
         self._idle_room -= int(self._room[slot])
         self._room[slot] = 0

@@ -315,7 +315,6 @@ class _Facts:
         return value
 
     def text(self, key: str, default: str) -> str:
-        """Return a text of the model, by its key without the family."""
         return str(self._metadata.get(f"{self.family}.{key}", default))
 
     def numbers(self, key: str) -> list[int]:
@@ -327,11 +326,9 @@ class _Facts:
         return self._list(key, layers)
 
     def flags(self, key: str) -> list[bool]:
-        """Return whether something is true, for each layer."""
         return [bool(one) for one in self._list(key, self.number("block_count"))]
 
     def error(self, reason: str) -> InputError:
-        """Return the error that names the file."""
         return InputError(f"{self.name} cannot be used as, or with, an assistant: {reason}")
 
     def _list(self, key: str, layers: int) -> list[int]:

@@ -51,7 +51,6 @@ class Buffers:
 
     @property
     def total(self) -> int:
-        """Return all bytes of the context."""
         return self.context + self.outputs + sum(self.compute.values())
 
 

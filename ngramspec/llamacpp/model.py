@@ -205,7 +205,6 @@ class LlamaModel:
         return self.vocabulary.text(token_id)
 
     def is_end(self, token_id: int) -> bool:
-        """Return whether a token ends a generation."""
         return 0 <= token_id < self.vocab_size and bool(self.vocabulary.ends[token_id])
 
     def render_chat(

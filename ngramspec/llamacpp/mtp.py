@@ -106,18 +106,15 @@ class LlamaHeads(NextnContext):
         self._can_shift = self._context.can_shift()
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Remove what is at position `length` and after it."""
         self._context.truncate(sequence, length)
 
     def copy(self, source: int, sequence: int, length: int) -> bool:
-        """Make an empty sequence hold the first `length` entries of another; False = it cannot."""
         if self._target.min_copy is None:
             return False
         self._context.copy(source, sequence, length, whole=self._target.contiguous)
         return True
 
     def shift(self, sequence: int, first: int, count: int) -> bool:
-        """Remove `count` entries from `first` on; the others move down. False = it cannot."""
         return self._can_shift and bool(self._context.shift(sequence, first, count))
 
 
@@ -128,8 +125,7 @@ class WithHeads(Runnable, Protocol):
     loading: Loading
 
     @property
-    def architecture(self) -> str:
-        """Return the name of the model family."""
+    def architecture(self) -> str: ...
 
 
 def count_heads(model: WithHeads) -> int:

@@ -84,7 +84,6 @@ class NextnContext:
         return self._view(self._handle.address, len(rows))
 
     def is_end(self, token_id: int) -> bool:
-        """Return whether the token ends a generation."""
         return self._target.is_end(token_id)
 
     def listen(self, follower: MtpHeads | None) -> None:

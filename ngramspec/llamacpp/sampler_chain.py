@@ -73,7 +73,6 @@ class Recent(Generic[T]):
         return item
 
     def clear(self) -> list[T]:
-        """Drop and return everything."""
         with self._lock:
             return [self._drop(key) for key in list(self._items)]
 

@@ -334,7 +334,6 @@ def _facts(key: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, str]]
 
 
 def _shown(facts: Mapping[str, str], name: str) -> str:
-    """Return a part of a key as it is told."""
     return f"{facts.get(name, 'nothing'):.{_SHORT}}"
 
 

@@ -144,7 +144,6 @@ class LlamaTarget:
 
     @property
     def closed(self) -> bool:
-        """Return whether the context is freed."""
         return self._closed
 
     @property
@@ -158,7 +157,6 @@ class LlamaTarget:
 
     @property
     def address(self) -> Any:
-        """Return the llama_context."""
         return self._handle.address
 
     def follow(
@@ -407,11 +405,9 @@ class LlamaTarget:
         return self._chains.sampler(sampling, seed)
 
     def piece(self, token_id: int, special: bool) -> bytes:
-        """Return the text of a token in UTF-8, possibly a part of a character."""
         return self.model.vocabulary.piece(token_id, special)
 
     def is_end(self, token_id: int) -> bool:
-        """Return whether the token ends a generation."""
         return self.model.is_end(token_id)
 
     def close(self) -> None:

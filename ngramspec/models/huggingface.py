@@ -85,7 +85,6 @@ def _hubs(env: Mapping[str, str]) -> list[Path]:
 
 
 def _old_folders(env: Mapping[str, str]) -> list[Path]:
-    """Return the folders of older llama.cpp versions."""
     caches = [env.get("XDG_CACHE_HOME"), os.path.join(_home(env), ".cache")]
     caches += [env.get("LOCALAPPDATA"), os.path.join(_home(env), "Library", "Caches")]
     own = env.get("LLAMA_CACHE")

@@ -81,7 +81,6 @@ class Arrays:
         return take(array, index, -1)
 
     def host(self, array: Array) -> Any:
-        """Return the array as a numpy array."""
         return array if self.lib is np else array.cpu().numpy()
 
 
@@ -94,7 +93,6 @@ def as_array(values: Any, name: str) -> Array:
 
 
 def is_float(array: Array) -> bool:
-    """Return whether an array or tensor holds floats."""
     if is_tensor(array):
         return bool(array.dtype.is_floating_point)
     return np.issubdtype(array.dtype, np.floating)

@@ -111,7 +111,6 @@ def _is_real() -> bool:
 
 
 def _with(settings: Mapping[str, Any]) -> type[SuffixDecodingCache]:
-    """Return the class with other defaults."""
     parameters = inspect.signature(SuffixDecodingCache).parameters.values()
     names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     for name in settings:

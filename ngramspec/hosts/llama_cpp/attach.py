@@ -410,7 +410,6 @@ class IncrementalTokenizer:
         return getattr(self.original, name)
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = True) -> list[int]:
-        """Tokenize as the host does."""
         return list(self.original.tokenize(text, add_bos, special))
 
     def detokenize(

@@ -35,8 +35,7 @@ UNKNOWN, GOES_ON, ENDS = 0, 1, 2
 class Armed(Protocol):
     """What a host needs from its Attachment."""
 
-    def arm(self, draft: TokenIds, length: int) -> None:
-        """Announce a draft that follows the first `length` tokens."""
+    def arm(self, draft: TokenIds, length: int) -> None: ...
 
 
 class Host:
@@ -185,7 +184,6 @@ class StreamTable:
         return stream
 
     def __len__(self) -> int:
-        """Return how many texts are followed."""
         return len(self._streams)
 
     def _free_slot(self) -> int:

@@ -178,7 +178,6 @@ class Corpus:
         return self._documents.stage(corpus_id, chunks, self.remaining_token_budget)
 
     def commit_external_corpus_load(self, corpus_id: str, loaded_token_count: int) -> None:
-        """Make a loaded corpus known."""
         self._documents.commit(corpus_id)
 
     def remove_external_corpus(self, corpus_id: str) -> None:
@@ -186,7 +185,6 @@ class Corpus:
         self._documents.remove(corpus_id)
 
     def list_external_corpora(self) -> dict[str, int]:
-        """Return the tokens of each corpus by name."""
         return self._documents.sizes()
 
     def stats(self) -> dict[str, SourceStats]:

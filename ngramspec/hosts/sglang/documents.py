@@ -40,7 +40,6 @@ class Documents:
 
     @property
     def num_tokens(self) -> int:
-        """Return the tokens of all corpora."""
         return sum(self.sizes().values())
 
     def sizes(self) -> dict[str, int]:

@@ -123,7 +123,6 @@ class Drafts:
             self._guard(lambda: self._drafter.end(row))
 
     def end_all(self) -> None:
-        """End the requests that still run."""
         for row in range(len(self._begun)):
             self.end(row)
 

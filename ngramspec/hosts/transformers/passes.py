@@ -196,7 +196,6 @@ class RowsPass(Pass):
         self._ended = np.zeros(rows, dtype=bool)
 
     def prefill(self) -> Any:
-        """Compute the prompts."""
         import torch
 
         logits = super().prefill()
@@ -211,7 +210,6 @@ class RowsPass(Pass):
 
     @property
     def num_rows(self) -> int:
-        """Return how many rows the next pass computes: those that are held, ended or not."""
         return len(self._held)
 
     def run(self, nodes: Nodes) -> Any:
@@ -436,7 +434,6 @@ class RowStore:
         return self._length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Return the number of tokens in the longest row."""
         return self._length
 
     def get_max_length(self) -> int:

@@ -40,7 +40,6 @@ class Texts:
             self._to_device(row, place)
 
     def close(self, row: int) -> None:
-        """Pad a row after its end."""
         place = slice(self.prompt_len + int(self.lengths[row]), None)
         self._host[row, place] = self._pad
         if self._watched and not self._shared:

@@ -125,7 +125,6 @@ def make_drafter(settings: ProposerSettings, params: Any, policy: AutoPolicy | N
 
 
 def make_drafts(settings: ProposerSettings, drafter: Drafter) -> BatchDrafts:
-    """Return the BatchDrafts of a drafter for the engine's rows."""
     return BatchDrafts(drafter, settings.max_draft, settings.max_length, settings.vocab_size)
 
 

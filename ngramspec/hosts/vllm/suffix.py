@@ -305,7 +305,6 @@ class Namespaces:
         return group
 
     def running(self) -> list[str]:
-        """Return the namespaces with requests that have begun and not ended."""
         return [name for name, group in self.groups.items() if group.rows.num_active]
 
     def default_alone(self) -> BatchDrafts | None:

@@ -94,7 +94,6 @@ class DryModel:
 
     @cached_property
     def state_bytes(self) -> int:
-        """Return the bytes of the state that it keeps for each sequence."""
         if not self.is_stateful:
             return 0
         settings = ContextSettings(context_size=SMALLEST, n_rs_seq=0)
@@ -102,7 +101,6 @@ class DryModel:
 
     @cached_property
     def weights(self) -> Weights:
-        """Return the bytes of its weights, by where they can lie."""
         return weights_of(read_tensors(self.path), self.num_layers, self.placement)
 
     def need(self, settings: ContextSettings) -> Need:

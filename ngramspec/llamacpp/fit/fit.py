@@ -91,7 +91,6 @@ class Machine:
 
     @property
     def space(self) -> Space:
-        """Return what is free."""
         return Space(
             host=self.host.free,
             swap=self.host.swap,
@@ -251,7 +250,6 @@ class _Fitting:
 
     @contextlib.contextmanager
     def _models(self) -> Iterator[DryModel]:
-        """Load the models without their weights for the block."""
         layers = self._assumed(self.placement.n_gpu_layers)
         with contextlib.ExitStack() as stack:
             assumed = replace(self.placement, n_gpu_layers=layers)
@@ -302,7 +300,6 @@ class _Fitting:
         )
 
     def _settings_for(self, tokens: int, slots: int | None = None) -> ContextSettings:
-        """Return the settings for a whole cache of this many tokens."""
         own, slots = self.settings, slots or self.settings.slots
         most = tokens if self.fixed else self.trained
         if own.kv_unified:
@@ -423,7 +420,6 @@ class _Fitting:
             )
 
     def _free_text(self) -> str:
-        """Return what is free, as text."""
         host = self.machine.host
         texts = [size_text(host.free) + (f" (limit: {host.limit})" if host.limit else "")]
         texts += [f"{size_text(one.free)} on {one.name}" for one in self.machine.devices]

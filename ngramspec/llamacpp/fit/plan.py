@@ -44,7 +44,6 @@ class Weights:
 
     @property
     def total(self) -> int:
-        """Return the bytes of all of them."""
         return self.host + self.output + sum(self.layers)
 
     def on_gpus(self, layers: int) -> int:

@@ -186,7 +186,6 @@ class _Writer:
         self.budget = budget
 
     def once(self, data: Mapping[str, object]) -> str:
-        """Write the template."""
         return self.template.render({**data, **self.thinking}, self.budget, self.dates)
 
     def turns(self, messages: Sequence[Record]) -> str:
@@ -223,7 +222,6 @@ class _Turn:
         return role == "user" and bool(self.response)
 
     def data(self) -> dict[str, str]:
-        """Return the fields of a template."""
         return {"System": self.system, "Prompt": self.prompt, "Response": self.response}
 
 
@@ -237,7 +235,6 @@ class _Cut:
         self.ended = False
 
     def nodes(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return the nodes up to .Response."""
         cut: list[Node] = []
         for node in nodes:
             if self.ended:
@@ -264,7 +261,6 @@ class _Cut:
         return replace(pipe, commands=tuple(commands))
 
     def operand(self, operand: Operand) -> Operand | None:
-        """Return an operand, or None after .Response."""
         if self.ended:
             return None
         match operand:
@@ -360,7 +356,6 @@ def tool_values(tools: Sequence[object]) -> JsonList:
 
 
 def text_message(role: str, content: str) -> Record:
-    """Return a message that holds only text."""
     return _record({"role": role, "content": content}, _MESSAGE, "message")
 
 

@@ -170,7 +170,6 @@ class _Reader:
         self.notes: list[str] = []
 
     def take(self, instruction: Instruction) -> None:
-        """Take the next instruction."""
         keyword, value = instruction.keyword, instruction.value
         if keyword in ("FROM", "DRAFT") and not value:
             raise instruction.error(f"expected a value after {keyword}")
@@ -191,7 +190,6 @@ class _Reader:
             self.notes.append(f"line {instruction.line}: {keyword} {value} has no effect")
 
     def parameter(self, instruction: Instruction) -> None:
-        """Take a PARAMETER."""
         name = instruction.word.replace("-", "_")
         try:
             value = parse_parameter(name, instruction.value)
@@ -203,7 +201,6 @@ class _Reader:
         self.parameters[name] = value
 
     def modelfile(self) -> Modelfile:
-        """Return what was collected."""
         if not self.bases:
             raise InputError("Modelfile: expected a FROM line with the path or name of a model")
         return Modelfile(
@@ -247,7 +244,6 @@ class Instruction:
     value: str
 
     def error(self, reason: str) -> InputError:
-        """Return the exception that names the line."""
         return _error(self.line, reason)
 
 

@@ -87,7 +87,6 @@ class ModelName:
         return f"{front}{self.model}:{self.tag}"
 
     def shown(self) -> str:
-        """Return the full name."""
         return f"{self.host}/{self.namespace}/{self.model}:{self.tag}"
 
     def same_as(self, other: ModelName) -> bool:

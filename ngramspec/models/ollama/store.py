@@ -194,7 +194,6 @@ def list_models(roots: Iterable[PathLike], problems: list[str] | None = None) ->
 
 
 def _manifest_path(root: Path, model: ModelName) -> Path | None:
-    """Return the manifest of a model, preferably of exactly the same name."""
     hosts = _PUBLIC if model.host.lower() in _PUBLIC else (model.host,)
     for folder in _FOLDERS:
         for host in hosts:

@@ -37,7 +37,6 @@ def custom_function(custom: Any, field: str) -> dict[str, Any]:
 
 
 def input_schema() -> dict[str, Any]:
-    """Return the schema of the arguments."""
     return {"type": "object", "properties": {INPUT: {"type": "string"}}, "required": [INPUT]}
 
 

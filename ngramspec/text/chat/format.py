@@ -48,7 +48,6 @@ class ChatFormat:
 
     @property
     def _hidden(self) -> list[str]:
-        """Return the marks that are left out of the content."""
         around = self.reasoning.open, self.reasoning.close
         marks = self.reasoning.hidden if self.reasons else ()
         if self.reasoning.inner:

@@ -85,7 +85,6 @@ def text_of(content: Any, field: str) -> str:
 
 
 def _texts(parts: Sequence[Any], field: str) -> list[str]:
-    """Return the texts of the parts of a content."""
     texts = []
     for index, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
@@ -170,7 +169,6 @@ def _message(item: Any, field: str) -> Message:
 
 
 def _content(content: Any, field: str) -> str | list[dict[str, str]]:
-    """Return a content as one text, or as text parts if the client wrote it so."""
     if isinstance(content, list):
         return [{"type": "text", "text": text} for text in _texts(content, field)] or ""
     return text_of(content, field)
@@ -194,7 +192,6 @@ def _call(item: Any, field: str) -> dict[str, Any]:
 
 
 def _instructions(tools: Tools) -> str:
-    """Return the system text about tools for models whose template does not mention them."""
     definitions = (tool.definition for tool in tools.tools)
     described = (json.dumps(one.get("function", one)) for one in definitions)
     return INSTRUCTIONS.format(tools="\n".join(described))

@@ -90,7 +90,6 @@ class ChatParser:
         return deltas
 
     def message(self, text: str) -> ChatMessage:
-        """Return a whole answer in its parts; one that was cut short has those that were begun."""
         message = ChatMessage()
         for delta in self.feed(text, last=True):
             message.add(delta)
@@ -107,7 +106,6 @@ class ChatParser:
         self._add_trimmed("reasoning", text)
 
     def reasoned(self, start: int, end: int) -> None:
-        """Note where reasoning stood in the answer."""
         self.thoughts.append((start, end))
 
     def begin(self, name: str, call_id: str = "") -> None:
@@ -125,12 +123,10 @@ class ChatParser:
         self._deltas.append(Delta("call", name, self._index, call_id))
 
     def arguments(self, text: str) -> None:
-        """Add a piece of the JSON text of the open call's arguments."""
         self._arguments.append(text)
         self._add("arguments", text)
 
     def end(self) -> None:
-        """End the open call."""
         self.num_calls += 1
         if self._limit is not None and self.num_calls >= self._limit:
             raise _EnoughError
@@ -139,7 +135,6 @@ class ChatParser:
     # The answer.
 
     def _read(self, begun: bool) -> Read[None]:
-        """Read the answer."""
         if self._reasoning is not None:
             begun = begun or (yield from self._opens(self._reasoning))
         try:
@@ -193,7 +188,6 @@ class ChatParser:
         return [mark.text for calls in ending for mark in calls.marks if not mark.first]
 
     def _read_content(self) -> Read[None]:
-        """Read the answer after the reasoning."""
         yield from self._read_first()
         again = self._reasoning if self._reasoning and self._reasoning.again else None
         marks = [mark.text for calls in self._formats for mark in calls.marks if not mark.first]
@@ -208,7 +202,6 @@ class ChatParser:
                 self.content(mark)
 
     def _plain(self, text: str) -> None:
-        """Add content behind which no mark can come."""
         self._add("content", "".join((*self._space, text)))
         self._space.clear()
         self.plain = not self._text.ended

@@ -36,7 +36,6 @@ class ReasoningFormat:
     around_content: Sequence[str] = ()
 
     def fits(self, template: str) -> bool:
-        """Return whether the model with this chat template reasons in this format."""
         return all(sign in template for sign in self.signs or (self.open,))
 
     @property
@@ -57,7 +56,6 @@ class ReasoningFormat:
         return row(rules.until(self.close), regex(r"[ \n]{0,4}"))
 
     def whole_rule(self, rules: Rules) -> Part:
-        """Return the grammar of reasoning with its open mark."""
         return row(self.open, self.rule(rules))
 
 

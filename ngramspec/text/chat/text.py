@@ -61,11 +61,9 @@ class Text:
 
     @property
     def position(self) -> int:
-        """Return how many characters of the answer were read."""
         return self._before + self._at
 
     def feed(self, piece: str, last: bool = False) -> None:
-        """Add the next piece."""
         if self._pieces is not None:
             self._pieces.append(self._held[self._kept_at : self._at])
         self._before += self._at
@@ -92,7 +90,6 @@ class Text:
         self._at, self._pieces = self._kept_at, None
 
     def skip(self, count: int) -> None:
-        """Pass over characters that were looked at."""
         self._at += count
 
     def drop(self) -> None:
@@ -126,7 +123,6 @@ class Text:
         return self.ended and have != mark and mark.startswith(have)
 
     def space(self) -> Read[None]:
-        """Read whitespace."""
         while True:
             match = _VISIBLE.search(self._held, self._at)
             self._at = match.start() if match else len(self._held)

@@ -53,15 +53,12 @@ class Tools:
 
     @property
     def several(self) -> bool:
-        """Return whether one answer may have several calls."""
         return self.parallel is not False
 
     def named(self, name: str) -> Tool | None:
-        """Return the tool with a name, None if there is none."""
         return self._by_name.get(name)
 
     def is_custom(self, name: str) -> bool:
-        """Return whether a name is that of a custom tool."""
         tool = self.named(name)
         return tool is not None and tool.custom
 

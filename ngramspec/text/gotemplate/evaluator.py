@@ -94,7 +94,6 @@ class Evaluator:
         return jump
 
     def write(self, text: str) -> None:
-        """Append to the output."""
         self.output.append(self.budget.text(text))
 
     def branch(self, node: Branch, dot: object) -> str:
@@ -151,7 +150,6 @@ class Evaluator:
             self.variables.append((name, value))
 
     def place(self, name: str) -> int:
-        """Return the index of the innermost variable of a name."""
         for at in range(len(self.variables) - 1, -1, -1):
             if self.variables[at][0] == name:
                 self.budget.step((len(self.variables) - at) // SEARCHED)
@@ -170,7 +168,6 @@ class Evaluator:
         return self.operand(first, dot)
 
     def operand(self, operand: Operand, dot: object) -> object:
-        """Evaluate an operand."""
         self.budget.step()
         match operand:
             case Dot():
@@ -190,7 +187,6 @@ class Evaluator:
         return self.pipe(operand, dot)
 
     def fields(self, value: object, names: tuple[str, ...]) -> object:
-        """Follow a chain of fields."""
         for name in names:
             value = field(value, name)
         return value

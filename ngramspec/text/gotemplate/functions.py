@@ -78,7 +78,6 @@ def _slice(values: Sequence[object], budget: Budget) -> object:
 
 
 def _place(at: object, last: int) -> int:
-    """Check an index."""
     if kind(at) != "int" or not isinstance(at, int):
         raise TemplateProblem(f"expected an integer as index, found {kind(at)}")
     if not 0 <= at <= last:

@@ -101,7 +101,6 @@ def _is_space(text: str, position: int) -> bool:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """Return the offset after the delimiter that ends a comment."""
     end = text.find("*/", start)
     if end < 0:
         raise TemplateSyntaxError("expected */ to end the comment", start)

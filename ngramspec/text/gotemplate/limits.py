@@ -64,7 +64,6 @@ class Budget:
         self.depth = 0
 
     def step(self, count: int = 1) -> None:
-        """Count steps against the limit."""
         self.steps -= count
         if self.steps < 0:
             raise InputError(f"the template takes more than {self.limits.steps} steps")
@@ -75,18 +74,15 @@ class Budget:
         return text
 
     def size(self, count: int) -> None:
-        """Count characters against the limit."""
         self.characters -= count
         if self.characters < 0:
             most = self.limits.characters
             raise InputError(f"the template makes more than {most} characters of text")
 
     def enter(self) -> None:
-        """Go one level deeper."""
         self.depth += 1
         if self.depth > self.limits.depth:
             raise InputError(f"the template is nested deeper than {self.limits.depth} levels")
 
     def leave(self) -> None:
-        """Go back one level."""
         self.depth -= 1

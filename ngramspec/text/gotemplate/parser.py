@@ -86,7 +86,6 @@ class _Parser:
     # -- templates, blocks and actions -------------------------------------------------------------
 
     def templates(self) -> dict[str, tuple[Node, ...]]:
-        """Parse everything."""
         nodes: list[Node] = []
         while self.peek().kind != "end":
             if self.is_keyword("define"):
@@ -97,7 +96,6 @@ class _Parser:
         return self.parsed
 
     def define(self) -> None:
-        """Parse a define and what it holds."""
         self.at += 2
         name = str(self.expect("string", "a name in quotes after define").value)
         self.expect("close", "}} after the name of a define")
@@ -148,7 +146,6 @@ class _Parser:
         raise self.unexpected(start, expected)
 
     def branch(self, start: Token) -> Branch:
-        """Parse an if, with or range up to its end."""
         kind = _branch_kind(str(start.value))
         outside = len(self.scope.variables)
         pipe = self.pipe(f"a value after {kind}", "close", most=2 if kind == "range" else 1)
@@ -184,7 +181,6 @@ class _Parser:
         return Call(name, pipe, start.position)
 
     def jump(self, start: Token) -> Jump:
-        """Parse a break or continue."""
         self.expect("close", f"}}}} after {start.value}")
         if not self.scope.ranges:
             raise TemplateSyntaxError(f"expected {start.value} inside a range", start.position)
@@ -237,7 +233,6 @@ class _Parser:
         return Command(tuple(operands), position)
 
     def operand(self) -> Operand:
-        """Parse a value and the fields that follow it."""
         token = self.peek()
         value = self.term()
         names = []
@@ -278,7 +273,6 @@ class _Parser:
         raise self.unexpected(token, "a value")
 
     def word(self, token: Token) -> Operand:
-        """Return the operand for a word that is no keyword."""
         match token.value:
             case "true" | "false":
                 return Literal(token.value == "true")
@@ -293,41 +287,34 @@ class _Parser:
     # -- tokens ------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Go one level deeper."""
         self.depth += 1
         if self.depth > MOST_NESTED:
             raise InputError(f"the template is nested deeper than {MOST_NESTED} levels")
 
     def peek(self, ahead: int = 0) -> Token:
-        """Return a token without consuming it."""
         return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
 
     def next(self) -> Token:
-        """Return the next token and consume it."""
         token = self.peek()
         self.at += 1
         return token
 
     @staticmethod
     def is_reserved(token: Token) -> bool:
-        """Return whether a token is a keyword."""
         return token.kind == "word" and token.value in KEYWORDS
 
     def expect(self, kind: str, expected: str) -> Token:
-        """Consume a token of this kind."""
         token = self.next()
         if token.kind != kind:
             raise self.unexpected(token, expected)
         return token
 
     def undefined(self, token: Token) -> TemplateSyntaxError:
-        """Return the exception for an undefined variable."""
         names = ", ".join(self.scope.variables)
         reason = f"expected a variable ({names}), found {token.value}"
         return TemplateSyntaxError(reason, token.position)
 
     def unexpected(self, token: Token, expected: str) -> TemplateSyntaxError:
-        """Return the exception for a token that does not fit."""
         text = "}}" if token.kind == "close" else str(token.value)[:_MOST_SHOWN]
         return TemplateSyntaxError(f"expected {expected}, found {text}", token.position)
 
@@ -337,7 +324,6 @@ class _Parser:
         return self.peek().kind == "open" and inside.kind == "word" and inside.value == word
 
     def error(self, reason: str) -> TemplateSyntaxError:
-        """Return the exception that names the current place."""
         return TemplateSyntaxError(reason, self.peek().position)
 
 

@@ -97,7 +97,6 @@ class Template:
 
     @property
     def main(self) -> tuple[Node, ...]:
-        """The nodes outside of every define."""
         return self.templates[MAIN]
 
     def names(self) -> frozenset[str]:

@@ -89,7 +89,6 @@ class _Reader:
         return [rule for rule in self.rules if rule is not None]
 
     def rule(self) -> None:
-        """Read `name ::= alternatives` to the end of the line."""
         name = self.match(_NAME, "a rule name")
         index = self.symbol(name.group())
         self.skip(False)
@@ -112,7 +111,6 @@ class _Reader:
         return rule
 
     def sequence(self, name: str, nested: bool) -> list[int]:
-        """Read symbols and their repetitions."""
         items: list[int] = []
         last, weight = 0, 1  # where the last symbol starts; the rules that it stands for
         while self.position < len(self.text):
@@ -163,7 +161,6 @@ class _Reader:
             self.add(items, CHAR, self.characters.one_of(ranges, bool(negated)))
 
     def group(self, name: str, items: list[int]) -> None:
-        """Read alternatives in parentheses as a rule of their own."""
         self.nesting += 1
         if self.nesting > MAX_NESTING:
             raise self.error(f"more than {MAX_NESTING} parentheses inside one another")
@@ -240,12 +237,10 @@ class _Reader:
         return least, None if most is not None and most > MAX_REPETITIONS else most
 
     def add(self, items: list[int], kind: int, value: int) -> None:
-        """Append a symbol."""
         self.count(1)
         items.append(value << BITS | kind)
 
     def count(self, size: int) -> None:
-        """Count elements."""
         self.num_elements += size
         if self.num_elements > MAX_ELEMENTS:
             raise InputError(f"the grammar is larger than {MAX_ELEMENTS} elements")
@@ -257,13 +252,11 @@ class _Reader:
         return self.names[name]
 
     def new_rule(self) -> int:
-        """Add a rule and return its index."""
         self.num_symbols += 1
         self.rules.append(None)
         return len(self.rules) - 1
 
     def match(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
-        """Read what the pattern matches."""
         match = pattern.match(self.text, self.position)
         if match is None:
             raise self.error(f"expected {expected}")
@@ -271,12 +264,10 @@ class _Reader:
         return match
 
     def skip(self, lines: bool) -> None:
-        """Skip white space and comments."""
         match = (_SPACE_OR_LINE if lines else _SPACE).match(self.text, self.position)
         self.position = match.end() if match else self.position
 
     def error(self, reason: str) -> InputError:
-        """Return the exception that names the place."""
         line = self.text.count("\n", 0, self.position) + 1
         here = self.text[self.position : self.position + 20]
         return InputError(f"the grammar is not valid: {reason}, in line {line} at {here!r}")

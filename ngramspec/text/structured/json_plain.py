@@ -170,7 +170,6 @@ class _Reader:
             )
 
     def _cannot(self, keyword: str, reason: str = "cannot be enforced") -> None:
-        """Leave a keyword out. Raises: GrammarError: The request is strict."""
         if self._strict:
             raise GrammarError(f"{keyword} {reason}; leave it out, or ask without strict")
 
@@ -667,7 +666,6 @@ def _wide_types(schema: Schema) -> set[str]:
 
 
 def _all(parts: list[Any]) -> Any:
-    """Return a schema for what fits all parts."""
     if any(part is False for part in parts):
         return False
     parts = [part for part in parts if part is not True and part != {}]
@@ -704,7 +702,6 @@ def _ends(schema: Any, ending: set[str]) -> bool:
 
 
 def _inner(schema: Any) -> Iterable[Any]:
-    """Return the schemas that a schema made here holds."""
     if not isinstance(schema, dict):
         return ()
     single = (schema[word] for word in ("items", "additionalProperties") if word in schema)
@@ -714,7 +711,6 @@ def _inner(schema: Any) -> Iterable[Any]:
 
 
 def _references(schema: Any) -> list[str]:
-    """Return the definitions that a schema made here refers to."""
     names: dict[str, None] = {}
     todo = [schema]
     while todo:
@@ -741,7 +737,6 @@ def _without(part: Any, endless: Collection[str]) -> Any:
 
 
 def _depth(schema: Any) -> int:
-    """Return how many schemas are in one another."""
     return 1 + max(map(_depth, _inner(schema)), default=0)
 
 
@@ -783,7 +778,6 @@ def _strings(value: Any, word: str) -> list[str]:
 
 
 def _types_of(value: Any) -> tuple[str, ...]:
-    """Return the types that a value of JSON has."""
     if isinstance(value, bool):
         return ("boolean",)
     if isinstance(value, int):

@@ -104,7 +104,6 @@ class Token(NamedTuple):
 
 
 def is_terminal(name: str) -> bool:
-    """Tell whether a name is a terminal's."""
     return name.strip("_")[:1].isupper()
 
 
@@ -246,7 +245,6 @@ class _Reader:
             self._at = before
 
     def _atom(self) -> Part | None:
-        """Read a part without its repetition; None if there is none."""
         if self._at >= len(self._tokens):
             return None
         token = self._tokens[self._at]
@@ -345,7 +343,6 @@ class _Reader:
         return token.kind == kind and (not text or token.text == text)
 
     def _takes(self, kind: str, text: str = "") -> bool:
-        """Read a token if it is the next one; return whether it was."""
         taken = self._sees(kind, text)
         self._at += taken
         return taken

@@ -123,7 +123,6 @@ def _needed(lark: Lark) -> dict[str, Part]:
 
 
 def _names(part: Part) -> list[str]:
-    """Return the names in a part."""
     if isinstance(part, Name):
         return [part.text]
     if isinstance(part, Times):
@@ -132,7 +131,6 @@ def _names(part: Part) -> list[str]:
 
 
 def _depth(part: Part) -> int:
-    """Return how many parts are in one another."""
     if isinstance(part, Times):
         return 1 + _depth(part.part)
     return 1 + max(map(_depth, part.parts), default=0) if isinstance(part, (Row, Either)) else 1

@@ -61,13 +61,11 @@ def row(*parts: Part) -> Part:
 
 
 def either(*parts: Part) -> Part:
-    """Return one of several parts."""
     different = tuple(dict.fromkeys(parts))
     return different[0] if len(different) == 1 else Either(different)
 
 
 def optional(part: Part) -> Part:
-    """Return a part that may be missing."""
     return Times(part, 0, 1)
 
 
@@ -142,7 +140,6 @@ class Rules:
         return name
 
     def add(self, name: str, part: Part) -> Name:
-        """Add a rule and return the name that it got."""
         return self.set(self.reserve(name), part)
 
     def terminal(self, name: str, source: str) -> str:
@@ -262,7 +259,6 @@ class Rules:
 
 
 def _written(part: Part) -> str:
-    """Return a part in Lark."""
     if isinstance(part, str):
         return literal(part)
     if isinstance(part, Either):

@@ -129,7 +129,6 @@ class _Reader:
         self._at = 0
 
     def whole(self) -> str:
-        """Return the whole pattern."""
         parts, depth = [], 0
         repeats = ""  # what may repeat what came before
         while self._at < len(self._pattern):
@@ -210,7 +209,6 @@ class _Reader:
         return _CONTROLS.get(char, ord(char)), ""
 
     def _class(self) -> str:
-        """Read a class such as [^a-z]."""
         self._at += 1
         negated = self._pattern.startswith("^", self._at)
         self._at += negated
@@ -247,7 +245,6 @@ class _Reader:
         return f"[{inner}]"
 
     def _one(self, code: int) -> str:
-        """Return a character."""
         if code == 0 and not self._in_json:
             raise self._refused("a NUL character")
         escaped = _ESCAPED.get(chr(code)) if self._in_json and code <= 0x10FFFF else None

@@ -56,7 +56,6 @@ class _Strings:
         self._rules, self._root, self._strict, self._mark = rules, root, strict, mark
 
     def of(self, schema: Any, depth: int) -> str | None:
-        """Return the strings of a schema."""
         self._rules.spend(1)
         if depth > MAX_DEPTH:
             raise GrammarError(f"the JSON schema is nested deeper than {MAX_DEPTH}")

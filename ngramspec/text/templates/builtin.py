@@ -17,7 +17,6 @@ ONLY_TEXTS = Capabilities(
 
 
 def builtin_names(library: Library) -> tuple[str, ...]:
-    """Return the names of llama.cpp's own templates."""
     count = int(library.lib.llama_chat_builtin_templates(None, 0))
     names = (ctypes.c_char_p * count)()
     library.lib.llama_chat_builtin_templates(names, count)

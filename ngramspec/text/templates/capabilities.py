@@ -149,7 +149,6 @@ class _Probing(Sandbox):
         return self.from_string(template)
 
     def noted(self, value: Any) -> Any:
-        """Note that a variable is read."""
         if isinstance(value, _Seen):
             value.note()
         return value
@@ -195,7 +194,6 @@ def watched(value: Any) -> Any:
 
 
 def _note_all(value: Any) -> None:
-    """Note that a value and all that it holds are read."""
     left, seen = [value], set()
     while left:
         part = left.pop()
@@ -236,7 +234,6 @@ def _system_role(render: Render) -> bool:
 
 
 def _calls(arguments: Any, count: int) -> list[Any]:
-    """Return a conversation with tool calls."""
     calls = [
         {
             "id": f"call0000{number + 1}",
@@ -251,7 +248,6 @@ def _calls(arguments: Any, count: int) -> list[Any]:
 
 
 def _tools(render: Render) -> dict[str, bool]:
-    """Return what the template does with tools and calls."""
     flags = dict.fromkeys(("supports_tools", "supports_tool_calls"), True)
     objects = False
     text, values = render(_calls({"arg": "value"}, 1), TOOLS)

@@ -51,7 +51,6 @@ class Family:
     thinks: bool = True  # the template can switch reasoning on
 
     def has(self, template: str) -> bool:
-        """Return whether a template is of this family."""
         return all(mark in template for mark in self.marks) and not any(
             mark in template for mark in self.others
         )
@@ -67,7 +66,6 @@ class Family:
 
 
 def family_of(template: str) -> Family | None:
-    """Return the family of a template, None if it has none."""
     return next((family for family in FAMILIES if family.has(template)), None)
 
 

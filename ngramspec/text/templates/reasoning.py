@@ -95,7 +95,6 @@ def _around(text: str) -> ThinkTags | None:
 
 
 def _of_answers(render: Render) -> ThinkTags | None:
-    """Return the tags of an earlier answer with reasoning."""
     plain = render([USER, SAID], [], False, True)
     thinking = render([USER, {**SAID, "reasoning_content": THOUGHT}], [], False, True)
     return None if plain is None or thinking is None else _around(thinking)

@@ -131,7 +131,6 @@ class Generator(CodeGenerator):
         super().visit_Dict(mapping, frame)
 
     def call(self, name: str, arguments: list[nodes.Expr]) -> nodes.Expr:
-        """Return a call of a method of the sandbox."""
         node = nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
         node.set_environment(self.environment)
         return node
@@ -267,7 +266,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return "" if value is None else str(value)
 
     def _named(self, value: Any) -> str:
-        """Return the text of a value, "None" for None."""
         return "None" if value is None else self._text(value)
 
     def _walk(self, value: Any) -> None:
@@ -287,7 +285,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 left += (inner for inner in part if isinstance(inner, Container))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function; every call is a step."""
         __self._check_arguments(args, kwargs)
         owner = getattr(__obj, "__self__", None)
         name = getattr(__obj, "__name__", "")
@@ -451,7 +448,6 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _trim(value: Any, chars: str | None = None) -> str:
-    """Return a text without the blanks at its ends."""
     return ("" if value is None else str(value)).strip(BLANKS if chars is None else chars)
 
 

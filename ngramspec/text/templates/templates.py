@@ -277,10 +277,8 @@ def _shared(left: str, right: str) -> str:
 
 
 def _refuse(message: Any) -> None:
-    """Raise the error of a template."""
     raise ValueError(message if isinstance(message, str) else "it does not say why")
 
 
 def _now(layout: str) -> str:
-    """Return the time, for a template."""
     return datetime.datetime.now().strftime(layout)

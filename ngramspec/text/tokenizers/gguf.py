@@ -116,7 +116,6 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Return the files of a model."""
     name = _SPLIT.fullmatch(path.name)
     if name is None:
         return [path]
@@ -137,7 +136,6 @@ class _Walk:
         self.position = 0
 
     def metadata(self, selects: Callable[[str], bool]) -> dict[str, Value]:
-        """Return the wanted keys."""
         values: dict[str, Value] = {}
         _, num_keys = self.head()
         for _ in range(num_keys):
@@ -182,7 +180,6 @@ class _Walk:
         return int(num_tensors), int(num_keys)
 
     def value(self, kind: int) -> Value:
-        """Read the value at the position."""
         if kind == _STRING:
             return self.string().decode("utf-8", "replace")
         if kind == _ARRAY:
@@ -194,7 +191,6 @@ class _Walk:
         return item  # type: ignore[no-any-return]
 
     def array(self) -> Value:
-        """Read the array at the position."""
         start = self.position
         kind, length = self.array_head()
         if kind == _STRING:
@@ -210,7 +206,6 @@ class _Walk:
         return items
 
     def skip(self, kind: int, depth: int = 0) -> None:
-        """Step over the value at the position."""
         if kind == _STRING:
             self.string()
         elif kind != _ARRAY:
@@ -235,7 +230,6 @@ class _Walk:
         return kind, length
 
     def string(self) -> bytes:
-        """Read the string at the position."""
         length = self.number(_U64)
         self.need(length)
         start = self.position
@@ -243,7 +237,6 @@ class _Walk:
         return self.data[start : self.position]
 
     def strings(self, count: int) -> list[bytes]:
-        """Read `count` strings."""
         data, unpack, size, position = self.data, _U64.unpack_from, self.size, self.position
         items = []
         for i in range(count):
@@ -257,7 +250,6 @@ class _Walk:
         return items
 
     def skip_strings(self, count: int) -> None:
-        """Step over `count` strings."""
         data, unpack, last, position = self.data, _U64.unpack_from, self.size - 8, self.position
         for i in range(count):
             if position > last:
@@ -267,20 +259,17 @@ class _Walk:
         self.need(0)
 
     def number(self, layout: struct.Struct) -> int:
-        """Read one integer."""
         self.need(layout.size)
         (number,) = layout.unpack_from(self.data, self.position)
         self.position += layout.size
         return int(number)
 
     def dtype(self, kind: int) -> np.dtype[np.generic]:
-        """Return the numpy type of a scalar type."""
         if kind not in _DTYPES:
             raise self.error(f"unknown value type {kind}")
         return _DTYPES[kind]
 
     def step(self, num_bytes: int) -> None:
-        """Step over bytes."""
         self.need(num_bytes)
         self.position += num_bytes
 
@@ -291,5 +280,4 @@ class _Walk:
             raise self.error(f"{num_bytes} bytes expected, {left} left: truncated or damaged")
 
     def error(self, reason: str) -> FormatError:
-        """Return the exception that names file and offset."""
         return FormatError(f"{self.path}: {reason}, at offset {self.position}")

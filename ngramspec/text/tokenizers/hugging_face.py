@@ -67,7 +67,6 @@ class HfTokenizer:
         return str(self._open().decode(ids, skip_special_tokens=False))
 
     def close(self) -> None:
-        """Free the vocabulary."""
         self._tokenizer = None
 
     def __reduce__(self) -> tuple[type[HfTokenizer], tuple[Path]]:

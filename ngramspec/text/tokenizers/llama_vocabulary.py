@@ -145,7 +145,6 @@ class Vocabulary:
 
     @cached_property
     def end_tokens(self) -> list[int]:
-        """Return the tokens that end a generation."""
         ids: list[int] = np.flatnonzero(np.frombuffer(self.ends, dtype=np.uint8)).tolist()
         return ids
 

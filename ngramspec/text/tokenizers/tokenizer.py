@@ -23,14 +23,11 @@ class Tokenizer(Protocol):
         """The file name."""
 
     @property
-    def fingerprint(self) -> Fingerprint:
-        """What identifies the vocabulary."""
+    def fingerprint(self) -> Fingerprint: ...
 
-    def encode(self, text: str) -> TokenIds:
-        """Return the token ids of a text."""
+    def encode(self, text: str) -> TokenIds: ...
 
-    def encode_batch(self, texts: Sequence[str]) -> list[TokenIds]:
-        """Return the token ids of each text."""
+    def encode_batch(self, texts: Sequence[str]) -> list[TokenIds]: ...
 
     def decode(self, token_ids: Sequence[int] | TokenIds) -> str:
         """Return the text of token ids; bytes that are not UTF-8 become U+FFFD."""

@@ -406,7 +406,6 @@ CALL_FORMATS: list[CallFormat] = [
 
 
 def call_format_of(template: str) -> CallFormat:
-    """Return the format of the model with this chat template."""
     return next((one for one in CALL_FORMATS if one.fits(template)), HERMES)
 
 

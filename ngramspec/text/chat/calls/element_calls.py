@@ -58,7 +58,6 @@ class ElementCalls(CallFormat):
     special: bool = True
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
-        """Read calls up to the end of their row."""
         called = False
         while True:
             yield from text.space()
@@ -80,7 +79,6 @@ class ElementCalls(CallFormat):
         yield from closing(text, END)
 
     def rule(self, rules: Rules, tools: Tools) -> Part:
-        """Return the grammar of calls whose values follow the schemas of their parameters."""
         call = rules.add("call", either(*(_Writer(rules, one).call() for one in tools.tools)))
         return row(f"{START}\n", several(call, call, tools), END)
 
@@ -172,12 +170,10 @@ class _Writer:
     depth: int = 0
 
     def call(self) -> Part:
-        """Return the rule of a call."""
         head, tail = f'{INVOKE}{self.tool.name}">', f"{INVOKE_END}\n"
         return self.rules.add("call", row(head, self._members(self.tool.parameters), tail))
 
     def _members(self, schema: Any) -> Part:
-        """Return the grammar of the elements of an object, in the order of its schema."""
         whole = resolved(schema, self.tool.parameters)
         properties, required = whole.get("properties"), whole.get("required")
         if not isinstance(properties, dict):
@@ -190,7 +186,6 @@ class _Writer:
         return row(*members)
 
     def _element(self, key: str, schema: Any) -> Name:
-        """Return the rule of an element."""
         element = self.elements.get((id(schema), key))
         if element is not None:
             return element[1]

@@ -35,14 +35,11 @@ class AnswerSink(Protocol):
     parses_reasoning: bool
 
     @property
-    def tools(self) -> Tools:
-        """The tools of the request."""
+    def tools(self) -> Tools: ...
 
-    def content(self, text: str) -> None:
-        """Add a piece of content."""
+    def content(self, text: str) -> None: ...
 
-    def reasoning(self, text: str) -> None:
-        """Add a piece of reasoning."""
+    def reasoning(self, text: str) -> None: ...
 
     def reasoned(self, start: int, end: int) -> None:
         """Note where reasoning stood, its marks included: positions of the text."""
@@ -85,7 +82,6 @@ class CallFormat(ABC):
     keeps_space: bool = False
 
     def fits(self, template: str) -> bool:
-        """Return whether the model with this chat template writes calls like this."""
         return (
             bool(self.signs)
             and all(sign in template for sign in self.signs)
@@ -120,7 +116,6 @@ class CallFormat(ABC):
         return answer
 
     def new_id(self) -> str:
-        """Return an id for a call."""
         return f"call_{uuid.uuid4().hex[:24]}"
 
 

@@ -56,7 +56,6 @@ class GemmaCalls(CallFormat):
     special: bool = True
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
-        """Read one call."""
         yield from text.space()
         if not (yield from text.passes(CALL)):
             raise NotACallError
@@ -69,7 +68,6 @@ class GemmaCalls(CallFormat):
             yield from closing(text, CLOSE)
 
     def rule(self, rules: Rules, tools: Tools) -> Part:
-        """Return the grammar of calls whose values have the types of their parameters."""
         value = rules.reserve("any")
         member = row(regex("[a-zA-Z0-9_][a-zA-Z0-9_.-]*"), ":", value)
         items: dict[str, Part] = {

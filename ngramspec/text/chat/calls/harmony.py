@@ -80,7 +80,6 @@ class HarmonyCalls(CallFormat):
         return row(_analysis(rules), f"{HEADS[0]} ", either(*calls))
 
     def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
-        """Return the headers up to a function's name."""
         return [f"{head} to={PREFIX}" for head in HEADS], [f"to={PREFIX}"]
 
     def begun_rule(self, rules: Rules, tools: Tools) -> Part:

@@ -76,11 +76,9 @@ class JsonCalls(CallFormat):
 
     @cached_property
     def stops(self) -> tuple[str, ...]:
-        """Return the tokens that end a row of calls."""
         return ("]", *re.findall(r"[^\s\]]+", self.end))
 
     def rule(self, rules: Rules, tools: Tools) -> Part:
-        """Return the grammar of calls whose arguments follow the schemas of their tools."""
         call = either(*(self._call(rules, tool) for tool in tools.tools))
         if not self.listed:
             call = row(self.start, call, self.end)
@@ -212,12 +210,10 @@ class _Object:
 
 
 def json_text(text: str) -> str:
-    """Return a text as JSON that models write."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _start(key: str, value: str = "") -> str:
-    """Return the start of a member."""
     return f"{json.dumps(key)}: {value}"
 
 

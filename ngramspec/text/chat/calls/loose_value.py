@@ -31,7 +31,6 @@ class Quote:
 
     @property
     def ends(self) -> Stops:
-        """Return what ends a stretch of the string."""
         return Stops((self.text, "\\") if self.escapes else (self.text,))
 
 

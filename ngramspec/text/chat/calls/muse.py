@@ -71,7 +71,6 @@ class MuseCalls(TaggedCalls):
             yield from TaggedCalls.read(self, Mark(self.open), text, sink)
 
     def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
-        """Return the headers of messages to tools."""
         heads = [f"{TO}{tool.name}{MESSAGE}" for tool in tools.tools]
         return [f"{ASSISTANT} {head}" for head in heads], heads
 

@@ -42,7 +42,6 @@ class NamedCalls(CallFormat):
     between: str = ""
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
-        """Read calls up to the end of their row."""
         if mark.text != self.open and self.start:
             yield from text.space()
             if not (yield from text.passes(self.open)):
@@ -88,7 +87,6 @@ class NamedCalls(CallFormat):
         return self.head + name
 
     def rule(self, rules: Rules, tools: Tools) -> Part:
-        """Return the grammar of calls whose arguments follow the schemas of their tools."""
         return row(self.start, self._row(rules, tools), self.end)
 
     def begun_rule(self, rules: Rules, tools: Tools) -> Part:
@@ -120,7 +118,6 @@ class DeepSeekCalls(NamedCalls):
     special: bool = True
 
     def read_name(self, text: Text) -> Read[tuple[str, str]]:
-        """Read the name of either."""
         name = yield from text.match(NAME, MOST_NAME)
         if not (yield from text.passes(SEPARATOR)):
             return "", ""
@@ -142,14 +139,12 @@ class KimiCalls(NamedCalls):
     """Kimi K2: the name stands in the id, functions.NAME:NUMBER."""
 
     def read_name(self, text: Text) -> Read[tuple[str, str]]:
-        """Read the id."""
         call_id, _ = yield from NamedCalls.read_name(self, text)
         name = call_id.removeprefix("functions.")
         before, colon, number = name.rpartition(":")
         return (before if colon and number.isdigit() else name), call_id
 
     def written_name(self, name: str) -> Part:
-        """Return the grammar of an id."""
         return row(f"functions.{name}:", regex("[0-9]{1,4}"))
 
 
@@ -163,7 +158,6 @@ class MistralCalls(NamedCalls):
     has_id: bool = False
 
     def read_name(self, text: Text) -> Read[tuple[str, str]]:
-        """Read the name, and the id if there is one."""
         yield from text.space()
         pieces: list[str] = []
         mark = yield from text.until(MISTRAL_MARKS, pieces.append)
@@ -178,7 +172,6 @@ class MistralCalls(NamedCalls):
         return NamedCalls.new_id(self)[-9:]
 
     def written_name(self, name: str) -> Part:
-        """Return the grammar of a name with its id."""
         return row(f"{name}[CALL_ID]", regex("[a-zA-Z0-9]{9}")) if self.has_id else name
 
 
@@ -191,7 +184,6 @@ class SolarCalls(NamedCalls):
     """Solar: ID<|tool_call:name|>NAME<|tool_call:args|>{...}."""
 
     def read_name(self, text: Text) -> Read[tuple[str, str]]:
-        """Read the id and the name."""
         call_id = yield from text.match(NAME, MOST_NAME)
         if not (yield from text.passes("<|tool_call:name|>")):
             return "", ""
@@ -199,7 +191,6 @@ class SolarCalls(NamedCalls):
         return name, call_id.strip()
 
     def written_name(self, name: str) -> Part:
-        """Return the grammar of an id and a name."""
         return row(regex("[a-z0-9]{10}"), f"<|tool_call:name|>{name}")
 
 
@@ -225,7 +216,6 @@ class FunctionaryCalls(NamedCalls):
         yield from self.read_rest(name, call_id, text, sink)
 
     def triggers(self, tools: Tools) -> tuple[Collection[str], Collection[str]]:
-        """Return the recipients that are tools."""
         names = [f"{tool.name}\n" for tool in tools.tools]
         return [f"{self.open}{name}" for name in names], names
 

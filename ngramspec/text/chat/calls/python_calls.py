@@ -71,7 +71,6 @@ class PythonCalls(CallFormat):
         return (), [f"{self.start}[{tool.name}(" for tool in tools.tools]
 
     def rule(self, rules: Rules, tools: Tools) -> Part:
-        """Return the grammar of calls whose values follow the schemas of their parameters."""
         call = rules.add("call", either(*(_call(rules, tool) for tool in tools.tools)))
         calls = several(call, row(", ", call), tools)
         end = optional(self.end) if self.by_name else self.end

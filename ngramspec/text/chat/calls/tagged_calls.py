@@ -67,7 +67,6 @@ class TaggedCalls(CallFormat):
     by_name: bool = False
 
     def read(self, mark: Mark, text: Text, sink: AnswerSink) -> Read[None]:
-        """Read calls up to the end of their row."""
         if mark.text != self.open and not (yield from tags(text, self.open)):
             raise NotACallError
         while (yield from self._read_call(text, sink)):
@@ -78,7 +77,6 @@ class TaggedCalls(CallFormat):
                 return
 
     def rule(self, rules: Rules, tools: Tools) -> Part:
-        """Return the grammar of calls whose values follow the schemas of their parameters."""
         return self._row(rules, tools, bare=False)
 
     def begun_rule(self, rules: Rules, tools: Tools) -> Part:
@@ -205,7 +203,6 @@ class DeepSeekTags(TaggedCalls):
     ends_reasoning: bool = True
 
     def read_value_start(self, text: Text) -> Read[frozenset[str] | None]:
-        """Read the attribute that tells the type."""
         if not (yield from tags(text, '" string="')):
             return None
         word = yield from text.match(KEY, MOST_NAME)
@@ -214,7 +211,6 @@ class DeepSeekTags(TaggedCalls):
         return STRING if word == "true" else NO_STRING
 
     def value_start(self, types: frozenset[str]) -> str:
-        """Return the attribute that tells the type."""
         return f'" string="{json.dumps(not types or "string" in types)}">'
 
 
@@ -234,14 +230,12 @@ class KimiTags(TaggedCalls):
     special: bool = True
 
     def read_opened(self, text: Text) -> Read[bool]:
-        """Read the attribute behind a name."""
         if not (yield from tags(text, '" index="')):
             return False
         yield from text.match(KEY, MOST_NAME)
         return (yield from tags(text, '"<|sep|>'))
 
     def read_value_start(self, text: Text) -> Read[frozenset[str] | None]:
-        """Read the attribute that tells the type."""
         if not (yield from tags(text, '" type="')):
             return None
         word = yield from text.match(KEY, MOST_NAME)
@@ -250,7 +244,6 @@ class KimiTags(TaggedCalls):
         return STRING if word == "string" else frozenset()
 
     def value_start(self, types: frozenset[str]) -> str:
-        """Return the attribute that tells the type."""
         kind = "string" if not types or "string" in types else min(types)
         return f'" type="{"number" if kind == "integer" else kind}"<|sep|>'
 
@@ -267,7 +260,6 @@ class _String:
         self._sink, self._lines, self._held = sink, lines, ""
 
     def take(self, piece: str) -> None:
-        """Take a piece."""
         piece = self._held + piece
         self._held = "\n" if self._lines and piece.endswith("\n") else ""
         self._sink(escaped(piece.removesuffix(self._held)))

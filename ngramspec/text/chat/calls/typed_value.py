@@ -32,7 +32,6 @@ _TYPES: dict[type, str] = {
 
 
 def properties_of(tool: Tool | None) -> Mapping[str, Any]:
-    """Return the schemas of a tool's parameters by name."""
     properties = _object_of(tool).get("properties") if tool else None
     return properties if isinstance(properties, dict) else {}
 
