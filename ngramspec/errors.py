@@ -37,3 +37,33 @@ class VocabMismatchError(NgramspecError, ValueError):
 
 class BackendError(NgramspecError, RuntimeError):
     """The target model or its library failed or lacks a needed feature."""
+
+
+class GrammarError(InputError):
+    """A schema, pattern or grammar is not valid, cannot be expressed, or becomes too large.
+
+    Args:
+        message: One line for people.
+        field: What held it, such as "json_schema"; None = not known here.
+    """
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class ChatError(InputError):
+    """A message, a tool or the choice of one does not have OpenAI's shape, or cannot be used.
+
+    Args:
+        message: One line for people.
+        field: Its place, such as "tools[0]".
+        supported: False where it has the shape, but nothing here can use it.
+    """
+
+    def __init__(self, message: str, field: str, supported: bool = True) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.supported = supported

@@ -34,14 +34,13 @@ from ngramspec.engine import (
     Speculation,
 )
 from ngramspec.engine.policy import AUTO
-from ngramspec.errors import InputError, StateError
+from ngramspec.errors import ChatError, InputError, StateError
 from ngramspec.llamacpp.draft_model import DraftModelSettings
 from ngramspec.llamacpp.fit import Limits
 from ngramspec.llamacpp.loading import Loading
 from ngramspec.llamacpp.mtp import SecondSettings
 from ngramspec.llamacpp.placement import Placement
-from ngramspec.llamacpp.rope import Rope
-from ngramspec.llamacpp.settings import ContextSettings, lay_out
+from ngramspec.llamacpp.settings import ContextSettings, Rope, lay_out
 from ngramspec.runtime import (
     DraftSettings,
     ModelSettings,
@@ -51,7 +50,6 @@ from ngramspec.runtime import (
     open_runtime,
     within_trained,
 )
-from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.chat.format import PLAIN_ANSWER
 from ngramspec.text.chat.prompt import chat_prompt
 from ngramspec.text.structured.guidance import schema_grammar

@@ -19,11 +19,10 @@ from helpers.together import run_together
 from ngramspec import LLM, NgramCache, embedded_model
 from ngramspec.engine import Generation, Request, Sampling, Speculation
 from ngramspec.engine.policy import AutoPolicy
-from ngramspec.errors import BackendError, FormatError, InputError, StateError
+from ngramspec.errors import BackendError, ChatError, FormatError, InputError, StateError
 from ngramspec.llamacpp.draft_model import DraftModelSettings
 from ngramspec.llamacpp.fit import Limits
-from ngramspec.llamacpp.rope import Rope
-from ngramspec.text.chat.errors import ChatError
+from ngramspec.llamacpp.settings import Rope
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.reasoning import REASONING_FORMATS, ReasoningFormat

@@ -6,10 +6,11 @@ A parameter with a help text is an option of the command line, see `options_of`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ngramspec.drafting.names import FROM_LOGITS
 from ngramspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -261,3 +262,22 @@ def option_flag(name: str, parameter: str, value: object = None) -> str:
     """Return the command-line flag of a drafter's parameter, its --no form for the value False."""
     words = f"spec-{name}-{parameter}".replace("_", "-")
     return f"--no-{words}" if value is False else f"--{words}"
+
+
+def refuse_untaught(host: str, params: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise if a drafter would draft nothing because the host never shows logits.
+
+    Args:
+        host: Its name, for the message.
+        params: Parameters of each drafter, by name. A `pool` file may hold what was learnt
+            elsewhere, so with one there are drafts.
+
+    Raises:
+        InputError: A drafter learns from logits and has no such file.
+    """
+    for name, own in params.items():
+        if name in FROM_LOGITS and own.get("pool") is None:
+            raise InputError(
+                f"{name} learns from the target's logits, which {host} never shows a drafter, so "
+                f"it would draft nothing: leave it out"
+            )

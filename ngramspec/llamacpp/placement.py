@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ngramspec.errors import InputError
-from ngramspec.llamacpp.ggml import function_of
+from ngramspec.text.tokenizers.llama_library import function_of
 
 ALL = -1
 AUTO: Literal["auto"] = "auto"

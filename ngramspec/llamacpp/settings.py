@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.policy import OFF, USUAL_BRANCHES
 from ngramspec.errors import BackendError, InputError
-from ngramspec.llamacpp.ggml import CACHE_TYPES
-from ngramspec.llamacpp.rope import Rope, apply_rope
 from ngramspec.llamacpp.threads import ThreadPlan
 from ngramspec.text.tokenizers.llama_library import Library
 
+# Of cached keys and values.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+SCALINGS = ("none", "linear", "yarn")
+YARN = ("yarn_ext_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow")
 MAX_SEQUENCES = 256
 MAX_BRANCHES = 31
 PAGE = 256  # llama.cpp rounds contexts up to a multiple of it
@@ -48,6 +51,44 @@ class Runnable(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rope:
+    """How positions are encoded instead of as the model says, for longer contexts.
+
+    The defaults leave the model's own.
+
+    Source: llama.cpp's parameters of the same names.
+    """
+
+    scaling: str | None = None  # of SCALINGS
+    freq_base: float = 0.0
+    freq_scale: float = 0.0  # 1 / N stretches the context N times
+    yarn_orig_ctx: int = 0  # tokens of context that the model was trained with
+    yarn_ext_factor: float = -1.0  # these four: negative = as the model says
+    yarn_attn_factor: float = -1.0
+    yarn_beta_fast: float = -1.0
+    yarn_beta_slow: float = -1.0
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            InputError: A value is out of its bounds.
+        """
+        if self.scaling not in (None, *SCALINGS):
+            choices = ", ".join(SCALINGS)
+            raise InputError(f"rope scaling must be one of {choices}, got {self.scaling!r}")
+        for name in ("freq_base", "freq_scale"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise InputError(f"{name} must be finite and not negative, got {value}")
+        for name in YARN:
+            if not math.isfinite(value := getattr(self, name)):
+                raise InputError(f"{name} must be finite, got {value}")
+        if not 0 <= self.yarn_orig_ctx < 1 << 31:
+            raise InputError(f"yarn_orig_ctx must be in 0..2147483647, got {self.yarn_orig_ctx}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ContextSettings:
     """Settings of a LlamaTarget."""
 
@@ -61,9 +102,7 @@ class ContextSettings:
     flash_attn: bool | Literal["auto"] = "auto"
     type_k: str = "f16"  # of CACHE_TYPES
     type_v: str = "f16"  # quantised ones need flash attention
-    kv_unified: bool = (
-        False  # one cache for all sequences; each then looks at the others' cells, too
-    )
+    kv_unified: bool = False  # one cache for all; each sequence then looks at the others' cells
     # Tokens that a unified cache holds; 0 = every sequence can be full, or one of them if
     # context_size is 0
     cells: int = 0
@@ -207,8 +246,18 @@ def context_params(model: Runnable, settings: ContextSettings) -> Any:
     params.offload_kqv = settings.offload_kqv
     params.op_offload = settings.op_offload
     params.no_perf = True
-    apply_rope(settings.rope, lib, params)
+    _apply_rope(settings.rope, lib, params)
     return params
+
+
+def _apply_rope(rope: Rope, lib: Any, params: Any) -> None:
+    """Set it in llama_context_params."""
+    if rope.scaling is not None:
+        params.rope_scaling_type = getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{rope.scaling.upper()}")
+    params.rope_freq_base, params.rope_freq_scale = rope.freq_base, rope.freq_scale
+    params.yarn_orig_ctx = rope.yarn_orig_ctx
+    for name in YARN:
+        setattr(params, name, getattr(rope, name))
 
 
 def with_branches(settings: ContextSettings, tree: int | str) -> ContextSettings:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ngramspec.errors import BackendError, InputError
-from ngramspec.llamacpp.ggml import function_of
-from ngramspec.text.tokenizers.llama_library import Handle, Library
+from ngramspec.text.tokenizers.llama_library import Handle, Library, function_of
 
 log = logging.getLogger(__name__)
 MAX_CPUS = 512  # that llama.cpp knows

@@ -7,9 +7,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ngramspec.errors import CapacityError, InputError, NgramspecError, QuotaError, StateError
-from ngramspec.text.chat.errors import ChatError
-from ngramspec.text.structured import GrammarError
+from ngramspec.errors import (
+    CapacityError,
+    ChatError,
+    GrammarError,
+    InputError,
+    NgramspecError,
+    QuotaError,
+    StateError,
+)
 
 # llama-server's error types, by status.
 TYPES = {

@@ -8,11 +8,11 @@ import pytest
 
 from helpers.decoding import rows_of
 from ngramspec.errors import BackendError, InputError
-from ngramspec.llamacpp import ggml
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.placement import Placement, device_lines, device_names
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.models import embedded_model
+from ngramspec.text.tokenizers.llama_library import function_of
 
 IDS = [5, 9, 300, 41]
 ACCEPTED: list[dict[str, Any]] = [
@@ -81,4 +81,4 @@ def test_devices_are_listed() -> None:
 
 def test_a_build_without_a_function_is_told() -> None:
     with pytest.raises(BackendError, match="has no ggml_nothing"):
-        ggml.function_of("ggml_nothing", None)
+        function_of("ggml_nothing", None)

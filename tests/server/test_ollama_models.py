@@ -15,7 +15,7 @@ import pytest
 from helpers.serving import Serving, serving
 from ngramspec._version import __version__
 from ngramspec.models import embedded_model
-from ngramspec.models.ollama import parse_modelfile
+from ngramspec.models.ollama.modelfile import parse_modelfile
 from ngramspec.models.ollama.recipe import Recipe
 from ngramspec.server.ollama.info import human_number
 

@@ -31,8 +31,7 @@ import numpy.typing as npt
 from ngramspec.drafting.names import DEFAULT_SPEC
 from ngramspec.errors import BackendError, InputError, StateError, VocabMismatchError
 from ngramspec.hosts.llama_cpp.draft import NgramDraft
-from ngramspec.hosts.llama_cpp.statistics import files_among
-from ngramspec.hosts.llama_cpp.streams import Host, check_llama
+from ngramspec.hosts.llama_cpp.streams import Host, check_llama, files_among
 from ngramspec.text.tokenizers import fingerprint_of_llama
 from ngramspec.text.tokenizers.llama_vocabulary import token_piece
 

@@ -29,8 +29,7 @@ from ngramspec.arrays import TokenIds
 from ngramspec.drafting.config import MAX_CHOSEN, check_int
 from ngramspec.drafting.names import DEFAULT_POLICY, DEFAULT_SPEC
 from ngramspec.errors import InputError, NgramspecError, StateError
-from ngramspec.hosts.llama_cpp.statistics import stated_fingerprints
-from ngramspec.hosts.llama_cpp.streams import Host, Stream, StreamTable
+from ngramspec.hosts.llama_cpp.streams import Host, Stream, StreamTable, stated_fingerprints
 
 if TYPE_CHECKING:
     from llama_cpp.llama_speculative import LlamaDraftModel

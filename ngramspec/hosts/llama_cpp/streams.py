@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping
@@ -19,11 +20,14 @@ import numpy as np
 from ngramspec._native.core.arguments import leading_flagged
 from ngramspec.arrays import TokenIds
 from ngramspec.errors import BackendError, InputError, StateError
-from ngramspec.hosts.llama_cpp.statistics import mismatch
+from ngramspec.files.cache_file import about_of
+from ngramspec.files.container import is_container, open_container
+from ngramspec.text.tokenizers import fingerprint_of_llama
 
 log = logging.getLogger(__name__)
 
 TAIL = 16
+FILES = ("static", "dynamic", "pool")  # parameters that name statistics
 NEEDED = (  # of a Llama, by all that serves it
     *("_batch", "_create_completion", "_ctx", "_is_hybrid", "_is_recurrent", "_logits_all"),
     *("_model", "_n_ctx", "_n_vocab", "_sampler", "context_params", "draft_model", "generate"),
@@ -218,3 +222,44 @@ def check_llama(llama: Any) -> None:
         )
     if llama._batch.batch is None or llama._model.model is None:
         raise StateError("this Llama is closed")
+
+
+def files_among(params: Mapping[str, Any]) -> list[Any]:
+    """Return the statistics that drafter parameters name: paths or opened objects."""
+    own = [params, *params.get("params", {}).values()]
+    return [some[role] for some in own for role in FILES if some.get(role) is not None]
+
+
+def stated_fingerprints(params: Mapping[str, Any]) -> dict[str, tuple[bytes, str]]:
+    """Return the tokenizers that statistics state, by name of the file: fingerprint and model."""
+    if params.get("any_tokenizer"):
+        return {}
+    stated: dict[str, tuple[bytes, str]] = {}
+    for file in files_among(params):
+        model = ""
+        if isinstance(file, (str, os.PathLike)):
+            name, fingerprint = os.fspath(file), None
+            if is_container(name):
+                container = open_container(name, verify=False)
+                fingerprint = container.header.fingerprint
+                model = about_of(container).get("tokenizer", "")
+        else:
+            name = str(getattr(file, "name", ""))
+            fingerprint = getattr(file, "fingerprint", None)
+        if fingerprint:
+            stated[name] = fingerprint, f", of {model}" if model else ""
+    return stated
+
+
+def mismatch(llama: Any, stated: Mapping[str, tuple[bytes, str]]) -> str:
+    """Return why statistics do not fit a Llama, "" when they do."""
+    if not stated:
+        return ""
+    own = fingerprint_of_llama(llama)
+    for name, (fingerprint, model) in stated.items():
+        if fingerprint != own.digest:
+            return (
+                f"{name} was built with another tokenizer{model}: its fingerprint is "
+                f"{fingerprint.hex()}, that of {own.name} is {own} (any_tokenizer overrides)"
+            )
+    return ""

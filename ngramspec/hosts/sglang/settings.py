@@ -10,11 +10,10 @@ from typing import Any
 
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.drafting import create_drafter
-from ngramspec.drafting.config import CONFIGS
+from ngramspec.drafting.config import CONFIGS, refuse_untaught
 from ngramspec.drafting.names import DEFAULT_SPEC, parse_names
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
-from ngramspec.hosts.no_logits import refuse_untaught
 
 MAX_HISTORY = 1 << 24
 TRUE = ("1", "true", "yes")

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ngramspec.drafting.config import CONFIGS
+from ngramspec.drafting.config import CONFIGS, refuse_untaught
 from ngramspec.drafting.names import DEFAULT_POLICY, DEFAULT_SPEC, nearest, parse_names
 from ngramspec.errors import InputError
-from ngramspec.hosts.no_logits import refuse_untaught
 from ngramspec.hosts.vllm.counters import log
 
 KEY = "ngramspec"  # in additional_config, and in the extra_args of a request

@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from ngramspec.errors import InputError
+from ngramspec.errors import GrammarError, InputError
 from ngramspec.server.bridge.answer import Answer, log_end
 from ngramspec.server.bridge.intake import Incoming, Intake, Plan
 from ngramspec.server.errors import ApiError
 from ngramspec.server.http.connections import Cause, ClientGone, Traffic
-from ngramspec.text.structured import GrammarError
 from ngramspec.text.structured.guidance import GrammarText
 
 if TYPE_CHECKING:

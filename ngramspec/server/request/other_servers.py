@@ -7,7 +7,7 @@ from typing import Any
 
 from ngramspec.server.errors import ApiError, bad_request, not_supported
 from ngramspec.server.request.finite_json import finite_json
-from ngramspec.text.grammar.choices import one_of
+from ngramspec.text.grammar.gbnf import one_of
 from ngramspec.text.structured.guidance import ANY_OBJECT
 
 Members = dict[str, Any]  # of a body

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ngramspec.text.chat.errors import ChatError
-from ngramspec.text.structured import GrammarError
+from ngramspec.errors import ChatError, GrammarError
 from ngramspec.text.structured.lark_input import LarkInput, lark_input, regex_input
 
 INPUT = "input"  # the argument

@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ngramspec.text.chat.errors import ChatError
+from ngramspec.errors import ChatError, GrammarError
 from ngramspec.text.chat.format import ChatFormat
-from ngramspec.text.structured import GrammarError
 from ngramspec.text.structured.guidance import ANY_OBJECT, schema_lark
 from ngramspec.text.structured.lark_rules import (
     BLANK,

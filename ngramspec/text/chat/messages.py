@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ngramspec.errors import ChatError
 from ngramspec.text.chat.custom_tools import INPUT
-from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.chat.tools import Tool, Tools
 
 SYSTEM = ("system", "developer")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ngramspec.errors import ChatError
 from ngramspec.text.chat.custom_tools import custom_function, enforced_input
-from ngramspec.text.chat.errors import ChatError
 from ngramspec.text.structured.lark_input import LarkInput
 
 ANY_ARGUMENTS = {"type": "object", "properties": {}}

@@ -1,4 +1,4 @@
-"""read_grammar: GBNF, llama.cpp's format of grammars, as rules that the matcher follows.
+"""GBNF, llama.cpp's format of grammars: read_grammar has rules of it, one_of writes it.
 
 Texts are read in llama.cpp's way, and bounded in size before they are written out.
 Source: llama.cpp src/llama-grammar.cpp, grammars/README.md.
@@ -6,20 +6,22 @@ Source: llama.cpp src/llama-grammar.cpp, grammars/README.md.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ngramspec._native.grammar.rules import Rules
 from ngramspec.errors import InputError
 from ngramspec.text.grammar.characters import LAST, Characters
-from ngramspec.text.grammar.checked import check_text
 from ngramspec.text.grammar.rules import BITS, CHAR, NOT_TOKEN, RULE, TOKEN, Rule, native_rules
+from ngramspec.text.structured.guidance import check_text
 
 MAX_NESTING = 64
 MAX_ELEMENTS = 1 << 20  # of all rules, repetitions written out
 MAX_REPETITIONS = 2000  # as in llama.cpp
 MAX_TOKEN_CHARS = 256
+MAX_GROUPS = 30  # of what one_of writes
 
 _ESCAPE = r'\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[tnr\\"\[\]-])'
 _LITERAL = re.compile(rf'"((?:{_ESCAPE}|[^"\\])*)"')
@@ -32,6 +34,7 @@ _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_OR_LINE = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _COUNT = re.compile(r"[0-9]{1,9}")
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r"}
+_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 TokenOf = Callable[[str], int]
 
@@ -278,3 +281,33 @@ def _code(char: str) -> int:
     if len(char) == 1:
         return ord(char)
     return int(char[2:], 16) if char[1] in "xuU" else ord(_ESCAPED.get(char[1], char[1]))
+
+
+def one_of(texts: Iterable[str]) -> str:
+    """Return what stands for one of several texts in a rule of GBNF.
+
+    A common beginning is written once, so that few alternatives are followed at a time.
+
+    Cost: as for sorting them.
+    """
+    return _one_of(sorted(set(texts)), 0)
+
+
+def _one_of(left: list[str], depth: int) -> str:
+    if len(left) == 1 or depth == MAX_GROUPS:
+        return " | ".join(map(_literal, left))
+    parts = []
+    for _, group in itertools.groupby(left, key=lambda text: text[:1]):
+        same = list(group)
+        pairs = enumerate(zip(same[0], same[-1], strict=False))  # first and last: they are sorted
+        start = same[0][: next((at for at, (a, b) in pairs if a != b), None)]
+        if len(same) == 1:
+            parts.append(_literal(start))
+        else:
+            rest = _one_of([text[len(start) :] for text in same], depth + 1)
+            parts.append(f"{_literal(start)} ({rest})")
+    return " | ".join(parts)
+
+
+def _literal(text: str) -> str:
+    return f'"{text.translate(_ESCAPES)}"'

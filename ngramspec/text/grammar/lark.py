@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterator
 
 from ngramspec._native.grammar.guidance import NAMES, GuidanceMatcher, GuidanceTokens
 from ngramspec._native.grammar.matcher import Tokens
-from ngramspec.errors import BackendError, InputError
-from ngramspec.text.grammar.checked import check_text
+from ngramspec.errors import BackendError, GrammarError, InputError
 from ngramspec.text.structured.chains import longest_chain
-from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.guidance import (
     LIMITS,
     MARK,
@@ -24,6 +22,7 @@ from ngramspec.text.structured.guidance import (
     MAX_LITERALS,
     MAX_RULES,
     GrammarText,
+    check_text,
     guidance_module,
     reason_in,
     schema_lark,

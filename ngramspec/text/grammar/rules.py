@@ -17,6 +17,7 @@ import numpy as np
 from ngramspec._native.grammar.rules import Rules
 from ngramspec.errors import InputError
 from ngramspec.text.grammar.characters import Characters
+from ngramspec.text.structured.chains import groups
 
 # Kinds of symbols; a symbol is its value << BITS | kind.
 RULE, CHAR, TOKEN, NOT_TOKEN = 1, 2, 3, 4
@@ -134,48 +135,9 @@ def _find_links(rules: Sequence[Rule]) -> None:
 
 def _refuse_left_recursion(rules: Sequence[Rule]) -> None:
     """Raise InputError if a rule leads back to itself and something may follow."""
-    groups = {index: number for number, group in enumerate(_groups(rules)) for index in group}
+    links = {index: rule.links for index, rule in enumerate(rules)}
+    number_of = {index: number for number, group in enumerate(groups(links)) for index in group}
     for index, rule in enumerate(rules):
         for follower, more in rule.links.items():
-            if more and groups[index] == groups[follower]:
+            if more and number_of[index] == number_of[follower]:
                 raise InputError(f"the grammar's rule {rule.name!r} begins with itself")
-
-
-def _groups(rules: Sequence[Rule]) -> list[list[int]]:
-    """Return the rules in groups that lead to one another.
-
-    Tarjan's strongly connected components, without recursion.
-    """
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    waiting: set[int] = set()
-    groups: list[list[int]] = []
-    for root in range(len(rules)):
-        todo = [] if root in order else [(root, iter(rules[root].links))]
-        while todo:
-            node, followers = todo[-1]
-            if node not in order:
-                order[node] = low[node] = len(order)
-                stack.append(node)
-                waiting.add(node)
-            follower = next((f for f in followers if f not in order or f in waiting), None)
-            if follower is None:
-                todo.pop()
-                if todo:
-                    low[todo[-1][0]] = min(low[todo[-1][0]], low[node])
-                if low[node] == order[node]:
-                    groups.append(_pop_until(stack, node))
-                    waiting.difference_update(groups[-1])
-            elif follower in order:
-                low[node] = min(low[node], order[follower])
-            else:
-                todo.append((follower, iter(rules[follower].links)))
-    return groups
-
-
-def _pop_until(stack: list[int], node: int) -> list[int]:
-    popped = [stack.pop()]
-    while popped[-1] != node:
-        popped.append(stack.pop())
-    return popped

@@ -1,8 +1,46 @@
-"""longest_chain: how deep names that refer to one another can lead."""
+"""How nodes refer to one another: in groups, and how deep that can lead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=Hashable)
+
+
+def groups(links: Mapping[Node, Iterable[Node]]) -> list[list[Node]]:
+    """Return nodes in groups that lead to one another, each behind those that it leads to.
+
+    Tarjan's strongly connected components, without recursion.
+    """
+    order: dict[Node, int] = {}
+    low: dict[Node, int] = {}  # the earliest node that one leads back to
+    stack: list[Node] = []  # in no group yet
+    place: dict[Node, int] = {}  # where one is in the stack
+    complete: list[list[Node]] = []
+    for root in links:
+        todo = [] if root in order else [(root, iter(links[root]))]
+        while todo:
+            node, others = todo[-1]
+            if node not in order:
+                order[node] = low[node] = len(order)
+                place[node] = len(stack)
+                stack.append(node)
+            other = next((one for one in others if one not in order or one in place), None)
+            if other is None:
+                todo.pop()
+                if todo:
+                    low[todo[-1][0]] = min(low[todo[-1][0]], low[node])
+                if low[node] == order[node]:
+                    complete.append(stack[place[node] :])
+                    del stack[place[node] :]
+                    for one in complete[-1]:
+                        del place[one]
+            elif other in order:
+                low[node] = min(low[node], order[other])
+            else:
+                todo.append((other, iter(links[other])))
+    return complete
 
 
 def longest_chain(nodes: Mapping[str, tuple[int, Iterable[str]]]) -> int:
@@ -15,31 +53,10 @@ def longest_chain(nodes: Mapping[str, tuple[int, Iterable[str]]]) -> int:
 
     Cost: linear, without recursion.
     """
-    met: dict[str, int] = {}  # nodes in their order
-    first: dict[str, int] = {}  # the earliest node that one leads back to
-    place: dict[str, int] = {}  # where one is in `waiting`
-    waiting: list[str] = []  # in no group yet
+    inside = {name: [one for one in others if one in nodes] for name, (_, others) in nodes.items()}
     heaviest: dict[str, int] = {}  # of the ways from a node whose group is complete
-    for start in nodes:
-        path: list[tuple[str, Iterator[str]]] = []
-        after: str | None = None if start in met else start
-        while after is not None or path:
-            if after is not None:
-                met[after] = first[after] = len(met)
-                place[after] = len(waiting)
-                waiting.append(after)
-                path.append((after, iter(nodes[after][1])))
-            name, others = path[-1]
-            after = next((one for one in others if one in nodes and one not in met), None)
-            if after is not None:
-                continue
-            path.pop()
-            group = [one for one in nodes[name][1] if one in nodes and one not in heaviest]
-            first[name] = min([first[name], *(first[one] for one in group)])
-            if first[name] == met[name]:
-                group = waiting[place[name] :]
-                del waiting[place[name] :]
-                beyond = (heaviest.get(one, 0) for each in group for one in nodes[each][1])
-                weight = max(beyond, default=0) + sum(nodes[one][0] for one in group)
-                heaviest.update(dict.fromkeys(group, weight))
+    for group in groups(inside):
+        beyond = (heaviest.get(other, 0) for name in group for other in inside[name])
+        weight = max(beyond, default=0) + sum(nodes[name][0] for name in group)
+        heaviest.update(dict.fromkeys(group, weight))
     return max(heaviest.values(), default=0)

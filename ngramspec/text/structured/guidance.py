@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ngramspec.errors import BackendError
+from ngramspec.errors import BackendError, GrammarError, InputError
 from ngramspec.messages import not_installed
-from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.json_plain import plain_schema
 
 MARK = "%llguidance"
@@ -148,3 +147,19 @@ def errors_of(field: str) -> Iterator[None]:
         raise GrammarError(f"{field}: the JSON schema is nested too deep", field) from None
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise GrammarError(f"{field}: the JSON schema is not valid: {error}", field) from error
+
+
+def check_text(text: str) -> None:
+    """Check the text of a grammar.
+
+    Raises:
+        InputError: It is too large, holds a NUL character or is not valid Unicode.
+    """
+    if len(text) > MAX_CHARS:
+        raise InputError(f"the grammar has {len(text)} characters, the most is {MAX_CHARS}")
+    if "\0" in text:
+        raise InputError("the grammar holds a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError("the grammar is not valid Unicode") from None

@@ -16,8 +16,8 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
 
+from ngramspec.errors import GrammarError
 from ngramspec.text.structured.chains import longest_chain
-from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.formats import FORMATS, format_pattern
 from ngramspec.text.structured.pattern import rust_pattern
 

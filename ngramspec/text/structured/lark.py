@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from ngramspec.text.structured.errors import GrammarError
-from ngramspec.text.structured.lark_rules import regex
-from ngramspec.text.structured.parts import Either, Name, Row, Times
+from ngramspec.errors import GrammarError
+from ngramspec.text.structured.lark_rules import Either, Name, Row, Times, regex
 from ngramspec.text.structured.pattern import text_pattern
 
 MAX_LARK = 1 << 15  # characters

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ngramspec.errors import GrammarError
 from ngramspec.text.structured import lark_rules
 from ngramspec.text.structured.chains import longest_chain
-from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.lark import (
     Lark,
     Part,
@@ -20,8 +20,17 @@ from ngramspec.text.structured.lark import (
     read_lark,
     regex_text,
 )
-from ngramspec.text.structured.lark_rules import Rules, Source, counted, literal, row
-from ngramspec.text.structured.parts import Either, Name, Row, Times
+from ngramspec.text.structured.lark_rules import (
+    Either,
+    Name,
+    Row,
+    Rules,
+    Source,
+    Times,
+    counted,
+    literal,
+    row,
+)
 
 START = "start"
 MAX_CHAIN = 200  # rules and groups within one another, by any way

@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
+from ngramspec.errors import GrammarError
 from ngramspec.text.structured.chains import longest_chain
-from ngramspec.text.structured.errors import GrammarError
 from ngramspec.text.structured.guidance import (
     MARK,
     MAX_CHAIN,
@@ -23,16 +23,46 @@ from ngramspec.text.structured.guidance import (
     GrammarText,
     problem_of,
 )
-from ngramspec.text.structured.parts import Either, Name, Row, Times
 
 MAX_STEPS = 100_000  # parts of schemas that are visited or copied
 ANY = "/(?s:.*)/"  # any text, the empty one too
 SOME = "/(?s:.+)/"
 BLANK = r"/[ \t\n]*/"
+P = TypeVar("P", covariant=True)  # what a part may hold
 _TOKEN = re.compile(
     r'(?P<literal>"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\])+/)|%json .*|(?P<name>[A-Za-z][\w-]*)'
     r"|(?P<open>\()|(?P<close>\))"
 )
+
+
+@dataclass(frozen=True)
+class Name:
+    """A rule."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Row(Generic[P]):
+    """Parts one after the other."""
+
+    parts: tuple[P, ...]
+
+
+@dataclass(frozen=True)
+class Either(Generic[P]):
+    """One of several parts."""
+
+    parts: tuple[P, ...]
+
+
+@dataclass(frozen=True)
+class Times(Generic[P]):
+    """A part between `low` and `high` times; None = any number of times."""
+
+    part: P
+    low: int
+    high: int | None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ngramspec.text.structured.errors import GrammarError
+from ngramspec.errors import GrammarError
 
 MAX_PATTERN = 1000  # characters
 LETTERS = "dDwWsStnvfr"  # behind a backslash; others differ between JavaScript and Python

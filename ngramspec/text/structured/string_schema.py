@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from ngramspec.text.structured.errors import GrammarError
+from ngramspec.errors import GrammarError
 from ngramspec.text.structured.formats import FORMATS, format_pattern
 from ngramspec.text.structured.json_plain import MAX_COUNT, SAYING
 from ngramspec.text.structured.lark_rules import ANY, Part, Rules, literal, regex

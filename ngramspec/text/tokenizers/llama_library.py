@@ -184,3 +184,24 @@ def reasons(lines: Iterable[str]) -> str:
     marked = [line.partition(_MARK)[2] for line in lines if _MARK in line]
     texts = marked or [line.partition(": ")[2] or line for line in lines]  # without function names
     return f": {'; '.join(dict.fromkeys(texts))}" if texts else ""
+
+
+def function_of(name: str, result: Any, *arguments: Any) -> Any:
+    """Return a function of ggml's library.
+
+    Args:
+        name: Its name in C.
+        result: ctypes type of what it returns, None for nothing.
+        arguments: ctypes types of its arguments.
+
+    Raises:
+        BackendError: This build of llama.cpp does not have it.
+    """
+    try:
+        from llama_cpp._ggml import libggml
+
+        function = libggml[name]  # a new object, whose types nobody else sets
+    except (ImportError, AttributeError) as error:
+        raise BackendError(f"this build of llama.cpp has no {name}") from error
+    function.restype, function.argtypes = result, arguments
+    return function

@@ -20,10 +20,9 @@ import referencing.exceptions
 from fuzz import json_inputs
 from fuzz.grammar_writer import Writer
 from fuzz.target import Finding, Run, Target
-from ngramspec.errors import InputError
+from ngramspec.errors import GrammarError, InputError
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.sampling import grammar_of as grammar_of_body
-from ngramspec.text.structured import GrammarError
 
 MOST_CHARS = 4 << 20  # of a grammar; the schemas have 4 KB at most
 MOST_DIGITS = 1000  # of a number without a fraction that is an int

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
 from ngramspec.errors import FormatError, InputError, NgramspecError
-from ngramspec.models.ollama import ChatTemplate, render_chat
+from ngramspec.models.ollama.chat_template import ChatTemplate, render_chat
 
 
 def user(content: str) -> dict[str, Any]:

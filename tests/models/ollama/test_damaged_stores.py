@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from helpers.machines import SETTINGS
 from helpers.ollama_stores import Store
 from ngramspec.errors import FormatError, NgramspecError
-from ngramspec.models.ollama import find_model, list_models
 from ngramspec.models.ollama.manifest import MOST_BYTES
+from ngramspec.models.ollama.store import find_model, list_models
 
 PATH = "registry.ollama.ai/library/llama3/latest"
 DIGEST = "sha256:" + "a" * 64

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
 from ngramspec.errors import FormatError, InputError, NgramspecError
-from ngramspec.models.ollama import ExampleMessage, Modelfile, parse_modelfile, read_modelfile
-from ngramspec.models.ollama.modelfile import MOST_BYTES
+from ngramspec.models.ollama.modelfile import (
+    MOST_BYTES,
+    ExampleMessage,
+    Modelfile,
+    parse_modelfile,
+    read_modelfile,
+)
 from ngramspec.models.ollama.parameters import KINDS
 
 WHOLE = '''# A model for code.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
 from ngramspec.errors import InputError, NgramspecError
-from ngramspec.models.ollama import ModelName
+from ngramspec.models.ollama.names import ModelName
 
 
 @pytest.mark.parametrize(

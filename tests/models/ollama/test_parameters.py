@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ngramspec.errors import InputError
-from ngramspec.models.ollama import check_parameter, clamp_parameter, parse_parameter
+from ngramspec.models.ollama.parameters import check_parameter, clamp_parameter, parse_parameter
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from helpers.ollama_stores import CONFIG, GGUF
 from ngramspec.errors import FormatError, InputError
-from ngramspec.models.ollama import ModelNotFoundError
 from ngramspec.models.ollama.recipe import Recipe, find_recipe, read_recipe
+from ngramspec.models.ollama.store import ModelNotFoundError
 
 
 def write(folder: Path, text: str) -> Path:

@@ -12,8 +12,8 @@ import pytest
 
 from helpers.ollama_stores import CONFIG, GGUF, Store, digest_of
 from ngramspec.errors import FormatError, InputError, NgramspecError
-from ngramspec.models.ollama import (
-    ModelName,
+from ngramspec.models.ollama.names import ModelName
+from ngramspec.models.ollama.store import (
     ModelNotFoundError,
     default_roots,
     find_model,

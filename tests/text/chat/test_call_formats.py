@@ -24,6 +24,7 @@ from helpers.json_schemas import matcher_of
 from helpers.machines import examples
 from helpers.written_calls import FAMILIES, Calls, Family, real_python
 from ngramspec._native.grammar.guidance import GuidanceMatcher
+from ngramspec.errors import GrammarError
 from ngramspec.text.chat.calls import CALL_FORMATS, call_format_of
 from ngramspec.text.chat.calls.harmony import HarmonyCalls
 from ngramspec.text.chat.calls.json_calls import JsonCalls
@@ -34,7 +35,6 @@ from ngramspec.text.chat.format import ChatFormat, chat_format
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.reasoning import reasoning_format_of
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured import GrammarError
 
 EXAMPLES = examples(20)
 PARAMETERS: dict[str, Any] = {

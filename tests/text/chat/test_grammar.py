@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ngramspec.text.chat.errors import ChatError
+from ngramspec.errors import ChatError, GrammarError
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.tools import tools_of
-from ngramspec.text.structured import GrammarError
 
 CLOCK = {"type": "function", "function": {"name": "get_time"}}
 

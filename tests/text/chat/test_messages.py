@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ngramspec.text.chat.errors import ChatError
+from ngramspec.errors import ChatError
 from ngramspec.text.chat.messages import for_template, messages_of, text_of, with_objects
 from ngramspec.text.chat.tools import tools_of
 

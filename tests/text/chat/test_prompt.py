@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.scripted_model import ScriptedModel
-from ngramspec.errors import InputError
-from ngramspec.text.chat.errors import ChatError
+from ngramspec.errors import ChatError, InputError
 from ngramspec.text.chat.prompt import chat_prompt
 
 CLOCK = {"type": "function", "function": {"name": "get_time"}}

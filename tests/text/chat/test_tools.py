@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ngramspec.text.chat.errors import ChatError
+from ngramspec.errors import ChatError
 from ngramspec.text.chat.tools import tools_of
 
 WEATHER = {"type": "function", "function": {"name": "get_weather"}}

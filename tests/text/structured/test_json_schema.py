@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.json_schemas import PERSON, grammar_of, takes
-from ngramspec.text.structured import GrammarError
+from ngramspec.errors import GrammarError
 
 TREE = {
     "$ref": "#/$defs/node",

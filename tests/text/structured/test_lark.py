@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from helpers.json_schemas import takes
-from ngramspec.text.structured import GrammarError
+from ngramspec.errors import GrammarError
 from ngramspec.text.structured.lark import COMMON, MAX_LARK
 from ngramspec.text.structured.lark_input import lark_input
 from ngramspec.text.structured.lark_rules import Rules

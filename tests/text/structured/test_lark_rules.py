@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from helpers.json_schemas import matcher_of, takes
 from helpers.machines import examples
-from ngramspec.text.structured import GrammarError
+from ngramspec.errors import GrammarError
 from ngramspec.text.structured.lark_rules import (
     Rules,
+    Times,
     either,
     in_order,
     many,
@@ -21,7 +22,6 @@ from ngramspec.text.structured.lark_rules import (
     regex,
     row,
 )
-from ngramspec.text.structured.parts import Times
 
 EXAMPLES = examples(100)
 WORDS = st.text(st.sampled_from('ab "\\/\n\x7f'), min_size=1, max_size=5)

@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from helpers.json_schemas import exact, grammar_of, sample, takes, written
 from helpers.machines import examples
-from ngramspec.text.structured import GrammarError
+from ngramspec.errors import GrammarError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Made = tuple[dict[str, Any], st.SearchStrategy[Any]]  # a schema, and values that fit it

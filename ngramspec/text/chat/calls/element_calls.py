@@ -37,8 +37,7 @@ from ngramspec.text.chat.calls.typed_value import (
 )
 from ngramspec.text.chat.text import Read, Sink, Stops, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.lark_rules import Part, Rules, either, many, optional, row
-from ngramspec.text.structured.parts import Name
+from ngramspec.text.structured.lark_rules import Name, Part, Rules, either, many, optional, row
 
 TAG = "]<]minimax[>["  # before every tag
 START, END = f"{TAG}<tool_call>", f"{TAG}</tool_call>"

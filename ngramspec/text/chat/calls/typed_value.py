@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ngramspec.errors import GrammarError
 from ngramspec.text.chat.tools import Tool
-from ngramspec.text.structured import GrammarError
 from ngramspec.text.structured.guidance import ANY_OBJECT, errors_of, schema_lark
 from ngramspec.text.structured.lark_rules import Part, Rules, Source, regex, row
 from ngramspec.text.structured.string_schema import referred, string_part
