@@ -6,9 +6,8 @@ import json
 import re
 from typing import Any
 
-from helpers.serving import CODE, Serving
+from helpers.serving import Serving
 
-ANSWER = f"```python\n{CODE}```"
 GREEDY = {"temperature": 0, "num_predict": 64}
 DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")

@@ -27,7 +27,7 @@ def serving_script(
     settings: Those of the server.
     """
     engine = Engine(ScriptedTarget(script), "suffix", slots=2)
-    served = ServedModel(name="script", model=kind(template), engine=engine)
+    served = ServedModel(name="tiny", model=kind(template), engine=engine)
     app = create_app(served, ServerSettings(**settings))
     with EngineThread(engine), TestClient(app, base_url="http://localhost") as client:
         yield client

@@ -29,6 +29,14 @@ from ngramspec.server.service import Service
 
 CODE = "def area(width, height):\n    return width * height\n"
 REPEAT = f"Repeat this code:\n\n```python\n{CODE}```"
+ANSWER = f"```python\n{CODE}```"
+THINK = f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```"
+THINKING: list[Any] = [{"role": "user", "content": THINK}]
+OPENS = (  # the reasoning
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
 CHAT: list[Any] = [{"role": "user", "content": REPEAT}]
 TEXT = "Repeat this text:\n\none two three, one two three"
 PATIENCE = 20.0  # seconds for what should take milliseconds

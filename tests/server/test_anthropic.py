@@ -10,11 +10,10 @@ import httpx
 import pydantic
 import pytest
 
-from helpers.failing import fail_after
 from helpers.later import Later
+from helpers.protocols import events_in
 from helpers.scripted_serving import serving_script
-from helpers.serving import CHAT, CODE, REPEAT, Serving
-from ngramspec.errors import BackendError
+from helpers.serving import ANSWER, CALL, CHAT, OPENS, REPEAT, THINKING, Serving
 from ngramspec.server.anthropic.content import Content
 from ngramspec.text.chat.delta import Delta
 
@@ -24,13 +23,6 @@ else:
     anthropic = Later("anthropic", "asks with Anthropic's client")
 
 Start = Callable[..., Serving]
-ANSWER = f"```python\n{CODE}```"
-THINK: list[Any] = [
-    {
-        "role": "user",
-        "content": f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```",
-    }
-]
 WEATHER: dict[str, Any] = {
     "name": "get_weather",
     "description": "The weather of a city",
@@ -42,11 +34,6 @@ WEATHER: dict[str, Any] = {
 }
 ONE_OF_ANY = {"type": "any", "disable_parallel_tool_use": True}
 TIME: dict[str, Any] = {"name": "now", "input_schema": {"type": "object"}}
-CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
-OPENS = (  # the reasoning
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
-)
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +63,7 @@ def events_of(client: httpx.Client, **body: Any) -> list[Any]:
     reply = client.post("/v1/messages", json={**fields, **body})
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"].startswith("text/event-stream")
-    *blocks, rest = reply.text.split("\n\n")
-    assert rest == ""
-    events = []
-    for block in blocks:
-        name, data = block.split("\n")
-        events.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {events[-1]['type']}"
-    return events
+    return events_in(reply.text)
 
 
 def kinds(events: list[Any]) -> list[str]:
@@ -112,20 +92,13 @@ def test_a_message_is_answered(client: anthropic.Anthropic) -> None:
     assert "draft_n" not in plain
 
 
-def test_the_answer_and_its_cost_are_those_of_a_chat(
-    server: Serving, client: anthropic.Anthropic
-) -> None:
-    messages = [{"role": "system", "content": "Be brief.\nBe exact."}, *CHAT]
-    chat = server.chat(messages=messages, extra={"cache_prompt": False})
+def test_texts_of_the_system_are_lines(server: Serving, client: anthropic.Anthropic) -> None:
     system: Any = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
                    {"type": "text", "text": "Be exact."}]  # fmt: skip
-    message = ask(client, system=system, extra={"cache_prompt": False})
-    assert text_of(message) == chat.choices[0].message.content
-    assert message.usage.input_tokens == chat.usage.prompt_tokens
-    assert message.usage.output_tokens == chat.usage.completion_tokens
-    again = ask(client, system=system).usage
-    assert again.cache_read_input_tokens > 0
-    assert again.cache_read_input_tokens + again.input_tokens == chat.usage.prompt_tokens
+    messages = [{"role": "system", "content": "Be brief.\nBe exact."}, *CHAT]
+    tokens = server.chat(messages=messages, max_tokens=1).usage.prompt_tokens
+    counted = client.messages.count_tokens(model="tiny", messages=CHAT, system=system)
+    assert counted.input_tokens == tokens
 
 
 def test_a_conversation_of_blocks_is_that_of_messages(
@@ -207,11 +180,8 @@ def test_a_begun_answer_is_continued(client: anthropic.Anthropic) -> None:
 
 
 def test_why_an_answer_ends(client: anthropic.Anthropic, start: Start) -> None:
-    message = ask(client, max_tokens=3)
-    assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 3)
     message = ask(client, stop_sequences=["nowhere", "width *"])
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "width *")
-    assert text_of(message).endswith("return ")
     with client_of(start(slots=1, context_size=256)) as small:
         message = ask(small, max_tokens=4096, extra={"ignore_eos": True})
     assert message.stop_reason == "model_context_window_exceeded"
@@ -275,7 +245,7 @@ def test_a_stream_tells_of_every_step(server: Serving) -> None:
         {},
         {"tools": [WEATHER], "tool_choice": ONE_OF_ANY, "max_tokens": 200},
         {"tools": [WEATHER], "tool_choice": {"type": "any"}, "max_tokens": 260},  # several calls
-        {"messages": THINK, "max_tokens": 150},
+        {"messages": THINKING, "max_tokens": 150},
         {"stop_sequences": ["width *"]},
     ],
 )
@@ -291,40 +261,6 @@ def test_a_stream_is_the_whole_answer_in_pieces(
     assert content == [(b.type, b.model_dump(exclude=fresh)) for b in whole.content]
     assert message.usage.output_tokens == whole.usage.output_tokens
     assert (message.stop_reason, message.stop_sequence) == (whole.stop_reason, whole.stop_sequence)
-
-
-def test_plain_decoding_gives_one_event_per_token(server: Serving) -> None:
-    events = events_of(server.client, max_tokens=9, speculative=False)
-    assert sum(event["type"] == "content_block_delta" for event in events) == 9
-
-
-def test_spans_and_timings_come_when_asked_for(server: Serving) -> None:
-    events = events_of(server.client, timings_per_token=True, speculative={"spans": True})
-    spans = [span for one in events for span in one.get("speculative", {}).get("spans", ())]
-    assert "".join(text for text, _ in spans) == ANSWER
-    counts = [event["timings"]["predicted_n"] for event in events if "timings" in event]
-    assert counts == sorted(counts)
-    assert counts[-1] == events[-2]["usage"]["output_tokens"]
-
-
-def test_a_long_wait_is_filled_with_pings(start: Start) -> None:
-    server = start(slots=1, sse_ping_interval=0.1)
-    busy = {"messages": CHAT, "stream": True, "ignore_eos": True, "max_tokens": 1900}
-    body = {"messages": CHAT, "stream": True, "max_tokens": 1}
-    with server.client.stream("POST", "/v1/messages", json=busy) as first:
-        lines = first.iter_lines()
-        while "content_block_delta" not in next(lines):
-            pass
-        with server.client.stream("POST", "/v1/messages", json=body) as second:
-            names = []
-            for line in second.iter_lines():
-                if line.startswith("event: "):
-                    names.append(line)
-                    first.close()  # its slot becomes free after the first ping
-    assert names[0] == "event: ping"
-    assert names[-1] == "event: message_stop"
-    with client_of(server) as client:
-        assert ask(client, max_tokens=1).usage.output_tokens == 1
 
 
 # -- tools -------------------------------------------------------------------------------------
@@ -413,13 +349,10 @@ def test_tools_that_only_anthropic_has_are_left_out(
 def test_thinking_is_a_block_before_the_answer(
     server: Serving, client: anthropic.Anthropic
 ) -> None:
-    chat = server.chat(messages=THINK, max_tokens=150).choices[0].message
-    message = ask(client, messages=THINK, max_tokens=150)
+    message = ask(client, messages=THINKING, max_tokens=150)
     assert [block.type for block in message.content] == ["thinking", "text"]
-    assert message.content[0].thinking == chat.model_extra["reasoning_content"]
     assert message.content[0].signature == ""
-    assert text_of(message) == chat.content
-    events = events_of(server.client, messages=THINK, max_tokens=150)
+    events = events_of(server.client, messages=THINKING, max_tokens=150)
     assert kinds(events)[:6] == [
         "message_start", "content_block_start", "thinking_delta", "signature_delta",
         "content_block_stop", "content_block_start",
@@ -434,25 +367,17 @@ def test_thinking_can_be_disabled(start: Start) -> None:
             ({"type": "adaptive"}, "thinking"),
             ({"type": "disabled"}, "text"),
         ):
-            message = ask(client, messages=THINK, thinking=thinking, max_tokens=60)
+            message = ask(client, messages=THINKING, thinking=thinking, max_tokens=60)
             assert message.content[0].type == expected, thinking
 
 
 def test_thinking_has_a_budget(client: anthropic.Anthropic) -> None:
-    free = ask(client, messages=THINK, max_tokens=150).content[0].thinking
+    free = ask(client, messages=THINKING, max_tokens=150).content[0].thinking
     thinking: Any = {"type": "enabled", "budget_tokens": 5}
-    message = ask(client, messages=THINK, thinking=thinking, max_tokens=150)
+    message = ask(client, messages=THINKING, thinking=thinking, max_tokens=150)
     assert [block.type for block in message.content] == ["thinking", "text"]
     assert len(message.content[0].thinking) < len(free)
     assert free.startswith(message.content[0].thinking.rstrip())
-
-
-def test_the_progress_of_a_prompt_is_told_when_asked_for(server: Serving) -> None:
-    body = {"messages": [{"role": "user", "content": "x = 1\n" * 100}], "return_progress": True}
-    events = events_of(server.client, **body, cache_prompt=False, max_tokens=2)
-    progress = [event for event in events if "prompt_progress" in event]
-    assert {event["type"] for event in progress} == {"ping"}
-    assert progress[-1]["prompt_progress"]["total"] > 200
 
 
 @pytest.mark.parametrize(
@@ -570,19 +495,6 @@ def test_a_server_that_takes_no_more_is_overloaded(start: Start) -> None:
     assert caught.value.status_code == 503
     assert caught.value.response.headers["retry-after"]
     assert caught.value.response.json()["error"]["type"] == "overloaded_error"
-
-
-def test_a_failure_in_a_stream_is_an_error_event(
-    client: anthropic.Anthropic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        fail_after(patch, 6, BackendError("the device is gone"))
-        with pytest.raises(anthropic.APIStatusError, match="the device is gone") as caught:
-            list(ask(client, stream=True, extra={"speculative": False}))
-    assert caught.value.body == {
-        "type": "error",
-        "error": {"type": "api_error", "message": "the device is gone"},
-    }
 
 
 def test_the_model_is_listed_in_anthropics_shape(client: anthropic.Anthropic) -> None:

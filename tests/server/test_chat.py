@@ -8,12 +8,11 @@ from typing import Any
 import openai
 import pytest
 
-from helpers.serving import CHAT, CODE, REPEAT, Serving
+from helpers.serving import ANSWER, CHAT, REPEAT, Serving
 from ngramspec.engine.sampling import SAMPLERS
 
 # There is no such function, so the model has no idea.
 OPEN = [{"role": "user", "content": "Show the function `f` from this file:\n\n```python\n```"}]
-ANSWER = f"```python\n{CODE}```"
 
 
 def test_a_chat_is_answered_in_openais_shape(server: Serving) -> None:
@@ -74,14 +73,6 @@ def test_draft_figures_are_there_only_when_something_was_drafted(server: Serving
     assert "draft_n" not in answer.model_extra["timings"]
 
 
-def test_a_second_request_finds_the_prompt_in_the_cache(server: Serving) -> None:
-    first = server.chat(max_tokens=4)
-    again = server.chat(max_tokens=4)
-    fresh = server.chat(max_tokens=4, extra={"cache_prompt": False})
-    assert again.usage.prompt_tokens_details.cached_tokens == first.usage.prompt_tokens - 1
-    assert fresh.usage.prompt_tokens_details.cached_tokens == 0
-
-
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 def test_the_answer_ends_at_its_limit(server: Serving, field: str) -> None:
     answer = server.chat(**{field: 5})
@@ -117,10 +108,7 @@ def test_a_begun_answer_is_continued(server: Serving) -> None:
     assert answer.choices[0].message.content == ANSWER.removeprefix("```python\ndef area(")
 
 
-def test_stop_texts_end_the_answer_and_are_cut_off(server: Serving) -> None:
-    answer = server.chat(stop=["return", "nothing"], max_tokens=64)
-    assert answer.choices[0].message.content == ANSWER[: ANSWER.index("return")]
-    assert answer.choices[0].finish_reason == "stop"
+def test_a_stop_text_may_stand_alone(server: Serving) -> None:
     assert server.chat(stop=":", max_tokens=64).choices[0].message.content.endswith("height)")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import ollama
 import pytest
 
+from helpers.protocols import Protocol, of
 from helpers.scripted_model import ANSWER
 from helpers.scripted_serving import serving_script
 from helpers.serving import CHAT, REPEAT, TEXT, Serving
@@ -35,12 +36,6 @@ def test_the_events_are_the_answer_in_pieces(server: Serving) -> None:
     assert events[-1].model_extra["timings"]["predicted_n"] > 0
 
 
-def test_plain_decoding_gives_one_event_per_token(server: Serving) -> None:
-    events = events_of(server, max_tokens=12, extra={"speculative.enabled": False})
-    pieces = [event for event in events if event.choices[0].delta.content]
-    assert len(pieces) == 12
-
-
 def test_usage_comes_in_an_event_of_its_own_when_asked_for(server: Serving) -> None:
     events = events_of(server, max_tokens=8, stream_options={"include_usage": True})
     assert events[-1].choices == []
@@ -60,36 +55,24 @@ def test_the_wire_format_is_sse_with_an_end_mark(server: Serving) -> None:
 
 
 BREAKS = "a\x85b\u2028c\u2029d"  # where str.splitlines, and so many a client, ends a line
-ASKED = [{"role": "user", "content": BREAKS}]
 SAY = {"name": "say", "parameters": {"type": "object"}}
-STREAMS: dict[str, dict[str, Any]] = {
-    "/completion": {"prompt": BREAKS + ANSWER},
-    "/v1/completions": {"prompt": BREAKS + ANSWER, "echo": True},
-    "/v1/chat/completions": {"messages": ASKED, "tools": [{"type": "function", "function": SAY}]},
-    "/v1/responses": {"input": BREAKS, "tools": [{"type": "function", **SAY}]},
-    "/v1/messages": {
-        "messages": ASKED,
-        "max_tokens": 200,
-        "tools": [{"name": "say", "input_schema": {"type": "object"}}],
-    },
-    "/api/generate": {"model": "script", "raw": True, "prompt": BREAKS + ANSWER},
-    "/api/chat": {
-        "model": "script",
-        "messages": ASKED,
-        "tools": [{"type": "function", "function": SAY}],
-    },
-}
 
 
-@pytest.mark.parametrize("path", STREAMS)
-def test_no_stream_has_what_ends_a_line_within_a_line(path: str) -> None:
+@of()
+def test_no_stream_has_what_ends_a_line_within_a_line(protocol: Protocol) -> None:
     call = json.dumps({"name": "say", "arguments": {"x": BREAKS}}, ensure_ascii=False)
     script = f"<think>{BREAKS}</think>{BREAKS}<tool_call>\n{call}\n</tool_call>"
     with serving_script(script) as client:
-        body = {**STREAMS[path], "stream": True, "speculative.spans": True}
-        spanned = client.post(path, json=body)
-        quick = client.post(path, json={**body, "speculative.spans": False})
-    for answer in (spanned, quick):
+        own = {"/v1/completions": {"echo": True}, "/api/generate": {"raw": True}}
+        more = protocol.tools(SAY) if protocol.has_tools else own.get(protocol.path, {})
+        body = {**protocol.body(BREAKS, 200, **more), "stream": True}
+        if not protocol.has_tools:
+            body["prompt"] = BREAKS + ANSWER
+        answers = [
+            client.post(protocol.path, json={**body, "speculative.spans": spans})
+            for spans in (False, True)
+        ]
+    for answer in answers:
         assert answer.status_code == 200, answer.text
         assert answer.text.splitlines() == answer.text.split("\n")[:-1]
         assert all(f"\\u{ord(char):04x}" in answer.text for char in BREAKS if not char.isascii())
@@ -130,37 +113,6 @@ class _Empty:
     content: tuple[()] = ()
 
 
-def test_spans_tell_which_text_accepted_drafts_made(server: Serving) -> None:
-    events = events_of(server, max_tokens=64, extra={"speculative": {"spans": True}})
-    parts = [event.model_extra["speculative"] for event in events if "speculative" in _extra(event)]
-    spans = [tuple(span) for one in parts for span in one["spans"]]
-    assert "".join(text for text, _ in spans) == text_of(events)
-    assert any(accepted for _, accepted in spans)
-    timings = events[-1].model_extra["timings"]
-    assert sum(one["accepted"] for one in parts) == timings["draft_n_accepted"]
-
-
-def test_timings_come_with_every_token_when_asked_for(server: Serving) -> None:
-    events = events_of(server, max_tokens=6, extra={"timings_per_token": True})
-    counts = [event.model_extra["timings"]["predicted_n"] for event in events if _extra(event)]
-    assert counts == sorted(counts)
-    assert counts[-1] == 6
-    assert len(counts) > 1
-
-
-def test_characters_of_several_tokens_arrive_whole(server: Serving) -> None:
-    messages = [{"role": "user", "content": "Repeat this text:\n\nnaïve café — ☃ naïve café — ☃"}]
-    events = events_of(server, messages=messages, max_tokens=40)
-    whole = server.chat(messages=messages, max_tokens=40)
-    assert text_of(events) == whole.choices[0].message.content
-
-
-def test_stop_texts_never_show_in_a_stream(server: Serving) -> None:
-    events = events_of(server, max_tokens=64, stop=["width * height"])
-    assert "width * height" not in text_of(events)
-    assert text_of(events).endswith("return ")
-
-
 def test_eight_clients_at_once_get_what_each_gets_alone(server: Serving) -> None:
     prompts = [[{"role": "user", "content": text}] for text in (REPEAT, TEXT, "one", "two")] * 2
     alone = [server.chat(messages=m, max_tokens=40).choices[0].message.content for m in prompts]
@@ -182,7 +134,3 @@ def test_an_error_before_the_first_token_has_its_status(server: Serving, path: s
     reply = server.post(path, messages=CHAT, stream=True, temperature="x")
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == "temperature"
-
-
-def _extra(event: Any) -> dict[str, Any]:
-    return event.model_extra or {}

@@ -72,17 +72,6 @@ def test_no_tokens_are_made_when_none_are_wanted(server: Serving) -> None:
     assert answer.usage.completion_tokens == 0
 
 
-def test_a_stream_is_the_text_in_pieces(server: Serving) -> None:
-    whole = server.complete(max_tokens=24)
-    events = list(server.complete(max_tokens=24, stream=True))
-    assert "".join(event.choices[0].text for event in events) == whole.choices[0].text
-    assert events[-1].choices[0].finish_reason == "length"
-    options = {"include_usage": True}
-    last = list(server.complete(max_tokens=24, stream=True, stream_options=options))[-1]
-    assert last.choices == []
-    assert last.usage.completion_tokens == 24
-
-
 def test_logprobs_have_openais_older_shape(server: Serving) -> None:
     choice = server.complete(max_tokens=5, logprobs=2).choices[0]
     probs = choice.logprobs

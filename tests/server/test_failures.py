@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,46 +9,12 @@ import openai
 import pytest
 
 from helpers.failing import fail_after
-from helpers.serving import CHAT, Serving
+from helpers.serving import Serving
 from ngramspec.errors import BackendError, CapacityError
 from ngramspec.server.errors import INTERNAL
 from ngramspec.server.openai.chat_events import ChatEvents
 
 Start = Callable[..., Serving]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/completion"])
-def test_a_failure_before_the_first_token_has_its_status(
-    server: Serving, monkeypatch: pytest.MonkeyPatch, path: str, stream: bool
-) -> None:
-    with monkeypatch.context() as patch:
-        fail_after(patch, 0, BackendError("the device is gone"))
-        reply = server.post(path, messages=CHAT, prompt="x", stream=stream, max_tokens=4)
-    assert reply.status_code == 500
-    assert reply.json()["error"]["message"] == "the device is gone"
-    assert reply.json()["error"]["type"] == "server_error"
-    assert server.chat(max_tokens=4).usage.completion_tokens == 4
-
-
-def test_a_failure_in_a_stream_is_its_last_event(
-    server: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings: dict[str, Any] = {"max_tokens": 40, "extra": {"speculative.enabled": False}}
-    with monkeypatch.context() as patch:
-        fail_after(patch, 6, BackendError("the device is gone"))
-        events = iter(server.chat(stream=True, **settings))
-        texts = [next(events).choices[0].delta.content for _ in range(4)]
-        with pytest.raises(openai.APIError, match="the device is gone"):
-            list(events)
-    assert "".join(filter(None, texts))  # the first event has the role only
-    with monkeypatch.context() as patch:
-        fail_after(patch, 6, BackendError("the device is gone"))
-        body = {"prompt": "x", "n_predict": 40, "stream": True, "speculative": False}
-        lines = server.post("/completion", **body).text.strip().split("\n\n")
-    last = json.loads(lines[-1].removeprefix("data: "))
-    assert last == {"error": {"code": 500, "message": "the device is gone", "type": "server_error"}}
-    assert server.chat(**settings).choices[0].finish_reason == "stop"
 
 
 def test_a_full_cache_is_told_as_such(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:

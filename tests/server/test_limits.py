@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from helpers.protocols import PROTOCOLS
 from helpers.serving import CHAT, Serving, wait_until
 from ngramspec.llamacpp.model import LlamaModel
 
@@ -119,19 +120,10 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 FAR_TOO_LONG = "word, " * 500_000
 LONG_BODIES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{
-        path: (path, {name: [{"role": "user", "content": FAR_TOO_LONG}], "max_tokens": 2})
-        for path, name in (
-            ("/v1/chat/completions", "messages"),
-            ("/v1/responses", "input"),
-            ("/v1/messages", "messages"),
-        )
-    },
-    "a text": ("/v1/completions", {"prompt": FAR_TOO_LONG}),
+    **{one.path: (one.path, one.body(FAR_TOO_LONG)) for one in PROTOCOLS},
     "one of several texts": ("/completion", {"prompt": ["x", FAR_TOO_LONG]}),
     "a text among ids": ("/completion", {"prompt": [1, FAR_TOO_LONG]}),
     "an object": ("/completion", {"prompt": {"prompt_string": FAR_TOO_LONG}}),
-    "ollama's": ("/api/generate", {"model": "tiny", "prompt": FAR_TOO_LONG}),
     "ollama's, raw": ("/api/generate", {"model": "tiny", "prompt": FAR_TOO_LONG, "raw": True}),
     "ollama's, after a context": (
         "/api/generate",

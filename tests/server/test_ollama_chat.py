@@ -9,9 +9,9 @@ from typing import Any
 import ollama
 import pytest
 
-from helpers.ollama_serving import ANSWER, GREEDY, TIME, check_figures, lines
+from helpers.ollama_serving import GREEDY, TIME, check_figures, lines
 from helpers.scripted_serving import serving_script
-from helpers.serving import CHAT, CODE, Serving, serving
+from helpers.serving import ANSWER, CHAT, THINKING, Serving, serving
 from ngramspec.engine import Sampling
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server.ollama.events import read_calls
@@ -27,7 +27,6 @@ WEATHER: dict[str, Any] = {
         },
     },
 }
-RENAME = f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```"
 
 
 @pytest.fixture(scope="module")
@@ -45,24 +44,6 @@ def test_a_chat_is_answered(client: ollama.Client) -> None:
     assert answer.done is True
     assert answer.done_reason == "stop"
     assert answer.model == "tiny"
-
-
-def test_the_answer_is_that_of_the_other_api(server: Serving, client: ollama.Client) -> None:
-    theirs = server.chat(max_tokens=64)
-    ours = client.chat("tiny", CHAT, options=GREEDY)
-    assert ours.message.content == theirs.choices[0].message.content
-    assert ours.prompt_eval_count == theirs.usage.prompt_tokens
-    assert ours.eval_count == theirs.usage.completion_tokens
-
-
-def test_a_stream_brings_the_same_text_in_pieces(client: ollama.Client) -> None:
-    short = {**GREEDY, "speculative.n_max": 2}  # a long draft would bring it in one piece
-    parts = list(client.chat("tiny", CHAT, options=short, stream=True))
-    assert "".join(part.message.content or "" for part in parts) == ANSWER
-    assert len(parts) > 3
-    assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
-    assert parts[-1].done_reason == "stop"
-    assert parts[-1].eval_count > 5
 
 
 def test_streaming_is_the_default_and_lines_have_ollamas_members(server: Serving) -> None:
@@ -83,11 +64,6 @@ def test_a_whole_answer_has_figures_too(server: Serving) -> None:
     check_figures(reply.json())
     assert TIME.fullmatch(reply.json()["created_at"])
     assert "context" not in reply.json()
-
-
-def test_num_predict_ends_the_answer(client: ollama.Client) -> None:
-    answer = client.chat("tiny", CHAT, options={"temperature": 0, "num_predict": 5})
-    assert (answer.eval_count, answer.done_reason) == (5, "length")
 
 
 @pytest.mark.parametrize("stop", ["width", ["nothing", "width"]])
@@ -128,14 +104,6 @@ def test_drafts_can_be_chosen_in_the_options(server: Serving, stream: bool) -> N
         assert "draft_n" not in last
 
 
-def test_spans_tell_which_text_drafts_made(server: Serving) -> None:
-    options = {**GREEDY, "speculative.spans": True}
-    parts = lines(server, "/api/chat", messages=CHAT, options=options)
-    spans = [span for line in parts[:-1] for span in line["speculative"]["spans"]]
-    assert "".join(text for text, _ in spans) == ANSWER
-    assert any(accepted for _, accepted in spans)
-
-
 def test_json_answers_are_json(client: ollama.Client) -> None:
     ask = [{"role": "user", "content": "Write a JSON object"}]
     for seed in range(2):
@@ -159,17 +127,13 @@ def test_a_schema_is_followed(client: ollama.Client) -> None:
 
 
 def test_thinking_is_told_apart_when_asked_for(client: ollama.Client) -> None:
-    ask = [{"role": "user", "content": RENAME}]
     options = {"temperature": 0, "num_predict": 150}
-    plain = client.chat("tiny", ask, options=options).message
+    plain = client.chat("tiny", THINKING, options=options).message
     assert plain.content.startswith("<think>")
     assert plain.thinking is None
-    whole = client.chat("tiny", ask, options=options, think=True).message
-    assert whole.thinking
+    whole = client.chat("tiny", THINKING, options=options, think="low").message
     assert plain.content.split("</think>")[1].strip() == whole.content.strip()
-    parts = list(client.chat("tiny", ask, options=options, think="low", stream=True))
-    assert "".join(part.message.thinking or "" for part in parts) == whole.thinking
-    assert "".join(part.message.content or "" for part in parts) == whole.content
+    assert whole.thinking
 
 
 GPT_OSS = "<|start|>assistant<|channel|>final<|message|> {{ tools }}"
@@ -187,7 +151,7 @@ GPT_OSS_SAYS = (
     ],
 )
 def test_models_that_know_thinking_think_by_default(template: str, script: str, able: bool) -> None:
-    body: Any = {"model": "script", "messages": CHAT, "stream": False}
+    body: Any = {"model": "tiny", "messages": CHAT, "stream": False}
     with serving_script(script, template) as client:
         message = client.post("/api/chat", json=body).json()["message"]
         written = client.post("/api/generate", json={**body, "prompt": "?"}).json()
@@ -201,7 +165,7 @@ def test_models_that_know_thinking_think_by_default(template: str, script: str, 
 
 
 def test_headers_tell_thinking_also_where_it_is_not_asked_for() -> None:
-    body: Any = {"model": "script", "messages": CHAT, "stream": False, "think": False}
+    body: Any = {"model": "tiny", "messages": CHAT, "stream": False, "think": False}
     with serving_script(GPT_OSS_SAYS, GPT_OSS) as client:
         message = client.post("/api/chat", json=body).json()["message"]
     assert (message["thinking"], message["content"]) == ("Hm.", "Yes.")
@@ -239,7 +203,7 @@ def test_parallel_calls_count_up_and_have_ids() -> None:
         f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>'
         for city in cities
     )
-    body: Any = {"model": "script", "messages": CHAT, "tools": [WEATHER], "stream": False}
+    body: Any = {"model": "tiny", "messages": CHAT, "tools": [WEATHER], "stream": False}
     with serving_script(script) as client:
         whole = client.post("/api/chat", json=body).json()["message"]["tool_calls"]
         parts = client.post("/api/chat", json={**body, "stream": True}).text.splitlines()
@@ -335,7 +299,7 @@ def test_log_probabilities_are_told(server: Serving) -> None:
 
 def test_log_probabilities_of_a_stop_text_are_told_in_a_stream_too() -> None:
     options = {"stop": ["two"], "speculative.enabled": False}
-    body: Any = {"model": "script", "messages": CHAT, "logprobs": True, "options": options}
+    body: Any = {"model": "tiny", "messages": CHAT, "logprobs": True, "options": options}
     with serving_script("one:two") as client:
         whole = client.post("/api/chat", json={**body, "stream": False}).json()["logprobs"]
         parts = client.post("/api/chat", json=body).text.splitlines()

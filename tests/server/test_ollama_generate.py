@@ -9,8 +9,8 @@ from typing import Any
 import ollama
 import pytest
 
-from helpers.ollama_serving import ANSWER, GREEDY, check_figures, lines
-from helpers.serving import REPEAT, Serving
+from helpers.ollama_serving import GREEDY, check_figures, lines
+from helpers.serving import ANSWER, REPEAT, Serving
 from ngramspec.models.ollama.recipe import Recipe
 
 FULL = (

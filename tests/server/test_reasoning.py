@@ -7,18 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from helpers.serving import CODE, Serving
-
-THINK: list[Any] = [
-    {
-        "role": "user",
-        "content": f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```",
-    }
-]
-OPENS = (  # the reasoning
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
-)
+from helpers.serving import OPENS, THINKING, Serving
 
 
 @pytest.mark.parametrize("format", ["auto", "deepseek", "deepseek-legacy", "none", "yes"])
@@ -26,42 +15,10 @@ def test_formats_of_reasoning_have_llama_servers_names(server: Serving, format: 
     extra = {"reasoning_format": format}
     if format == "yes":
         with pytest.raises(openai.BadRequestError, match="auto, none, deepseek, deepseek-legacy"):
-            server.chat(messages=THINK, max_tokens=2, extra=extra)
+            server.chat(messages=THINKING, max_tokens=2, extra=extra)
         return
-    message = server.chat(messages=THINK, max_tokens=20, extra=extra).choices[0].message
+    message = server.chat(messages=THINKING, max_tokens=20, extra=extra).choices[0].message
     assert ("reasoning_content" in message.model_extra) == (format != "none")
-
-
-def test_reasoning_is_a_member_of_its_own(server: Serving) -> None:
-    whole = server.chat(messages=THINK, max_tokens=150, extra={"reasoning_format": "none"})
-    text = whole.choices[0].message.content
-    assert text.startswith("<think>")
-    message = server.chat(messages=THINK, max_tokens=150).choices[0].message
-    reasoning = message.model_extra["reasoning_content"]
-    assert reasoning
-    assert "think>" not in message.content
-    assert "think>" not in reasoning
-    assert text.replace("<think>", "").split("</think>")[0].strip() == reasoning
-    assert text.split("</think>")[1].strip() == message.content.strip()
-
-
-def test_reasoning_streams_before_the_answer(server: Serving) -> None:
-    whole = server.chat(messages=THINK, max_tokens=150).choices[0].message
-    reasoning, content, order = "", "", []
-    short = {"speculative.n_max": 2}  # a long draft would bring each part in one piece
-    for event in server.chat(messages=THINK, max_tokens=150, stream=True, extra=short):
-        delta = event.choices[0].delta
-        thought = (delta.model_extra or {}).get("reasoning_content")
-        if thought:
-            reasoning += thought
-            order.append("reasoning")
-        if delta.content:
-            content += delta.content
-            order.append("content")
-    assert reasoning == whole.model_extra["reasoning_content"]
-    assert content == whole.content
-    assert order == sorted(order, reverse=True)
-    assert order.count("reasoning") > 1
 
 
 def test_a_prompt_that_opens_the_reasoning_is_known(start) -> None:
@@ -71,7 +28,9 @@ def test_a_prompt_that_opens_the_reasoning_is_known(start) -> None:
     assert message.model_extra["reasoning_content"] == "some thought"
     assert message.content == "the answer"
     schema = {"type": "boolean"}
-    shaped = server.chat(messages=THINK, max_tokens=300, extra={"json_schema": schema}).choices[0]
+    shaped = server.chat(messages=THINKING, max_tokens=300, extra={"json_schema": schema}).choices[
+        0
+    ]
     if shaped.finish_reason == "stop":
         assert shaped.message.content in ("true", "false")
 
@@ -82,14 +41,14 @@ def test_a_budget_of_nothing_ends_the_reasoning_at_once(
 ) -> None:
     server = start(slots=1, served={"template": OPENS})
     extra = {"reasoning_budget_tokens": budget}
-    message = server.chat(messages=THINK, max_tokens=200, extra=extra).choices[0].message
+    message = server.chat(messages=THINKING, max_tokens=200, extra=extra).choices[0].message
     assert ("reasoning_content" in message.model_extra) == reasons
 
 
 @pytest.mark.parametrize("budget", [0, -1])
 def test_the_template_is_applied_with_the_budget_of_the_chat(start, budget: int) -> None:
     server = start(slots=1, served={"template": OPENS, "reasoning_budget": budget})
-    plain: dict[str, Any] = {"messages": THINK, "max_tokens": 1}
+    plain: dict[str, Any] = {"messages": THINKING, "max_tokens": 1}
     for body in (plain, {**plain, "reasoning_budget_tokens": 0}):
         read = server.post("/chat/completions", **body, verbose=True).json()["__verbose"]["prompt"]
         assert server.post("/apply-template", **body).json()["prompt"] == read

@@ -9,20 +9,10 @@ import httpx
 import pytest
 
 from helpers.command import Process
-from helpers.serving import CODE, Serving, serving
+from helpers.serving import CODE, OPENS, THINK, THINKING, Serving, serving
 from ngramspec.llamacpp.model import LlamaModel
 
-THINK: list[Any] = [
-    {
-        "role": "user",
-        "content": f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```",
-    }
-]
-PROMPT = f"<|im_start|>user\n{THINK[0]['content']}<|im_end|>\n<|im_start|>assistant\n"
-OPENS = (  # the reasoning
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
-)
+PROMPT = f"<|im_start|>user\n{THINK}<|im_end|>\n<|im_start|>assistant\n"
 TAGS = {"reasoning_budget_start_tag": "<think>", "reasoning_budget_end_tag": "</think>"}
 
 
@@ -34,13 +24,13 @@ def thinking(model: LlamaModel) -> Iterator[Serving]:
 
 def answer(server: Serving, **extra: Any) -> tuple[str, str]:
     """Return reasoning and content of a chat."""
-    message = server.chat(messages=THINK, max_tokens=150, extra=extra).choices[0].message
+    message = server.chat(messages=THINKING, max_tokens=150, extra=extra).choices[0].message
     return (message.model_extra or {}).get("reasoning_content") or "", message.content or ""
 
 
 def text_of(server: Serving, stream: bool, **extra: Any) -> str:
     """Return the whole text of a chat, reasoning and content."""
-    reply = server.chat(messages=THINK, max_tokens=60, stream=stream, extra=extra)
+    reply = server.chat(messages=THINKING, max_tokens=60, stream=stream, extra=extra)
     if not stream:
         message = reply.choices[0].message
         return ((message.model_extra or {}).get("reasoning_content") or "") + (
@@ -102,7 +92,7 @@ def test_a_stream_has_the_same_parts(thinking: Serving) -> None:
     extra = {"reasoning_budget_tokens": 6, "reasoning_budget_message": " ... so"}
     whole = answer(thinking, **extra)
     parts = {"reasoning": "", "content": ""}
-    for event in thinking.chat(messages=THINK, max_tokens=150, stream=True, extra=extra):
+    for event in thinking.chat(messages=THINKING, max_tokens=150, stream=True, extra=extra):
         if event.choices:
             delta = event.choices[0].delta
             parts["reasoning"] += (delta.model_extra or {}).get("reasoning_content") or ""
@@ -136,7 +126,7 @@ def test_completions_take_marks_of_their_own(thinking: Serving) -> None:
 def test_a_grammar_goes_on_after_the_forced_end(thinking: Serving) -> None:
     schema = {"type": "object", "properties": {"w": {"type": "integer"}}, "required": ["w"]}
     chat = thinking.chat(
-        messages=THINK,
+        messages=THINKING,
         max_tokens=150,
         response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
         extra={"reasoning_budget_tokens": 4, "reasoning_budget_message": "(enough)"},
@@ -169,7 +159,7 @@ def test_a_grammar_without_reasoning_has_no_budget(
 def test_a_close_mark_in_the_message_ends_it(start: Callable[..., Serving]) -> None:
     server = start(slots=1, served={"reasoning_budget": 2, "reasoning_message": "!</think>so"})
     schema = {"type": "boolean"}
-    asked: dict[str, Any] = {"messages": THINK, "max_tokens": 60}
+    asked: dict[str, Any] = {"messages": THINKING, "max_tokens": 60}
     for shape in ({}, {"json_schema": schema}):
         message = server.chat(**asked, extra=shape).choices[0].message
         assert (message.model_extra or {}).get("reasoning_content", "!").endswith("!")
@@ -194,7 +184,7 @@ def test_a_close_mark_in_the_message_ends_it(start: Callable[..., Serving]) -> N
     ],
 )
 def test_wrong_values_are_refused(thinking: Serving, field: str, value: Any) -> None:
-    body = {"messages": THINK, "max_tokens": 2, "reasoning_budget_tokens": 3, field: value}
+    body = {"messages": THINKING, "max_tokens": 2, "reasoning_budget_tokens": 3, field: value}
     reply = thinking.post("/v1/chat/completions", **body)
     assert reply.status_code == 400
     assert field in reply.json()["error"]["message"]
@@ -219,7 +209,7 @@ def test_the_server_has_a_budget_of_its_own(start: Callable[..., Serving]) -> No
     free = server.post("/completion", prompt=PROMPT, n_predict=60).json()["content"]
     assert "(enough)" not in free  # without marks no budget, as in llama-server
     ollama = server.post(
-        "/api/chat", model="tiny", messages=THINK, stream=False, options={"temperature": 0}
+        "/api/chat", model="tiny", messages=THINKING, stream=False, options={"temperature": 0}
     ).json()["message"]
     assert "(enough)" in ollama.get("thinking", "") + ollama["content"]
 
@@ -227,6 +217,6 @@ def test_the_server_has_a_budget_of_its_own(start: Callable[..., Serving]) -> No
 def test_the_command_takes_llama_servers_options(spawn: Callable[..., Process]) -> None:
     server = spawn("-c", "2048", "-np", "1", "--temp", "0", "--reasoning-budget", "5",
                    "--reasoning-budget-message", " (enough)")  # fmt: skip
-    body = {"messages": THINK, "max_tokens": 100}
+    body = {"messages": THINKING, "max_tokens": 100}
     completion = httpx.post(f"{server.url()}/v1/chat/completions", json=body, timeout=60).json()
     assert completion["choices"][0]["message"]["reasoning_content"].endswith("(enough)")

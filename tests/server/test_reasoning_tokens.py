@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
+from helpers.protocols import Chat, Protocol, events_in, of
 from helpers.scripted_serving import serving_script
-from helpers.serving import CODE, Serving
+from helpers.serving import THINK, Serving
 from ngramspec.server.reply.timings import reasoning_tokens
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.parser import ChatParser
@@ -112,59 +111,37 @@ def test_tokens_count_up_to_the_one_that_holds_the_closing_mark(
 # -- in every API's usage ------------------------------------------------------------------------
 
 THOUGHT = "<think>Well.</think>"  # the scripted model's tokens are bytes
-SCRIPT = f"{THOUGHT}Yes."
-SAID = [{"role": "user", "content": "?"}]
-ROUTES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": SAID},
-    "/v1/responses": {"input": "?"},
-    "/v1/messages": {"messages": SAID},
-}
-NAMES = {
-    "/v1/chat/completions": ("completion_tokens_details", "reasoning_tokens", "completion_tokens"),
-    "/v1/responses": ("output_tokens_details", "reasoning_tokens", "output_tokens"),
-    "/v1/messages": ("output_tokens_details", "thinking_tokens", "output_tokens"),
-}
 
 
-def usages(client: TestClient, path: str, **body: Any) -> list[dict[str, Any]]:
-    """Return the usage of an answer, and that at the end of a stream."""
-    asked = {**ROUTES[path], **body}
-    whole = client.post(path, json=asked).json()["usage"]
-    streamed = {**asked, "stream": True, "stream_options": {"include_usage": True}}
-    lines = client.post(path, json=streamed).text.splitlines()
-    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    reported = [event.get("response", event).get("usage") for event in events]
-    return [whole, [one for one in reported if one][-1]]
+@of("/v1/chat/completions", "/v1/responses", "/v1/messages")
+@pytest.mark.parametrize("thought", [THOUGHT, ""])
+def test_usage_tells_of_the_reasoning(protocol: Protocol, thought: str) -> None:
+    body = protocol.body("?")
+    with serving_script(f"{thought}Yes.") as client:
+        whole = protocol.read(client.post(protocol.path, json=body).json())
+        stream = client.post(protocol.path, json={**body, "stream": True}).text
+    for answer in (whole, protocol.join(events_in(stream))):
+        assert answer.reasoning_tokens == len(thought)
+        assert answer.tokens == len(f"{thought}Yes.")
 
 
-@pytest.mark.parametrize("path", ROUTES)
-def test_usage_tells_of_the_reasoning(path: str) -> None:
-    details, name, total = NAMES[path]
-    with serving_script(SCRIPT) as client:
-        for usage in usages(client, path):
-            assert usage[details][name] == len(THOUGHT)
-            assert usage[total] == len(SCRIPT)
-    with serving_script("Yes.") as client:
-        for usage in usages(client, path):
-            assert usage[details][name] == 0
-
-
-def test_the_reasoning_of_all_choices_is_summed() -> None:
-    with serving_script(SCRIPT) as client:
-        for usage in usages(client, "/v1/chat/completions", n=2):
-            assert usage["completion_tokens_details"]["reasoning_tokens"] == 2 * len(THOUGHT)
-
-
-def test_reasoning_that_stays_in_the_answer_is_not_counted() -> None:
-    with serving_script(SCRIPT) as client:
-        for usage in usages(client, "/v1/chat/completions", reasoning_format="none"):
-            assert usage["completion_tokens_details"]["reasoning_tokens"] == 0
+@pytest.mark.parametrize(
+    ("fields", "count"), [({"n": 2}, 2 * len(THOUGHT)), ({"reasoning_format": "none"}, 0)]
+)
+def test_the_reasoning_of_all_choices_is_summed_where_it_is_told_apart(
+    fields: dict[str, Any], count: int
+) -> None:
+    body = Chat().body("?", **fields)
+    with serving_script(f"{THOUGHT}Yes.") as client:
+        whole = client.post(Chat.path, json=body).json()["usage"]
+        stream = client.post(Chat.path, json={**body, "stream": True}).text
+    for usage in (whole, events_in(stream)[-1]["usage"]):
+        assert usage["completion_tokens_details"]["reasoning_tokens"] == count
 
 
 def test_no_text_is_tokenized_for_the_usage(
     server: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = f"Think, then rename `width` to `w` in this code:\n\n```python\n{CODE}```"
     texts: list[str] = []
     tokenize = type(server.served.model).tokenize
 
@@ -173,7 +150,7 @@ def test_no_text_is_tokenized_for_the_usage(
         return tokenize(model, text, **settings)
 
     monkeypatch.setattr(type(server.served.model), "tokenize", noted)
-    body = {"input": asked, "temperature": 0, "max_output_tokens": 150}
+    body = {"input": THINK, "temperature": 0, "max_output_tokens": 150}
     answer = server.post("/v1/responses", **body).json()
     thought = answer["output"][0]["content"][0]["text"]
     ids = server.post("/tokenize", content=thought).json()["tokens"]

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from helpers.failing import decode_slowly, fail_after
+from helpers.protocols import Protocol, of
 from helpers.serving import CHAT, REPEAT, Serving, wait_until
 from ngramspec.errors import BackendError
 from ngramspec.server.http.guard import ApiKeys
@@ -26,17 +27,9 @@ LINE = re.compile(
 NUMBERS = (
     *("ms", "waited", "prompt", "cached", "prompt_rate", "emitted", "rate", "drafted", "accepted"),
 )
+
+
 # Path -> body, and how an answer's id begins; None: it has none.
-APIS: dict[str, tuple[dict[str, Any], str | None]] = {
-    "/v1/chat/completions": ({"messages": CHAT, "max_tokens": 8}, "chatcmpl-"),
-    "/v1/completions": ({"prompt": REPEAT, "max_tokens": 8, "ignore_eos": True}, "cmpl-"),
-    "/v1/messages": ({"messages": CHAT, "max_tokens": 8}, "msg_"),
-    "/v1/responses": ({"input": REPEAT, "max_output_tokens": 8}, "resp_"),
-    "/completion": ({"prompt": REPEAT, "n_predict": 8, "ignore_eos": True}, None),
-    "/api/chat": ({"model": "tiny", "messages": CHAT, "options": {"num_predict": 8}}, None),
-}
-
-
 class Lines:
     """The lines about finished requests."""
 
@@ -76,15 +69,16 @@ def ids_in(value: Any) -> Iterator[str]:
             yield one["id"]
 
 
-@pytest.mark.parametrize("path", APIS)
-def test_an_answer_can_be_found_in_the_log(server: Serving, lines: Lines, path: str) -> None:
-    body, prefix = APIS[path]
-    reply = server.post(path, **body, temperature=0, stream=False)
+@of()
+def test_an_answer_can_be_found_in_the_log(
+    server: Serving, lines: Lines, protocol: Protocol
+) -> None:
+    reply = server.post(protocol.path, **protocol.body(tokens=8))
     assert reply.status_code == 200, reply.text
     request_id = reply.headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{32}", request_id)
-    if prefix is not None:
-        assert reply.json()["id"] == prefix + request_id
+    if protocol.id_prefix is not None:
+        assert reply.json()["id"] == protocol.id_prefix + request_id
     ((logged_id, (reason, numbers, rest)),) = lines.read().items()
     assert (logged_id, rest) == (request_id, "")
     assert reason in ("stop", "length")
@@ -92,10 +86,12 @@ def test_an_answer_can_be_found_in_the_log(server: Serving, lines: Lines, path: 
     assert 0 <= numbers["cached"] < numbers["prompt"]
 
 
-@pytest.mark.parametrize("path", APIS)
-def test_a_stream_can_be_found_in_the_log(server: Serving, lines: Lines, path: str) -> None:
-    body, prefix = APIS[path]
-    with server.client.stream("POST", path, json={**body, "stream": True}) as stream:
+@of()
+def test_a_stream_can_be_found_in_the_log(
+    server: Serving, lines: Lines, protocol: Protocol
+) -> None:
+    prefix, body = protocol.id_prefix, protocol.body(tokens=8)
+    with server.client.stream("POST", protocol.path, json={**body, "stream": True}) as stream:
         request_id = stream.headers["x-request-id"]
         payloads = [line.removeprefix("data: ") for line in stream.iter_lines() if '"' in line]
     ids = {one for line in payloads for one in ids_in(json.loads(line))}

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from helpers.json_schemas import PERSON
+from helpers.protocols import PROTOCOLS, Chat, Messages, Protocol
 from helpers.serving import Serving
 
 
@@ -114,36 +115,17 @@ def test_what_could_never_end_is_left_out_where_it_may_be(server: Serving) -> No
 
 ARGUMENTS = {"type": "object", "properties": {"x": {"const": 1}}, "required": ["x"]}
 STRICT = {"name": "f", "schema": ARGUMENTS, "strict": True}
-MESSAGES = [{"role": "user", "content": "x"}]
-BROKEN_OFF: dict[str, tuple[str, dict[str, Any]]] = {
-    "strict chat": (
-        "/v1/chat/completions",
-        {"messages": MESSAGES, "response_format": {"type": "json_schema", "json_schema": STRICT}},
-    ),
-    "forced call": (
-        "/v1/chat/completions",
-        {
-            "messages": MESSAGES,
-            "tools": [{"type": "function", "function": {"name": "f", "parameters": ARGUMENTS}}],
-            "tool_choice": "required",
-        },
-    ),
-    "completion": ("/completion", {"prompt": "x", "json_schema": ARGUMENTS}),
-    "grammar": ("/v1/completions", {"prompt": "x", "grammar": 'root ::= "a1"'}),
-    "Responses": (
-        "/v1/responses",
-        {"input": "x", "text": {"format": {"type": "json_schema", **STRICT}}},
-    ),
-    "Messages": (
-        "/v1/messages",
-        {
-            "messages": MESSAGES,
-            "max_tokens": 99,
-            "tools": [{"name": "f", "input_schema": ARGUMENTS}],
-            "tool_choice": {"type": "any"},
-        },
-    ),
+SHAPES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {
+        "response_format": {"type": "json_schema", "json_schema": STRICT},
+    },
+    "/v1/completions": {"grammar": 'root ::= "a1"'},
+    "/completion": {"json_schema": ARGUMENTS},
+    "/v1/responses": {"text": {"format": {"type": "json_schema", **STRICT}}},
 }
+CALLED = {"name": "f", "parameters": ARGUMENTS}
+BROKEN_OFF = [(one, SHAPES[one.path]) for one in PROTOCOLS if one.path in SHAPES]
+BROKEN_OFF += [(one, one.tools(CALLED, forced=True)) for one in (Chat(), Messages())]
 
 
 def ban(server: Serving, text: bytes) -> list[list[Any]]:
@@ -152,12 +134,11 @@ def ban(server: Serving, text: bytes) -> list[list[Any]]:
     return [[token, False] for token in range(model.vocab_size) if text in model.piece(token, True)]
 
 
-@pytest.mark.parametrize("name", BROKEN_OFF)
+@pytest.mark.parametrize(("protocol", "shape"), BROKEN_OFF)
 def test_an_answer_that_breaks_off_within_its_grammar_is_an_error(
-    server: Serving, name: str
+    server: Serving, protocol: Protocol, shape: dict[str, Any]
 ) -> None:
-    path, body = BROKEN_OFF[name]
-    body = {"model": "tiny", **body, "logit_bias": ban(server, b"1")}
+    path, body = protocol.path, protocol.body("x", 99, **shape, logit_bias=ban(server, b"1"))
     reply = server.post(path, **body)
     assert (reply.status_code, "breaks off" in reply.text) == (400, True)
     streamed = server.post(path, **body, stream=True).text

@@ -40,21 +40,6 @@ def check_weather(call: Any) -> None:
     assert set(arguments) <= {"city", "days"}
 
 
-def collect(events: list[Any]) -> tuple[str, list[dict[str, Any]], str]:
-    """Return content, calls and finish reason of a stream."""
-    content, calls, reason = "", [], ""
-    for event in events:
-        for choice in event.choices:
-            content += choice.delta.content or ""
-            reason = choice.finish_reason or reason
-            for call in choice.delta.tool_calls or []:
-                if call.id:
-                    assert call.index == len(calls)
-                    calls.append({"id": call.id, "name": call.function.name, "arguments": ""})
-                calls[call.index]["arguments"] += call.function.arguments or ""
-    return content, calls, reason
-
-
 def allowed(mode: str, *tools: Any) -> Any:
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}
 
@@ -76,15 +61,6 @@ def test_a_required_call_is_one_of_the_tools(server: Serving) -> None:
     )
     names = {choice.message.tool_calls[0].function.name for choice in answer.choices}
     assert names <= {"get_weather", "get_time"}
-
-
-def test_forced_calls_stream_in_pieces(server: Serving) -> None:
-    settings = {"tools": TOOLS, "tool_choice": ONE, "max_tokens": 200}
-    whole = server.chat(**settings).choices[0].message.tool_calls[0].function
-    content, calls, reason = collect(list(server.chat(stream=True, **settings)))
-    assert content == ""
-    assert reason == "tool_calls"
-    assert [(call["name"], call["arguments"]) for call in calls] == [(whole.name, whole.arguments)]
 
 
 def test_several_calls_only_when_they_are_allowed(server: Serving) -> None:
