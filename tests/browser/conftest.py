@@ -87,3 +87,9 @@ def pages(browser: Any, tmp_path: Path) -> Iterator[Pages]:
     pages = Pages(browser, tmp_path)
     yield pages
     pages.close()
+
+
+@pytest.fixture
+def page(server: Server, pages: Pages) -> Any:
+    """Return the page of that server."""
+    return pages.open(server.url)

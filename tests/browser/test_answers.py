@@ -13,6 +13,7 @@ from helpers.browser import (
     Pages,
     Server,
     answers_with,
+    ask,
     bodies_of,
     event_of,
     events,
@@ -24,6 +25,7 @@ from helpers.browser import (
     settled,
     until,
     wait,
+    without_drafts,
 )
 
 CODE = '''def area(width, height):
@@ -54,23 +56,19 @@ def act(page: Any, name: str, index: int = -1) -> None:
     page.locator(f"#messages button[aria-label^='{name}']").nth(index).click()
 
 
-def test_footer_and_panel_tell_one_speed(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_footer_and_panel_tell_one_speed(page: Any) -> None:
     timings = {**last(10)["timings"], "predicted_ms": 90.0}
     ended = last(10)  # the pass that chose the end token took 10 ms more
     ended["timings"]["predicted_per_second"] = 90.0
     body = events({**event_of("some text"), "timings": timings}, ended)
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     expect(page.locator(".assistant .facts")).to_contain_text("90\u00a0tokens/s")
     expect(page.locator("#speed .legend")).to_contain_text("90 tokens/s")
 
 
-def test_accepted_words_are_marked_unless_that_is_turned_off(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
-    send(page, REPEAT)
-    finished(page)
+def test_accepted_words_are_marked_unless_that_is_turned_off(page: Any, pages: Pages) -> None:
+    ask(page, REPEAT)
     pages.shot(page, "answer")
     expect(page.locator(CODE_SHOWN)).to_have_text(exactly(CODE))
     accepted, other = page.locator(f"{TEXT} .accepted").first, page.locator(TEXT)
@@ -86,8 +84,7 @@ def test_accepted_words_are_marked_unless_that_is_turned_off(server: Server, pag
     expect(accepted).to_have_css("text-decoration-line", "none")
 
 
-def test_marks_are_where_the_drafts_were(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_marks_are_where_the_drafts_were(page: Any) -> None:
     answers_with(
         page,
         "One **bo",
@@ -98,15 +95,13 @@ def test_marks_are_where_the_drafts_were(server: Server, pages: Pages) -> None:
         "```\n\n1. a",
         "b\n2. c",
     )
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     expect(page.locator(f"{TEXT} .accepted")).to_have_text(["ld", "wo", "me", "x", "x", "a"])
     expect(page.locator(f"{TEXT} strong")).to_have_text("bold")
     expect(page.locator(f"{TEXT} li")).to_have_text(["ab", "c"])
 
 
-def test_text_arrives_while_the_answer_is_made(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_text_arrives_while_the_answer_is_made(page: Any) -> None:
     page.evaluate("""() => {
         window.lengths = new Set();
         const count = () => {
@@ -121,8 +116,7 @@ def test_text_arrives_while_the_answer_is_made(server: Server, pages: Pages) -> 
     until(page, "() => window.lengths.size > 3")
 
 
-def test_the_end_of_an_answer_stops_no_timer_of_others(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_the_end_of_an_answer_stops_no_timer_of_others(page: Any) -> None:
     page.evaluate("""() => {
         // numbers of frames, which timers can have as well, are told from those of timers
         const {requestAnimationFrame: ask, cancelAnimationFrame: cancel} = window;
@@ -135,18 +129,14 @@ def test_the_end_of_an_answer_stops_no_timer_of_others(server: Server, pages: Pa
     }""")
     for number in range(1, 6):
         answers_with(page, *["word "] * 50)
-        send(page, "hello")
-        finished(page, number)
+        ask(page, "hello", number)
     assert page.evaluate("window.wrong") == []
 
 
-def test_a_second_message_knows_the_first(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_second_message_knows_the_first(page: Any) -> None:
     bodies = bodies_of(page)
-    send(page, REPEAT)
-    finished(page)
-    send(page, REPEAT)
-    finished(page, 2)
+    ask(page, REPEAT)
+    ask(page, REPEAT, 2)
     roles = [message["role"] for message in bodies[1]["messages"]]
     assert roles == ["user", "assistant", "user"]
     assert CODE in bodies[1]["messages"][1]["content"]
@@ -158,8 +148,7 @@ def test_a_second_message_knows_the_first(server: Server, pages: Pages) -> None:
 CLICK = "buttons => buttons.forEach(button => button.click())"  # those that are still there
 
 
-def test_stop_ends_the_answer_and_frees_the_slot(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_stop_ends_the_answer_and_frees_the_slot(page: Any, server: Server) -> None:
     page.locator("#drafts summary").click()
     page.get_by_label("Off").check()  # slower, so that there is time to stop it
     page.keyboard.press("Escape")
@@ -185,17 +174,14 @@ def test_stop_ends_the_answer_and_frees_the_slot(server: Server, pages: Pages) -
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
 
 
-def test_a_stopped_answer_is_continued(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_stopped_answer_is_continued(page: Any) -> None:
     page.route(
         "**/v1/chat/completions",
         lambda r: r.fulfill(body=events(event_of("One, "), last(2, "length"))),
     )
-    send(page, "Count")
-    finished(page)
+    ask(page, "Count")
     expect(page.locator(".facts")).to_contain_text("Cut off")
     bodies = bodies_of(page)
-    page.unroute_all()
     answers_with(page, "two.")
     act(page, "Continue")
     page.get_by_text("One, two.").wait_for()
@@ -203,19 +189,14 @@ def test_a_stopped_answer_is_continued(server: Server, pages: Pages) -> None:
     expect(page.locator(".message")).to_have_count(2)
 
 
-def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_an_answer_that_cannot_be_continued_keeps_its_figures(page: Any, pages: Pages) -> None:
     body = events(event_of("One, ", True), last(2, "length"))
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
-    send(page, "Count")
-    finished(page)
+    ask(page, "Count")
     act(page, "Compare")
     other = page.locator(".facts.other", has_text="the same text")
     other.wait_for()
-    page.locator("#drafts summary").click()
-    page.get_by_label("Off").check()
-    page.keyboard.press("Escape")
-    page.unroute_all()
+    without_drafts(page)
     page.route("**/v1/chat/completions", lambda route: route.abort())
     act(page, "Continue")
     page.locator("#notice", has_text="does not answer").wait_for()
@@ -223,7 +204,6 @@ def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pa
         expect(page.locator(".facts:not(.other)")).to_contain_text(part)
     expect(other).to_be_visible()
     expect(page.locator("#speed svg .line")).to_have_count(2)
-    page.unroute_all()
     answers_with(page, "two.")
     act(page, "Continue")
     page.get_by_text("One, two.").wait_for()
@@ -233,15 +213,10 @@ def test_an_answer_that_cannot_be_continued_keeps_its_figures(server: Server, pa
     pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
 
 
-def test_an_answer_whose_continuation_is_stopped_before_it_begins_is_what_it_was(
-    server: Server, pages: Pages
-) -> None:
-    page = pages.open(server.url)
+def test_an_answer_whose_continuation_is_stopped_before_it_begins_is_what_it_was(page: Any) -> None:
     body = events(event_of("One, "), last(2, "length"))
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
-    send(page, "Count")
-    finished(page)
-    page.unroute_all()
+    ask(page, "Count")
     page.route("**/v1/chat/completions", lambda route: None)  # never answered
     act(page, "Continue")
     page.get_by_role("button", name="Stop").click()
@@ -253,12 +228,9 @@ def test_an_answer_whose_continuation_is_stopped_before_it_begins_is_what_it_was
     page.locator(".facts", has_text="Cut off").wait_for()
 
 
-def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_an_answer_is_made_again(page: Any) -> None:
     answers_with(page, "first")
-    send(page, "hello")
-    finished(page)
-    page.unroute_all()
+    ask(page, "hello")
     bodies = bodies_of(page)
     answers_with(page, "another")
     act(page, "Answer again")
@@ -266,7 +238,6 @@ def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:
     expect(page.locator(".message")).to_have_count(2)
     assert [one["content"] for one in bodies[0]["messages"]] == ["hello"]
     # one that fails leaves the old one
-    page.unroute_all()
     refused = {"error": {"message": "no such luck", "code": "x"}}
     page.route("**/v1/chat/completions", lambda r: r.fulfill(status=400, json=refused))
     act(page, "Answer again")
@@ -274,12 +245,10 @@ def test_an_answer_is_made_again(server: Server, pages: Pages) -> None:
     expect(page.locator(TEXT)).to_have_text("another")
 
 
-def test_answering_an_early_question_again_asks_first(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_answering_an_early_question_again_asks_first(page: Any) -> None:
     answers_with(page, "answer")
     for number, text in enumerate(("one", "two"), 1):
-        send(page, text)
-        finished(page, number)
+        ask(page, text, number)
     act(page, "Answer again", 0)
     asked = page.locator("#confirm")
     expect(asked).to_contain_text("replaces this one and the 2 messages below")
@@ -292,14 +261,9 @@ def test_answering_an_early_question_again_asks_first(server: Server, pages: Pag
     finished(page)
 
 
-def test_an_answer_stopped_before_it_begins_leaves_what_it_was_to_replace(
-    server: Server, pages: Pages
-) -> None:
-    page = pages.open(server.url)
+def test_an_answer_stopped_before_it_begins_leaves_what_it_was_to_replace(page: Any) -> None:
     answers_with(page, "answer")
-    send(page, "hello")
-    finished(page)
-    page.unroute_all()
+    ask(page, "hello")
     page.route("**/v1/chat/completions", lambda route: None)  # never answered
     act(page, "Answer again")
     page.get_by_role("button", name="Stop").click()
@@ -318,12 +282,10 @@ def test_an_answer_stopped_before_it_begins_leaves_what_it_was_to_replace(
     page.locator(TEXT, has_text="answer").wait_for()
 
 
-def test_a_message_is_edited(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_message_is_edited(page: Any) -> None:
     answers_with(page, "answer")
     for number, text in enumerate(("one", "two"), 1):
-        send(page, text)
-        finished(page, number)
+        ask(page, text, number)
     bodies = bodies_of(page)
     page.locator(".message.user").first.get_by_role("button", name="Edit").click()
     field = page.get_by_label("Text of the message")
@@ -347,15 +309,12 @@ def test_a_message_is_edited(server: Server, pages: Pages) -> None:
     page.get_by_text("changed").wait_for()
 
 
-def test_an_edited_message_waits_for_the_answer_that_comes_in(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_an_edited_message_waits_for_the_answer_that_comes_in(page: Any) -> None:
     answers_with(page, "answer")
-    send(page, "one")
-    finished(page)
+    ask(page, "one")
     act(page, "Edit", 0)
     field = page.get_by_label("Text of the message")
     field.fill("changed")
-    page.unroute_all()
     page.route("**/v1/chat/completions", lambda route: None)  # never answered
     send(page, "two")
     form = page.locator(".edit")
@@ -365,21 +324,16 @@ def test_an_edited_message_waits_for_the_answer_that_comes_in(server: Server, pa
     expect(field).to_have_value("changed")
     page.get_by_role("button", name="Stop").click()
     page.locator("#send").wait_for()
-    page.unroute_all()
     answers_with(page, "another")
     form.get_by_role("button", name="Send").click()
     page.get_by_text("another").wait_for()
     expect(page.locator(".message.user")).to_contain_text("changed")
 
 
-def test_a_message_being_edited_stays_when_an_answer_above_is_changed(
-    server: Server, pages: Pages
-) -> None:
-    page = pages.open(server.url)
+def test_a_message_being_edited_stays_when_an_answer_above_is_changed(page: Any) -> None:
     answers_with(page, "answer\n\nof two parts")
     for number, text in enumerate(("one", "two"), 1):
-        send(page, text)
-        finished(page, number)
+        ask(page, text, number)
     act(page, "Edit", 2)
     page.get_by_label("Text of the message").fill("begun")
     act(page, "Edit", 1)
@@ -395,18 +349,13 @@ def test_a_message_being_edited_stays_when_an_answer_above_is_changed(
 def refuses(page: Any, words: str) -> None:
     """Let the page get an error instead of an answer."""
     refused = {"error": {"message": words, "code": "x"}}
-    page.unroute_all()
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=400, json=refused))
 
 
-def test_what_is_being_edited_comes_back_with_what_an_answer_did_not_replace(
-    server: Server, pages: Pages
-) -> None:
-    page = pages.open(server.url)
+def test_what_is_being_edited_comes_back_with_what_an_answer_did_not_replace(page: Any) -> None:
     answers_with(page, "answer")
     for number, text in enumerate(("one", "two"), 1):
-        send(page, text)
-        finished(page, number)
+        ask(page, text, number)
     act(page, "Edit", 2)
     page.get_by_label("Text of the message").fill("begun")
     forms = page.locator(".edit")
@@ -426,18 +375,15 @@ def test_what_is_being_edited_comes_back_with_what_an_answer_did_not_replace(
     page.get_by_text("nor now").wait_for()
     expect(fields).to_have_value("begun")
     expect(page.locator(".message")).to_have_count(4)
-    page.unroute_all()
     answers_with(page, "another")
     forms.get_by_role("button", name="Send").click()
     page.get_by_text("another").wait_for()
     expect(page.locator(".message.user").last).to_contain_text("begun")
 
 
-def test_a_result_being_typed_comes_back_with_its_call(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_result_being_typed_comes_back_with_its_call(page: Any) -> None:
     calls(page, weather="{}")
-    send(page, "Weather?")
-    finished(page)
+    ask(page, "Weather?")
     field = page.get_by_label("Result of weather")
     field.fill("ra")
     refuses(page, "no such luck")
@@ -447,11 +393,9 @@ def test_a_result_being_typed_comes_back_with_its_call(server: Server, pages: Pa
     expect(field).to_have_value("ra")
 
 
-def test_an_answer_is_compared_with_one_without_drafts(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_an_answer_is_compared_with_one_without_drafts(page: Any, pages: Pages) -> None:
     bodies = bodies_of(page)
-    send(page, REPEAT)
-    finished(page)
+    ask(page, REPEAT)
     act(page, "Compare")
     page.locator(".facts.other", has_text="the same text").wait_for()
     first, second = bodies
@@ -472,8 +416,7 @@ def test_an_answer_is_compared_with_one_without_drafts(server: Server, pages: Pa
     expect(page.locator(".message")).to_have_count(2)
 
 
-def test_every_answer_is_compared_if_set(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_every_answer_is_compared_if_set(page: Any) -> None:
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Answer everything twice").check()
     page.get_by_role("button", name="Done").click()
@@ -481,15 +424,13 @@ def test_every_answer_is_compared_if_set(server: Server, pages: Pages) -> None:
     page.locator(".facts.other", has_text="times the speed").wait_for()
 
 
-def test_a_comparison_asks_what_was_asked(server: Server, pages: Pages, tmp_path: Path) -> None:
-    page = pages.open(server.url)
+def test_a_comparison_asks_what_was_asked(page: Any, tmp_path: Path) -> None:
     bodies = bodies_of(page)
     answers_with(page, "answer")
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("System").fill("Be brief.")
     page.get_by_role("button", name="Done").click()
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("System").fill("Be long.")
     page.get_by_role("button", name="Done").click()
@@ -520,11 +461,9 @@ def test_a_comparison_asks_what_was_asked(server: Server, pages: Pages, tmp_path
     expect(page.locator("#messages button[aria-label^='Compare']")).to_have_count(0)
 
 
-def test_reasoning_is_folded(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_reasoning_is_folded(page: Any) -> None:
     code = CODE.replace("height", "h")
-    send(page, f"Think, then rename `width` to `w` in this code:\n\n```python\n{code}```")
-    finished(page)
+    ask(page, f"Think, then rename `width` to `w` in this code:\n\n```python\n{code}```")
     thoughts = page.locator(".assistant .reasoning")
     expect(thoughts.locator(".text")).to_be_hidden()
     expect(thoughts.locator("summary")).to_contain_text("Thoughts")
@@ -533,8 +472,7 @@ def test_reasoning_is_folded(server: Server, pages: Pages) -> None:
     expect(page.locator(".assistant")).not_to_contain_text("<think>")
 
 
-def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_tool_calls_are_readable_and_take_results(page: Any) -> None:
     function = {"name": "weather", "arguments": '{"city": "Ulm", "days": 2}'}
     calls(page, weather=function["arguments"])
     page.get_by_role("button", name="Settings").click()
@@ -542,12 +480,10 @@ def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) 
     page.get_by_label("Further fields").fill(json.dumps({"tools": tools}))
     page.get_by_role("button", name="Done").click()
     bodies = bodies_of(page)
-    send(page, "Weather?")
-    finished(page)
+    ask(page, "Weather?")
     assert bodies[0]["tools"] == tools
     for part in ("Calls", "weather", "city", "Ulm", "days", "2"):
         expect(page.locator(".call")).to_contain_text(part)
-    page.unroute_all()
     answers_with(page, "It rains.")
     page.get_by_label("Result of weather").fill("rain")
     page.get_by_role("button", name="Give result").click()
@@ -557,11 +493,9 @@ def test_tool_calls_are_readable_and_take_results(server: Server, pages: Pages) 
     assert chat[2] == {"role": "tool", "content": "rain", "tool_call_id": "c0", "name": "weather"}
 
 
-def test_results_being_typed_stay_when_another_is_given(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_results_being_typed_stay_when_another_is_given(page: Any) -> None:
     calls(page, weather="{}", news="{}")
-    send(page, "What is new?")
-    finished(page)
+    ask(page, "What is new?")
     page.get_by_label("Result of weather").fill("rain")
     page.get_by_label("Result of news").fill("nothing so far")
     page.get_by_role("button", name="Give result").first.click()
@@ -570,22 +504,17 @@ def test_results_being_typed_stay_when_another_is_given(server: Server, pages: P
     expect(page.get_by_label("Result of news")).to_have_value("nothing so far")
 
 
-def test_a_chat_that_has_gone_on_takes_no_results(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_chat_that_has_gone_on_takes_no_results(page: Any, pages: Pages) -> None:
     calls(page, weather="{}")
-    send(page, "Weather?")
-    finished(page)
+    ask(page, "Weather?")
     field = page.get_by_label("Result of weather")
     field.fill("ra")
-    page.unroute_all()
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=503, json={}))
     send(page, "Never mind.")
     page.locator("#notice", has_text="status 503").wait_for()
     expect(field).to_be_visible()  # the message was taken back
-    page.unroute_all()
     answers_with(page, "fine")
-    send(page, "Never mind.")
-    finished(page, 2)
+    ask(page, "Never mind.", 2)
     expect(field).to_be_hidden()
     other = pages.beside(page, page.url)  # which is followed, as nothing is being written
     answers_with(other, "good")
@@ -593,15 +522,12 @@ def test_a_chat_that_has_gone_on_takes_no_results(server: Server, pages: Pages) 
     page.get_by_text("good").wait_for()
 
 
-def test_a_result_that_is_not_answered_can_be_given_again(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_result_that_is_not_answered_can_be_given_again(page: Any, pages: Pages) -> None:
     calls(page, weather="{}")
-    send(page, "Weather?")
-    finished(page)
+    ask(page, "Weather?")
     field = page.get_by_label("Result of weather")
     give = page.get_by_role("button", name="Give result")
     field.fill("rain")
-    page.unroute_all()
     page.route("**/v1/chat/completions", lambda route: route.abort())
     give.click()
     page.locator("#notice", has_text="does not answer").wait_for()
@@ -610,7 +536,6 @@ def test_a_result_that_is_not_answered_can_be_given_again(server: Server, pages:
     other = pages.beside(page, page.url)
     expect(other.get_by_label("Result of weather")).to_have_value("rain")
     bodies = bodies_of(page)
-    page.unroute_all()
     answers_with(page, "It rains.")
     give.click()
     page.get_by_text("It rains.").wait_for()
@@ -621,17 +546,13 @@ def test_a_result_that_is_not_answered_can_be_given_again(server: Server, pages:
 
 
 @pytest.mark.parametrize("whole", [[], [{"name": "news", "arguments": "{}"}]], ids=["one", "two"])
-def test_a_call_that_is_cut_off_is_not_sent_again(
-    server: Server, pages: Pages, whole: list[dict[str, str]]
-) -> None:
-    page = pages.open(server.url)
+def test_a_call_that_is_cut_off_is_not_sent_again(page: Any, whole: list[dict[str, str]]) -> None:
     functions = [*whole, {"name": "weather", "arguments": '{"city": "U'}]
     tool_calls = [{"index": i, "id": f"c{i}", "function": one} for i, one in enumerate(functions)]
     delta = {"content": "Let me see.", "tool_calls": tool_calls}
     body = f"data: {json.dumps({'choices': [{'delta': delta}]})}\n\n"  # and no end
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
-    send(page, "What is new?")
-    finished(page)
+    ask(page, "What is new?")
     expect(page.locator("#notice")).to_contain_text("connection to the server was lost")
     expect(page.get_by_role("button", name="Continue")).to_have_count(0)
     expect(page.get_by_label("Result of weather")).to_have_count(0)
@@ -649,12 +570,10 @@ def test_a_call_that_is_cut_off_is_not_sent_again(
     assert [one["function"] for one in message.get("tool_calls", [])] == whole
 
 
-def test_texts_are_copied(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_texts_are_copied(page: Any) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     answers_with(page, "Look:\n\n```python\nx = **1\n```\n")
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     page.evaluate("window.setTimeout = () => 0")  # which would soon take "Copied" away
     page.locator(".assistant .code-head button").click()
     page.get_by_text("Copied", exact=True).wait_for()

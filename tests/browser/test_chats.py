@@ -12,6 +12,7 @@ from helpers.browser import (
     Pages,
     Server,
     answers_with,
+    ask,
     bodies_of,
     event_of,
     events,
@@ -71,8 +72,7 @@ HELD = """(() => {
 
 def new_chat(page: Any, text: str) -> None:
     page.get_by_role("button", name="New chat").click()
-    send(page, text)
-    finished(page)
+    ask(page, text)
 
 
 def same_chat(pages: Pages, page: Any, question: str) -> Any:
@@ -86,8 +86,7 @@ def take_file(page: Any, path: Path) -> None:
     page.locator("#import-file").set_input_files(path)
 
 
-def test_chats_stay_and_are_listed_newest_first(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_chats_stay_and_are_listed_newest_first(page: Any, server: Server, pages: Pages) -> None:
     answers_with(page, "fine")
     new_chat(page, "first question\nwith a second line")
     new_chat(page, "second question")
@@ -106,8 +105,7 @@ def test_chats_stay_and_are_listed_newest_first(server: Server, pages: Pages) ->
     page.get_by_role("link", name="third question").wait_for()
 
 
-def test_a_message_waits_for_the_chat_that_is_being_read(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_message_waits_for_the_chat_that_is_being_read(page: Any) -> None:
     answers_with(page, "fine")
     new_chat(page, "one")
     page.add_init_script(HELD)
@@ -121,9 +119,8 @@ def test_a_message_waits_for_the_chat_that_is_being_read(server: Server, pages: 
 
 
 def test_a_chat_that_arrives_after_another_one_was_chosen_is_not_shown(
-    server: Server, pages: Pages
+    page: Any, server: Server
 ) -> None:
-    page = pages.open(server.url)
     answers_with(page, "fine")
     new_chat(page, "one")
     new_chat(page, "two")
@@ -139,14 +136,10 @@ def test_a_chat_that_arrives_after_another_one_was_chosen_is_not_shown(
     expect(page.locator(NAMES)).to_have_text(["three", "two", "one"])
 
 
-def test_a_page_that_is_left_before_a_chat_is_written_keeps_it(
-    server: Server, pages: Pages
-) -> None:
-    page = pages.open(server.url)
+def test_a_page_that_is_left_before_a_chat_is_written_keeps_it(page: Any) -> None:
     page.evaluate(STUCK)
     answers_with(page, "fine")
-    send(page, "question")
-    finished(page)
+    ask(page, "question")
     page.reload()
     page.get_by_text("fine").wait_for()
     page.reload()
@@ -162,25 +155,23 @@ def test_a_chat_that_was_not_written_does_not_replace_a_newer_one(
     new_chat(page, "one")
     other = same_chat(pages, page, "one")
     page.evaluate(STUCK)
-    send(page, "lost")
-    finished(page, 2)
+    ask(page, "lost", 2)
     page.goto("about:blank")
     answers_with(other, "good")
-    send(other, "two")
-    finished(other, 2)
+    ask(other, "two", 2)
     page = pages.beside(other, other.url)
     expect(page.locator(".message.user")).to_contain_text(["one", "two"])
 
 
 @pytest.mark.parametrize("button", ["Delete one", "Delete all chats"])
-def test_a_chat_that_was_not_written_is_deleted(server: Server, pages: Pages, button: str) -> None:
-    page = pages.open(server.url)
+def test_a_chat_that_was_not_written_is_deleted(
+    page: Any, server: Server, pages: Pages, button: str
+) -> None:
     answers_with(page, "fine")
     new_chat(page, "one")
     other = same_chat(pages, page, "one")
     page.evaluate(STUCK)
-    send(page, "two")
-    finished(page, 2)
+    ask(page, "two", 2)
     page.goto("about:blank")
     if button == "Delete one":
         other.locator(".chat-list li").hover()
@@ -193,8 +184,7 @@ def test_a_chat_that_was_not_written_is_deleted(server: Server, pages: Pages, bu
     no_chats(page)
 
 
-def test_a_chat_is_renamed_and_deleted(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_chat_is_renamed_and_deleted(page: Any) -> None:
     answers_with(page, "fine")
     new_chat(page, "question")
     row = page.locator(".chat-list li")
@@ -220,8 +210,7 @@ def test_a_chat_is_renamed_and_deleted(server: Server, pages: Pages) -> None:
     no_chats(page)
 
 
-def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_path: Path) -> None:
-    page = pages.open(server.url)
+def test_chats_become_a_file_and_come_back(page: Any, tmp_path: Path) -> None:
     thoughts = (
         event_of("Hm, ", reasoning_content="Hm, "),
         event_of("so.", True, reasoning_content="so."),
@@ -252,8 +241,7 @@ def test_chats_become_a_file_and_come_back(server: Server, pages: Pages, tmp_pat
     expect(page.locator(NAMES)).to_have_count(2)
 
 
-def test_files_that_hold_no_chats_are_refused(server: Server, pages: Pages, tmp_path: Path) -> None:
-    page = pages.open(server.url)
+def test_files_that_hold_no_chats_are_refused(page: Any, tmp_path: Path) -> None:
     head = {"format": "ngramspec chats", "version": 1}
     wrong = {
         "not JSON": "{",
@@ -281,8 +269,7 @@ def test_files_that_hold_no_chats_are_refused(server: Server, pages: Pages, tmp_
     expect(page.locator(NAMES)).to_have_text("New chat")  # and none of the refused ones
 
 
-def test_an_answer_goes_on_while_another_chat_is_open(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_an_answer_goes_on_while_another_chat_is_open(page: Any) -> None:
     page.evaluate(SLOW)
     send(page, "slow question")
     page.get_by_text("begun").wait_for()
@@ -294,13 +281,9 @@ def test_an_answer_goes_on_while_another_chat_is_open(server: Server, pages: Pag
     page.get_by_text("begun and ended").wait_for()
 
 
-def test_a_chat_that_is_deleted_while_it_is_answered_stays_away(
-    server: Server, pages: Pages
-) -> None:
-    page = pages.open(server.url)
+def test_a_chat_that_is_deleted_while_it_is_answered_stays_away(page: Any) -> None:
     answers_with(page, "fine")
-    send(page, "question")
-    finished(page)
+    ask(page, "question")
     page.evaluate(SLOW)
     send(page, "another")
     page.get_by_text("begun").wait_for()
@@ -317,8 +300,7 @@ def test_a_chat_that_is_deleted_while_it_is_answered_stays_away(
     expect(page.locator(NAMES)).to_have_text(["next"])
 
 
-def test_a_chat_open_in_two_tabs_is_the_same_in_both(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_chat_open_in_two_tabs_is_the_same_in_both(page: Any, pages: Pages) -> None:
     answers_with(page, "fine")
     new_chat(page, "one")
     other = same_chat(pages, page, "one")
@@ -339,9 +321,8 @@ def test_a_chat_open_in_two_tabs_is_the_same_in_both(server: Server, pages: Page
 
 
 def test_what_another_tab_deletes_or_could_not_send_is_kept_when_it_goes_on(
-    server: Server, pages: Pages
+    page: Any, server: Server, pages: Pages
 ) -> None:
-    page = pages.open(server.url)
     other = pages.beside(page, server.url)
     answers_with(other, "good")
     new_chat(other, "one")
@@ -354,21 +335,18 @@ def test_what_another_tab_deletes_or_could_not_send_is_kept_when_it_goes_on(
     page.route("**/v1/chat/completions", lambda r: r.fulfill(status=503, json=refused))
     send(page, "two")
     page.get_by_text("no room").wait_for()
-    page.unroute_all()
     answers_with(page, "fine")
     send(page, "two")
     other.get_by_role("link", name="two").click()
     other.locator(".message.user", has_text="two").wait_for()
-    send(other, "three")
-    finished(other, 2)
+    ask(other, "three", 2)
     other.reload()
     other.locator(".message.user", has_text="three").wait_for()
 
 
 def test_an_answer_that_comes_in_elsewhere_is_shown_when_it_is_complete(
-    server: Server, pages: Pages
+    page: Any, pages: Pages
 ) -> None:
-    page = pages.open(server.url)
     answers_with(page, "fine")
     new_chat(page, "one")
     other = same_chat(pages, page, "one")
@@ -410,8 +388,7 @@ def test_a_chat_that_cannot_be_kept_is_told(server: Server, pages: Pages, way: s
     no_chats(page)
 
 
-def test_the_focus_stays_in_the_list_when_a_chat_is_saved(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_the_focus_stays_in_the_list_when_a_chat_is_saved(page: Any) -> None:
     answers_with(page, "fine")
     new_chat(page, "one")
     page.evaluate(SLOW)
@@ -427,16 +404,13 @@ def test_the_focus_stays_in_the_list_when_a_chat_is_saved(server: Server, pages:
     expect(link).to_be_focused()
 
 
-def test_a_new_chat_forgets_the_old_one(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_new_chat_forgets_the_old_one(page: Any) -> None:
     bodies = bodies_of(page)
     answers_with(page, "fine")
-    send(page, "one")
-    finished(page)
+    ask(page, "one")
     page.keyboard.press("Control+Shift+O")
     expect(page.locator(".message")).to_have_count(0)
-    send(page, "two")
-    finished(page)
+    ask(page, "two")
     assert [message["content"] for message in bodies[1]["messages"]] == ["two"]
 
 

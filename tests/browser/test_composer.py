@@ -7,17 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from helpers.browser import (
-    Pages,
-    Server,
-    answers_with,
-    bodies_of,
-    expect,
-    finished,
-    send,
-    settled,
-    wait,
-)
+from helpers.browser import Pages, Server, answers_with, ask, bodies_of, expect, send, settled, wait
 
 DROP = """([name, bytes, kind]) => {
     const data = new DataTransfer();
@@ -37,10 +27,7 @@ def choose(page: Any, *values: str) -> None:
     page.keyboard.press("Escape")
 
 
-def test_files_are_attached_dropped_and_pasted(
-    server: Server, pages: Pages, tmp_path: Path
-) -> None:
-    page = pages.open(server.url)
+def test_files_are_attached_dropped_and_pasted(page: Any, tmp_path: Path) -> None:
     answers_with(page, "fine")
     path = tmp_path / "notes.py"
     path.write_text("x = 1\r\n```\n")
@@ -52,8 +39,7 @@ def test_files_are_attached_dropped_and_pasted(
     page.get_by_role("button", name="Remove pasted.txt").wait_for()
     page.get_by_role("button", name="Remove dropped.txt").click()
     bodies = bodies_of(page)
-    send(page, "Look:")
-    finished(page)
+    ask(page, "Look:")
     sent = bodies[0]["messages"][0]["content"]
     assert sent == (
         "Look:\n\nnotes.py:\n\n````py\nx = 1\n```\n````\n\npasted.txt:\n\n```txt\npästed\n```"
@@ -66,8 +52,7 @@ def test_files_are_attached_dropped_and_pasted(
     page.locator(".message.user .file").first.wait_for()
 
 
-def test_files_that_are_no_text_or_too_large_are_refused(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_files_that_are_no_text_or_too_large_are_refused(page: Any) -> None:
     notice = page.locator("#notice")
     for name, content, words in (
         ("photo.png", [0x89, 0x50, 0xFF, 0xFE], "photo.png is not a text file in UTF-8."),
@@ -79,23 +64,18 @@ def test_files_that_are_no_text_or_too_large_are_refused(server: Server, pages: 
     expect(page.locator("#attachments")).to_be_hidden()
 
 
-def test_a_message_that_is_refused_comes_back_with_its_files(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_message_that_is_refused_comes_back_with_its_files(page: Any) -> None:
     page.evaluate(DROP, ["a.txt", list(b"a"), "drop"])
     page.get_by_text("a.txt").wait_for()
     refused = {"error": {"message": "no"}}
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=400, json=refused))
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     expect(page.get_by_label("Message", exact=True)).to_have_value("hello")
     expect(page.get_by_role("button", name="Remove a.txt")).to_be_visible()
     expect(page.locator(".message")).to_have_count(0)
 
 
-def test_a_refused_message_stays_if_the_next_one_has_been_begun(
-    server: Server, pages: Pages
-) -> None:
-    page = pages.open(server.url)
+def test_a_refused_message_stays_if_the_next_one_has_been_begun(page: Any) -> None:
     waiting: list[Any] = []
     page.route("**/v1/chat/completions", lambda route: waiting.append(route))
     send(page, "a long question")
@@ -109,8 +89,7 @@ def test_a_refused_message_stays_if_the_next_one_has_been_begun(
     page.locator(".message.user", has_text="a long question").wait_for()
 
 
-def test_text_that_comes_with_a_picture_is_pasted_as_text(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_text_that_comes_with_a_picture_is_pasted_as_text(page: Any) -> None:
     taken = page.evaluate(
         """() => {
             const data = new DataTransfer();
@@ -128,8 +107,7 @@ def test_text_that_comes_with_a_picture_is_pasted_as_text(server: Server, pages:
     expect(page.locator("#notice")).to_be_hidden()
 
 
-def test_what_the_server_offers_is_what_can_be_chosen(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_what_the_server_offers_is_what_can_be_chosen(page: Any, pages: Pages) -> None:
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
     page.locator("#drafts summary").click()
     offered = page.locator("#drafts input[type=checkbox]").evaluate_all(
@@ -142,19 +120,15 @@ def test_what_the_server_offers_is_what_can_be_chosen(server: Server, pages: Pag
     page.keyboard.press("Escape")
     answers_with(page, "fine")
     bodies = bodies_of(page)
-    send(page, "one")
-    finished(page)
+    ask(page, "one")
     choose(page, "suffix", "ngram-mod")
-    send(page, "two")
-    finished(page, 2)
+    ask(page, "two", 2)
     page.reload()
     page.get_by_text("Drafts: ngram-mod, suffix").wait_for()
     choose(page, "off")
-    send(page, "three")
-    finished(page, 3)
+    ask(page, "three", 3)
     choose(page, "")
-    send(page, "four")
-    finished(page, 4)
+    ask(page, "four", 4)
     asked = [body["speculative"] for body in bodies]
     spans = {"spans": True}
     assert asked == [spans, {**spans, "types": ["ngram-mod", "suffix"]},
@@ -179,11 +153,9 @@ def test_a_server_that_offers_other_drafters_shows_those(server: Server, pages: 
     expect(page.locator("#drafts")).to_contain_text("Note: nothing is named.")
 
 
-def test_without_drafts_no_word_is_marked(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_without_drafts_no_word_is_marked(page: Any) -> None:
     choose(page, "off")
-    send(page, "Repeat this text:\n\nOne two three.")
-    finished(page)
+    ask(page, "Repeat this text:\n\nOne two three.")
     expect(page.locator(".assistant .accepted")).to_have_count(0)
     expect(page.locator(".facts")).to_contain_text("no drafts")
 
@@ -192,8 +164,7 @@ def test_the_context_in_use_is_told(start: Callable[..., Server], pages: Pages) 
     page = pages.open(start("--slots", "--metrics").url)
     expect(page.locator("#drafts-name")).to_contain_text("ngram-mod")  # the server is known
     expect(page.locator("#context")).to_have_attribute("title", "")  # nothing is in use yet
-    send(page, "Repeat this text:\n\nOne two three.")
-    finished(page)
+    ask(page, "Repeat this text:\n\nOne two three.")
     page.get_by_text("% of the context").wait_for()
     expect(page.locator("#context")).to_have_attribute("title", re.compile("of 2,048 tokens"))
     page.get_by_role("button", name="New chat").click()

@@ -11,9 +11,9 @@ from helpers.browser import (
     Pages,
     Server,
     answers_with,
+    ask,
     expect,
     failed_picture,
-    finished,
     send,
     settled,
     until,
@@ -134,8 +134,7 @@ def test_text_is_readable_in_both_modes(server: Server, pages: Pages, dark: bool
     page = pages.open(server.url, dark=dark)
     page.locator("#live").wait_for()
     answers_with(page, "Look:\n\n```python\ndef f(x):\n    return ", "len(x) + 'te", "xt'\n```")
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     page.get_by_role("button", name="Compare: ").last.click()
     page.locator(".times").wait_for()
     pages.shot(page, "dark" if dark else "light")
@@ -166,13 +165,11 @@ def test_a_phone_never_scrolls_sideways(server: Server, pages: Pages) -> None:
     long = "x" * 300
     table = f"| {long} | b |\n|-|-|\n| {long} | {long} |\n"
     answers_with(page, long, f"\n\n```\n{long}\n```\n\n{table}")
-    send(page, long)
-    finished(page)
+    ask(page, long)
     fits(page)
     page.unroute_all()
     page.keyboard.press("Control+Shift+O")
-    send(page, REPEAT)
-    finished(page)
+    ask(page, REPEAT)
     fits(page)
     pages.shot(page, "phone-answer")
     for name, place in (("Speed", "#panel"), ("Chats", "#chats")):
@@ -202,16 +199,13 @@ def test_the_message_field_is_always_in_view(
 ) -> None:
     page = pages.open(server.url, **size)
     for _ in range(2):
-        send(page, REPEAT)
-        finished(page)
+        ask(page, REPEAT)
         expect(page.get_by_label("Message", exact=True)).to_be_in_viewport(ratio=1)
 
 
-def test_the_keyboard_reaches_everything(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_the_keyboard_reaches_everything(page: Any) -> None:
     page.locator("#live").wait_for()
-    send(page, REPEAT)
-    finished(page)
+    ask(page, REPEAT)
     page.locator(".chat-name").wait_for()
     page.get_by_role("button", name="Send").focus()
     seen = set()
@@ -228,11 +222,9 @@ def test_the_keyboard_reaches_everything(server: Server, pages: Pages) -> None:
     expect(page.locator("#open-settings")).to_be_focused()
 
 
-def test_the_skip_link_leaves_the_chat_open(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_the_skip_link_leaves_the_chat_open(page: Any) -> None:
     answers_with(page, "fine")
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     expect(page).to_have_url(re.compile("#."))
     address = page.url
     page.locator(".skip").focus()
@@ -243,8 +235,7 @@ def test_the_skip_link_leaves_the_chat_open(server: Server, pages: Pages) -> Non
     expect(page.locator(".message")).to_have_count(2)
 
 
-def test_the_sides_stay_away_if_closed(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_the_sides_stay_away_if_closed(page: Any) -> None:
     for name, place in (("Speed", "#panel"), ("Chats", "#chats")):
         button = page.get_by_role("button", name=name, exact=True)
         expect(button).to_have_attribute("aria-expanded", "true")
@@ -289,8 +280,7 @@ BUSY_DISK = """() => new Promise(resolve => {
 def test_a_chat_is_uncovered_when_it_is_chosen(server: Server, pages: Pages) -> None:
     page = pages.open(server.url, **PHONE)
     answers_with(page, "fine")
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     chats = page.get_by_role("button", name="Chats", exact=True)
     link = page.get_by_role("link", name="hello")
     for choice in (page.get_by_role("button", name="New chat"), link, link):  # at last the open one
@@ -306,8 +296,7 @@ def test_a_chat_that_is_read_slowly_leaves_what_was_opened_since(
 ) -> None:
     page = pages.open(server.url, **PHONE)
     answers_with(page, "fine")
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     chats = page.get_by_role("button", name="Chats", exact=True)
     chats.click()
     page.get_by_role("button", name="New chat").click()
@@ -322,10 +311,8 @@ def test_a_chat_that_is_read_slowly_leaves_what_was_opened_since(
     expect(chats).to_have_attribute("aria-expanded", "true")
 
 
-def test_paper_shows_the_chat_alone(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
-    send(page, REPEAT)
-    finished(page)
+def test_paper_shows_the_chat_alone(page: Any, pages: Pages) -> None:
+    ask(page, REPEAT)
     page.emulate_media(media="print")
     pages.shot(page, "print")
     expect(page.locator(".assistant .text")).to_be_visible()
@@ -333,11 +320,9 @@ def test_paper_shows_the_chat_alone(server: Server, pages: Pages) -> None:
         expect(page.locator(selector).first).to_be_hidden()
 
 
-def test_a_screen_reader_hears_of_the_answer(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_screen_reader_hears_of_the_answer(page: Any) -> None:
     expect(page.get_by_role("log")).to_have_attribute("aria-label", "Conversation")
-    send(page, REPEAT)
-    finished(page)
+    ask(page, REPEAT)
     expect(page.get_by_role("status")).to_have_text("Answer complete.")
     expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
     page.locator(".chat-name").wait_for()

@@ -11,13 +11,12 @@ from helpers.browser import (
     Pages,
     Server,
     answers_with,
+    ask,
     event_of,
     events,
     expect,
     failed_picture,
-    finished,
     last,
-    send,
     settled,
 )
 
@@ -67,12 +66,10 @@ HOSTILE = [
 
 def show(page: Any, *texts: str) -> None:
     answers_with(page, *texts)
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
 
 
-def test_markdown_becomes_elements(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_markdown_becomes_elements(page: Any, pages: Pages) -> None:
     show(page, RICH)
     text = page.locator(TEXT)
     pages.shot(page, "rich")
@@ -85,8 +82,7 @@ def test_markdown_becomes_elements(server: Server, pages: Pages) -> None:
     assert {tuple(link[1:]) for link in links} == {("_blank", "noopener noreferrer")}
 
 
-def test_text_that_grows_ends_like_text_that_is_whole(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_text_that_grows_ends_like_text_that_is_whole(page: Any) -> None:
     same = page.evaluate(
         """async (text) => {
             const {Flow} = await import('/page/markdown.js');
@@ -104,10 +100,7 @@ def test_text_that_grows_ends_like_text_that_is_whole(server: Server, pages: Pag
 
 
 @pytest.mark.parametrize("piece", [1, 4])
-def test_an_address_that_arrives_in_pieces_is_whole(
-    server: Server, pages: Pages, piece: int
-) -> None:
-    page = pages.open(server.url)
+def test_an_address_that_arrives_in_pieces_is_whole(page: Any, piece: int) -> None:
     text = "Intro.\n\n[docs]: https://example.com/a/b\n\nSee [the docs][docs].\n\nAnd [docs]."
     shown = page.evaluate(
         """async ([text, piece]) => {
@@ -128,8 +121,7 @@ def test_an_address_that_arrives_in_pieces_is_whole(
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "reasoning", "call"])
-def test_hostile_text_stays_text(server: Server, pages: Pages, role: str) -> None:
-    page = pages.open(server.url)
+def test_hostile_text_stays_text(page: Any, server: Server, role: str) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     attack = "\n\n".join(HOSTILE)
@@ -141,8 +133,7 @@ def test_hostile_text_stays_text(server: Server, pages: Pages, role: str) -> Non
     }
     body = events(event_of(attack, True, **deltas[role]), last(9))
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
-    send(page, attack if role == "user" else "hello")
-    finished(page)
+    ask(page, attack if role == "user" else "hello")
     page.locator(".message a").evaluate_all("all => all.forEach(a => a.target = '')")
     failed_picture(page)
     assert page.evaluate("window.hacked") is None
@@ -163,15 +154,13 @@ def test_titles_and_names_stay_text(server: Server, pages: Pages) -> None:
     page.goto(server.url)
     page.get_by_text(attack).wait_for()
     answers_with(page, "fine")
-    send(page, attack)
-    finished(page)
+    ask(page, attack)
     expect(page.locator(".chat-name")).to_have_text(attack)
     expect(page.locator("#model")).to_have_text(attack)
     refused = events({"error": {"message": attack}})
     page.unroute("**/v1/chat/completions")
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=refused))
-    send(page, "again")
-    finished(page, 2)
+    ask(page, "again", 2)
     expect(page.locator("#notice")).to_have_text(attack)
     failed_picture(page)
     assert page.evaluate("window.hacked") is None
@@ -182,11 +171,8 @@ def _with(route: Any, **members: Any) -> None:
     route.fulfill(json={**response.json(), **members})
 
 
-def test_a_long_answer_costs_no_more_per_piece_than_a_short_one(
-    server: Server, pages: Pages
-) -> None:
+def test_a_long_answer_costs_no_more_per_piece_than_a_short_one(page: Any) -> None:
     """Count what is parsed: each piece of text a few times, not once per event."""
-    page = pages.open(server.url)
     parsed = """async ([blocks, size]) => {
         const {Flow} = await import('/page/markdown.js');
         const flow = new Flow(document.createElement('div'));
@@ -208,8 +194,7 @@ def test_a_long_answer_costs_no_more_per_piece_than_a_short_one(
     assert long < 12 * short
 
 
-def test_hundreds_of_messages_and_long_ones_stay_smooth(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_hundreds_of_messages_and_long_ones_stay_smooth(page: Any) -> None:
     long = "".join(f"Line {i} with **bold** words.\n\n" for i in range(3500))  # 100 kB
     code = "```python\n" + "x = f(1)  # note\n" * 6000 + "```\n"
     messages = []
@@ -237,6 +222,5 @@ def test_hundreds_of_messages_and_long_ones_stay_smooth(server: Server, pages: P
     page.locator(".message", has_text="Line 3499").first.locator(".block strong").first.wait_for()
     answers_with(page, *["word " * 20 + "\n\n"] * 2000)  # 200 kB
     page.locator("#scroll").evaluate("e => e.scrollTop = e.scrollHeight")
-    send(page, "more")
-    finished(page)
+    ask(page, "more")
     assert page.locator(TEXT).inner_text().count("word") == 40000

@@ -11,6 +11,7 @@ from helpers.browser import (
     Pages,
     Server,
     answers_with,
+    ask,
     bodies_of,
     expect,
     finished,
@@ -23,8 +24,7 @@ from helpers.browser import (
 TEXT = "#messages .assistant:last-child .text"
 
 
-def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_settings_reach_the_server_and_stay(page: Any, pages: Pages) -> None:
     page.get_by_role("button", name="Settings").click()
     expect(page.get_by_label("Top-p")).to_have_attribute("placeholder", "0.95")  # the server's
     expect(page.get_by_label("Max tokens")).to_have_attribute("placeholder", "no limit")
@@ -40,8 +40,7 @@ def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> Non
     page.reload()
     answers_with(page, "fine")
     bodies = bodies_of(page)
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     body = bodies[0]
     expected = {"temperature": 0.3, "max_tokens": 40, "top_k": 7, "seed": 9, "stop": ["END"],
                 "stream": True}  # fmt: skip
@@ -53,14 +52,12 @@ def test_settings_reach_the_server_and_stay(server: Server, pages: Pages) -> Non
     page.get_by_label("Further fields").fill('{"stop": [')
     expect(page.locator("#extra-error")).to_contain_text("not a JSON object")
     page.keyboard.press("Escape")
-    send(page, "again")
-    finished(page, 2)
+    ask(page, "again", 2)
     assert "temperature" not in bodies[1]
     assert "stop" not in bodies[1]
 
 
-def test_examples_are_answered_at_temperature_0(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_examples_are_answered_at_temperature_0(page: Any) -> None:
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Temperature").fill("0.3")
     page.keyboard.press("Escape")
@@ -72,13 +69,11 @@ def test_examples_are_answered_at_temperature_0(server: Server, pages: Pages) ->
     page.get_by_role("button", name="Answer again", exact=True).click()
     wait(page, lambda: len(bodies) == 2)
     finished(page)
-    send(page, "hello")
-    finished(page, 2)
+    ask(page, "hello", 2)
     assert [body["temperature"] for body in bodies] == [0, 0, 0.3]
 
 
-def test_tabs_leave_each_others_settings_alone(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_tabs_leave_each_others_settings_alone(page: Any, server: Server, pages: Pages) -> None:
     other = pages.beside(page, server.url)
     seen = "wanted => localStorage.getItem('ngramspec.settings')?.includes(wanted)"
     page.get_by_role("button", name="Settings").click()
@@ -98,8 +93,7 @@ def test_tabs_leave_each_others_settings_alone(server: Server, pages: Pages) -> 
         expect(one.locator("#panel")).to_be_hidden()
 
 
-def test_what_another_tab_sets_holds_at_once(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_what_another_tab_sets_holds_at_once(page: Any, server: Server, pages: Pages) -> None:
     other = pages.beside(page, server.url)
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Temperature").fill("0.3")
@@ -107,20 +101,17 @@ def test_what_another_tab_sets_holds_at_once(server: Server, pages: Pages) -> No
     expect(other.locator("#compare")).to_be_checked()
     bodies = bodies_of(other)
     answers_with(other, "fine")
-    send(other, "hello")
-    finished(other)
+    ask(other, "hello")
     assert bodies[0]["temperature"] == 0.3
 
 
-def test_the_server_takes_what_the_page_sends(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_the_server_takes_what_the_page_sends(page: Any) -> None:
     page.get_by_role("button", name="Settings").click()
     values = {"Temperature": "0.1", "Top-k": "5", "Top-p": "0.9", "Min-p": "0", "Seed": "1"}
     for label, value in {**values, "Repeat penalty": "1.01", "Max tokens": "5"}.items():
         page.get_by_label(label).fill(value)
     page.get_by_role("button", name="Done").click()
-    send(page, "Repeat this text:\n\nOne two three four five six seven.")
-    finished(page)
+    ask(page, "Repeat this text:\n\nOne two three four five six seven.")
     expect(page.locator("#notice")).to_be_hidden()
     expect(page.locator(".facts")).to_contain_text("Cut off")
 
@@ -138,8 +129,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(locked: Server, pages: Pages) -
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
     expect(page.locator("#banner")).to_be_hidden()
     page.locator("#live").wait_for()
-    send(page, "Repeat this text:\n\nOne two three.")
-    finished(page)
+    ask(page, "Repeat this text:\n\nOne two three.")
     expect(page.locator(TEXT)).to_contain_text("One")
     assert page.evaluate("sessionStorage.getItem('ngramspec.key')") == KEY
     script = """async () => {
@@ -152,8 +142,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(locked: Server, pages: Pages) -
     assert KEY not in everything
 
 
-def test_a_key_of_any_characters_works(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_key_of_any_characters_works(page: Any, server: Server) -> None:
     sent = page.evaluate(
         """async () => {
             const {key, read} = await import('/page/server.js');
@@ -191,8 +180,7 @@ def test_a_key_that_is_no_longer_valid_is_told(locked: Server, pages: Pages) -> 
     dialog = page.locator("#ask-key")
     dialog.get_by_role("button", name="Later").click()
     expect(page.locator("#banner")).to_contain_text("requires an API key")
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     notice = page.locator("#notice")
     expect(notice).to_contain_text("API key")
     expect(page.get_by_label("Message", exact=True)).to_have_value("hello")  # for another try
@@ -204,12 +192,10 @@ def test_a_key_that_is_no_longer_valid_is_told(locked: Server, pages: Pages) -> 
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
 
 
-def test_live_figures_move(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_live_figures_move(page: Any, pages: Pages) -> None:
     page.locator("#live").wait_for()
     code = "def area(width, height):\n    return width * height\n"
-    send(page, f"Repeat this code:\n\n```python\n{code}```")
-    finished(page)
+    ask(page, f"Repeat this code:\n\n```python\n{code}```")
     expect(page.locator("#per-step")).not_to_have_text("–")
     page.get_by_text("0 · idle").wait_for()
     expect(page.locator("#sources .fill")).not_to_have_count(0)
@@ -236,16 +222,13 @@ def test_figures_are_there_on_this_machine_and_hidden_where_off(
     assert not [url for url in asked if url.endswith("/v1/ngramspec/live")]
 
 
-def test_a_full_context_is_told_with_what_to_do(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
-    send(page, "word " * 3000)
-    finished(page)
+def test_a_full_context_is_told_with_what_to_do(page: Any) -> None:
+    ask(page, "word " * 3000)
     for words in ("context", "new chat"):
         expect(page.locator("#notice")).to_contain_text(words)
     expect(page.locator(".message")).to_have_count(0)  # the long message is not sent again
     expect(page.get_by_label("Message", exact=True)).to_have_value(re.compile("^word word"))
-    send(page, "Repeat this text:\n\nOne two three.")
-    finished(page)
+    ask(page, "Repeat this text:\n\nOne two three.")
     expect(page.locator("#notice")).to_be_hidden()
 
 
@@ -256,8 +239,7 @@ def test_a_server_that_is_away_is_waited_for(server: Server, pages: Pages) -> No
     page.goto(server.url)
     page.get_by_text("The server does not answer. Trying again").wait_for()
     page.route("**/v1/chat/completions", lambda route: route.abort())
-    send(page, "hello")
-    finished(page)
+    ask(page, "hello")
     expect(page.locator("#notice")).to_contain_text("does not answer")
     expect(page.get_by_label("Message", exact=True)).to_have_value("hello")
     loading = {"error": {"message": "Loading model", "code": 503}}
@@ -268,14 +250,12 @@ def test_a_server_that_is_away_is_waited_for(server: Server, pages: Pages) -> No
     wait(page, lambda: page.clock.fast_forward(again) or notice.is_visible())
     page.unroute_all()
     wait(page, lambda: page.clock.fast_forward(again) or page.locator("#banner").is_hidden())
-    send(page, "Repeat this text:\n\nOne two three.")
-    finished(page)
+    ask(page, "Repeat this text:\n\nOne two three.")
     expect(page.locator("#notice")).to_be_hidden()
     pages.complaints[:] = [text for text in pages.complaints if "ERR_FAILED" not in text]
 
 
-def test_an_answer_that_breaks_off_stays(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_an_answer_that_breaks_off_stays(page: Any) -> None:
     body = 'data: {"choices": [{"delta": {"content": "half an"}}]}\n\n'
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
     reload_when_complete = """() => {
@@ -296,8 +276,7 @@ def test_an_answer_that_breaks_off_stays(server: Server, pages: Pages) -> None:
     page.get_by_role("button", name="Continue").wait_for()
 
 
-def test_the_address_names_a_chat_before_it_is_saved(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_the_address_names_a_chat_before_it_is_saved(page: Any) -> None:
     page.route("**/v1/chat/completions", lambda route: None)
     page.get_by_label("Message", exact=True).fill("a question")
     # Within one task, so that nothing can have been saved.
@@ -305,8 +284,7 @@ def test_the_address_names_a_chat_before_it_is_saved(server: Server, pages: Page
     assert len(page.evaluate(named)) > 1
 
 
-def test_a_page_that_is_left_keeps_the_question(server: Server, pages: Pages) -> None:
-    page = pages.open(server.url)
+def test_a_page_that_is_left_keeps_the_question(page: Any) -> None:
     page.route("**/v1/chat/completions", lambda route: None)  # the answer does not come
     send(page, "a question")
     expect(page).to_have_url(re.compile("#."))
@@ -329,10 +307,8 @@ def test_a_model_without_a_chat_template_continues_texts(server: Server, pages: 
     page.get_by_label("Max tokens").fill("20")
     page.get_by_role("button", name="Done").click()
     bodies = bodies_of(page)
-    send(page, "def area(width, height):\n    return width * height\n\n\ndef area(width")
-    finished(page)
-    send(page, "\n\ndef")
-    finished(page, 2)
+    ask(page, "def area(width, height):\n    return width * height\n\n\ndef area(width")
+    ask(page, "\n\ndef", 2)
     assert "messages" not in bodies[0]
     assert bodies[1]["prompt"].startswith(bodies[0]["prompt"])
     assert bodies[1]["prompt"].endswith("\n\ndef")

@@ -163,6 +163,19 @@ def finished(page: Any, answers: int = 1) -> None:
     )
 
 
+def ask(page: Any, text: str, answers: int = 1) -> None:
+    """Send a message and wait until so many answers are complete."""
+    send(page, text)
+    finished(page, answers)
+
+
+def without_drafts(page: Any) -> None:
+    """Let answers be made without drafts, which is slower."""
+    page.locator("#drafts summary").click()
+    page.get_by_label("Off").check()
+    page.keyboard.press("Escape")
+
+
 def events(*values: dict[str, Any]) -> str:
     """Return the body of a stream of events."""
     return "".join(f"data: {json.dumps(value)}\n\n" for value in values) + "data: [DONE]\n\n"
@@ -188,7 +201,7 @@ def last(tokens: int = 10, reason: str = "stop") -> dict[str, Any]:
 
 
 def answers_with(page: Any, *texts: str, reason: str = "stop") -> None:
-    """Let the page get answers with these pieces of text, instead of the model's."""
+    """Let the page get answers with these pieces of text, whatever it got before."""
     body = events(
         *[event_of(text, index % 2 == 1) for index, text in enumerate(texts)], last(10, reason)
     )
