@@ -9,79 +9,53 @@ from typing import Any
 
 import pytest
 
-from helpers.cli import CODE, assert_one_error
+from helpers.cli import CODE, assert_one_error, cases
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
-WRONG = {
-    "no corpus": ([], "Missing argument 'CORPUS...'"),
-    "missing corpus": (["absent"], "absent: No such file"),
-    "no file let through": ([CODE, "--include", "*.rs"], "no file to read in"),
-    "nothing but binary": (["binary"], "no text to count in the corpus: binary: binary"),
-    "missing model": ([CODE, "-m", "absent.gguf"], "absent.gguf: No such file"),
-    "missing model of Ollama's": ([CODE, "-m", "llama:9b"], "--model llama:9b: no such file, and"),
-    "two tokenizers": ([CODE, "-m", "a", "--tokenizer", "b"], "either --model or --tokenizer"),
-    "folder as output": ([CODE, "-o", "."], ".: is a folder, not a file to write"),
-    "no folder for the output": ([CODE, "-o", "no/x.ngc"], "no: No such folder"),
-    "name of another format": ([CODE, "-o", "x.bin"], "`ngramspec cache convert` makes them"),
-    "option of a pool": ([CODE, "--n-match", "9"], "--n-match is for --kind hash-pool"),
-    "option of a pool that is 0": (
-        [CODE, "--check-bits", "0"],
-        "--check-bits is for --kind hash-pool",
-    ),
-    "option of a cache": (
-        [CODE, "--kind", "hash-pool", "--ngram-max", "3"],
-        "--ngram-max is for --kind ngram-cache",
-    ),
-    "size limit of a pool": (
-        [CODE, "--kind", "hash-pool", "--max-size", "1M"],
-        "--max-size is for --kind ngram-cache",
-    ),
-    "size of n-grams of an index": (
-        [CODE, "--kind", "suffix", "--ngram-max", "3"],
-        "--ngram-max is for --kind ngram-cache",
-    ),
-    "rare followers of an index": (
-        [CODE, "--kind", "suffix", "--min-count", "2"],
-        "--min-count is for --kind ngram-cache or hash-pool",
-    ),
-    "capacity of an index": (
-        [CODE, "--kind", "suffix", "--capacity", "1M"],
-        "--capacity is for --kind hash-pool",
-    ),
-    "sizes the wrong way round": (
-        [CODE, "--ngram-min", "3", "--ngram-max", "2"],
-        "must satisfy 1 <= min <= max <= 4, got 3, 2",
-    ),
-    "no power of two": (
-        [CODE, "--kind", "hash-pool", "--capacity", "5000"],
-        "--capacity must be a power of two in 1K..2G, got 5000",
-    ),
-    "size that is none": ([CODE, "--memory", "2X"], "a size such as 64M, 2G or 1.5G, got '2X'"),
-    "size beyond all numbers": ([CODE, "--memory", "9" * 400], "expected a size below 4194304T"),
-    "the same in T": ([CODE, "--memory", "9" * 300 + "T"], "expected a size below 4194304T"),
-    "too large a size": ([CODE, "--memory", "9" * 40], "expected a size below 4194304T, got '999"),
-    "too little memory": ([CODE, "--memory", "1.5M"], "memory must be at least 64 MiB"),
-    "too small a file": ([CODE, "--max-size", "9"], "expected a size of 64K or more, got '9'"),
-    "share that is none": ([CODE, "--held-out", "x"], "a share such as 5% or 0.05, got 'x'"),
-    "share without its sign": ([CODE, "--held-out", "5"], "got '5'; for percent write 5%"),
-    "all held out": ([CODE, "--held-out", "95%"], "a share of at most 90%, got '95%'"),
-    "resume and restart": ([CODE, "--resume", "--restart"], "either --resume or --restart"),
-    "address without ray": ([CODE, "--ray-address", "x"], "--ray-address is for --executor ray"),
-    "jobs with ray": ([CODE, "--executor", "ray", "-j", "2"], "--jobs is for --executor local"),
-    "unknown format": ([CODE, "--format", "xml"], "'xml' is not one of 'text', 'jsonl'"),
-    "empty field": ([CODE, "--field", ""], "field must not be empty"),
-}
+WRONG = cases("""
+-> Missing argument 'CORPUS...'
+absent -> absent: No such file
+CODE --include *.rs -> no file to read in
+binary -> no text to count in the corpus: binary: binary
+CODE -m absent.gguf -> absent.gguf: No such file
+CODE -m llama:9b -> --model llama:9b: no such file, and
+CODE -m a --tokenizer b -> either --model or --tokenizer
+CODE -o . -> .: is a folder, not a file to write
+CODE -o no/x.ngc -> no: No such folder
+CODE -o x.bin -> `ngramspec cache convert` makes them
+CODE --n-match 9 -> --n-match is for --kind hash-pool
+CODE --check-bits 0 -> --check-bits is for --kind hash-pool
+CODE --kind hash-pool --ngram-max 3 -> --ngram-max is for --kind ngram-cache
+CODE --kind hash-pool --max-size 1M -> --max-size is for --kind ngram-cache
+CODE --kind suffix --ngram-max 3 -> --ngram-max is for --kind ngram-cache
+CODE --kind suffix --min-count 2 -> --min-count is for --kind ngram-cache or hash-pool
+CODE --kind suffix --capacity 1M -> --capacity is for --kind hash-pool
+CODE --ngram-min 3 --ngram-max 2 -> must satisfy 1 <= min <= max <= 4, got 3, 2
+CODE --kind hash-pool --capacity 5000 -> --capacity must be a power of two in 1K..2G, got 5000
+CODE --memory 2X -> a size such as 64M, 2G or 1.5G, got '2X'
+CODE --memory 1.5M -> memory must be at least 64 MiB
+CODE --max-size 9 -> expected a size of 64K or more, got '9'
+CODE --held-out x -> a share such as 5% or 0.05, got 'x'
+CODE --held-out 5 -> got '5'; for percent write 5%
+CODE --held-out 95% -> a share of at most 90%, got '95%'
+CODE --resume --restart -> either --resume or --restart
+CODE --ray-address x -> --ray-address is for --executor ray
+CODE --executor ray -j 2 -> --jobs is for --executor local
+CODE --format xml -> 'xml' is not one of 'text', 'jsonl'
+CODE --field '' -> field must not be empty
+""")
+TOO_LARGE = ("9" * 400, "9" * 300 + "T", "9" * 40)
+WRONG += [(("CODE", "--memory", size), "expected a size below 4194304T", 2) for size in TOO_LARGE]
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_command_line(invoke: Any, case: str) -> None:
-    arguments, message = WRONG[case]
+@pytest.mark.parametrize(("arguments", "message", "code"), WRONG)
+def test_wrong_command_line(invoke: Any, arguments: list[str], message: str, code: int) -> None:
     Path("binary").write_bytes(bytes(9))
     output = () if "-o" in arguments else ("-o", "out.ngc")
-    result = invoke("build-cache", *arguments, *output)
-    assert_one_error(result, message, 2)
+    named = [CODE if word == "CODE" else word for word in arguments]
+    assert_one_error(invoke("build-cache", *named, *output), message, code)
     assert os.listdir() == ["binary"]  # no output, no folder for intermediate files
 
 

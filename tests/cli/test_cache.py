@@ -8,85 +8,41 @@ from typing import Any
 import pytest
 
 from helpers.cache_files import MODEL, flip, held_by
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, cases
 
 pytestmark = pytest.mark.usefixtures("cache_files")
 
 
-WRONG = {
-    "missing file": (["inspect", "absent.ngc"], "absent.ngc: No such file", 2),
-    "folder": (["inspect", "."], ".: expected a statistics file, found a directory", 1),
-    "neither": (["inspect", "tokenizer.json"], "tokenizer.json: not a statistics file", 1),
-    "missing file to verify": (["verify", "absent.ngc"], "absent.ngc: No such file", 2),
-    "no files to verify": (["verify"], "Missing argument 'FILE...'", 2),
-    "one file to merge": (["merge", "a.ngc", "-o", "m.ngc"], "give two files or more", 2),
-    "merge without output": (["merge", "a.ngc", "b.ngc"], "Missing option '-o'", 2),
-    "merge into no folder": (
-        ["merge", "a.ngc", "b.ngc", "-o", "no/m.ngc"],
-        "no: No such folder",
-        2,
-    ),
-    "merge into a folder": (
-        ["merge", "a.ngc", "b.ngc", "-o", "."],
-        ".: is a folder, not a file",
-        2,
-    ),
-    "merge into another format": (
-        ["merge", "a.ngc", "b.ngc", "-o", "m.bin"],
-        "m.bin: names that end in .bin are for llama.cpp's",
-        2,
-    ),
-    "convert to the same": (
-        ["convert", "a.ngc", "c.ngc"],
-        "a.ngc is already a file of ngramspec",
-        2,
-    ),
-    "convert to the same of llama.cpp": (
-        ["convert", "a.bin", "c.bin"],
-        "a.bin is already a lookup cache of llama.cpp",
-        2,
-    ),
-    "convert a pool": (["convert", "a.pool", "c.bin"], "a hash-pool, which holds no n-grams to", 2),
-    "tokenizer in a lookup cache": (
-        ["convert", "a.ngc", "c.bin", *MODEL],
-        "a lookup cache of llama.cpp cannot record a tokenizer",
-        2,
-    ),
-    "smaller vocabulary": (
-        ["convert", "a.bin", "c.ngc", "--tokenizer", "tokenizer.json"],
-        "is not below vocab_size, 27",
-        2,
-    ),
-    "prune nothing": (["prune", "a.ngc", "-o", "p.ngc"], "give --max-size, --min-count,", 2),
-    "prune to no size": (
-        ["prune", "a.ngc", "-o", "p.ngc", "--ngram-max", "1"],
-        "a.ngc has no n-grams of 1 to 1 tokens, only of 2 3 4",
-        2,
-    ),
-    "prune too much": (
-        ["prune", "a.ngc", "-o", "p.ngc", "--max-size", "5K"],
-        "expected a size of 64K or more, got '5K'",
-        2,
-    ),
-    "prune a pool": (["prune", "a.pool", "-o", "p", "--min-count", "2"], "no n-grams to prune", 2),
-    "inspect with two tokenizers": (
-        ["inspect", "a.ngc", "-m", "a", "--tokenizer", "b"],
-        "give either --model or --tokenizer",
-        2,
-    ),
-    "inspect with another tokenizer": (
-        ["inspect", "other.ngc", *MODEL],
-        "the file was made with another tokenizer",
-        1,
-    ),
-}
+WRONG = cases("""
+2 inspect absent.ngc -> absent.ngc: No such file
+1 inspect . -> .: expected a statistics file, found a directory
+1 inspect tokenizer.json -> tokenizer.json: not a statistics file
+2 verify absent.ngc -> absent.ngc: No such file
+2 verify -> Missing argument 'FILE...'
+2 merge a.ngc -o m.ngc -> give two files or more
+2 merge a.ngc b.ngc -> Missing option '-o'
+2 merge a.ngc b.ngc -o no/m.ngc -> no: No such folder
+2 merge a.ngc b.ngc -o . -> .: is a folder, not a file
+2 merge a.ngc b.ngc -o m.bin -> m.bin: names that end in .bin are for llama.cpp's
+2 convert a.ngc c.ngc -> a.ngc is already a file of ngramspec
+2 convert a.bin c.bin -> a.bin is already a lookup cache of llama.cpp
+2 convert a.pool c.bin -> a hash-pool, which holds no n-grams to
+2 convert a.ngc c.bin -m MODEL -> a lookup cache of llama.cpp cannot record a tokenizer
+2 convert a.bin c.ngc --tokenizer tokenizer.json -> is not below vocab_size, 27
+2 prune a.ngc -o p.ngc -> give --max-size, --min-count,
+2 prune a.ngc -o p.ngc --ngram-max 1 -> a.ngc has no n-grams of 1 to 1 tokens, only of 2 3 4
+2 prune a.ngc -o p.ngc --max-size 5K -> expected a size of 64K or more, got '5K'
+2 prune a.pool -o p --min-count 2 -> no n-grams to prune
+2 inspect a.ngc -m a --tokenizer b -> give either --model or --tokenizer
+1 inspect other.ngc -m MODEL -> the file was made with another tokenizer
+""")
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_command_line(invoke: Any, case: str) -> None:
-    arguments, message, code = WRONG[case]
+@pytest.mark.parametrize(("arguments", "message", "code"), WRONG)
+def test_wrong_command_line(invoke: Any, arguments: list[str], message: str, code: int) -> None:
     before = sorted(Path().iterdir())
-    assert_one_error(invoke("cache", *arguments), message, code)
+    named = [MODEL[1] if word == "MODEL" else word for word in arguments]
+    assert_one_error(invoke("cache", *named), message, code)
     assert sorted(Path().iterdir()) == before
 
 

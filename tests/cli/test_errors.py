@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from helpers.cli import assert_one_error, cases
 from ngramspec.cli.generate import generate
 from ngramspec.cli.serve import serve
 from ngramspec.llamacpp.model import LlamaModel
@@ -17,113 +18,83 @@ from ngramspec.models import embedded_model
 from ngramspec.text.tokenizers import llama_library
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
-WRONG_COMMAND_LINES = {
-    "no prompt": ([], "give the prompt with -p TEXT, -f FILE, or -f - for stdin"),
-    "two prompts": (["-p", "x", "-f", "y"], "give the prompt with"),
-    "empty prompt": (["-p", " "], "the prompt is empty"),
-    "two system messages": (
-        ["-p", "x", "-sys", "y", "-sysf", "z"],
-        "give either --system or --system-prompt-file",
-    ),
-    "missing prompt file": (["-f", "absent.txt"], "absent.txt: No such file"),
-    "missing model": (["-p", "x", "-m", "absent.gguf"], "absent.gguf: No such file"),
-    "unknown drafter": (["-p", "x", "--spec-type", "ngram-mud"], "did you mean ngram-mod"),
-    "repeated drafter": (["-p", "x", "--spec-type", "ngram-mod,ngram-mod"], "named once"),
-    "parameter of another drafter": (
-        ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-mod-n-max", "4"],
-        "--spec-ngram-mod-n-max requires ngram-mod, but --spec-type is ngram-cache",
-    ),
-    "cache without its drafter": (
-        ["-p", "x", "--spec-type", "none", "-lcs", "a.bin"],
-        "--lookup-cache-static requires ngram-cache, but --spec-type is none",
-    ),
-    "parameter out of range": (
-        ["-p", "x", "--spec-type", "ngram-mod", "--spec-ngram-mod-n-max", "99999"],
-        "n_max must be an integer in 1..4096, got 99999",
-    ),
-    "numbers that are none": (
-        ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-cache-lax-min-sample", "1,b"],
-        "expected comma-separated integers, got '1,b'",
-    ),
-    "too few numbers": (
-        ["-p", "x", "--spec-type", "ngram-cache", "--spec-ngram-cache-lax-min-sample", "1,2"],
-        "must hold 4 integers",
-    ),
-    "missing static cache": (["-p", "x", "-lcs", "absent.bin"], "absent.bin: No such file"),
-    "no folder for the dynamic cache": (["-p", "x", "-lcd", "no/x.bin"], "no: No such folder"),
-    "two grammars": (["-p", "x", "--grammar", "a", "--grammar-file", "b"], "either --grammar or"),
-    "missing grammar": (["-p", "x", "--grammar-file", "absent.gbnf"], "absent.gbnf: No such file"),
-    "grammar of an unknown rule": (
-        ["-p", "x", "--grammar", "root ::= bar"],
-        "the grammar lacks the rule 'bar'",
-    ),
-    "grammar without root": (["-p", "x", "--grammar", 'a ::= "b"'], 'no rule named "root"'),
-    "option of other names elsewhere": (
-        ["-p", "x", "--drafter", "suffix"],
-        "here it is --spec-type",
-    ),
-    "option of one more name elsewhere": (["-p", "x", "--temperature", "0"], "here it is --temp."),
-    "option of another command": (["--port", "1"], "'--port': it is an option of serve."),
-    "model without its option": (["x.gguf"], "the model is given with --model"),
-    "bad number": (["-p", "x", "-n", "-3"], "Invalid value for '-n' / '--max-tokens'"),
-}
+WRONG = cases("""
+-> give the prompt with -p TEXT, -f FILE, or -f - for stdin
+-p x -f y -> give the prompt with
+-p ' ' -> the prompt is empty
+-p x -sys y -sysf z -> give either --system or --system-prompt-file
+-f absent.txt -> absent.txt: No such file
+-p x -m absent.gguf -> absent.gguf: No such file
+-p x --spec-type ngram-mud -> did you mean ngram-mod
+-p x --spec-type ngram-mod,ngram-mod -> named once
+-p x --spec-type ngram-cache --spec-ngram-mod-n-max 4 ->
+    --spec-ngram-mod-n-max requires ngram-mod, but --spec-type is ngram-cache
+-p x --spec-type none -lcs a.bin ->
+    --lookup-cache-static requires ngram-cache, but --spec-type is none
+-p x --spec-type ngram-mod --spec-ngram-mod-n-max 99999 ->
+    n_max must be an integer in 1..4096, got 99999
+-p x --spec-type ngram-cache --spec-ngram-cache-lax-min-sample 1,b ->
+    expected comma-separated integers, got '1,b'
+-p x --spec-type ngram-cache --spec-ngram-cache-lax-min-sample 1,2 -> must hold 4 integers
+-p x -lcs absent.bin -> absent.bin: No such file
+-p x -lcd no/x.bin -> no: No such folder
+-p x --grammar a --grammar-file b -> either --grammar or
+-p x --grammar-file absent.gbnf -> absent.gbnf: No such file
+-p x --grammar 'root ::= bar' -> the grammar lacks the rule 'bar'
+-p x --grammar 'a ::= "b"' -> no rule named "root"
+-p x --drafter suffix -> here it is --spec-type
+-p x --temperature 0 -> here it is --temp.
+--port 1 -> '--port': it is an option of serve.
+x.gguf -> the model is given with --model
+-p x -n -3 -> Invalid value for '-n' / '--max-tokens'
+""")
 
 
-def assert_one_line(result: Any, message: str, code: int) -> None:
-    assert result.exit_code == code, result.output
-    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    assert len(errors) == 1, result.stderr
-    assert message in errors[0]
-    assert "Traceback" not in result.output
-    assert result.stdout == ""
-
-
-@pytest.mark.parametrize("case", WRONG_COMMAND_LINES)
-def test_wrong_command_line(invoke: Any, case: str) -> None:
-    arguments, message = WRONG_COMMAND_LINES[case]
-    assert_one_line(invoke("generate", *arguments), message, 2)
+@pytest.mark.parametrize(("arguments", "message", "code"), WRONG)
+def test_wrong_command_line(invoke: Any, arguments: list[str], message: str, code: int) -> None:
+    assert_one_error(invoke("generate", *arguments), message, code)
 
 
 def test_file_that_is_no_gguf(invoke: Any) -> None:
     Path("text.gguf").write_text("hello")
     result = invoke("generate", "-p", "x", "-m", "text.gguf")
-    assert_one_line(result, "text.gguf is not a GGUF file: it starts with b'hell'", 1)
+    assert_one_error(result, "text.gguf is not a GGUF file: it starts with b'hell'", 1)
 
 
 def test_gguf_that_is_damaged(invoke: Any) -> None:
     Path("cut.gguf").write_bytes(b"GGUF" + bytes(60))
     result = invoke("generate", "-p", "x", "-m", "cut.gguf")
-    assert_one_line(result, "cut.gguf: the file is big-endian", 1)
+    assert_one_error(result, "cut.gguf: the file is big-endian", 1)
 
 
 def test_folder_as_model(invoke: Any) -> None:
-    assert_one_line(invoke("generate", "-p", "x", "-m", "."), ". is a folder, not a GGUF", 1)
+    assert_one_error(invoke("generate", "-p", "x", "-m", "."), ". is a folder, not a GGUF", 1)
 
 
 def test_lookup_cache_that_is_none(invoke: Any) -> None:
     Path("odd.bin").write_bytes(b"123")
     result = invoke("generate", "-p", "x", "-lcs", "odd.bin")
     message = "odd.bin: 3 stray bytes at offset 0: not a statistics file nor a lookup cache"
-    assert_one_line(result, message, 1)
+    assert_one_error(result, message, 1)
 
 
 @pytest.mark.usefixtures("cache_files")
 def test_statistics_of_another_kind_or_model(invoke: Any) -> None:
     result = invoke("generate", "-p", "x", "--suffix-index", "a.ngc")
     message = "a.ngc: expected a file of kind suffix, found ngram-cache, which -lcs reads"
-    assert_one_line(result, message, 1)
+    assert_one_error(result, message, 1)
     result = invoke("generate", "-p", "x", "-lcs", "other.ngc")
     message = "other.ngc was built with another tokenizer, of tokenizer.json: its fingerprint is"
-    assert_one_line(result, message, 1)
+    assert_one_error(result, message, 1)
     assert result.stderr.endswith(f"; the target is {embedded_model().name}\n")
 
 
 def test_options_and_commands_that_are_elsewhere(invoke: Any) -> None:
     result = invoke("serve", "x.gguf", "y")
-    assert_one_line(result, "extra argument (y); the model is given with --model", 2)
-    assert_one_line(invoke("demo", "--modelfile", "x"), "it is an option of serve", 2)
-    assert_one_line(invoke("run", "x.gguf"), "No such command 'run'. There are bench, build-", 2)
-    assert_one_line(invoke("servr"), "'servr'. Did you mean 'serve'?", 2)
+    assert_one_error(result, "extra argument (y); the model is given with --model", 2)
+    assert_one_error(invoke("demo", "--modelfile", "x"), "it is an option of serve", 2)
+    assert_one_error(invoke("run", "x.gguf"), "No such command 'run'. There are bench, build-", 2)
+    assert_one_error(invoke("servr"), "'servr'. Did you mean 'serve'?", 2)
 
 
 @pytest.mark.parametrize("command", [("generate", "-p", "x"), ("serve", "--port", "0")])
@@ -188,7 +159,7 @@ def test_model_without_chat_template(invoke: Any, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(LlamaModel, "_read", without)
     result = invoke("generate", "-p", "x", "--chat")
-    assert_one_line(result, "this model has no chat template: use --raw", 2)
+    assert_one_error(result, "this model has no chat template: use --raw", 2)
     assert invoke("generate", "-p", "x", "-n", "1").exit_code == 0
 
 
@@ -199,7 +170,7 @@ def test_missing_llama_cpp_is_explained(
     for name in ("llama_cpp", "llama_cpp.llama_cpp"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr(llama_library, "_LOADED", [])
-    assert_one_line(invoke(*command), 'pip install "ngramspec[llama]"', 1)
+    assert_one_error(invoke(*command), 'pip install "ngramspec[llama]"', 1)
 
 
 @pytest.mark.parametrize("name", ["starlette", "uvicorn", "pydantic", "prometheus_client"])
@@ -218,16 +189,16 @@ def test_a_missing_package_of_the_server_is_explained(name: str) -> None:
 
 def test_missing_embedded_model_is_explained(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ngramspec.models.FILE_NAME", "absent.gguf")
-    assert_one_line(invoke("demo"), "the embedded model is missing", 2)
+    assert_one_error(invoke("demo"), "the embedded model is missing", 2)
 
 
 def test_demo_names_the_nearest_drafters(invoke: Any) -> None:
     result = invoke("demo", "--drafter", "ngram-simpel")
-    assert_one_line(result, "did you mean ngram-simple", 2)
+    assert_one_error(result, "did you mean ngram-simple", 2)
 
 
 def test_demo_names_its_tasks(invoke: Any) -> None:
-    assert_one_line(invoke("demo", "--task", "sing"), "'rename', 'repeat', 'find'", 2)
+    assert_one_error(invoke("demo", "--task", "sing"), "'rename', 'repeat', 'find'", 2)
 
 
 def test_debug_shows_the_traceback(spawn: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from helpers.cli import FEW, assert_one_error
+from helpers.cli import FEW, assert_one_error, cases
 from ngramspec.models import embedded_model
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -39,141 +39,53 @@ def others(empty_folder: Path) -> None:
         os.mkfifo("pipe")
 
 
-WRONG: dict[str, tuple[list[str], str, int]] = {
-    "safetensors": (
-        ["generate", "-p", "x", "-m", "model.safetensors"],
-        "model.safetensors is a safetensors file, not a GGUF file: llama.cpp's convert_hf_to_gguf",
-        1,
-    ),
-    "an empty model": (["generate", "-p", "x", "-m", "empty"], "empty is empty, not a GGUF", 1),
-    "a folder of models": (
-        ["generate", "-p", "x", "-m", "models"],
-        "models is a folder, not a GGUF file; it holds tiny.gguf",
-        1,
-    ),
-    "a folder": (["generate", "-p", "x", "-m", "folder"], "folder is a folder, not a GGUF file", 1),
-    "a folder as prompt": (["generate", "-f", "folder"], "folder: Is a directory", 2),
-    "no lookup cache": (
-        ["generate", "-p", "x", "-lcs", "text.txt"],
-        "text.txt: 3 stray bytes at offset 8: not a statistics file nor a lookup cache",
-        1,
-    ),
-    "no number": (
-        ["generate", "-p", "x", "-n", "many"],
-        "'many' is not a whole number.",
-        2,
-    ),
-    "no share": (["generate", "-p", "x", "--temp", "hot"], "'hot' is not a number.", 2),
-    "no tokenizer.json": (
-        ["build-cache", "text.txt", "-o", "a.ngc", "--tokenizer", "config.json"],
-        "config.json: not a tokenizer.json: it has no 'model'",
-        1,
-    ),
-    "safetensors as tokenizer": (
-        ["build-cache", "text.txt", "-o", "a.ngc", "-m", "model.safetensors"],
-        "model.safetensors: neither a GGUF file nor a tokenizer.json",
-        1,
-    ),
-    "the corpus as output": (
-        ["build-cache", "text.txt", "-o", "text.txt"],
-        "text.txt is no statistics file and would be replaced: give another name, or remove it",
-        2,
-    ),
-    "a model as output": (
-        ["build-cache", "text.txt", "-o", "models/tiny.gguf"],
-        "models/tiny.gguf is no statistics file and would be replaced",
-        2,
-    ),
-    "a text as converted file": (
-        ["cache", "convert", "absent.ngc", "text.txt"],
-        "text.txt is no statistics file or lookup cache and would be replaced",
-        2,
-    ),
-    "a text as costs": (
-        ["bench", "calibrate", "-o", "text.txt"],
-        "text.txt is no table of costs and would be replaced",
-        2,
-    ),
-    "a device as output": (
-        ["build-cache", "text.txt", "-o", "pipe"],
-        "pipe is no regular file: give another name",
-        2,
-    ),
-    "a pipe as statistics": (
-        ["cache", "inspect", "pipe"],
-        "pipe: expected a statistics file, found a pipe",
-        1,
-    ),
-    "a pipe as lookup cache": (
-        ["generate", "-p", "x", "-lcs", "pipe"],
-        "pipe: expected a lookup-cache file, found a pipe",
-        1,
-    ),
-    "a pipe as tokenizer": (
-        ["build-cache", "text.txt", "-o", "a.ngc", "--tokenizer", "pipe"],
-        "pipe: expected a GGUF file or tokenizer.json, found a pipe",
-        1,
-    ),
-    "a pipe as model": (
-        ["generate", "-p", "x", "-m", "pipe"],
-        "pipe is a pipe, not a GGUF file",
-        1,
-    ),
-    "a model as statistics": (
-        ["cache", "inspect", "models/tiny.gguf"],
-        "models/tiny.gguf: a GGUF model, not a statistics file",
-        1,
-    ),
-    "a grammar in Latin-1": (
-        ["generate", "-p", "x", "--grammar-file", "latin.txt"],
-        "latin.txt: expected UTF-8, found another byte at 3",
-        2,
-    ),
-    "settings in Latin-1": (
-        ["serve", "--config", "latin.txt"],
-        "latin.txt: expected UTF-8, found another byte at 3",
-        2,
-    ),
-    "a key without a value": (
-        ["serve", "--config", "blank.yaml"],
-        "api-key has no value",
-        2,
-    ),
-    "traces without a name": (["bench", "replay", ""], "the name is empty", 2),
-    "a corpus without a name": (["build-cache", "", "-o", "a.ngc"], "the name is empty", 2),
-    "an output without a name": (["build-cache", "text.txt", "-o", ""], "the name is empty", 2),
-    "a folder without a name": (
-        ["build-cache", "text.txt", "-o", "a.ngc", "--work", ""],
-        "the name is empty",
-        2,
-    ),
-    "unknown cache type": (
-        ["bench", "exactness", "-ct", "f16,f17"],
-        "'f17' is not one of 'f32', 'f16'",
-        2,
-    ),
-    "costs that are none": (
-        ["bench", "replay", "text.txt", "--costs", "config.json"],
-        "config.json: not a table of costs: it has no 'format'",
-        1,
-    ),
-    "no certificate": (
-        ["serve", "--ssl-cert-file", "text.txt", "--ssl-key-file", "text.txt"],
-        "--ssl-cert-file text.txt and --ssl-key-file text.txt are no certificate in PEM",
-        2,
-    ),
-    "a missing key": (
-        ["serve", "--ssl-cert-file", "text.txt", "--ssl-key-file", "absent"],
-        "absent: No such file",
-        2,
-    ),
-}  # fmt: skip
+WRONG = cases("""
+1 generate -p x -m model.safetensors ->
+    model.safetensors is a safetensors file, not a GGUF file: llama.cpp's convert_hf_to_gguf
+1 generate -p x -m empty -> empty is empty, not a GGUF
+1 generate -p x -m models -> models is a folder, not a GGUF file; it holds tiny.gguf
+1 generate -p x -m folder -> folder is a folder, not a GGUF file
+2 generate -f folder -> folder: Is a directory
+1 generate -p x -lcs text.txt ->
+    text.txt: 3 stray bytes at offset 8: not a statistics file nor a lookup cache
+2 generate -p x -n many -> 'many' is not a whole number.
+2 generate -p x --temp hot -> 'hot' is not a number.
+1 build-cache text.txt -o a.ngc --tokenizer config.json ->
+    config.json: not a tokenizer.json: it has no 'model'
+1 build-cache text.txt -o a.ngc -m model.safetensors ->
+    model.safetensors: neither a GGUF file nor a tokenizer.json
+2 build-cache text.txt -o text.txt ->
+    text.txt is no statistics file and would be replaced: give another name, or remove it
+2 build-cache text.txt -o models/tiny.gguf ->
+    models/tiny.gguf is no statistics file and would be replaced
+2 cache convert absent.ngc text.txt ->
+    text.txt is no statistics file or lookup cache and would be replaced
+2 bench calibrate -o text.txt -> text.txt is no table of costs and would be replaced
+2 build-cache text.txt -o pipe -> pipe is no regular file: give another name
+1 cache inspect pipe -> pipe: expected a statistics file, found a pipe
+1 generate -p x -lcs pipe -> pipe: expected a lookup-cache file, found a pipe
+1 build-cache text.txt -o a.ngc --tokenizer pipe ->
+    pipe: expected a GGUF file or tokenizer.json, found a pipe
+1 generate -p x -m pipe -> pipe is a pipe, not a GGUF file
+1 cache inspect models/tiny.gguf -> models/tiny.gguf: a GGUF model, not a statistics file
+2 generate -p x --grammar-file latin.txt -> latin.txt: expected UTF-8, found another byte at 3
+2 serve --config latin.txt -> latin.txt: expected UTF-8, found another byte at 3
+2 serve --config blank.yaml -> api-key has no value
+2 bench replay '' -> the name is empty
+2 build-cache '' -o a.ngc -> the name is empty
+2 build-cache text.txt -o '' -> the name is empty
+2 build-cache text.txt -o a.ngc --work '' -> the name is empty
+2 bench exactness -ct f16,f17 -> 'f17' is not one of 'f32', 'f16'
+1 bench replay text.txt --costs config.json -> config.json: not a table of costs: it has no 'format'
+2 serve --ssl-cert-file text.txt --ssl-key-file text.txt ->
+    --ssl-cert-file text.txt and --ssl-key-file text.txt are no certificate in PEM
+2 serve --ssl-cert-file text.txt --ssl-key-file absent -> absent: No such file
+""")
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_files_and_values(invoke: Any, case: str) -> None:
+@pytest.mark.parametrize(("arguments", "message", "code"), WRONG)
+def test_wrong_files_and_values(invoke: Any, arguments: list[str], message: str, code: int) -> None:
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-    arguments, message, code = WRONG[case]
     assert_one_error(invoke(*arguments), message, code)
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 

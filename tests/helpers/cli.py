@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,4 +49,20 @@ def assert_one_error(result: Any, message: str, code: int) -> None:
     errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1, result.stderr
     assert message in errors[0]
+    assert "Traceback" not in result.output
     assert result.stdout == ""
+
+
+def cases(table: str) -> list[Any]:
+    """Return what a table says: arguments, words of the error, and the exit code.
+
+    Each line is `CODE ARGUMENTS -> WORDS`; words that do not fit are in the next line. Without
+    a code it is 2.
+    """
+    entries = []
+    for line in table.strip("\n").replace("->\n   ", "->").splitlines():
+        command, _, words = line.partition("-> ")
+        arguments = shlex.split(command)
+        code = int(arguments.pop(0)) if line[0].isdigit() else 2
+        entries.append((arguments, words, code))
+    return entries
