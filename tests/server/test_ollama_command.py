@@ -14,9 +14,8 @@ import pytest
 
 from helpers.cli import assert_one_error, invoke
 from helpers.command import Process
-from helpers.ollama_serving import ANSWER
 from helpers.ollama_stores import Store
-from helpers.serving import CHAT, REPEAT
+from helpers.serving import ANSWER, CHAT, REPEAT
 from ngramspec.cli.options import options_from
 from ngramspec.cli.serve import serve
 from ngramspec.cli.serve.ollama import take_recipe
