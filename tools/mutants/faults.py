@@ -461,7 +461,7 @@ FAULTS = (
     Fault("a class may begin with half of a surrogate", PACKAGE + "text/grammar/characters.py",
           "SURROGATES = (0xD800, 0xDFFF)", "SURROGATES = (0xD800, 0xDBFF)", GRAMMAR),
     Fault("left recursion is read", PACKAGE + "text/grammar/rules.py",
-          "if more and groups[index] == groups[follower]:", "if more and index == follower and len(rule.links) > 9:", GRAMMAR),
+          "if more and number_of[index] == number_of[follower]:", "if more and index == follower and len(rule.links) > 9:", GRAMMAR),
     Fault("drafts have no least length where the policy chooses", NATIVE + "engine/plan.pyx",
           "self.offers[i].chosen if self.offers[i].chosen >= slot.min_draft else 0", "self.offers[i].chosen", ("tests/engine/test_engine.py",)),
     Fault("what is cut of a draft counts", NATIVE + "engine/plan.pyx",
