@@ -16,9 +16,14 @@ import pytest
 from helpers.serving import CHAT, Serving, wait_until
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server.bridge import bridge as bridges
-from ngramspec.server.bridge.intake import Incoming, Intake
+from ngramspec.server.bridge.intake import Intake
+from ngramspec.server.llama_server import plan as llama_plan
 from ngramspec.server.llama_server import routes as llama_routes
+from ngramspec.server.llama_server.events import NativeEvents
+from ngramspec.server.llama_server.plan import NativeBody
+from ngramspec.server.llama_server.routes import TokenizeBody
 from ngramspec.server.ollama import routes as ollama_routes
+from ngramspec.server.request.bodies import parse
 
 Start = Callable[..., Serving]
 COMPLETION, CHATS, GENERATE = "/v1/completions", "/v1/chat/completions", "/api/generate"
@@ -378,22 +383,15 @@ def test_a_request_that_cannot_be_started_ends_alone(
 def slow_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, list[int]]]:
     """Let the preparing of completions wait; yield what lets it go, and what has begun."""
     go, begun = threading.Event(), list[int]()
-    tokenize = llama_routes._tokenize
 
-    def slow(incoming: Incoming) -> Any:
-        begun.append(len(incoming.raw))
-        assert go.wait(30)
-        return tokenize(incoming)
+    def slow_parse(raw: bytes, model: type[Any]) -> Any:
+        if model in (TokenizeBody, NativeBody):
+            begun.append(len(raw) if model is TokenizeBody else 1)
+            assert go.wait(30)
+        return parse(raw, model)
 
-    plan = llama_routes.plan_native
-
-    def slow_plan(*arguments: Any, **named: Any) -> Any:
-        begun.append(1)
-        assert go.wait(30)
-        return plan(*arguments, **named)
-
-    monkeypatch.setattr(llama_routes, "_tokenize", slow)
-    monkeypatch.setattr(llama_routes, "plan_native", slow_plan)
+    monkeypatch.setattr(llama_routes, "parse", slow_parse)
+    monkeypatch.setattr(llama_plan, "parse", slow_parse)
     try:
         yield go, begun
     finally:
@@ -520,7 +518,7 @@ def test_an_answer_whose_events_cannot_be_made_does_not_run_on(
     def failing(*_: Any) -> None:
         raise RuntimeError("no events")
 
-    monkeypatch.setattr(llama_routes, "NativeEvents", failing)
+    monkeypatch.setattr(NativeEvents, "__init__", failing)
     body = {"prompt": "def area(", "n_predict": 2000, "ignore_eos": True, "stream": True}
     assert server.post("/completion", **body).status_code == 500
     wait_until(lambda: not server.bridge._answers)

@@ -173,7 +173,7 @@ def test_a_failure_can_be_found_in_the_log(
         raise ZeroDivisionError("a secret")
 
     with monkeypatch.context() as patch:
-        patch.setattr(chat_events, "head", broken)
+        patch.setattr(chat_events, "whole_json", broken)
         reply = server.post("/v1/chat/completions", messages=CHAT, max_tokens=2)
     assert reply.status_code == 500
     (bug,) = [one.getMessage() for one in caplog.records if one.exc_info]
