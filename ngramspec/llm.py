@@ -40,7 +40,8 @@ from ngramspec.llamacpp.fit import Limits
 from ngramspec.llamacpp.loading import Loading
 from ngramspec.llamacpp.mtp import SecondSettings
 from ngramspec.llamacpp.placement import Placement
-from ngramspec.llamacpp.settings import ContextSettings, Rope, lay_out
+from ngramspec.llamacpp.rope import Rope
+from ngramspec.llamacpp.settings import ContextSettings, lay_out
 from ngramspec.runtime import (
     DraftSettings,
     ModelSettings,

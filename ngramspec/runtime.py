@@ -42,8 +42,9 @@ from ngramspec.llamacpp.loading import Loading
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.mtp import MtpSettings, SecondSettings, open_second
 from ngramspec.llamacpp.placement import AUTO, Placement
+from ngramspec.llamacpp.rope import Rope
 from ngramspec.llamacpp.saved_costs import known_costs
-from ngramspec.llamacpp.settings import ContextSettings, Rope, with_branches
+from ngramspec.llamacpp.settings import ContextSettings, with_branches
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.models import embedded_model
 from ngramspec.text.tokenizers import fingerprint_of

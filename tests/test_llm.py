@@ -22,7 +22,7 @@ from ngramspec.engine.policy import AutoPolicy
 from ngramspec.errors import BackendError, ChatError, FormatError, InputError, StateError
 from ngramspec.llamacpp.draft_model import DraftModelSettings
 from ngramspec.llamacpp.fit import Limits
-from ngramspec.llamacpp.settings import Rope
+from ngramspec.llamacpp.rope import Rope
 from ngramspec.text.chat.format import chat_format
 from ngramspec.text.chat.grammar import chat_grammar
 from ngramspec.text.chat.reasoning import REASONING_FORMATS, ReasoningFormat

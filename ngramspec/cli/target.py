@@ -20,7 +20,8 @@ from ngramspec.cli.options import THREADS, Switch, flag, in_list, numbers_in
 from ngramspec.cli.output import tell
 from ngramspec.cli.progress import progress
 from ngramspec.errors import InputError
-from ngramspec.llamacpp.settings import CACHE_TYPES, SCALINGS, YARN, Rope
+from ngramspec.llamacpp.contexts import CACHE_TYPES
+from ngramspec.llamacpp.rope import SCALINGS, YARN, Rope
 from ngramspec.llamacpp.threads import (
     NUMA,
     POLL,

@@ -12,6 +12,8 @@ from ngramspec.errors import BackendError
 from ngramspec.text.tokenizers.llama_library import Handle, Library, heard_log, reasons
 
 MIB = 1 << 20
+# Of cached keys and values.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 # In llama.cpp's log; a cache's size stands alone, those of its buffers are 0 before it exists.
 _BUFFER = re.compile(r"(\S+) +(compute|output) buffer size = +([\d.]+) MiB")
 _CACHE = re.compile(r"^(\w+): .*?(?<!buffer )size = +([\d.]+) MiB")

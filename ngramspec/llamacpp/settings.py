@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT
 from ngramspec.engine.policy import OFF, USUAL_BRANCHES
 from ngramspec.errors import BackendError, InputError
+from ngramspec.llamacpp.contexts import CACHE_TYPES
+from ngramspec.llamacpp.rope import Rope, apply_rope
 from ngramspec.llamacpp.threads import ThreadPlan
 from ngramspec.text.tokenizers.llama_library import Library
 
-# Of cached keys and values.
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-SCALINGS = ("none", "linear", "yarn")
-YARN = ("yarn_ext_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow")
 MAX_SEQUENCES = 256
 MAX_BRANCHES = 31
 PAGE = 256  # llama.cpp rounds contexts up to a multiple of it
@@ -48,44 +45,6 @@ class Runnable(Protocol):
 
     def check_open(self) -> None:
         """Raise StateError if contexts cannot be made."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rope:
-    """How positions are encoded instead of as the model says, for longer contexts.
-
-    The defaults leave the model's own.
-
-    Source: llama.cpp's parameters of the same names.
-    """
-
-    scaling: str | None = None  # of SCALINGS
-    freq_base: float = 0.0
-    freq_scale: float = 0.0  # 1 / N stretches the context N times
-    yarn_orig_ctx: int = 0  # tokens of context that the model was trained with
-    yarn_ext_factor: float = -1.0  # these four: negative = as the model says
-    yarn_attn_factor: float = -1.0
-    yarn_beta_fast: float = -1.0
-    yarn_beta_slow: float = -1.0
-
-    def __post_init__(self) -> None:
-        """Check the bounds.
-
-        Raises:
-            InputError: A value is out of its bounds.
-        """
-        if self.scaling not in (None, *SCALINGS):
-            choices = ", ".join(SCALINGS)
-            raise InputError(f"rope scaling must be one of {choices}, got {self.scaling!r}")
-        for name in ("freq_base", "freq_scale"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise InputError(f"{name} must be finite and not negative, got {value}")
-        for name in YARN:
-            if not math.isfinite(value := getattr(self, name)):
-                raise InputError(f"{name} must be finite, got {value}")
-        if not 0 <= self.yarn_orig_ctx < 1 << 31:
-            raise InputError(f"yarn_orig_ctx must be in 0..2147483647, got {self.yarn_orig_ctx}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,18 +205,8 @@ def context_params(model: Runnable, settings: ContextSettings) -> Any:
     params.offload_kqv = settings.offload_kqv
     params.op_offload = settings.op_offload
     params.no_perf = True
-    _apply_rope(settings.rope, lib, params)
+    apply_rope(settings.rope, lib, params)
     return params
-
-
-def _apply_rope(rope: Rope, lib: Any, params: Any) -> None:
-    """Set it in llama_context_params."""
-    if rope.scaling is not None:
-        params.rope_scaling_type = getattr(lib, f"LLAMA_ROPE_SCALING_TYPE_{rope.scaling.upper()}")
-    params.rope_freq_base, params.rope_freq_scale = rope.freq_base, rope.freq_scale
-    params.yarn_orig_ctx = rope.yarn_orig_ctx
-    for name in YARN:
-        setattr(params, name, getattr(rope, name))
 
 
 def with_branches(settings: ContextSettings, tree: int | str) -> ContextSettings:
@@ -299,10 +248,10 @@ def context_tokens(each: int, settings: ContextSettings) -> int:
     if settings.kv_unified:
         cells = settings.cells or (settings.slots if settings.context_size else 1) * each
         _check(cells >= each, f"a cache of {cells} cells cannot hold a sequence of {each}")
-        total = _round_up(cells + settings.pad)
+        total = round_up(cells + settings.pad)
     else:
         _check(not settings.cells, "cells needs kv_unified: it is the size of a unified cache")
-        total = (settings.slots + settings.pad) * _round_up(each)
+        total = (settings.slots + settings.pad) * round_up(each)
     _check(total < 1 << 31, f"{settings.slots} sequences of {each} tokens are too many cells")
     return total
 
@@ -339,7 +288,8 @@ def physical_cores() -> int:
         return max(1, (os.cpu_count() or 2) // 2)
 
 
-def _round_up(tokens: int) -> int:
+def round_up(tokens: int) -> int:
+    """Return a size of a context as llama.cpp rounds it."""
     return -(-tokens // PAGE) * PAGE
 
 

@@ -24,7 +24,8 @@ from ngramspec.llamacpp import exact, saved_costs
 from ngramspec.llamacpp.exact import check_exact, find_exact, open_exact, open_tested
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.llamacpp.placement import Device, Placement
-from ngramspec.llamacpp.settings import ContextSettings, Rope
+from ngramspec.llamacpp.rope import Rope
+from ngramspec.llamacpp.settings import ContextSettings
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.llamacpp.threads import ThreadPlan
 

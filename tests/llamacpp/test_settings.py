@@ -9,7 +9,8 @@ import pytest
 
 from helpers.decoding import rows_of
 from ngramspec.errors import BackendError, InputError
-from ngramspec.llamacpp.settings import ContextSettings, Rope, physical_cores
+from ngramspec.llamacpp.rope import Rope
+from ngramspec.llamacpp.settings import ContextSettings, physical_cores
 from ngramspec.llamacpp.target import LlamaTarget
 
 Open = Callable[..., LlamaTarget]

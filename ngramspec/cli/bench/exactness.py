@@ -13,7 +13,7 @@ from ngramspec.cli.options import command, flag, in_list
 from ngramspec.cli.output import make_table, plain_console, print_json
 from ngramspec.cli.progress import progress
 from ngramspec.cli.target import CACHE_TYPE
-from ngramspec.llamacpp.settings import CACHE_TYPES
+from ngramspec.llamacpp.contexts import CACHE_TYPES
 
 if TYPE_CHECKING:
     from ngramspec.engine.exactness import Exactness, Setting

@@ -37,7 +37,7 @@ from ngramspec.llamacpp.placement import (
     gpus,
     host_memory,
 )
-from ngramspec.llamacpp.settings import PAGE, ContextSettings
+from ngramspec.llamacpp.settings import PAGE, ContextSettings, round_up
 from ngramspec.messages import size_text
 from ngramspec.text.tokenizers.llama_library import load_library
 
@@ -290,14 +290,14 @@ class _Fitting:
     def _wish(self) -> FitWish:
         settings = self.settings
         streams = 1 if settings.kv_unified else settings.slots
-        each = settings.context_size or _rounded(self.trained)
+        each = settings.context_size or round_up(self.trained)
         tokens = settings.cells or each * streams
         layers = self.placement.n_gpu_layers
         return FitWish(
             tokens=tokens,
             fixed=self.fixed,
             layers=None if layers == AUTO else self._assumed(layers),
-            least=_rounded(min(self.limits.least, self.trained)) * streams,
+            least=round_up(min(self.limits.least, self.trained)) * streams,
             step=PAGE * streams,
             margins=self.limits.margins,
             kept_on_host=not settings.offload_kqv,
@@ -434,7 +434,3 @@ class _Fitting:
         streams = 1 if self.settings.kv_unified else slots
         shown = tokens if words.total else tokens // streams
         return f"{words.context} {shown} with {words.slots} {slots}"
-
-
-def _rounded(tokens: int) -> int:
-    return -(-tokens // PAGE) * PAGE
