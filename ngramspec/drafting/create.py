@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from typing import Any, cast
 
 from ngramspec._native.cache.drafter import CacheSource
@@ -26,9 +25,10 @@ from ngramspec.drafting.config import (
     RecycleConfig,
     SimpleConfig,
     SuffixConfig,
+    by_drafter,
     check_int,
 )
-from ngramspec.drafting.names import DEFAULT_ORDER, nearest, parse_names
+from ngramspec.drafting.names import DEFAULT_ORDER, parse_names
 from ngramspec.errors import InputError
 
 MAX_SLOTS = 1 << 16
@@ -94,34 +94,9 @@ def create_drafter(
         policy = AutoPolicy() if policy == "auto" else None
     elif not isinstance(policy, (AutoPolicy, type(None))):
         raise InputError(f"policy must be 'auto', 'fixed' or an AutoPolicy, got {policy!r:.80}")
-    per_name = _parameters(names, shared, params or {})
+    per_name = by_drafter(names, shared, params or {})
     sources = [_SOURCES[name](slots, CONFIGS[name](**per_name[name])) for name in names]
     return Drafter(sources, slots, max_history, policy, threads)
-
-
-def _parameters(
-    names: tuple[str, ...], shared: Mapping[str, Any], params: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """Sort the parameters by drafter; each must be known to at least one of them."""
-    if not isinstance(params, Mapping):
-        raise InputError(f"params must be a mapping by drafter, got {type(params).__name__}")
-    keys = {name: {field.name for field in fields(CONFIGS[name])} for name in names}
-    for key in shared:
-        if not any(key in one for one in keys.values()):
-            hint = nearest(key, sorted(set().union(*keys.values())))
-            raise InputError(f"unknown parameter {key!r} for {', '.join(names)}; {hint}")
-    per_name = {name: {k: v for k, v in shared.items() if k in keys[name]} for name in names}
-    for name, own in params.items():
-        if name not in per_name:
-            raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
-        if not isinstance(own, Mapping):
-            raise InputError(f"params of {name} must be a mapping, got {type(own).__name__}")
-        for key in own:
-            if key not in keys[name]:
-                hint = nearest(str(key), keys[name])
-                raise InputError(f"unknown parameter {key!r} for {name}; {hint}")
-        per_name[name].update(own)
-    return per_name
 
 
 def _simple(slots: int, config: Any) -> Source:

@@ -98,7 +98,7 @@ def cache_of(container: Container) -> StaticCache:
     for size in SIZES:
         names = section_names(size)
         if names[0] in container.sections:
-            records, lists, index = (_words(container, name) for name in names)
+            records, lists, index = (container.array(name, "<u4") for name in names)
             sections[size] = records, lists, index
             start = container.sections[names[0]].offset
             offsets[size] = start, container.sections[names[1]].offset
@@ -125,10 +125,7 @@ def about_of(container: Container) -> dict[str, Any]:
     with contextlib.suppress(ValueError, RecursionError):
         about = json.loads(bytes(container.view(ABOUT)))
     if expected := _expected(about):
-        offset = container.sections[ABOUT].offset
-        raise FormatError(
-            f"{container.path}: section 'about' at offset {offset}: expected {expected}"
-        )
+        raise FormatError(f"{container.place(ABOUT)}: expected {expected}")
     return dict(about)
 
 
@@ -334,13 +331,3 @@ def _write_size(
         index.feed(np.frombuffer(chunk, dtype=_WORD).astype(np.uint32, copy=False))
     writer.add(names[2], index.finish().astype(_WORD, copy=False))
     return image.num_ngrams, image.num_pairs, image.largest_token
-
-
-def _words(container: Container, name: str) -> NDArray[np.uint32]:
-    view = container.view(name)
-    if len(view) % 4:
-        raise FormatError(
-            f"{container.path}: section {name!r} at offset {container.sections[name].offset}: "
-            f"expected whole words of 4 bytes, found {len(view)} bytes"
-        )
-    return np.frombuffer(view, dtype=_WORD)

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ngramspec._version import __version__
 from ngramspec.errors import FormatError, FormatVersionError
 from ngramspec.files.atomic import kind_unless_file, new_file
@@ -87,6 +90,37 @@ class Container:
             raise FormatError(f"{self.path}: expected a section {name!r}, found {[*self.sections]}")
         return self._data[section.offset : section.offset + section.size]
 
+    def place(self, name: str) -> str:
+        """Return the file, a section and its offset, as messages begin."""
+        return f"{self.path}: section {name!r} at offset {self.sections[name].offset}"
+
+    def array(self, name: str, dtype: str, columns: int = 0) -> NDArray[Any]:
+        """Return the numbers of a section in place, in rows if it has columns.
+
+        Raises:
+            FormatError: The file has no such section, or not whole rows in it.
+        """
+        view, size = self.view(name), np.dtype(dtype).itemsize * max(columns, 1)
+        if len(view) % size:
+            raise FormatError(
+                f"{self.place(name)}: expected a multiple of {size} bytes, found {len(view)} bytes"
+            )
+        numbers = np.frombuffer(view, dtype)
+        return numbers.reshape(-1, columns) if columns else numbers
+
+    def shape(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Return the numbers in the section "shape".
+
+        Raises:
+            FormatError: The file has no such section, or it has another size.
+        """
+        raw = bytes(self.view("shape"))
+        if len(raw) != layout.size:
+            raise FormatError(
+                f"{self.place('shape')}: expected {layout.size} bytes, found {len(raw)}"
+            )
+        return layout.unpack(raw)
+
     def verify(self) -> None:
         """Compare every section with its checksum. O(bytes).
 
@@ -101,8 +135,8 @@ class Container:
             actual = _checksum(self.view(section.name)) if section.checksum else 0
             if actual != section.checksum:
                 raise FormatError(
-                    f"{self.path}: section {section.name!r} at offset {section.offset}: expected "
-                    f"checksum {section.checksum:016x}, found {actual:016x}"
+                    f"{self.place(section.name)}: expected checksum {section.checksum:016x}, "
+                    f"found {actual:016x}"
                 )
 
 

@@ -6,7 +6,6 @@ import math
 import os
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,11 +79,11 @@ def open_pool(
             "no lookup would find anything"
         )
     shape = shape_of(container)
-    cells, counters = _writable(container, "cells", 4), _writable(container, "counters", 8)
+    cells, counters = container.array("cells", "<u4"), container.array("counters", "<i8")
     try:
         pool = HashPool(
             shape.capacity, shape.check_bits, shape.max_occupancy, header.vocab_size,
-            cells.view("<u4"), counters.view("<i8"),
+            cells, counters,
         )  # fmt: skip
     except InputError as error:
         raise FormatError(f"{path}: {error}") from None
@@ -149,21 +148,16 @@ def shape_of(container: Container) -> PoolShape:
     Raises:
         FormatError: It is impossible.
     """
-    raw, header = bytes(container.view("shape")), container.header
-    place = f"{container.path}: section 'shape' at offset {container.sections['shape'].offset}"
-    if len(raw) != _SHAPE.size:
-        raise FormatError(f"{place}: expected {_SHAPE.size} bytes, found {len(raw)}")
-    cell_bits, check_bits, max_occupancy = _SHAPE.unpack(raw)
-    shape = PoolShape(header.ngram_min, 1 << min(cell_bits, 63), check_bits, max_occupancy)
+    cell_bits, check_bits, max_occupancy = container.shape(_SHAPE)
+    place, n_match = container.place("shape"), container.header.ngram_min
+    shape = PoolShape(n_match, 1 << min(cell_bits, 63), check_bits, max_occupancy)
     try:
         _check(shape)
     except InputError as error:
         raise FormatError(f"{place}: {error}") from None
     if (size := len(container.view("counters"))) != 8 * NUM_COUNTERS:
         raise FormatError(
-            f"{container.path}: section 'counters' at offset "
-            f"{container.sections['counters'].offset}: expected {8 * NUM_COUNTERS} bytes, "
-            f"found {size}"
+            f"{container.place('counters')}: expected {8 * NUM_COUNTERS} bytes, found {size}"
         )
     if len(container.view("cells")) != 4 * shape.capacity:
         raise FormatError(f"{place}: expected {shape.capacity} cells of 4 bytes in section 'cells'")
@@ -196,13 +190,3 @@ def _check(shape: PoolShape) -> None:
         raise InputError(
             f"max_occupancy must be above 0 and at most 0.95, got {shape.max_occupancy}"
         )
-
-
-def _writable(container: Container, name: str, width: int) -> NDArray[Any]:
-    view = container.view(name)
-    if len(view) % width:
-        raise FormatError(
-            f"{container.path}: section {name!r} has {len(view)} bytes, "
-            f"expected a multiple of {width}"
-        )
-    return np.frombuffer(view, np.uint8)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ngramspec.errors import FormatError
+from ngramspec.files.cache_file import about_of
 from ngramspec.files.container import Container, Header, new_container, open_container
 
 KIND = "slot"
-_TOKEN = np.dtype("<i4")
+_TOKEN = "<i4"
 _COUNTS = ("num_prompt", "num_reusable")
 NO_STATE: NDArray[np.uint8] = np.empty(0, np.uint8)
 
@@ -73,7 +72,7 @@ def read_slot(path: str | os.PathLike[str]) -> tuple[SavedSlot, int]:
         container.view(name)
         if not container.sections[name].checksum:
             raise _unexpected(container, name, "a checksum", 0)
-    about = _about(container)
+    about = about_of(container)
     size = container.header.vocab_size
     tokens = _tokens(container, "tokens", size)
     names = (*_COUNTS, *["num_window"] * with_window)
@@ -98,15 +97,6 @@ def read_slot(path: str | os.PathLike[str]) -> tuple[SavedSlot, int]:
     return saved, os.stat(path).st_size
 
 
-def _about(container: Container) -> dict[str, Any]:
-    raw, about = bytes(container.view("about")), None
-    with contextlib.suppress(ValueError, RecursionError):
-        about = json.loads(raw)
-    if not isinstance(about, dict):
-        raise _unexpected(container, "about", "a JSON object", raw[:40])
-    return about
-
-
 def _is_adapter(pair: Any) -> bool:
     if not (isinstance(pair, list) and len(pair) == 2):
         return False
@@ -117,10 +107,7 @@ def _is_adapter(pair: Any) -> bool:
 
 
 def _tokens(container: Container, section: str, vocab_size: int) -> NDArray[np.int32]:
-    view = container.view(section)
-    if len(view) % _TOKEN.itemsize:
-        raise _unexpected(container, section, "whole tokens", f"{len(view)} bytes")
-    ids = np.frombuffer(view, _TOKEN).astype(np.int32)
+    ids = container.array(section, _TOKEN).astype(np.int32)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
         span = f"{ids.min()}..{ids.max()}"
         raise _unexpected(container, section, f"token ids in 0..{vocab_size - 1}", span)
@@ -135,5 +122,4 @@ def _count(container: Container, about: dict[str, Any], name: str, most: int) ->
 
 
 def _unexpected(container: Container, section: str, expected: str, actual: object) -> FormatError:
-    path = Path(container.path)
-    return FormatError(f"{path}: section {section!r}: expected {expected}, found {actual!r:.80}")
+    return FormatError(f"{container.place(section)}: expected {expected}, found {actual!r:.80}")

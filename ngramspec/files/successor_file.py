@@ -138,13 +138,13 @@ def pool_of(container: Container) -> SuccessorPool:
     Raises:
         FormatError: Its shape, or an entry, is impossible.
     """
-    place, top, capacity = _shape(container)
+    top, capacity = _shape(container)
     entries = _entries(container, top)
     try:
         pool = SuccessorPool(capacity, top)
         pool.insert(entries)
     except InputError as error:
-        raise FormatError(f"{place}: {error}") from None
+        raise FormatError(f"{container.place('shape')}: {error}") from None
     if _largest(entries, top) >= container.header.vocab_size:
         raise FormatError(
             f"{container.path}: expected token ids below {container.header.vocab_size}, "
@@ -159,7 +159,7 @@ def facts_of(container: Container) -> Mapping[str, Any]:
     Raises:
         FormatError: Its shape is impossible.
     """
-    _, top, capacity = _shape(container)
+    top, capacity = _shape(container)
     entries = _entries(container, top)
     single = int((entries[:, 0] == np.uint32(0xFFFFFFFF)).sum())
     return {
@@ -171,26 +171,16 @@ def facts_of(container: Container) -> Mapping[str, Any]:
     }
 
 
-def _shape(container: Container) -> tuple[str, int, int]:
-    raw = bytes(container.view("shape"))
-    place = f"{container.path}: section 'shape' at offset {container.sections['shape'].offset}"
-    if len(raw) != _SHAPE.size:
-        raise FormatError(f"{place}: expected {_SHAPE.size} bytes, found {len(raw)}")
-    top, _, capacity = _SHAPE.unpack(raw)
+def _shape(container: Container) -> tuple[int, int]:
+    top, _, capacity = container.shape(_SHAPE)
     if not 1 <= top <= MOST or not 64 <= capacity <= 1 << 26:
+        place = container.place("shape")
         raise FormatError(f"{place}: {top} successors of {capacity} contexts: impossible")
-    return place, top, capacity
+    return top, capacity
 
 
 def _entries(container: Container, top: int) -> NDArray[np.uint32]:
-    width = 3 + top + (top + 1) // 2
-    view = container.view("entries")
-    if len(view) % (4 * width):
-        raise FormatError(
-            f"{container.path}: section 'entries' has {len(view)} bytes, "
-            f"expected a multiple of {4 * width}"
-        )
-    return np.frombuffer(view, "<u4").astype(np.uint32).reshape(-1, width)
+    return container.array("entries", "<u4", 3 + top + (top + 1) // 2).astype(np.uint32)
 
 
 def _largest(entries: NDArray[np.uint32], top: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,21 +76,23 @@ def index_of(container: Container) -> SuffixIndex:
     Raises:
         FormatError: Its shape or the size of a section is impossible.
     """
-    header, raw = container.header, bytes(container.view("shape"))
-    place = f"{container.path}: section 'shape' at offset {container.sections['shape'].offset}"
-    if len(raw) != _SHAPE.size:
-        raise FormatError(f"{place}: expected {_SHAPE.size} bytes, found {len(raw)}")
-    bits, _, num_texts = _SHAPE.unpack(raw)
-    tokens, lines = _array(container, "tokens", 4), _array(container, "lines", LINE_BYTES)
-    if num_texts > len(tokens) // 4:
-        raise FormatError(f"{place}: {num_texts} texts in {len(tokens) // 4} tokens")
+    header, (bits, _, num_texts) = container.header, container.shape(_SHAPE)
+    tokens, lines = (
+        container.array("tokens", "<i4"),
+        container.array("lines", "<u4", LINE_BYTES // 4),
+    )
+    for name, numbers in (("tokens", tokens), ("lines", lines)):
+        if not len(numbers):
+            raise FormatError(f"{container.place(name)}: it is empty")
+    if num_texts > len(tokens):
+        raise FormatError(f"{container.place('shape')}: {num_texts} texts in {len(tokens)} tokens")
     try:
         return SuffixIndex(
-            tokens.view("<i4"), lines.view("<u4").reshape(-1, LINE_BYTES // 4), min(bits, 99),
-            header.vocab_size, str(container.path), header.fingerprint, num_texts,
+            tokens, lines, min(bits, 99), header.vocab_size, str(container.path),
+            header.fingerprint, num_texts,
         )  # fmt: skip
     except InputError as error:
-        raise FormatError(f"{place}: {error}") from None
+        raise FormatError(f"{container.place('shape')}: {error}") from None
 
 
 def write_suffix_index(
@@ -155,9 +156,8 @@ def check_index(container: Container) -> None:
         FormatError: One is impossible; names file and offset.
     """
     index_of(container)
-    tokens = _array(container, "tokens", 4).view("<i4")
-    lines = _array(container, "lines", LINE_BYTES).view("<u4")
-    bits, _, num_texts = _SHAPE.unpack(bytes(container.view("shape")))
+    tokens, lines = container.array("tokens", "<i4"), container.array("lines", "<u4")
+    bits, _, num_texts = container.shape(_SHAPE)
     borders = 0
     for at in range(0, len(tokens), _CHECKED):
         part = tokens[at : at + _CHECKED]
@@ -225,13 +225,3 @@ def _check(container: Container, name: str, at: int, wrong: NDArray[np.bool_]) -
     if places.size:
         offset = container.sections[name].offset + 4 * (at + int(places[0]))
         raise FormatError(f"{container.path}: impossible word at offset {offset} in {name!r}")
-
-
-def _array(container: Container, name: str, width: int) -> NDArray[Any]:
-    view = container.view(name)
-    if not len(view) or len(view) % width:
-        raise FormatError(
-            f"{container.path}: section {name!r} has {len(view)} bytes, "
-            f"expected a multiple of {width} above 0"
-        )
-    return np.frombuffer(view, np.uint8)

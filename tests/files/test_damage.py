@@ -163,7 +163,7 @@ def test_missing_and_odd_sections_are_refused(cache_path: Path) -> None:
         refused(cache_path, lambda: open_cache(cache_path), f"expected {message}, found [")
         cache_path.write_bytes(whole)
     for name, cut, message in (
-        ("records1", 1, "expected whole words of 4 bytes, found 35 bytes"),
+        ("records1", 1, "expected a multiple of 4 bytes, found 35 bytes"),
         ("records4", 4, "are not a whole number of records of 4-grams"),
         ("index1", 4, "an index must have 2**k + 1 words, got 1"),
     ):

@@ -87,8 +87,9 @@ def differences(read: Read, ours: type) -> list[str]:
     """
     lines: list[str] = []
     checks = (
-        (CORPUS, _corpus), (WORKER, _worker), (HOOKS, _hooks), (RUNNER, _runner),
-        (CONFIG, _config),
+        (CORPUS, _corpus), (WORKER, _worker), (HOOKS, _hooks),
+        (RUNNER, _assigns("ModelRunner", "model_config")),
+        (CONFIG, _assigns("ModelConfig", "vocab_size")),
     )  # fmt: skip
     for module, check in checks:
         try:
@@ -167,16 +168,13 @@ def _hooks(tree: ast.Module, ours: type) -> Iterator[str]:
             yield f"no HookType.{name}"
 
 
-def _runner(tree: ast.Module, ours: type) -> Iterator[str]:
-    runner = _class(tree, "ModelRunner")
-    if runner is None or "model_config" not in _assigned(runner):
-        yield "ModelRunner has no model_config"
+def _assigns(name: str, attribute: str) -> Callable[[ast.Module, type], Iterator[str]]:
+    def check(tree: ast.Module, ours: type) -> Iterator[str]:
+        node = _class(tree, name)
+        if node is None or attribute not in _assigned(node):
+            yield f"{name} has no {attribute}"
 
-
-def _config(tree: ast.Module, ours: type) -> Iterator[str]:
-    config = _class(tree, "ModelConfig")
-    if config is None or "vocab_size" not in _assigned(config):
-        yield "ModelConfig has no vocab_size"
+    return check
 
 
 def _assigned(node: ast.ClassDef) -> set[str]:

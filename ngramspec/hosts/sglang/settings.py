@@ -10,7 +10,7 @@ from typing import Any
 
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.drafting import create_drafter
-from ngramspec.drafting.config import CONFIGS, refuse_untaught
+from ngramspec.drafting.config import CONFIGS, by_drafter, refuse_untaught
 from ngramspec.drafting.names import DEFAULT_SPEC, parse_names
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError
@@ -76,19 +76,17 @@ def read_settings(environment: Mapping[str, str] | None = None) -> CorpusSetting
             shared[key] = text
     if variables.get("NGRAMSPEC_ANY_TOKENIZER", "").lower() in TRUE:
         shared["any_tokenizer"] = True
-    keys = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
-    params = {name: {k: v for k, v in shared.items() if k in keys[name]} for name in names}
-    if "static" in shared and not any("static" in own for own in params.values()):
+    everything = {one.name for name in names for one in fields(CONFIGS[name])}
+    if "static" in shared and "static" not in everything:
         raise InputError(f"NGRAMSPEC_STATIC: {', '.join(names)} read no statistics")
-    if "suffix" in params:
-        params["suffix"]["min_probability"] = 0.0  # all rows are verified, filled or not
-    for name, own in _own_params(variables.get("NGRAMSPEC_PARAMS", "")).items():
-        if name not in params:
-            raise InputError(f"NGRAMSPEC_PARAMS names {name!r}, which is not in {spec}")
-        params[name].update(own)
-    for name, own in params.items():
+    own = _own_params(variables.get("NGRAMSPEC_PARAMS", ""))
+    shared = {key: value for key, value in shared.items() if key in everything}
+    params = by_drafter(names, shared, own, "NGRAMSPEC_PARAMS")
+    if "suffix" in params:  # all rows are verified, filled or not
+        params["suffix"].setdefault("min_probability", 0.0)
+    for name, its in params.items():
         for key in _CHANGING:
-            if key in own:
+            if key in its:
                 raise InputError(f"{name}: {key} changes, and all ranks must draft the same")
     refuse_untaught("SGLang", params)
     return CorpusSettings(spec=spec, params=params)

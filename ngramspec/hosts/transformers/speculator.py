@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafting import create_drafter
-from ngramspec.drafting.config import CONFIGS, MAX_CHOSEN, check_int
+from ngramspec.drafting.config import MAX_CHOSEN, by_drafter, check_int
 from ngramspec.drafting.names import (
     DEFAULT_MAX_DRAFT,
     DEFAULT_POLICY,
@@ -61,20 +60,12 @@ class NgramSpeculator:
         self.max_draft = max_draft
         self._spec = parse_names(spec, "priority")
         self._policy = policy
-        keys = {name: {field.name for field in fields(CONFIGS[name])} for name in self._spec}
-        self._params = {
-            name: {key: value for key, value in shared.items() if key in keys[name]}
-            for name in self._spec
-        }
-        for name, own in (params or {}).items():
-            self._params.setdefault(name, {}).update(own)
-        # create_drafter refuses unknown parameters, with the nearest name.
-        strange = {key: shared[key] for key in shared if not any(key in k for k in keys.values())}
-        self._idle: list[Drafter] = []
+        self._params = by_drafter(self._spec, shared, params or {})
+        Pools(self._params).join(self._params, "")
+        self._idle = [self._grow(None, slots=1)]
         self._gone: dict[str, SourceStats] = {}
         self._lent: list[Drafter] = []
         self._lock = threading.Lock()
-        self._join_pools(strange)
 
     @property
     def policy(self) -> AutoPolicy | None:
@@ -101,13 +92,6 @@ class NgramSpeculator:
                 self._lent = [other for other in self._lent if other is not drafter]
                 self._idle.append(drafter)
 
-    def _join_pools(self, strange: Mapping[str, Any]) -> None:
-        if not strange and all(name in self._spec for name in self._params):
-            Pools(self._params).join(self._params, "")
-        policy = self._fresh_policy()
-        first = create_drafter(self._spec, params=self._params, policy=policy, **strange)
-        self._idle.append(first)
-
     def _take(self, slots: int) -> Drafter:
         with self._lock:
             smaller = None
@@ -123,17 +107,14 @@ class NgramSpeculator:
 
     def _grow(self, smaller: Drafter | None, slots: int) -> Drafter:
         """Make a drafter; it replaces a smaller idle one and keeps its policy."""
-        policy = self._fresh_policy()
+        policy = self._policy if isinstance(self._policy, AutoPolicy) else None
         if smaller is not None:
             policy = smaller.policy
             add_stats(self._gone, smaller.stats())
             self._idle = [other for other in self._idle if other is not smaller]
+        elif self._policy == "auto":
+            policy = AutoPolicy(self.max_draft)
         return create_drafter(self._spec, slots=slots, params=self._params, policy=policy)
-
-    def _fresh_policy(self) -> AutoPolicy | None:
-        if isinstance(self._policy, AutoPolicy):
-            return self._policy
-        return AutoPolicy(self.max_draft) if self._policy == "auto" else None
 
 
 class GivenDrafter:

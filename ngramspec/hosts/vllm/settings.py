@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ngramspec.drafting.config import CONFIGS, refuse_untaught
+from ngramspec.drafting.config import CONFIGS, by_drafter, refuse_untaught
 from ngramspec.drafting.names import DEFAULT_POLICY, DEFAULT_SPEC, nearest, parse_names
 from ngramspec.errors import InputError
 from ngramspec.hosts.vllm.counters import log
@@ -162,20 +162,14 @@ def drafter_params(options: Options, shared: Mapping[str, Any]) -> dict[str, dic
     """Return the parameters of each drafter: the shared ones that it has, and its own.
 
     Raises:
-        InputError: No drafter has a parameter, params names a drafter that is not used, or one
-            would draft nothing.
+        InputError: As by_drafter, or a drafter would draft nothing.
     """
     names = parse_names(options.drafter, "priority")
-    keys = {name: {one.name for one in fields(CONFIGS[name])} for name in names}
-    everything = set().union(*keys.values())
+    everything = {one.name for name in names for one in fields(CONFIGS[name])}
     for key in set(shared) - everything - {"tokenizer"}:
         hint = nearest(key, sorted(everything | {one.name for one in fields(Options)}))
         raise InputError(f"unknown option {key!r} for {', '.join(names)}; {hint}")
-    params = {name: {k: v for k, v in shared.items() if k in keys[name]} for name in names}
-    for name, own in options.params.items():
-        if name not in params:
-            raise InputError(f"params names {name!r}, which is not in {', '.join(names)}")
-        params[name].update(own)
+    params = by_drafter(names, {k: shared[k] for k in shared if k in everything}, options.params)
     refuse_untaught("vLLM", params)
     return params
 

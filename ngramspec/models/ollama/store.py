@@ -82,14 +82,12 @@ class StoredModel:
     @property
     def families(self) -> tuple[str, ...]:
         """All architectures in it."""
-        families = self.config.get("model_families")
-        return tuple(map(str, families)) if isinstance(families, list) else ()
+        return _strings(self.config.get("model_families"))
 
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What Ollama was told that it can do."""
-        capabilities = self.config.get("capabilities")
-        return tuple(map(str, capabilities)) if isinstance(capabilities, list) else ()
+        return _strings(self.config.get("capabilities"))
 
     @property
     def parameter_size(self) -> str:
@@ -255,6 +253,10 @@ def _of(manifest: Manifest, kind: str) -> list[Layer]:
 
 def _last(items: Sequence[_T]) -> _T | None:
     return items[-1] if items else None
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _string(value: object) -> str:

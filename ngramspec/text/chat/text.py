@@ -171,3 +171,7 @@ class Text:
         if end > self._at:
             sink(self._held[self._at : end])
             self._at = end
+
+
+def ignored(_piece: str) -> None:
+    """Take a piece that is not needed: a sink."""

@@ -153,10 +153,7 @@ def json_text(value: object) -> str:
     Raises:
         TemplateProblem: NaN, infinity, or not a template value.
     """
-    try:
-        return to_json(plain(value))
-    except JsonProblem as error:
-        raise TemplateProblem(str(error)) from None
+    return to_json(plain(value))
 
 
 def plain(value: object) -> object:
@@ -193,10 +190,6 @@ def float_text(value: float) -> str:
     return f"{'-' * sign}{mantissa}e{point:+03d}"
 
 
-class JsonProblem(ValueError):
-    """A value that JSON cannot represent."""
-
-
 def to_json(value: object) -> str:
     """Return a value as Go's encoding/json writes it: no spaces, and <, > and & escaped.
 
@@ -204,7 +197,7 @@ def to_json(value: object) -> str:
         value: None, bool, int, float, str, and lists and mappings of them, in their order.
 
     Raises:
-        JsonProblem: Something else, NaN or infinity.
+        TemplateProblem: Something else, NaN or infinity.
     """
     match value:
         case None:
@@ -222,7 +215,7 @@ def to_json(value: object) -> str:
         case Mapping():
             pairs = (f"{_string(str(key))}:{to_json(item)}" for key, item in value.items())
             return "{" + ",".join(pairs) + "}"
-    raise JsonProblem(f"expected a value of JSON, found a {type(value).__name__}")
+    raise TemplateProblem(f"expected a value of JSON, found a {type(value).__name__}")
 
 
 def _string(text: str) -> str:
@@ -239,7 +232,7 @@ def _escaped(match: re.Match[str]) -> str:
 def _float(value: float) -> str:
     """Write a number like JavaScript: no exponent from 1e-6 up to 1e21."""
     if not math.isfinite(value):
-        raise JsonProblem(f"expected a finite number, found {value}")
+        raise TemplateProblem(f"expected a finite number, found {value}")
     if value == 0 or 1e-6 <= abs(value) < 1e21:
         text = repr(value)
         if "e" in text:

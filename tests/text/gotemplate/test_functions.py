@@ -16,7 +16,7 @@ from ngramspec.text.gotemplate import (
     TemplateFunction,
     json_text,
 )
-from ngramspec.text.gotemplate.values import JsonProblem, to_json
+from ngramspec.text.gotemplate.values import TemplateProblem, to_json
 
 # As a caller adds its own ones.
 JSON = {"json": TemplateFunction(lambda values, budget: budget.text(json_text(values[0])), 1, 1)}
@@ -218,7 +218,7 @@ def test_json_has_finite_numbers_only(value: float) -> None:
 
 
 def test_json_has_no_other_values() -> None:
-    with pytest.raises(JsonProblem, match="expected a value of JSON, found a set"):
+    with pytest.raises(TemplateProblem, match="expected a value of JSON, found a set"):
         to_json({"a": [{1}]})
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ngramspec.text.chat.calls.format import AnswerSink, CallFormat, Mark, NotACallError
 from ngramspec.text.chat.calls.json_value import json_value
 from ngramspec.text.chat.calls.typed_value import arguments_part
-from ngramspec.text.chat.text import Read, Stops, Text
+from ngramspec.text.chat.text import Read, Stops, Text, ignored
 from ngramspec.text.chat.tools import Tool, Tools
 from ngramspec.text.structured.lark_rules import Part, Rules, either, optional, regex, row
 
@@ -65,7 +65,7 @@ class HarmonyCalls(CallFormat):
         if sink.tools and (name != recipient or sink.tools.named(name)):
             yield from self._read_call(text, sink, name)
         elif recipient and recipient not in PEOPLE:
-            yield from text.until(MESSAGE_ENDS, _ignored)  # a tool that was not offered
+            yield from text.until(MESSAGE_ENDS, ignored)  # a tool that was not offered
         elif channel.startswith("analysis"):
             if sink.parses_reasoning:
                 yield from text.until(MESSAGE_ENDS, sink.reasoning)
@@ -108,7 +108,3 @@ def _call(rules: Rules, tool: Tool, tail: Part) -> Part:
     """Return the grammar of a call from its recipient on; `tail`: the rest of the header."""
     arguments = arguments_part(rules, tool)
     return rules.add("call", row(f"to={PREFIX}{tool.name}", tail, arguments))
-
-
-def _ignored(_piece: str) -> None:
-    """Take a piece that is not needed."""

@@ -17,7 +17,7 @@ from ngramspec.text.chat.calls.format import (
 )
 from ngramspec.text.chat.calls.json_value import json_string, json_value, unquoted
 from ngramspec.text.chat.calls.typed_value import arguments_part
-from ngramspec.text.chat.text import Read, Text
+from ngramspec.text.chat.text import Read, Text, ignored
 from ngramspec.text.chat.tools import Tool, Tools
 from ngramspec.text.structured.lark_rules import Part, Rules, either, regex, row
 
@@ -161,7 +161,7 @@ class _Object:
             self._id = yield from json_string(self._text)
         elif key in ARGUMENTS:
             return (yield from self._arguments())
-        elif not (yield from json_value(self._text, _ignored)):
+        elif not (yield from json_value(self._text, ignored)):
             raise NotACallError
         return True
 
@@ -202,7 +202,7 @@ class _Object:
             if char in ("}", ",", ":"):
                 self._text.skip(1)
             elif char in ('"', "{", "[") or char.isalnum() or char == "-":
-                if not (yield from json_value(self._text, _ignored)):
+                if not (yield from json_value(self._text, ignored)):
                     return False
             else:
                 return bool(char)  # a brace is missing
@@ -215,7 +215,3 @@ def json_text(text: str) -> str:
 
 def _start(key: str, value: str = "") -> str:
     return f"{json.dumps(key)}: {value}"
-
-
-def _ignored(_piece: str) -> None:
-    """Take a piece that is not needed."""
