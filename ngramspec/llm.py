@@ -25,14 +25,7 @@ from ngramspec.drafting.names import (
     DEFAULT_SPEC,
     nearest,
 )
-from ngramspec.engine import (
-    Chunk,
-    EngineThread,
-    Generation,
-    Request,
-    Sampling,
-    Speculation,
-)
+from ngramspec.engine import Chunk, EngineThread, Generation, Request, Sampling, Speculation
 from ngramspec.engine.policy import AUTO
 from ngramspec.errors import ChatError, InputError, StateError
 from ngramspec.llamacpp.draft_model import DraftModelSettings
@@ -296,11 +289,7 @@ class LLM:
     ) -> list[Generation]: ...
 
     def chat(
-        self,
-        messages: Any,
-        *,
-        tools: ToolList | None = None,
-        **options: Any,
+        self, messages: Any, *, tools: ToolList | None = None, **options: Any
     ) -> Generation | list[Generation]:
         """Answer one conversation, or each of a list of them.
 

@@ -27,11 +27,7 @@ from ngramspec.files.cache_file import (
 )
 from ngramspec.files.container import is_container, open_container
 from ngramspec.files.entries import ArraySource, Entries, no_entries, read_all
-from ngramspec.files.llama_lookup import (
-    LOOKUP_SUFFIX,
-    read_lookup_entries,
-    write_lookup_cache,
-)
+from ngramspec.files.llama_lookup import LOOKUP_SUFFIX, read_lookup_entries, write_lookup_cache
 from ngramspec.files.prune import useful_sources
 
 STOP_SECONDS = 60.0  # how long Autosave.stop waits for the last save

@@ -21,11 +21,7 @@ from ngramspec.files.cache_file import KIND as CACHE_KIND
 from ngramspec.files.cache_file import SIZES, about_of, cache_in_memory, cache_of, check_cache
 from ngramspec.files.container import Container, is_container, open_container
 from ngramspec.files.entries import ArraySource, Entries, EntrySource
-from ngramspec.files.llama_lookup import (
-    LOOKUP_SUFFIX,
-    may_hold_records,
-    read_lookup_entries,
-)
+from ngramspec.files.llama_lookup import LOOKUP_SUFFIX, may_hold_records, read_lookup_entries
 from ngramspec.files.pool_file import KIND as POOL_KIND
 from ngramspec.files.pool_file import PoolShape, check_pool, shape_of
 from ngramspec.files.slot_file import KIND as SLOT_KIND

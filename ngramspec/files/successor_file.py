@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from ngramspec._native.recycle.successors import SuccessorPool
 from ngramspec.errors import FormatError, InputError
 from ngramspec.files.atomic import remove_temporaries
-from ngramspec.files.cache_file import (
-    ABOUT,
-    Origin,
-    about_bytes,
-    check_tokenizer,
-    origin_kept,
-)
+from ngramspec.files.cache_file import ABOUT, Origin, about_bytes, check_tokenizer, origin_kept
 from ngramspec.files.container import Container, Header, new_container, open_container
 
 KIND = "successors"

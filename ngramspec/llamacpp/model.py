@@ -19,12 +19,7 @@ from ngramspec.llamacpp.placement import Placement, place
 from ngramspec.text.templates.templates import ChatTemplates
 from ngramspec.text.tokenizers.fingerprint import read_gguf_tokens
 from ngramspec.text.tokenizers.gguf import check_gguf
-from ngramspec.text.tokenizers.llama_library import (
-    Handle,
-    catch_log,
-    load_library,
-    load_model,
-)
+from ngramspec.text.tokenizers.llama_library import Handle, catch_log, load_library, load_model
 from ngramspec.text.tokenizers.llama_vocabulary import Vocabulary, check_vocabulary
 
 if TYPE_CHECKING:

@@ -23,12 +23,7 @@ from ngramspec.llamacpp.contexts import make_context
 from ngramspec.llamacpp.lora import apply_adapters
 from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.sampler_chain import Chains
-from ngramspec.llamacpp.settings import (
-    ContextSettings,
-    branches_of,
-    can_branch,
-    context_params,
-)
+from ngramspec.llamacpp.settings import ContextSettings, branches_of, can_branch, context_params
 from ngramspec.llamacpp.threads import attach_threads
 from ngramspec.text.tokenizers.llama_library import reasons
 

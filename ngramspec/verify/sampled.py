@@ -22,13 +22,7 @@ from ngramspec.verify.batch import (
     read_batch,
     refuse,
 )
-from ngramspec.verify.greedy import (
-    TreeBatch,
-    TreeVerification,
-    accepted,
-    match_trees,
-    read_trees,
-)
+from ngramspec.verify.greedy import TreeBatch, TreeVerification, accepted, match_trees, read_trees
 from ngramspec.verify.tree import positions
 
 TOLERANCE = 0.01  # of a row's sum; rows of bfloat16 are off by a few thousandths
@@ -234,10 +228,7 @@ def _reject(
     rest = lib.where(arrays.range(row.shape[1]) == taken[:, None], lib.zeros_like(row), row)
     lost = arrays.gather(likely, counts)
     own = sample(
-        arrays,
-        rest,
-        arrays.gather(numbers, counts),
-        lib.where(failed, lost, lib.zeros_like(lost)),
+        arrays, rest, arrays.gather(numbers, counts), lib.where(failed, lost, lib.zeros_like(lost))
     )
     places = arrays.range(tokens.shape[1]) == counts[:, None]
     return emitted(arrays, counts, lib.where(places, own[:, None], tokens))

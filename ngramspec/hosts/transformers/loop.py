@@ -17,12 +17,7 @@ from ngramspec.hosts.transformers.nodes import Nodes
 from ngramspec.hosts.transformers.passes import CutPass, RowsPass
 from ngramspec.hosts.transformers.scores import Scores
 from ngramspec.hosts.transformers.texts import Texts
-from ngramspec.verify import (
-    TreeVerification,
-    position_uniforms,
-    verify_tree,
-    verify_tree_sampled,
-)
+from ngramspec.verify import TreeVerification, position_uniforms, verify_tree, verify_tree_sampled
 
 
 class Loop:

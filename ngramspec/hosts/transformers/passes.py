@@ -287,12 +287,7 @@ class RowsPass(Pass):
 
 
 def seen_keys(
-    nodes: Nodes,
-    held: Any,
-    starts: Any,
-    keys: tuple[int, int],
-    window: int | None,
-    prompt: Any,
+    nodes: Nodes, held: Any, starts: Any, keys: tuple[int, int], window: int | None, prompt: Any
 ) -> Any:
     """Return which keys each query of a pass sees.
 

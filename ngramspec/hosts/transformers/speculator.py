@@ -11,12 +11,7 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.policy.auto import AutoPolicy
 from ngramspec.drafting import create_drafter
 from ngramspec.drafting.config import MAX_CHOSEN, by_drafter, check_int
-from ngramspec.drafting.names import (
-    DEFAULT_MAX_DRAFT,
-    DEFAULT_POLICY,
-    DEFAULT_SPEC,
-    parse_names,
-)
+from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, DEFAULT_POLICY, DEFAULT_SPEC, parse_names
 from ngramspec.engine.sources.drafters import add_stats
 from ngramspec.engine.sources.pools import Pools
 from ngramspec.errors import InputError

@@ -18,25 +18,10 @@ from ngramspec.llamacpp.assistant import assistant_placement, check_assistant
 from ngramspec.llamacpp.draft_model import DraftModelSettings, draft_context
 from ngramspec.llamacpp.fit.dry import DryModel
 from ngramspec.llamacpp.fit.machine import Hardware, HostSpace, find_hardware, host_space
-from ngramspec.llamacpp.fit.plan import (
-    ALL,
-    FitPlan,
-    FitWish,
-    Need,
-    Space,
-    lacking,
-    make_plan,
-)
+from ngramspec.llamacpp.fit.plan import ALL, FitPlan, FitWish, Need, Space, lacking, make_plan
 from ngramspec.llamacpp.loading import Loading
 from ngramspec.llamacpp.mtp import MtpSettings, SecondSettings
-from ngramspec.llamacpp.placement import (
-    AUTO,
-    NO_DEVICE,
-    Device,
-    Placement,
-    gpus,
-    host_memory,
-)
+from ngramspec.llamacpp.placement import AUTO, NO_DEVICE, Device, Placement, gpus, host_memory
 from ngramspec.llamacpp.settings import PAGE, ContextSettings, round_up
 from ngramspec.messages import size_text
 from ngramspec.text.tokenizers.llama_library import load_library

@@ -56,10 +56,7 @@ class DryModel:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        placement: Placement,
-        loading: Loading,
+        self, path: str | os.PathLike[str], placement: Placement, loading: Loading
     ) -> None:
         self.path, self.placement, self.loading = Path(path), placement, loading
         check_gguf(self.path)
@@ -178,9 +175,7 @@ class DryModel:
         low, high = (
             plan(
                 replace(
-                    settings,
-                    context_size=size // streams,
-                    cells=size if settings.kv_unified else 0,
+                    settings, context_size=size // streams, cells=size if settings.kv_unified else 0
                 )
             )
             for size in (MOST_PLANNED // 2, MOST_PLANNED)

@@ -86,11 +86,7 @@ REASONING_FORMATS: list[ReasoningFormat] = [
         special=True,
         inner=True,
         content_open="<|open|>response<|sep|>",
-        around_content=(
-            "<|close|>response<|sep|>",
-            "<|close|>message<|sep|>",
-            "<|end_of_msg|>",
-        ),
+        around_content=("<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>"),
     ),
     ReasoningFormat(
         open="<|channel>thought",
@@ -109,9 +105,7 @@ REASONING_FORMATS: list[ReasoningFormat] = [
     ),
     ReasoningFormat(open="<mm:think>", close="</mm:think>"),
     ReasoningFormat(
-        open="<think:opensource>",
-        close="</think:opensource>",
-        signs=("<think{}>", ":opensource"),
+        open="<think:opensource>", close="</think:opensource>", signs=("<think{}>", ":opensource")
     ),
     ReasoningFormat(  # Ling 3
         open="<think>",

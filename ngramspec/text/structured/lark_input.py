@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from ngramspec.errors import GrammarError
 from ngramspec.text.structured import lark_rules
 from ngramspec.text.structured.chains import longest_chain
-from ngramspec.text.structured.lark import (
-    Lark,
-    Part,
-    Text,
-    is_terminal,
-    read_lark,
-    regex_text,
-)
+from ngramspec.text.structured.lark import Lark, Part, Text, is_terminal, read_lark, regex_text
 from ngramspec.text.structured.lark_rules import (
     Either,
     Name,

@@ -265,11 +265,7 @@ def _tools(render: Render) -> dict[str, bool]:
     text, values = render(_calls(arguments, 2), TOOLS)
     second = values["messages"][1]["tool_calls"][1]["function"]
     parallel = text is not None and second.used
-    return {
-        **flags,
-        "supports_object_arguments": objects,
-        "supports_parallel_tool_calls": parallel,
-    }
+    return {**flags, "supports_object_arguments": objects, "supports_parallel_tool_calls": parallel}
 
 
 def _read_tools(values: dict[str, Any], flags: dict[str, bool]) -> Any:

@@ -428,11 +428,7 @@ def _to_json(
 ) -> str:
     """Return JSON as chat templates expect it: not escaped for HTML, as Jinja's own is."""
     return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 

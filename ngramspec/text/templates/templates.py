@@ -48,12 +48,7 @@ class ChatTemplates:
     """
 
     def __init__(
-        self,
-        bos: str,
-        eos: str,
-        *,
-        adds_eos: bool = False,
-        library: Library | None = None,
+        self, bos: str, eos: str, *, adds_eos: bool = False, library: Library | None = None
     ) -> None:
         self._bos, self._eos, self._library = bos, eos, library
         self._adds_eos = adds_eos

@@ -11,13 +11,7 @@ from ngramspec.text.tokenizers.fingerprint import Fingerprint, fingerprint_of, f
 from ngramspec.text.tokenizers.gguf import is_gguf
 from ngramspec.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = [
-    "Fingerprint",
-    "Tokenizer",
-    "fingerprint_of",
-    "fingerprint_of_llama",
-    "load_tokenizer",
-]
+__all__ = ["Fingerprint", "Tokenizer", "fingerprint_of", "fingerprint_of_llama", "load_tokenizer"]
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

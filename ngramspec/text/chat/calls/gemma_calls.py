@@ -15,12 +15,7 @@ from ngramspec.text.chat.calls.format import (
     several,
 )
 from ngramspec.text.chat.calls.loose_value import Quote, loose_value
-from ngramspec.text.chat.calls.typed_value import (
-    STRING,
-    parameters_of,
-    spent_types_of,
-    text_part,
-)
+from ngramspec.text.chat.calls.typed_value import STRING, parameters_of, spent_types_of, text_part
 from ngramspec.text.chat.text import Read, Text
 from ngramspec.text.chat.tools import Tool, Tools
 from ngramspec.text.structured.lark_rules import (

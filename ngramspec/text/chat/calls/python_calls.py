@@ -20,15 +20,7 @@ from ngramspec.text.chat.calls.loose_value import PYTHON, loose_value
 from ngramspec.text.chat.calls.typed_value import parameters_of, value_part
 from ngramspec.text.chat.text import Read, Text
 from ngramspec.text.chat.tools import Tool, Tools
-from ngramspec.text.structured.lark_rules import (
-    Part,
-    Rules,
-    either,
-    in_order,
-    optional,
-    regex,
-    row,
-)
+from ngramspec.text.structured.lark_rules import Part, Rules, either, in_order, optional, regex, row
 
 MOST_NAME = 256  # characters
 COMMA = regex(", ?")
