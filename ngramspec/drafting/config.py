@@ -194,7 +194,6 @@ class SuffixConfig(_Checked):
     any_tokenizer: bool = False  # take files of another tokenizer
 
     def __post_init__(self) -> None:
-        """Check the bounds, and the pool's type."""
         super().__post_init__()
         if self.pool is not None and type(self.pool).__name__ != "SuffixPool":
             raise InputError(f"pool must be a SuffixPool, got {type(self.pool).__name__}")
@@ -220,7 +219,6 @@ class RecycleConfig(_Checked):
     any_tokenizer: bool = False  # take files of another tokenizer
 
     def __post_init__(self) -> None:
-        """Check the bounds, and the pool's type."""
         super().__post_init__()
         pool = self.pool
         if not isinstance(pool, (str, os.PathLike, type(None))) and (

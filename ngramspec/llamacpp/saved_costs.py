@@ -308,7 +308,6 @@ def _stolen() -> float:
 
 
 def _prefix(key: Mapping[str, Any]) -> str:
-    """Return how the names of all files with costs of a model begin."""
     return f"{key['model'][:16]}-"
 
 

@@ -289,7 +289,6 @@ def physical_cores() -> int:
 
 
 def round_up(tokens: int) -> int:
-    """Return a size of a context as llama.cpp rounds it."""
     return -(-tokens // PAGE) * PAGE
 
 

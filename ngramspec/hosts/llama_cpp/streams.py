@@ -83,7 +83,6 @@ class Host:
         return int(end) - length
 
     def arm(self, draft: TokenIds, length: int) -> None:
-        """Announce a draft to the Attachment, if there is one."""
         attachment = self.attachment()
         if attachment is not None:
             attachment.arm(draft, length)

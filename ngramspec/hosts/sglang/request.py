@@ -83,14 +83,12 @@ class SlotRequest:
             self._end = (self._end + fresh.tobytes())[-4 * self._depth :]
 
     def propose(self, most: int, width: int) -> tuple[Ids, Ids]:
-        """Return tokens and parents of a tree."""
         drafter, slot = self.lease
         tokens, parents, _ = drafter.propose_tree(slot, most, width)
         self._ids, self._parents = tokens.tolist(), parents.tolist()
         return tokens, parents
 
     def leave(self) -> None:
-        """End the request and give the lease back."""
         if self._begun:
             self._slots.give_back(self.lease)
         else:

@@ -13,10 +13,9 @@ from ngramspec._native.drafter.drafter import Drafter
 from ngramspec.errors import InputError
 from ngramspec.hosts.transformers.checks import cache_name
 from ngramspec.hosts.transformers.drafts import Drafts
-from ngramspec.hosts.transformers.nodes import Nodes
+from ngramspec.hosts.transformers.nodes import Nodes, Texts
 from ngramspec.hosts.transformers.passes import CutPass, RowsPass
 from ngramspec.hosts.transformers.scores import Scores
-from ngramspec.hosts.transformers.texts import Texts
 from ngramspec.verify import TreeVerification, position_uniforms, verify_tree, verify_tree_sampled
 
 
@@ -111,7 +110,6 @@ class Loop:
             self._drafts.observe_top(rows, tokens, likeliest.values.cpu().numpy())
 
     def _nodes(self, longest: int) -> Nodes:
-        """Return the newest token of each row with its draft."""
         drafts = self._drafts
         tokens, parents = drafts.tokens[:, :longest], drafts.parents[:, :longest]
         return Nodes(self._newest, tokens, parents, drafts.lengths)

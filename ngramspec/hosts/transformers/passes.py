@@ -389,7 +389,6 @@ class RowStore:
         self._length = 0
 
     def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
-        """Allocate the buffers for states like these."""
         self.keys = _buffer(key_states, self._capacity)
         self.values = _buffer(value_states, self._capacity)
         self.is_initialized = True

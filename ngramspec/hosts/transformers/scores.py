@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.errors import InputError
-from ngramspec.hosts.transformers.nodes import Nodes
-from ngramspec.hosts.transformers.texts import Texts
+from ngramspec.hosts.transformers.nodes import Nodes, Texts
 
 # Processors of transformers that read only scores: one call for all rows of a pass.
 PLAIN = {

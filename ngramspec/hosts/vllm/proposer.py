@@ -92,7 +92,6 @@ class Proposer:
 
 
 def counts_of(sampled_token_ids: list[list[int]]) -> TokenIds:
-    """Return how many tokens each row got."""
     return np.fromiter(map(len, sampled_token_ids), np.int32, len(sampled_token_ids))
 
 

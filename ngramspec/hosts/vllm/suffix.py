@@ -221,7 +221,6 @@ def _part_of(rows: list[int]) -> slice:
 
 
 def suffix_proposer(base: type) -> type:
-    """Return the class to put in place of vLLM's SuffixDecodingProposer `base`."""
     doc = "BatchProposer that passes vLLM's isinstance checks for its own proposer."
     return type("NgramspecProposer", (BatchProposer, base), {"__doc__": doc})
 
@@ -354,7 +353,6 @@ class Namespaces:
             log.error(text, name, exc_info=error)
 
     def _drop_idle(self) -> None:
-        """Free the drafters of namespaces that had no request for long."""
         for name in [name for name in self.groups if name]:
             if self._step - self._used[name] < IDLE_STEPS:
                 return

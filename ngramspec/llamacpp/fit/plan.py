@@ -137,7 +137,6 @@ class FitPlan:
 
     @property
     def left(self) -> int:
-        """Return the bytes left free where they are fewest."""
         return min(self.host_left, self.gpus_left) if self.use.gpus else self.host_left
 
 

@@ -144,7 +144,6 @@ def _parse(text: str) -> ChatTemplate:
 
 
 def _thinking(think: Think) -> dict[str, object]:
-    """Return the fields that say whether to think."""
     if not (think is None or isinstance(think, bool) or think in _LEVELS):
         raise InputError(f"think must be true, false, {', '.join(_LEVELS)}: {think!r}")
     level = "medium" if think is True else think or ""
@@ -216,7 +215,6 @@ class _Turn:
     response: str = ""
 
     def ends_before(self, role: object) -> bool:
-        """Return whether a message of this role starts another turn."""
         if role == "system":
             return bool(self.prompt or self.response)
         return role == "user" and bool(self.response)
@@ -421,7 +419,6 @@ def _anything(value: object, where: str) -> object:
 
 
 def _type(value: object, where: str) -> object:
-    """Return a type of JSON schema: a text, or a list of them if there are several."""
     if isinstance(value, str):
         return value
     types = [_text(item, f"{where}[{at}]") for at, item in enumerate(_list(value, where))]

@@ -51,7 +51,6 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all layers together."""
         layers = [*self.layers, *filter(None, [self.config])]
         return sum({layer.digest: layer.size for layer in layers}.values())
 

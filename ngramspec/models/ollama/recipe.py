@@ -50,7 +50,6 @@ class Recipe:
 
     @property
     def name(self) -> ModelName | None:
-        """Return the name in the store, if it is in one."""
         return None if self.stored is None else self.stored.name
 
 

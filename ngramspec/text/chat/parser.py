@@ -64,7 +64,6 @@ class ChatParser:
 
     @property
     def called(self) -> bool:
-        """Return whether a call was found, complete or not."""
         return self._index >= 0
 
     @property

@@ -319,7 +319,6 @@ class _Parser:
         return TemplateSyntaxError(f"expected {expected}, found {text}", token.position)
 
     def is_keyword(self, word: str) -> bool:
-        """Return whether the next tokens open an action with this keyword."""
         inside = self.peek(1)
         return self.peek().kind == "open" and inside.kind == "word" and inside.value == word
 

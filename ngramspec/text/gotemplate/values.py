@@ -171,7 +171,6 @@ def plain(value: object) -> object:
 
 
 def _declared(value: object) -> list[str]:
-    """Return the names of a dataclass that templates may see."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return []
     return [item.name for item in dataclasses.fields(value) if not item.name.startswith("_")]

@@ -277,7 +277,6 @@ class _Reader:
 
 
 def _code(char: str) -> int:
-    """Return the code point that a character or an escape stands for."""
     if len(char) == 1:
         return ord(char)
     return int(char[2:], 16) if char[1] in "xuU" else ord(_ESCAPED.get(char[1], char[1]))

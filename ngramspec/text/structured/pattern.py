@@ -324,6 +324,5 @@ class _Reader:
 
 
 def _written(code: int) -> str:
-    """Return a character as it stands for itself, in a class or not."""
     char = chr(code) if code <= 0x10FFFF else ""
     return char if char.isalnum() and char.isascii() else f"\\u{{{code:X}}}"

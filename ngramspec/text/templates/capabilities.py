@@ -60,7 +60,6 @@ class Capabilities:
     supports_object_arguments: bool = False
 
     def as_dict(self) -> dict[str, bool]:
-        """Return them by name, as /props shows them."""
         return dataclasses.asdict(self)
 
 

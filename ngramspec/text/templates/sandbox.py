@@ -203,7 +203,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return ""
 
     def joined(self, *values: Any) -> str:
-        """Return the texts of values as one: Jinja's `~`."""
         return self._budget.text("".join(map(self._text, values)))
 
     def written(self, value: Any) -> str:
@@ -439,7 +438,6 @@ def _default(value: Any, default_value: Any = "", boolean: bool = False) -> Any:
 
 
 def _items(value: Any) -> list[tuple[Any, Any]]:
-    """Return the pairs of an object, none of None and of what is undefined."""
     return [] if value is None or isinstance(value, Undefined) else list(value.items())
 
 

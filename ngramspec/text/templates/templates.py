@@ -157,7 +157,6 @@ class _Template:
 
     @functools.cached_property
     def tags(self) -> ThinkTags:
-        """Return the tags of the reasoning of a template without family."""
         from ngramspec.text.templates.reasoning import think_tags
 
         return think_tags(self.text, self.can, self._example)
@@ -266,7 +265,6 @@ _PARTS = ("content", "reasoning_content", "tool_calls", "name", "tool_call_id")
 
 
 def _shared(left: str, right: str) -> str:
-    """Return what two texts begin with alike."""
     pairs = enumerate(zip(left, right, strict=False))
     return left[: next((n for n, (one, other) in pairs if one != other), len(right))]
 

@@ -71,7 +71,6 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
 
 
 def _within(folder: Path) -> str:
-    """Return a hint that names the GGUF files in a folder, "" if there are none."""
     names = sorted(one.name for one in folder.glob("*.gguf"))[:_MOST_NAMED]
     return f"; it holds {', '.join(names)}" if names else ""
 

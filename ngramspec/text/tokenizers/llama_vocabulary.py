@@ -115,7 +115,6 @@ class Vocabulary:
         return b"".join([self.piece(int(token), False) for token in ids]) == text.encode()
 
     def detokenize(self, token_ids: Sequence[int] | TokenIds, special: bool) -> str:
-        """Return the text of token ids; see LlamaModel.detokenize."""
         ids = checked_ids(token_ids, self.vocab_size)
         return b"".join([self.piece(token, special) for token in ids]).decode("utf-8", "replace")
 

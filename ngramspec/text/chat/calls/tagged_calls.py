@@ -132,7 +132,6 @@ class TaggedCalls(CallFormat):
         return True
 
     def _continues(self, text: Text) -> Read[bool]:
-        """Return whether a parameter or the end of the call is next."""
         for token in (self.key, self.close.strip()):
             if (yield from text.starts(token)) or text.is_cut(token):
                 return True

@@ -219,7 +219,6 @@ def _refuse(word: str) -> Any:
 
 
 def _referred(reference: str, root: Schema) -> Any:
-    """Return what a reference names; None if that is nothing, or too deep."""
     try:
         return referred(reference, root)
     except GrammarError:
