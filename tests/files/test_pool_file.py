@@ -118,7 +118,7 @@ def test_lookups_return_the_most_frequent_continuation(
     for tokens in texts:
         for i in range(n_match, len(tokens)):
             ngram = tokens[i - n_match : i]
-            hashed = slow.ngram_hash(ngram)
+            hashed = slow.ngram_hash(tuple(ngram))
             word = words[hashed % CAPACITY]
             is_stored = word >> 22 & 0xFF == hashed >> 64 - check_bits
             assert pool.lookup(int32(ngram)) == (word & 0x3FFFFF) - 1 if is_stored else -1

@@ -18,6 +18,7 @@ from .source import InputError
 Chains = Sequence[tuple[str, Sequence[float], int]]  # source, claims, room
 NOTHING = 1e-9  # tokens: what lies behind in a chain and is worth less is left out
 ROUNDS = 2
+LEVELS = [1 / (1 + math.exp(4.5 - i)) for i in range(12)]  # of claims
 
 
 def worths(p: Sequence[float], i: int, go_on: Sequence[float]) -> list[float]:
@@ -91,9 +92,8 @@ class Calibration:
     @staticmethod
     def shares(claimed: float) -> dict[int, float]:
         """The two levels around a claim, and how much of it belongs to each."""
-        levels = [1 / (1 + math.exp(4.5 - i)) for i in range(12)]
-        low = max((i for i in range(11) if levels[i] <= claimed), default=0)
-        high = (claimed - levels[low]) / (levels[low + 1] - levels[low])
+        low = max((i for i in range(11) if LEVELS[i] <= claimed), default=0)
+        high = (claimed - LEVELS[low]) / (LEVELS[low + 1] - LEVELS[low])
         high = min(max(high, 0.0), 1.0)
         return {low: 1 - high, low + 1: high}
 

@@ -21,9 +21,11 @@ class NgramCache:
 
     def update(self, token_ids: list[int], start: int = 0) -> None:
         for size in range(self.ngram_min, self.ngram_max + 1):
-            for i in range(max(start, size), len(token_ids)):
-                followers = self.counts.setdefault(tuple(token_ids[i - size : i]), {})
-                followers[token_ids[i]] = followers.get(token_ids[i], 0) + 1
+            after = max(start, size)
+            ngrams = zip(*(token_ids[after - back :] for back in range(size, 0, -1)), strict=False)
+            for ngram, token in zip(ngrams, token_ids[after:], strict=False):
+                followers = self.counts.setdefault(ngram, {})
+                followers[token] = followers.get(token, 0) + 1
 
     def followers(self, ngram: list[int]) -> Followers:
         return self.counts.get(tuple(ngram), {})

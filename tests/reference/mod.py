@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .source import Source
 
@@ -13,7 +14,8 @@ MAX_STEPS = 1024  # cells that the hand passes for a new entry
 MAX_FREED = 2  # that it empties
 
 
-def ngram_hash(tokens: list[int]) -> int:
+@lru_cache(1 << 16)
+def ngram_hash(tokens: tuple[int, ...]) -> int:
     """The 64-bit hash of an n-gram, oldest token first."""
     value = 0
     for token in tokens:
@@ -47,10 +49,10 @@ class HashPool:
         return len(self.cells)
 
     def index_of(self, token_ids: list[int]) -> int:
-        return ngram_hash(token_ids) % self.capacity
+        return ngram_hash(tuple(token_ids)) % self.capacity
 
     def check_of(self, token_ids: list[int]) -> int:
-        return ngram_hash(token_ids) >> (64 - self.check_bits)
+        return ngram_hash(tuple(token_ids)) >> (64 - self.check_bits)
 
     def lookup(self, token_ids: list[int]) -> int:
         cell = self.cells.get(self.index_of(token_ids))

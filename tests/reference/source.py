@@ -68,7 +68,8 @@ def occurrences(history: list[int], size: int) -> list[int]:
     if last_start < 0:
         return []
     key = history[last_start:]
-    return [p for p in range(last_start) if history[p : p + size] == key]
+    starts = (p for p in range(last_start) if history[p] == key[0])
+    return [p for p in starts if history[p : p + size] == key]
 
 
 def copy_from(history: list[int], start: int, length: int) -> list[int]:

@@ -121,7 +121,7 @@ def continuations(
     counts: Counter[Continuation] = Counter()
     for tokens in documents:
         for i in range(n_match, len(tokens)):
-            hashed = ngram_hash(list(tokens[i - n_match : i]))
+            hashed = ngram_hash(tuple(tokens[i - n_match : i]))
             cell, check = hashed % (1 << cell_bits), hashed >> (64 - check_bits)
             counts[cell, check, tokens[i]] += 1
     return counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 SIZES = (1, 2, 3, 6, 16)  # tokens of a context, by order
 SAME = 4  # positions kept per context
@@ -10,13 +11,15 @@ WORDS = 16  # positions kept per line
 BLOCK = 256  # tokens
 PREFIX = 32  # tokens repeated from before a text
 PROMPT, OUTPUT = "prompt", "output"
+FACTORS = [pow(6364136223846793005, power, 2**64) for power in range(SIZES[-1])]
 
 
-def context_hash(tokens: list[int], order: int) -> int:
+@lru_cache(1 << 16)
+def context_hash(tokens: tuple[int, ...], order: int) -> int:
     """The 64-bit hash of a context, oldest token first; its bits are spread."""
     value = order
-    for power, token in enumerate(reversed(tokens)):
-        value += (token + 1) * pow(6364136223846793005, power, 2**64)
+    for factor, token in zip(FACTORS, reversed(tokens), strict=False):
+        value += (token + 1) * factor
     value %= 2**64
     value ^= value >> 32
     value = value * 0x9E3779B97F4A7C15 % 2**64
@@ -25,7 +28,8 @@ def context_hash(tokens: list[int], order: int) -> int:
 
 def context_hashes(text: list[int], end: int) -> list[int]:
     """The hashes of the contexts before text[end], shortest first."""
-    return [context_hash(text[end - s : end], k) for k, s in enumerate(SIZES) if s <= end]
+    sizes = enumerate(SIZES)
+    return [context_hash(tuple(text[end - size : end]), k) for k, size in sizes if size <= end]
 
 
 class Lines:
