@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ngramspec.engine.exactness import NUM_ROWS, Exactness, trees_differ
 from ngramspec.llamacpp import exact
 from ngramspec.llamacpp.exact import candidates, find_exact
-from ngramspec.llamacpp.model import LlamaModel
+from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.settings import ContextSettings
 
 FOUND: dict[tuple[Any, ...], Exactness] = {}
@@ -36,9 +35,7 @@ def find_once(
         n_batch=min(exact.LARGEST, own.n_batch), n_ubatch=min(exact.LARGEST, own.n_ubatch),
     )  # fmt: skip
     key = (
-        Path(model.path).resolve(),
-        threads,
-        slots,
+        file_digest(model.path),  # tests copy models
         bounded,
         *candidates(threads, slots, cache_type),
     )
@@ -57,7 +54,7 @@ def differ_once(
     before_pass: Callable[[], None] = lambda: None,
 ) -> bool:
     """Return what trees_differ does."""
-    key = target.model.path, target.settings, token_ids.tobytes(), *sizes, num_rows
+    key = file_digest(target.model.path), target.settings, token_ids.tobytes(), *sizes, num_rows
     if target.num_adapters or key not in DIFFER:
         DIFFER[key] = trees_differ(target, token_ids, sizes, num_rows, before_pass)
     return DIFFER[key]
