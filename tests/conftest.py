@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Mapping
@@ -56,3 +57,9 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first; the order is otherwise kept."""
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONG))
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of what later collections of garbage look through."""
+    gc.collect()
+    gc.freeze()

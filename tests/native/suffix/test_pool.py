@@ -74,7 +74,6 @@ def test_a_request_that_the_collector_ends_closes_its_blocks() -> None:
     pool = SuffixPool(CAPACITY)
     image = SuffixImage(int32([1, 2, -1]))
     lines = image.lines(1, 0, 1)
-    gc.freeze()  # all other objects: fifty collections of them take seconds
     for seed in range(25):  # more than there are blocks
         around: Any = {}
         index = SuffixIndex(int32([1, 2, -1]), lines, image.position_bits, 10, "", around)
@@ -87,7 +86,6 @@ def test_a_request_that_the_collector_ends_closes_its_blocks() -> None:
         around["source"] = source
         del source, around
         gc.collect()
-    gc.unfreeze()
     drafter = create_drafter("suffix", pool=pool)
     answer = words(99)
     speak(drafter, [1], answer)
