@@ -125,7 +125,7 @@ test: $(STAMP)
 
 # What needs no torch, Ray, browser or whole server, and least time; few examples of each property.
 quick: $(STAMP)
-	NGRAMSPEC_MAX_EXAMPLES=5 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(QUICK) \
+	NGRAMSPEC_MAX_EXAMPLES=5 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -k "not torch" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(QUICK) \
 		$(patsubst %,--ignore=tests/%.py,$(SLOW))
 
 # The wheels are unpacked without what is compiled in them; the newest ones by VLLM= and SGLANG=.

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
-import openai
 from starlette.applications import Starlette
 
 from helpers.exact_settings import find_once
@@ -26,6 +25,9 @@ from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.bridge.bridge import Bridge
 from ngramspec.server.http.run import HttpServer, bind, url_of
 from ngramspec.server.service import Service
+
+if TYPE_CHECKING:
+    import openai
 
 CODE = "def area(width, height):\n    return width * height\n"
 REPEAT = f"Repeat this code:\n\n```python\n{CODE}```"
@@ -61,7 +63,9 @@ class Serving:
 
     @cached_property
     def openai(self) -> openai.OpenAI:
-        """Return OpenAI's own client; it retries nothing."""
+        """Return OpenAI's own client; it retries nothing. Most tests do without that import."""
+        import openai
+
         plain = openai.DefaultHttpxClient(verify=False)
         return openai.OpenAI(
             base_url=f"{self.url}/v1",

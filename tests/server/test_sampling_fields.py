@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from helpers.serving import Serving
+from helpers.serving import Serving, serving
 from ngramspec.engine import Sampling, TokenLogprob
+from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server.reply.logprobs import LogprobFormat
 from ngramspec.server.request.bodies import SamplingBody
 from ngramspec.server.request.sampling import ANY_SEED, sampling_of, with_seed
+
+
+@pytest.fixture(scope="module")
+def server(model: LlamaModel) -> Iterator[Serving]:
+    """A server that looks for no exact setting, as nothing is decoded."""
+    with serving(model, exact=False) as server:
+        yield server
 
 
 @pytest.mark.parametrize(

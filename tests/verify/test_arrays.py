@@ -343,7 +343,7 @@ def test_what_is_not_as_documented_is_refused(call: Any, message: str) -> None:
         call()
 
 
-def test_tensors_beside_arrays_become_arrays() -> None:
+def test_torch_tensors_beside_arrays_become_arrays() -> None:
     torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
     uniforms = torch.tensor(U, requires_grad=True)
     verification = call(drafts=torch.tensor(D), lengths=torch.tensor(N), uniforms=uniforms)
