@@ -31,30 +31,27 @@ def ask(model: Any, target: Any, engine: Engine, number: int, namespace: str) ->
     return answer.timings
 
 
-def accepted(model: Any, second_namespace: str, pool: Path | None = None) -> tuple[int, int]:
-    """Return accepted tokens of the first and of a second user who asks the same."""
+def accepted(model: Any, *namespaces: str, pool: Path | None = None) -> list[int]:
+    """Return accepted tokens of users who ask the same after one another, each in a namespace."""
     params = {"ngram-mod": {**MOD, **({"pool": pool} if pool else {})}}
     with LlamaTarget(model, slots=2, context_size=512, threads=1) as target:
         engine = Engine(target, "ngram-mod", slots=2, params=params, policy=AutoPolicy(fixed=32))
-        first = [ask(model, target, engine, n, "") for n in DOCUMENTS]
-        second = [ask(model, target, engine, n, second_namespace) for n in DOCUMENTS]
+        counts = [
+            sum(ask(model, target, engine, n, namespace).num_accepted_tokens for n in DOCUMENTS)
+            for namespace in namespaces
+        ]
         engine.close()
-    return (
-        sum(t.num_accepted_tokens for t in first),
-        sum(t.num_accepted_tokens for t in second),
-    )
+    return counts
 
 
 def test_a_second_user_gets_drafts_that_the_first_ones_request_taught(model: LlamaModel) -> None:
-    first, shared = accepted(model, "")
-    _, separate = accepted(model, "another tenant")
+    first, shared, separate = accepted(model, "", "", "another tenant")
     assert shared > 1.1 * first
     assert abs(separate - first) < 0.1 * (shared - first)
 
 
 def test_a_saved_pool_teaches_after_a_restart(model: LlamaModel, tmp_path: Path) -> None:
     pool = tmp_path / "pool.ngp"
-    first, _ = accepted(model, "", pool)
-    again, _ = accepted(model, "", pool)
+    (first,), (again,) = accepted(model, "", pool=pool), accepted(model, "", pool=pool)
     assert pool.exists()
     assert again > first

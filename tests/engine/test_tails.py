@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from helpers.fake_target import FakeTarget
+from helpers.fake_target import FakeTarget, choice
 from ngramspec.costs import PROFILES
 from ngramspec.engine import AutoPolicy, DraftModel, Engine
 from ngramspec.engine.speculator import Speculator
@@ -22,7 +22,7 @@ class Phrases(FakeTarget):
 
     def next_token(self, tokens: list[int]) -> int:
         phrase, offset = divmod(len(tokens), 6)
-        one = random.Random(phrase * 1000 + tokens[0]).randrange(16)
+        one = choice(phrase * 1000 + tokens[0], 16)
         return 1 + (offset + 6 * one) % (self.vocab_size - 1)
 
 

@@ -8,9 +8,9 @@ large, rollbacks that its kind of memory cannot do.
 from __future__ import annotations
 
 import codecs
+import functools
 import random
 from collections.abc import Sequence
-from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,12 @@ from ngramspec.errors import BackendError, CapacityError
 
 END = 0
 SPLIT = (b"a", b"b", "é".encode(), b"\xe2", b"\x82", b"\xac", b"\xf0\x9f", b"\x98\x80", b"ab")
+
+
+@functools.cache
+def choice(seed: int, number: int) -> int:
+    """Return the first random number below a number that a seed gives."""
+    return random.Random(seed).randrange(number)
 
 
 class FakeTarget:
@@ -115,7 +121,7 @@ class FakeTarget:
             return END
         if self.forks:
             phrase, offset = divmod(position, 5)
-            fork = random.Random(phrase * 1000 + tokens[0]).randrange(self.forks)
+            fork = choice(phrase * 1000 + tokens[0], self.forks)
             place = offset and offset + 4 * fork
             return 1 + place % (self.vocab_size - 1)
         if self.period:
@@ -419,7 +425,7 @@ class Failing(DraftSource):
             raise ZeroDivisionError(name)
         return getattr(self.inner, name)(*arguments)
 
-    begin = partialmethod(call, "begin")  # type: ignore[assignment]
-    draft = partialmethod(call, "draft")  # type: ignore[assignment]
-    accept = partialmethod(call, "accept")  # type: ignore[assignment]
-    end = partialmethod(call, "end")  # type: ignore[assignment]
+    begin = functools.partialmethod(call, "begin")  # type: ignore[assignment]
+    draft = functools.partialmethod(call, "draft")  # type: ignore[assignment]
+    accept = functools.partialmethod(call, "accept")  # type: ignore[assignment]
+    end = functools.partialmethod(call, "end")  # type: ignore[assignment]

@@ -164,9 +164,9 @@ def test_compressed_files_are_read(write: Write, suffix: str) -> None:
     assert read(path) == ([TEXT], Problems())
     twice = write(f"b.py.{suffix}", COMPRESS[suffix](b"one\n") + COMPRESS[suffix](b"two\n"))
     assert read(twice) == (["one\ntwo\n"], Problems())
-    large = "".join(f"{i}\n" for i in range(300_000))
+    large = "".join(f"{i}\n" for i in range(100_000))
     path = write(f"c.txt.{suffix}", COMPRESS[suffix](large.encode()))
-    texts, problems = read(path, max_document_bytes=500_000)
+    texts, problems = read(path, max_document_bytes=150_000)
     assert ("".join(texts) == large, len(texts), problems.total) == (True, 4, 0)
 
 
@@ -200,7 +200,7 @@ def test_documents_before_damage_count(write: Write) -> None:
 
 def test_a_small_file_that_decompresses_to_much_needs_little_memory(write: Write) -> None:
     line = b"x" * 99 + b"\n"
-    path = write("bomb.txt.zst", zstandard.ZstdCompressor(level=19).compress(line * 3_000_000))
+    path = write("bomb.txt.zst", zstandard.ZstdCompressor().compress(line * 3_000_000))
     assert path.stat().st_size < 100_000
     (unit,) = find_units([path]).units
     tracemalloc.start()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from helpers.machines import SETTINGS
 from ngramspec.errors import FormatError, InputError, NgramspecError
 from ngramspec.models.ollama.chat_template import ChatTemplate, render_chat
+from ngramspec.text.gotemplate.limits import RenderLimits
 
 
 def user(content: str) -> dict[str, Any]:
@@ -202,9 +203,11 @@ def test_errors_of_a_template_name_its_line() -> None:
 
 
 def test_the_limits_hold_for_all_turns_together() -> None:
+    template = ChatTemplate.parse("{{ range 1000 }}{{ end }}{{ .Prompt }}{{ .Response }}")
     messages = [user("a"), assistant("b")] * 40
-    with pytest.raises(InputError, match="more than 2000000 steps"):
-        render_chat("{{ range 100000 }}{{ end }}{{ .Prompt }}{{ .Response }}", messages)
+    with pytest.raises(InputError, match="more than 20000 steps"):
+        template.render(messages, limits=RenderLimits(steps=20_000))
+    assert RenderLimits().steps == 2_000_000
 
 
 def test_a_long_conversation_is_within_the_limits() -> None:
