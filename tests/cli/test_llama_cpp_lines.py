@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,11 @@ def test_serve_takes_the_line(invoke: Any, serving: list[dict[str, Any]], name: 
     assert ("draft-simple" in serving[0]["drafters"]) == ("DRAFT" in LINES[name])
 
 
-def drafts_of(invoke: Any, serving: list[dict[str, Any]], line: str) -> DraftSettings:
-    result = invoke("serve", "-m", MODEL, "-c", "1024", "-np", "1", "-t", "1", *arguments(line))
+def drafts_of(
+    invoke: Any, serving: list[dict[str, Any]], line: str, slots: int = 1, more: Sequence[str] = ()
+) -> DraftSettings:
+    options = ("-c", "1024", "-np", str(slots), "-t", "1")
+    result = invoke("serve", "-m", MODEL, *options, *more, *arguments(line))
     assert result.exit_code == 0, result.output
     drafts = serving.pop()["drafts"]
     assert isinstance(drafts, DraftSettings)
@@ -138,10 +141,7 @@ def test_general_sizes_are_those_of_the_named_drafters(
 def small_of(
     invoke: Any, serving: list[dict[str, Any]], line: str, slots: int = 1
 ) -> DraftModelSettings:
-    asked = ("serve", "-m", MODEL, "-c", "1024", "-np", str(slots), "-t", "1")
-    result = invoke(*asked, *SMALL, *arguments(line))
-    assert result.exit_code == 0, result.output
-    settings = serving.pop()["drafts"].second
+    settings = drafts_of(invoke, serving, line, slots, SMALL).second
     assert isinstance(settings, DraftModelSettings)
     return settings
 

@@ -37,18 +37,9 @@ class Always(DraftSource):
         self.same = same
         self.proposals = 0
 
-    def begin(self, slot: int, token_ids: np.ndarray) -> None:
-        pass
-
     def draft(self, slot: int, limit: int) -> Any:
         self.proposals += 1
         return self.same
-
-    def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
-        pass
-
-    def end(self, slot: int) -> None:
-        pass
 
 
 def run(engine: Engine, *prompts: list[int], most: int = 30) -> list[list[int]]:

@@ -20,6 +20,7 @@ from ngramspec._native.engine.transcript import Pieces
 from ngramspec.engine import (
     AutoPolicy,
     Engine,
+    Generation,
     ReasoningBudget,
     Request,
     Sampling,
@@ -204,15 +205,20 @@ def test_drafts_change_nothing(
     assert getattr(drafter, "complaints", []) == []
 
 
-def test_the_forced_end_is_read_in_one_decode() -> None:
+def ended(tokens: int, end: list[int], **fields: Any) -> tuple[Generation, Thinker]:
+    """Return the answer of a model that says one thing only, and the model; its end is forced."""
     target = Thinker()
     target.next_token = lambda tokens: 5  # type: ignore[method-assign]
-    end = [5, 6, 5, 6, 8]
     budget = ReasoningBudget(
-        tokens=4, open="<think>", closes=("</think>",), end_ids=int32(end), begun=True
+        tokens=tokens, open="<think>", closes=("</think>",), end_ids=int32(end), begun=True
     )
-    request = Request(prompt_ids=int32([5]), max_tokens=10, reasoning_budget=budget)
-    answer = Engine(target, None).generate([request])[0]
+    request = Request(prompt_ids=int32([5]), reasoning_budget=budget, **fields)
+    return Engine(target, None).generate([request])[0], target
+
+
+def test_the_forced_end_is_read_in_one_decode() -> None:
+    end = [5, 6, 5, 6, 8]
+    answer, target = ended(4, end, max_tokens=10)
     assert answer.token_ids[4:9] == end
     # the prompt, three tokens, the fourth with the end behind it
     assert target.batches[:5] == [1, 1, 1, 1, 6]
@@ -221,19 +227,8 @@ def test_the_forced_end_is_read_in_one_decode() -> None:
 
 
 def test_a_long_forced_end_goes_on_where_the_last_draft_ended() -> None:
-    target = Thinker()
-    target.next_token = lambda tokens: 5  # type: ignore[method-assign]
     end = [5, 6, 8, 7, 9, 3, 4]
-    budget = ReasoningBudget(
-        tokens=1, open="<think>", closes=("</think>",), end_ids=int32(end), begun=True
-    )
-    request = Request(
-        prompt_ids=int32([5]),
-        max_tokens=9,
-        reasoning_budget=budget,
-        speculation=Speculation(max_draft=2),
-    )
-    answer = Engine(target, None).generate([request])[0]
+    answer, target = ended(1, end, max_tokens=9, speculation=Speculation(max_draft=2))
     assert answer.token_ids == [5, *end, 5]
     assert target.batches == [1, 3, 3, 2]  # the prompt; then two drafted and one more at a time
 

@@ -16,6 +16,7 @@ from ngramspec.engine import (
     AutoPolicy,
     Engine,
     EngineThread,
+    Generation,
     Request,
     Sampling,
     SavedSlot,
@@ -66,6 +67,11 @@ def test_an_empty_slot_is_saved_and_restored_as_empty() -> None:
     assert engine.slots()[1].num_past == 0
 
 
+def read_by(generation: Generation) -> list[int]:
+    """Return the tokens of a text that its slot has read."""
+    return [*generation.request.prompt_ids.tolist(), *generation.token_ids[:-1]]
+
+
 def test_work_waits_for_its_slot_and_comes_before_waiting_requests() -> None:
     engine = Engine(FakeTarget(), None)
     running = engine.submit(request(5, 20, 1))
@@ -76,10 +82,7 @@ def test_work_waits_for_its_slot_and_comes_before_waiting_requests() -> None:
         assert not saving.done()
         engine.step()
     engine.step()
-    assert saving.result(0).tokens.tolist() == [
-        *running.request.prompt_ids.tolist(),
-        *running.token_ids[:-1],
-    ]
+    assert saving.result(0).tokens.tolist() == read_by(running)
     while engine.step():
         pass
     assert waiting.finish_reason == "length"
@@ -94,10 +97,7 @@ def test_work_comes_before_waiting_requests_where_one_is_cancelled_too() -> None
     engine.submit(request(5, 20, 2))
     running.cancel()
     engine.step()
-    assert saving.result(0).tokens.tolist() == [
-        *running.request.prompt_ids.tolist(),
-        *running.token_ids[:-1],
-    ]
+    assert saving.result(0).tokens.tolist() == read_by(running)
 
 
 def test_work_that_nobody_waits_for_is_dropped() -> None:

@@ -94,24 +94,22 @@ def test_drafts_are_those_of_a_run_that_sends_them(
 
 
 @pytest.mark.usefixtures("still")
-@pytest.mark.parametrize("more", [{"stop": (" 9 ",)}, {"max_tokens": 1}, {"max_tokens": 2}])
-def test_ends_of_answers_count_as_when_drafts_are_sent(more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"stop": (" 9 ",)},
+        {"max_tokens": 1},
+        {"max_tokens": 2},
+        {"speculation": Speculation(max_draft=3, min_draft=2)},
+    ],
+)
+def test_ends_and_limits_count_as_when_drafts_are_sent(more: dict[str, Any]) -> None:
     engines = [Engine(FakeTarget(), policy=policy("fixed", shadow)) for shadow in (False, True)]
     for engine in engines:
         engine.generate(prompts(9, **more))
     sent, judged = engines
     assert counts(only(judged)) == counts(sent.stats())
     assert only(judged).num_passes == num_passes(sent)
-
-
-@pytest.mark.usefixtures("still")
-def test_limits_of_a_request_hold() -> None:
-    limits = {"max_draft": 3, "min_draft": 2}
-    engines = [Engine(FakeTarget(), policy=policy("fixed", shadow)) for shadow in (False, True)]
-    for engine in engines:
-        engine.generate(prompts(6, Speculation(**limits)))
-    sent, judged = engines
-    assert counts(only(judged)) == counts(sent.stats())
 
 
 @pytest.mark.usefixtures("still")

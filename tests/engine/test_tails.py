@@ -37,14 +37,20 @@ class Beginner(Phrases):
     share = 0.9
 
 
-def engine_of(timed: Timed, drafter: str, slots: int) -> Engine:
+def engine_of(
+    timed: Timed,
+    drafter: str,
+    slots: int,
+    max_batch: int = 64,
+    asked: tuple[int, int] = (4, 600),
+) -> Engine:
     """A model of two tokens knows which phrase comes, n-grams the rest of it."""
-    options = {"context_size": 1024, "sequences": slots, "max_batch": 64 * slots}
+    options = {"context_size": 1024, "sequences": slots, "max_batch": max_batch * slots}
     target, model = timed("h100-8b", Phrases, **options), Beginner(**options)
     policy = AutoPolicy(costs=PROFILES["h100-8b"])
     drafts = DraftModel(model, n_max=2, p_min=0.0)
     engine = Engine(target, drafter, slots=slots, draft_model=drafts, policy=policy, tree="off")
-    check(engine, target, requests_of(4, 600))
+    check(engine, target, requests_of(*asked))
     return engine
 
 
@@ -78,9 +84,4 @@ def test_wrong_tails_do_not_count_against_the_model(timed: Timed) -> None:
 
 def test_a_tail_that_is_cut_or_never_reached_leaves_counts_right(timed: Timed) -> None:
     """Batches with little room, so that drafts are cut to it."""
-    options = {"context_size": 1024, "sequences": 3, "max_batch": 12}
-    target, model = timed("h100-8b", Phrases, **options), Beginner(**options)
-    drafts = DraftModel(model, n_max=2, p_min=0.0)
-    policy = AutoPolicy(costs=PROFILES["h100-8b"])
-    engine = Engine(target, "ngram-cache", slots=3, draft_model=drafts, policy=policy, tree="off")
-    check(engine, target, requests_of(6, 300))
+    engine_of(timed, "ngram-cache", 3, max_batch=4, asked=(6, 300))

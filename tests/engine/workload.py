@@ -70,18 +70,9 @@ class Garbage(DraftSource):
         self._rng = np.random.default_rng(seed)
         self._high = vocab_size + 50
 
-    def begin(self, slot: int, token_ids: Any) -> None:
-        pass
-
     def draft(self, slot: int, limit: int) -> Any:
         size = int(self._rng.integers(0, limit + 1))
         return self._rng.integers(0, self._high, size=size).astype(np.int32)
-
-    def accept(self, slot: int, token_ids: Any, num_accepted: int) -> None:
-        pass
-
-    def end(self, slot: int) -> None:
-        pass
 
 
 class Oracle(DraftSource):

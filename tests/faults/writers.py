@@ -98,8 +98,8 @@ class NewPool(Writer):
         return True
 
 
-class Index(Writer):
-    target = "out.ngx"
+class Seeded(Writer):
+    """Writes one content over another."""
 
     def prepare(self, folder: Path) -> None:
         self._write(folder, 1)
@@ -108,18 +108,19 @@ class Index(Writer):
         self._write(folder, 2)
 
     def _write(self, folder: Path, seed: int) -> None:
+        raise NotImplementedError
+
+
+class Index(Seeded):
+    target = "out.ngx"
+
+    def _write(self, folder: Path, seed: int) -> None:
         tokens = np.random.default_rng(seed).integers(0, 9, 3000).astype(np.int32)
         write_suffix_index(folder / self.target, np.append(tokens, np.int32(-1)), Origin())
 
 
-class Slot(Writer):
+class Slot(Seeded):
     target = "out.slot"
-
-    def prepare(self, folder: Path) -> None:
-        self._write(folder, 1)
-
-    def run(self, folder: Path) -> None:
-        self._write(folder, 2)
 
     def _write(self, folder: Path, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -128,14 +129,8 @@ class Slot(Writer):
         write_slot(folder / self.target, saved)
 
 
-class Successors(Writer):
+class Successors(Seeded):
     target = "out.pool"
-
-    def prepare(self, folder: Path) -> None:
-        self._write(folder, 1)
-
-    def run(self, folder: Path) -> None:
-        self._write(folder, 2)
 
     def _write(self, folder: Path, seed: int) -> None:
         pool = SuccessorPool(1 << 10)

@@ -381,9 +381,6 @@ class Garbage(DraftSource):
         self.vocab_size, self.chance, self.broken = vocab_size, random.Random(seed), broken
         self.buffer = np.zeros(64, dtype=np.int32)  # the same for every draft
 
-    def begin(self, slot: int, token_ids: np.ndarray) -> None:
-        pass
-
     def draft(self, slot: int, limit: int) -> Any:
         self.scribble()
         if not self.broken or self.chance.random() < 0.8:
@@ -398,9 +395,6 @@ class Garbage(DraftSource):
 
     def accept(self, slot: int, token_ids: np.ndarray, num_accepted: int) -> None:
         self.scribble()
-
-    def end(self, slot: int) -> None:
-        pass
 
     def scribble(self) -> None:
         self.buffer[:] = self.chance.choices(range(self.vocab_size), k=self.buffer.size)

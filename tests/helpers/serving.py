@@ -120,6 +120,9 @@ class Serving:
         wait_until(lambda: not (self.engine.busy or self.busy_slots() or self.bridge._answers))
 
 
+Start = Callable[..., Serving]
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Wait until it is so; fail after some seconds."""
     deadline = time.monotonic() + seconds

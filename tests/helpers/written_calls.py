@@ -38,24 +38,6 @@ def dumped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def objects(
-    start: str, end: str, between: str = ", ", name: str = "name", arguments: str = "arguments"
-) -> Callable[[Calls], str]:
-    """Return a writer of objects, all of them between two texts."""
-
-    def write(calls: Calls) -> str:
-        texts = (f'{{"{name}": "{n}", "{arguments}": {dumped(a)}}}' for n, a in calls)
-        return start + between.join(texts) + end
-
-    return write
-
-
-def each(start: str, end: str, between: str = "\n") -> Callable[[Calls], str]:
-    """Return a writer of objects, each between two texts."""
-    one = objects(start, end)
-    return lambda calls: between.join(one([call]) for call in calls)
-
-
 def named(start: str, call: str, end: str, between: str = "") -> Callable[[Calls], str]:
     """Return a writer of names and objects; in `call`, NAME, INDEX and JSON are replaced."""
 
@@ -67,6 +49,19 @@ def named(start: str, call: str, end: str, between: str = "") -> Callable[[Calls
         return start + between.join(texts) + end
 
     return write
+
+
+def objects(
+    start: str, end: str, between: str = ", ", name: str = "name", arguments: str = "arguments"
+) -> Callable[[Calls], str]:
+    """Return a writer of objects, all of them between two texts."""
+    return named(start, f'{{"{name}": "NAME", "{arguments}": JSON}}', end, between)
+
+
+def each(start: str, end: str, between: str = "\n") -> Callable[[Calls], str]:
+    """Return a writer of objects, each between two texts."""
+    one = objects(start, end)
+    return lambda calls: between.join(one([call]) for call in calls)
 
 
 def tagged(
@@ -92,22 +87,18 @@ def tagged(
     return write
 
 
-def python(calls: Calls) -> str:
-    """Write calls as LFM2 does, with JSON's literals, which it also knows."""
-    texts = (f"{n}({', '.join(f'{k}={dumped(v)}' for k, v in a.items())})" for n, a in calls)
-    return f"<|tool_call_start|>[{', '.join(texts)}]<|tool_call_end|>"
+def keywords(start: str, end: str, value: Callable[[Any], str] = dumped) -> Callable[[Calls], str]:
+    """Return a writer of calls as Python has them, by default with JSON's literals."""
+
+    def write(calls: Calls) -> str:
+        texts = (f"{n}({', '.join(f'{k}={value(v)}' for k, v in a.items())})" for n, a in calls)
+        return f"{start}[{', '.join(texts)}]{end}"
+
+    return write
 
 
-def llama_4(calls: Calls) -> str:
-    """Write calls as Llama 4 does, at the start of an answer."""
-    texts = (f"{n}({', '.join(f'{k}={dumped(v)}' for k, v in a.items())})" for n, a in calls)
-    return f"[{', '.join(texts)}]"
-
-
-def real_python(calls: Calls) -> str:
-    """Write calls as LFM2 does, with Python's literals."""
-    texts = (f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})" for n, a in calls)
-    return f"<|tool_call_start|>[{', '.join(texts)}]<|tool_call_end|>"
+LFM2 = keywords("<|tool_call_start|>", "<|tool_call_end|>")  # knows JSON's literals, too
+real_python = keywords("<|tool_call_start|>", "<|tool_call_end|>", repr)
 
 
 def gemma(calls: Calls) -> str:
@@ -168,32 +159,6 @@ def muse(calls: Calls) -> str:
     )
     texts = (f" to={name}<|message|>{one([(name, a)])}" for name, a in calls)
     return "<|eom|><|start|>assistant".join(texts)
-
-
-def command_r7b(calls: Calls) -> str:
-    texts = (
-        f'{{"tool_call_id": "{i}", "tool_name": "{n}", "parameters": {dumped(a)}}}'
-        for i, (n, a) in enumerate(calls)
-    )
-    return "<|START_ACTION|>[\n    " + ",\n    ".join(texts) + "\n]<|END_ACTION|>"
-
-
-def apertus(calls: Calls) -> str:
-    members = ", ".join(f'{{"{n}": {dumped(a)}}}' for n, a in calls)
-    return f"<|tools_prefix|>[{members}]<|tools_suffix|>"
-
-
-def solar(calls: Calls) -> str:
-    texts = (
-        f"<|tool_call:begin|>abcdefghi{i}<|tool_call:name|>{n}<|tool_call:args|>{dumped(a)}"
-        "<|tool_call:end|>"
-        for i, (n, a) in enumerate(calls)
-    )
-    return "<|tool_calls|>" + "".join(texts)
-
-
-def functionary(calls: Calls) -> str:
-    return ">>>".join(f"{n}\n{dumped(a)}" for n, a in calls)
 
 
 THINK = ("<think>\n", "\n</think>\n\n")
@@ -327,10 +292,17 @@ FAMILIES: dict[str, Family] = {
     ),
     "Solar Open": Family(
         "<|begin|>assistant<|think|> <|tool_call:begin|>",
-        solar,
+        named(
+            "<|tool_calls|>",
+            "<|tool_call:begin|>abcdefghiINDEX<|tool_call:name|>NAME<|tool_call:args|>JSON"
+            "<|tool_call:end|>",
+            "",
+        ),
         ("<|think|>", "<|end|><|begin|>assistant"),
     ),
-    "Functionary 3.2": Family(">>>all >>>${recipient}", functionary, alone=True),
+    "Functionary 3.2": Family(
+        ">>>all >>>${recipient}", named("", "NAME\nJSON", "", ">>>"), alone=True
+    ),
     "Functionary 3.1": Family(
         "'<function=' + name + '>' '</function>'",
         named("", "<function=NAME>JSON</function>", ""),
@@ -407,12 +379,17 @@ FAMILIES: dict[str, Family] = {
         THINK,
         bare="</param>",
     ),
-    "LFM2": Family("<|tool_list_start|>", python),
-    "Llama 4": Family("<|header_start|> <|python_start|>", llama_4, alone=True),
-    "LFM2.5": Family("List of tools: [ <think>", python, ("<think>", "</think>")),
+    "LFM2": Family("<|tool_list_start|>", LFM2),
+    "Llama 4": Family("<|header_start|> <|python_start|>", keywords("", ""), alone=True),
+    "LFM2.5": Family("List of tools: [ <think>", LFM2, ("<think>", "</think>")),
     "Command R7B, North Code": Family(
         "<|START_THINKING|> <|START_ACTION|>",
-        command_r7b,
+        named(
+            "<|START_ACTION|>[\n    ",
+            '{"tool_call_id": "INDEX", "tool_name": "NAME", "parameters": JSON}',
+            "\n]<|END_ACTION|>",
+            ",\n    ",
+        ),
         ("<|START_THINKING|>", "<|END_THINKING|>"),
     ),
     "Command R+": Family(
@@ -427,7 +404,9 @@ FAMILIES: dict[str, Family] = {
         "<|tool_call|> <think></think> <response></response>", objects("<|tool_call|>[", "]"), THINK
     ),
     "Apertus": Family(
-        "<|inner_prefix|> <|tools_prefix|>", apertus, ("<|inner_prefix|>", "<|inner_suffix|>")
+        "<|inner_prefix|> <|tools_prefix|>",
+        named("<|tools_prefix|>[", '{"NAME": JSON}', "]<|tools_suffix|>", ", "),
+        ("<|inner_prefix|>", "<|inner_suffix|>"),
     ),
     "Firefunction 2": Family("' functools['", objects(" functools[", "]")),
     "Apriel": Family(

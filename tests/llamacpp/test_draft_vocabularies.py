@@ -57,18 +57,10 @@ def run(tmp_path: Path) -> Callable[[int, int | None], tuple[Texts, int, dict[st
     return generate
 
 
-@pytest.mark.parametrize(("own", "other"), [(400, 360), (400, 500)])
-def test_a_few_tokens_more_or_less_do_not_matter(run, own: int, other: int) -> None:
-    plain, _, _ = run(own, None)
-    texts, drafted, failures = run(own, other)
-    assert texts == plain
-    assert drafted > 10
-    assert failures == {}
-
-
-def test_with_many_tokens_more_it_drafts_through_text(run) -> None:
+@pytest.mark.parametrize("other", [360, 500, 600])  # with many more it drafts through text
+def test_other_numbers_of_tokens_do_not_matter(run, other: int) -> None:
     plain, _, _ = run(400, None)
-    texts, drafted, failures = run(400, 600)
+    texts, drafted, failures = run(400, other)
     assert texts == plain
     assert drafted > 10
     assert failures == {}

@@ -101,35 +101,32 @@ def test_tokenizer_round_trip(llama: Any, text: str) -> None:
     assert llama.detokenize(tokens) == text.encode()
 
 
-def test_repeats_code(llama: Any) -> None:
-    """The greedy answer repeats a function exactly."""
-    reply = llama.create_chat_completion(
-        messages=[{"role": "user", "content": f"Repeat this code:\n\n{CODE}"}],
-        temperature=0.0,
-        max_tokens=120,
-    )
-    choice = reply["choices"][0]
-    assert choice["message"]["content"] == CODE
-    assert choice["finish_reason"] == "stop"
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("text", "kind", "options"),
     [
-        "Grüße aus München: der Käse ist gut – 5 € für 100 g, “très bon” à Noël.",
-        "Привет, мир! Это проверка.",
-        "東京は日本の首都です。",
+        (CODE, "code", {}),
+        # Its tokens are bytes and parts of words that the training text hardly has.
+        *(
+            (text, "text", {"repeat_penalty": 1.0})
+            for text in (
+                "Grüße aus München: der Käse ist gut – 5 € für 100 g, “très bon” à Noël.",
+                "Привет, мир! Это проверка.",
+                "東京は日本の首都です。",
+            )
+        ),
     ],
 )
-def test_repeats_text_of_any_script(llama: Any, text: str) -> None:
-    """Its tokens are bytes and parts of words that the training text hardly has."""
+def test_repeats_code_and_text_of_any_script(
+    llama: Any, text: str, kind: str, options: dict[str, Any]
+) -> None:
+    """The greedy answer repeats it exactly."""
+    messages = [{"role": "user", "content": f"Repeat this {kind}:\n\n{text}"}]
     reply = llama.create_chat_completion(
-        messages=[{"role": "user", "content": f"Repeat this text:\n\n{text}"}],
-        temperature=0.0,
-        max_tokens=200,
-        repeat_penalty=1.0,
+        messages=messages, temperature=0.0, max_tokens=200, **options
     )
-    assert reply["choices"][0]["message"]["content"] == text
+    choice = reply["choices"][0]
+    assert choice["message"]["content"] == text
+    assert choice["finish_reason"] == "stop"
 
 
 def test_splits_are_disjoint(tools: tuple[ModuleType, ModuleType], library: Path) -> None:

@@ -12,28 +12,22 @@ def padded(rows: Sequence[Sequence[int]], width: int) -> list[list[int]]:
     return [[*row, *[-1] * (width - len(row))] for row in rows]
 
 
+def chains(drafts: Any) -> list[list[int]]:
+    """The parents of drafts without branches."""
+    return [[*range(-1, len(row) - 1)] for row in drafts]
+
+
 def greedy(logits: Any, drafts: Any, lengths: Any) -> list[list[int]]:
     """The tokens that each request emits."""
-    return _each(drafts, lengths, lambda i, j, _: int(np.argmax(logits[i][j])))
+    return tree_greedy(logits, drafts, chains(drafts), lengths)
 
 
 def compare(probs: Any, drafts: Any, lengths: Any, uniforms: Any) -> list[list[int]]:
-    return _each(drafts, lengths, lambda i, j, _: sample(probs[i][j], uniforms[i][j]))
+    return tree_compare(probs, drafts, chains(drafts), lengths, uniforms)
 
 
 def reject(probs: Any, drafts: Any, lengths: Any, uniforms: Any) -> list[list[int]]:
-    def token(i: int, j: int, drafted: int | None) -> int:
-        row = np.array(probs[i][j], dtype=float)
-        u = uniforms[i][j]
-        if drafted is None:
-            return sample(row, u)
-        p = row[drafted] / row.sum()
-        if u < p:
-            return drafted
-        row[drafted] = 0
-        return sample(row, (u - p) / (1 - p))
-
-    return _each(drafts, lengths, token)
+    return tree_reject(probs, drafts, chains(drafts), lengths, uniforms)
 
 
 def sample(row: Any, u: float) -> int:
@@ -44,21 +38,6 @@ def sample(row: Any, u: float) -> int:
         if passed > bound:
             return token
     return max(token for token, weight in enumerate(row) if weight > 0)
-
-
-def _each(
-    drafts: Any, lengths: Any, choose: Callable[[int, int, int | None], int]
-) -> list[list[int]]:
-    texts = []
-    for i, length in enumerate(lengths):
-        text: list[int] = []
-        for j in range(length + 1):
-            drafted = int(drafts[i][j]) if j < length else None
-            text.append(choose(i, j, drafted))
-            if text[-1] != drafted:
-                break
-        texts.append(text)
-    return texts
 
 
 def tree_greedy(logits: Any, tokens: Any, parents: Any, lengths: Any) -> list[list[int]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from helpers.serving import CHAT, Serving
+from helpers.serving import CHAT, Serving, Start
 
 REPEATED = "one two three four five six seven eight. " * 6
 OPTION = "per_request_spec_decode_metrics"
@@ -92,7 +92,7 @@ def test_a_request_with_shorter_drafts_says_their_limit(detailed: Serving) -> No
 
 
 def test_a_summary_has_no_list_of_drafts_and_off_says_nothing(
-    start: Callable[..., Serving], server: Serving
+    start: Start, server: Serving
 ) -> None:
     summary = start(**{OPTION: "summary"})
     body: dict[str, Any] = {"messages": CHAT, "max_tokens": 40, "temperature": 0}

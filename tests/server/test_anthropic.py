@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,7 +13,7 @@ import pytest
 from helpers.later import Later
 from helpers.protocols import events_in
 from helpers.scripted_serving import serving_script
-from helpers.serving import ANSWER, CALL, CHAT, OPENS, REPEAT, THINKING, Serving
+from helpers.serving import ANSWER, CALL, CHAT, OPENS, REPEAT, THINKING, Serving, Start
 from ngramspec.server.anthropic.content import Content
 from ngramspec.text.chat.delta import Delta
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 else:
     anthropic = Later("anthropic", "asks with Anthropic's client")
 
-Start = Callable[..., Serving]
 WEATHER: dict[str, Any] = {
     "name": "get_weather",
     "description": "The weather of a city",

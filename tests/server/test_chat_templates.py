@@ -11,7 +11,6 @@ import gzip
 import json
 import string
 import time
-from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -22,7 +21,7 @@ from hypothesis import strategies as st
 from helpers.chat_templates import TEMPLATES
 from helpers.chats import ANSWER, CONVERSATIONS, HELLO, TOOLS, our_answer
 from helpers.paths import GOLDEN_DATA
-from helpers.serving import Serving
+from helpers.serving import Serving, Start
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server import ServedModel
 
@@ -105,7 +104,7 @@ def test_llama_cpps_own_templates_have_names(model: LlamaModel, name: str) -> No
 
 
 def test_a_begun_answer_is_continued_from_its_reasoning(
-    start: Callable[..., Serving],
+    start: Start,
 ) -> None:
     server = start(slots=1, served={"template": TEMPLATES["opened reasoning"]})
     begun = {"role": "assistant", "content": "", "reasoning_content": "They greet"}

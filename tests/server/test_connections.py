@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from helpers.serving import CHAT, Serving, wait_until
+from helpers.serving import CHAT, Start, wait_until
 
-Start = Callable[..., Serving]
 HEAD = b"POST /completion HTTP/1.1\r\nHost: x\r\n"
 HALF_HEAD = HEAD + b"X-Slow: "
 HALF_BODY = HEAD + b"Content-Length: 1000\r\n\r\n{"

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from helpers.command import Process
-from helpers.serving import CODE, Serving, serving
+from helpers.serving import CODE, Serving, Start, serving
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server import ServerSettings
 from ngramspec.server.bridge.intake import Incoming
@@ -119,7 +119,7 @@ def test_log_probabilities_stay_bounded(shifting: Serving) -> None:
     assert "n_probs must be less" in answer.json()["error"]["message"]
 
 
-def test_without_the_option_a_full_context_ends_the_answer(start: Callable[..., Serving]) -> None:
+def test_without_the_option_a_full_context_ends_the_answer(start: Start) -> None:
     server = start(context_size=CONTEXT)
     answer = server.post("/completion", **LONG).json()
     assert answer["tokens_predicted"] + answer["tokens_evaluated"] == CONTEXT

@@ -7,17 +7,15 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from helpers.serving import Serving
+from helpers.serving import Serving, Start
 from ngramspec.engine.policy import make_policy
 
-Start = Callable[..., Serving]
 PROMPT = "def area(width, height):\n    return width * height\n\ndef one("
 BODY: dict[str, Any] = {"prompt": PROMPT, "temperature": 0, "cache_prompt": False}
 ENDINGS: dict[str, dict[str, Any]] = {

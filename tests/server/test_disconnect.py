@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from helpers.serving import CHAT, Serving, wait_until
+from helpers.serving import CHAT, Serving, Start, wait_until
 
 LONG: dict[str, Any] = {
     "messages": CHAT,
@@ -24,7 +24,6 @@ LONG: dict[str, Any] = {
 }
 SMALL = 4096  # bytes of a buffer
 VERBOSE = {**LONG, "stream": True, "n_probs": 50}
-Start = Callable[..., Serving]
 
 
 def text_of(events: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -14,25 +13,19 @@ from ngramspec.errors import BackendError, CapacityError
 from ngramspec.server.errors import INTERNAL
 from ngramspec.server.openai.chat_events import ChatEvents
 
-Start = Callable[..., Serving]
 
-
-def test_a_full_cache_is_told_as_such(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        fail_after(patch, 3, CapacityError("the cache has no room"))
-        reply = server.post("/completion", prompt="x", n_predict=100, speculative=False)
-    assert reply.status_code == 503
-    assert reply.headers["retry-after"]
-    assert server.chat(max_tokens=4).usage.completion_tokens == 4
-
-
-def test_a_step_that_raises_what_it_should_not_is_told_as_a_bug(
-    server: Serving, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("decodes", "error", "status"),
+    [(3, CapacityError("the cache has no room"), 503), (0, ZeroDivisionError("a secret"), 500)],
+)
+def test_a_full_cache_and_a_bug_are_told_as_such(
+    server: Serving, monkeypatch: pytest.MonkeyPatch, decodes: int, error: Exception, status: int
 ) -> None:
     with monkeypatch.context() as patch:
-        fail_after(patch, 0, ZeroDivisionError("a secret"))
-        reply = server.post("/completion", prompt="x", n_predict=4)
-    assert reply.status_code == 500
+        fail_after(patch, decodes, error)
+        reply = server.post("/completion", prompt="x", n_predict=100, speculative=False)
+    assert reply.status_code == status
+    assert ("retry-after" in reply.headers) == (status == 503)
     assert "secret" not in reply.text
     assert server.chat(max_tokens=4).usage.completion_tokens == 4
 

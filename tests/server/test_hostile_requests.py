@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from helpers.serving import CHAT, Serving, wait_until
+from helpers.serving import CHAT, Serving, Start, wait_until
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server.bridge import bridge as bridges
 from ngramspec.server.bridge.intake import Intake
@@ -25,7 +25,6 @@ from ngramspec.server.llama_server.routes import TokenizeBody
 from ngramspec.server.ollama import routes as ollama_routes
 from ngramspec.server.request.bodies import parse
 
-Start = Callable[..., Serving]
 COMPLETION, CHATS, GENERATE = "/v1/completions", "/v1/chat/completions", "/api/generate"
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 SECONDS = 20  # nothing here may take long; the slowest case takes a second alone
@@ -398,23 +397,32 @@ def slow_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Even
         go.set()
 
 
+@contextmanager
+def tokenizing(server: Serving, begun: list[int], count: int) -> Iterator[list[int]]:
+    """Ask so often that four requests are prepared and the others wait; yield the statuses."""
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(server.post("/tokenize", content="a").status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(begun) == 4)  # all threads of the server are busy
+    wait_until(lambda: len(server.bridge.intake._jobs) == count)
+    yield statuses
+    for thread in threads:
+        thread.join(30)
+
+
 def test_other_routes_do_not_wait_for_what_is_prepared(
     server: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with slow_plans(monkeypatch) as (go, begun):
-        threads = [
-            threading.Thread(target=server.post, args=("/tokenize",), kwargs={"content": "a"})
-            for _ in range(12)
-        ]
-        for thread in threads:
-            thread.start()
-        wait_until(lambda: len(begun) == 4)  # all threads are busy
+    with slow_plans(monkeypatch) as (go, begun), tokenizing(server, begun, 12):
         for path in ("/health", "/v1/models", "/api/tags", "/metrics", "/slots"):
             assert server.client.get(path).status_code in (200, 404, 501)
         assert server.post("/api/show", model="tiny").status_code == 200
         go.set()
-        for thread in threads:
-            thread.join(30)
     assert len(begun) == 12
 
 
@@ -423,23 +431,12 @@ def test_too_many_that_are_prepared_are_sent_away(
 ) -> None:
     monkeypatch.setattr(bridges, "Intake", lambda **_: Intake(most=5))
     server = start(retry_after=7)
-    replies: list[httpx.Response] = []
-    with slow_plans(monkeypatch) as (go, begun):
-        threads = [
-            threading.Thread(target=lambda: replies.append(server.post("/tokenize", content="a")))
-            for _ in range(5)
-        ]
-        for thread in threads:
-            thread.start()
-        wait_until(lambda: len(begun) == 4)
-        wait_until(lambda: len(server.bridge.intake._jobs) == 5)
+    with slow_plans(monkeypatch) as (go, begun), tokenizing(server, begun, 5) as statuses:
         refused = server.post("/completion", prompt="x", n_predict=1)
         go.set()
-        for thread in threads:
-            thread.join(30)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "7")
     assert "prepared" in refused.json()["error"]["message"]
-    assert [one.status_code for one in replies] == [200] * 5
+    assert statuses == [200] * 5
     assert server.post("/completion", prompt="x", n_predict=1).status_code == 200
 
 
@@ -482,22 +479,13 @@ def test_those_who_left_before_their_turn_are_never_looked_at(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start()
-    with slow_plans(monkeypatch) as (go, begun):
-        threads = [
-            threading.Thread(target=server.post, args=("/tokenize",), kwargs={"content": "a"})
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        wait_until(lambda: len(begun) == 4)
+    with slow_plans(monkeypatch) as (go, begun), tokenizing(server, begun, 4):
         with httpx.Client(base_url=server.url, timeout=0.3) as client:
             for _ in range(3):
                 with pytest.raises(httpx.ReadTimeout):
                     client.post("/completion", json={"prompt": "x", "n_predict": 50})
         wait_until(lambda: len(server.bridge.intake._jobs) == 4)
         go.set()
-        for thread in threads:
-            thread.join(30)
     assert len(begun) == 4
     assert server.engine.stats().num_requests == 0
 
@@ -532,23 +520,10 @@ def test_shutting_down_does_not_wait_for_what_has_not_begun(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start(slots=1)
-    statuses: list[int] = []
-    with slow_plans(monkeypatch) as (go, begun):
-        threads = [
-            threading.Thread(
-                target=lambda: statuses.append(server.post("/tokenize", content="a").status_code)
-            )
-            for _ in range(9)
-        ]
-        for thread in threads:
-            thread.start()
-        wait_until(lambda: len(begun) == 4)
-        wait_until(lambda: len(server.bridge.intake._jobs) == 9)
+    with slow_plans(monkeypatch) as (go, begun), tokenizing(server, begun, 9) as statuses:
         server.bridge.intake.close()
         wait_until(lambda: statuses.count(503) == 5)
         go.set()
-        for thread in threads:
-            thread.join(30)
     assert sorted(statuses) == [200] * 4 + [503] * 5
     assert server.post("/completion", prompt="x").status_code == 503
     assert len(begun) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,11 +13,10 @@ import openai
 import pytest
 
 from helpers.protocols import PROTOCOLS
-from helpers.serving import CHAT, Serving, wait_until
+from helpers.serving import CHAT, Serving, Start, wait_until
 from ngramspec.llamacpp.model import LlamaModel
 
 LONG: dict[str, Any] = {"prompt": "def area(", "ignore_eos": True, "temperature": 1.0}
-Start = Callable[..., Serving]
 
 
 def occupy(server: Serving, count: int) -> list[threading.Thread]:

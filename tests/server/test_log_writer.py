@@ -8,6 +8,8 @@ import re
 import threading
 from dataclasses import dataclass, field
 
+import pytest
+
 from helpers.serving import PATIENCE
 from ngramspec.cli.serve.log import LogWriter
 
@@ -80,19 +82,13 @@ def test_the_room_is_one_of_bytes() -> None:
     assert 1 << 20 < sum(map(len, reader.lines)) < 8 << 20
 
 
-def test_at_the_end_what_waits_is_written_and_what_was_dropped_is_told() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_at_the_end_what_waits_is_written_and_what_was_dropped_is_told(late: bool) -> None:
     reader = Reader()
     count = reader.fill()
+    if late:  # a reader that never comes is given up
+        assert not reader.writer.end(0.1)
     reader.read()
-    assert reader.writer.end(PATIENCE)
-    check(reader.lines, count)
-
-
-def test_a_reader_that_never_comes_is_given_up() -> None:
-    reader = Reader()
-    count = reader.fill()
-    assert not reader.writer.end(0.1)
-    reader.read()  # it comes after all
     assert reader.writer.end(PATIENCE)
     check(reader.lines, count)
 

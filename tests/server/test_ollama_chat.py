@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import ollama
@@ -11,7 +11,7 @@ import pytest
 
 from helpers.ollama_serving import GREEDY, TIME, check_figures, lines
 from helpers.scripted_serving import serving_script
-from helpers.serving import ANSWER, CHAT, THINKING, Serving, serving
+from helpers.serving import ANSWER, CHAT, THINKING, Serving, Start, serving
 from ngramspec.engine import Sampling
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server.ollama.events import read_calls
@@ -248,7 +248,7 @@ def test_a_conversation_with_a_call_and_its_result_goes_on(client: ollama.Client
 
 
 def test_the_oldest_messages_of_a_chat_that_is_too_long_are_left_out(
-    start: Callable[..., Serving],
+    start: Start,
 ) -> None:
     server = start(slots=1, context_size=256)
     old = [{"role": role, "content": "a b c " * 10} for role in ("user", "assistant") * 8]
@@ -263,7 +263,7 @@ def test_the_oldest_messages_of_a_chat_that_is_too_long_are_left_out(
 
 
 def test_a_chat_that_can_never_fit_is_refused_before_it_is_tokenized(
-    start: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start(slots=1, context_size=256)
     model, read = server.served.model, list[int]()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import ollama
 import pytest
 
 from helpers.ollama_serving import GREEDY, check_figures, lines
-from helpers.serving import ANSWER, REPEAT, Serving
+from helpers.serving import ANSWER, REPEAT, Serving, Start
 from ngramspec.models.ollama.recipe import Recipe
 
 FULL = (
@@ -90,7 +90,7 @@ def test_a_model_without_the_tokens_refuses_a_suffix(client: ollama.Client) -> N
     assert caught.value.status_code == 400
 
 
-def test_the_template_lays_out_prompt_and_suffix(start: Callable[..., Serving]) -> None:
+def test_the_template_lays_out_prompt_and_suffix(start: Start) -> None:
     template = "{{ if .Suffix }}<P>{{ .Prompt }}<S>{{ .Suffix }}<M>{{ else }}{{ .Prompt }}{{ end }}"
     server = start(slots=1, served={"recipe": Recipe(template=template)})
     assert prompt_of(server, prompt="a", suffix="b") == "<P>a<S>b<M>"
@@ -99,7 +99,7 @@ def test_the_template_lays_out_prompt_and_suffix(start: Callable[..., Serving]) 
     assert shown["capabilities"] == ["completion", "insert"]
 
 
-def test_a_models_own_template_system_and_messages_are_used(start: Callable[..., Serving]) -> None:
+def test_a_models_own_template_system_and_messages_are_used(start: Start) -> None:
     messages = ({"role": "user", "content": "2?"}, {"role": "assistant", "content": "two"})
     recipe = Recipe(template=FULL, messages=messages, parameters={"top_k": 3, "stop": ("a", "b")})
     server = start(slots=1, served={"recipe": recipe, "system": "Count."})
@@ -124,7 +124,7 @@ def test_a_models_own_template_system_and_messages_are_used(start: Callable[...,
 
 
 def test_a_template_that_is_put_first_serves_the_other_api_too(
-    start: Callable[..., Serving],
+    start: Start,
 ) -> None:
     recipe = Recipe(template="{{ range .Messages }}[{{ .Role }}|{{ .Content }}]{{ end }}>",
                     template_first=True)  # fmt: skip
@@ -161,7 +161,7 @@ def test_an_empty_prompt_loads(client: ollama.Client) -> None:
     assert [(one.done, one.done_reason, one.response) for one in parts] == [(True, "unload", "")]
 
 
-def test_thinking_of_a_model_that_knows_it_is_told_apart(start: Callable[..., Serving]) -> None:
+def test_thinking_of_a_model_that_knows_it_is_told_apart(start: Start) -> None:
     template = FULL + "{{ if .Think }}<think>\n{{ end }}"
     server = start(slots=1, served={"recipe": Recipe(template=template + "{{ .Thinking }}")})
     body = {"model": "tiny", "prompt": "x", "stream": False, "options": GREEDY}

@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Callable
 from shutil import which
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,12 +17,11 @@ import ollama
 import pytest
 from starlette.datastructures import Headers
 
-from helpers.serving import CHAT, Serving
+from helpers.serving import CHAT, Serving, Start
 from ngramspec.server import ServerSettings
 from ngramspec.server.errors import ApiError
 from ngramspec.server.http.origins import Origins
 
-Start = Callable[..., Serving]
 BODY = json.dumps({"content": "x"}).encode()
 FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x")
 

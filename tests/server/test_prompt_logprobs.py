@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import llama_cpp
@@ -12,7 +12,7 @@ import numpy as np
 import openai
 import pytest
 
-from helpers.serving import CHAT, Serving
+from helpers.serving import CHAT, Serving, Start
 from ngramspec.models import embedded_model
 from ngramspec.server.reply.logprobs import LogprobFormat
 
@@ -156,7 +156,7 @@ def test_prompt_logprobs_have_vllms_shape(server: Serving, reference: llama_cpp.
     assert all(len(top or ()) <= 1 for top in both.logprobs.top_logprobs)
 
 
-def test_an_end_token_keeps_its_place(start: Callable[..., Serving]) -> None:
+def test_an_end_token_keeps_its_place(start: Start) -> None:
     """Clients drop the last entry of a request for one token, whatever that token is."""
     server = start()
     end = server.served.model.eos

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -13,7 +12,7 @@ import pytest
 from helpers.failing import fail_after
 from helpers.protocols import PROTOCOLS, Answer, Protocol, events_in, of
 from helpers.scripted_serving import serving_script
-from helpers.serving import ANSWER, CALL, THINK, Serving
+from helpers.serving import ANSWER, CALL, THINK, Serving, Start
 from ngramspec.errors import BackendError
 
 WEATHER: dict[str, Any] = {
@@ -262,7 +261,7 @@ SIGNS = {
 
 
 @of(*SIGNS)
-def test_a_long_wait_shows_signs_of_life(start: Callable[..., Serving], protocol: Protocol) -> None:
+def test_a_long_wait_shows_signs_of_life(start: Start, protocol: Protocol) -> None:
     server = start(slots=1, sse_ping_interval=0.1)
     busy = {**protocol.body(tokens=1900), "stream": True, "ignore_eos": True}
     sign = SIGNS[protocol.path]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from helpers.command import Process
-from helpers.serving import CODE, OPENS, THINK, THINKING, Serving, serving
+from helpers.serving import CODE, OPENS, THINK, THINKING, Serving, Start, serving
 from ngramspec.llamacpp.model import LlamaModel
 
 PROMPT = f"<|im_start|>user\n{THINK}<|im_end|>\n<|im_start|>assistant\n"
@@ -146,7 +146,7 @@ def test_a_grammar_goes_on_after_the_forced_end(thinking: Serving) -> None:
     ],
 )
 def test_a_grammar_without_reasoning_has_no_budget(
-    start: Callable[..., Serving], fields: dict[str, Any], stream: bool
+    start: Start, fields: dict[str, Any], stream: bool
 ) -> None:
     server = start(slots=1, served={"template": OPENS})
     texts = [
@@ -156,7 +156,7 @@ def test_a_grammar_without_reasoning_has_no_budget(
     assert len(set(texts)) == 1
 
 
-def test_a_close_mark_in_the_message_ends_it(start: Callable[..., Serving]) -> None:
+def test_a_close_mark_in_the_message_ends_it(start: Start) -> None:
     server = start(slots=1, served={"reasoning_budget": 2, "reasoning_message": "!</think>so"})
     schema = {"type": "boolean"}
     asked: dict[str, Any] = {"messages": THINKING, "max_tokens": 60}
@@ -198,7 +198,7 @@ def test_long_marks_are_refused(thinking: Serving, field: str) -> None:
     assert "mark of reasoning" in reply.json()["error"]["message"]
 
 
-def test_the_server_has_a_budget_of_its_own(start: Callable[..., Serving]) -> None:
+def test_the_server_has_a_budget_of_its_own(start: Start) -> None:
     defaults = {"reasoning_budget": 6, "reasoning_message": " (enough)"}
     server = start(slots=1, served=defaults)
     reasoning, _ = answer(server)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("gguf")
 
 from helpers.gguf_models import with_fim_tokens
-from helpers.serving import Serving, serving, wait_until
+from helpers.serving import Serving, Start, serving, wait_until
 from ngramspec.engine import Generation, Request
 from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.formats import recognise
@@ -40,7 +40,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ollama chat": ("/api/chat", {"messages": SAID, "options": {"num_predict": 8}}),
     "ollama generate": ("/api/generate", {"prompt": "x = 1\n", "options": {"num_predict": 8}}),
 }
-Record = Callable[..., Serving]
+Record = Start
 
 
 class Held:

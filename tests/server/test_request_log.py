@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,12 +13,11 @@ import pytest
 
 from helpers.failing import decode_slowly, fail_after
 from helpers.protocols import Protocol, of
-from helpers.serving import CHAT, REPEAT, Serving, wait_until
+from helpers.serving import CHAT, REPEAT, Serving, Start, wait_until
 from ngramspec.errors import BackendError
 from ngramspec.server.http.guard import ApiKeys
 from ngramspec.server.openai import chat_events
 
-Start = Callable[..., Serving]
 LINE = re.compile(
     r"request (\S+): ([^,]+), (\d+) ms and (\d+) ms in the queue, prompt (\d+) tokens "
     r"\((\d+) cached, ([\d.]+)/s\), emitted (\d+) \(([\d.]+)/s\), drafted (\d+), accepted (\d+)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -15,10 +15,9 @@ import pytest
 from helpers.failing import fail_after
 from helpers.protocols import events_in
 from helpers.scripted_serving import serving_script
-from helpers.serving import ANSWER, CALL, CHAT, REPEAT, THINK, Serving
+from helpers.serving import ANSWER, CALL, CHAT, REPEAT, THINK, Serving, Start
 from ngramspec.errors import BackendError
 
-Start = Callable[..., Serving]
 WEATHER: dict[str, Any] = {
     "type": "function",
     "name": "get_weather",

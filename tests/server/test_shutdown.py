@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 
-from helpers.serving import CHAT, Serving, wait_until
+from helpers.serving import CHAT, Start, wait_until
 
-Start = Callable[..., Serving]
 LONG: dict[str, Any] = {"ignore_eos": True, "temperature": 1.2, "speculative.enabled": False}
 
 

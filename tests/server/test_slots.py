@@ -16,12 +16,11 @@ import httpx
 import pytest
 
 from helpers.command import Process
-from helpers.serving import Serving, serving, wait_until
+from helpers.serving import Serving, Start, serving, wait_until
 from ngramspec.llamacpp.model import LlamaModel
 from ngramspec.server.http.connections import BODY
 from ngramspec.server.service import Service
 
-Start = Callable[..., Serving]
 ONE = "def area(width, height):\n    return width * height\n\ndef one("
 OTHER = "def area(width, height):\n    return width * height\n\ndef other("
 PROMPT: dict[str, Any] = {"n_predict": 20, "ignore_eos": True, "cache_prompt": True}

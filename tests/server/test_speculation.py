@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
 
-from helpers.serving import CODE, REPEAT, Serving
+from helpers.serving import CODE, REPEAT, Serving, Start
 from ngramspec.drafting.names import DRAFTER_NAMES
 from ngramspec.engine import AutoPolicy
 from ngramspec.llamacpp.draft_model import DraftModelSettings
@@ -45,7 +44,7 @@ def test_drafts_can_be_switched_off(server: Serving, way: dict[str, Any]) -> Non
 
 
 def test_none_in_a_request_ends_the_drafts_of_a_draft_model_too(
-    start: Callable[..., Serving], model: LlamaModel
+    start: Start, model: LlamaModel
 ) -> None:
     small = DraftModelSettings(path=model.path)
     alone = start(slots=1, drafter=None, exact=False, draft_model=small, policy=AutoPolicy(fixed=4))
@@ -59,7 +58,7 @@ def test_none_in_a_request_ends_the_drafts_of_a_draft_model_too(
 
 
 def test_a_draft_model_is_told_and_may_be_named(
-    start: Callable[..., Serving], model: LlamaModel, server: Serving
+    start: Start, model: LlamaModel, server: Serving
 ) -> None:
     small = DraftModelSettings(path=model.path)
     alone = start(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,10 @@ import httpx
 import pytest
 
 from helpers.failing import decode_slowly
-from helpers.serving import CHAT, Serving
+from helpers.serving import CHAT, Serving, Start
 from ngramspec.drafting.names import DRAFTER_NAMES
 from ngramspec.llamacpp.draft_model import DraftModelSettings
 from ngramspec.llamacpp.model import LlamaModel
-
-Start = Callable[..., Serving]
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])

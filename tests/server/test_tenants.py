@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from helpers.fake_target import FakeTarget
-from helpers.serving import Serving, wait_until
+from helpers.serving import Serving, Start, wait_until
 from ngramspec import HashPool, NgramCache
 from ngramspec.engine import AutoPolicy, Engine
 from ngramspec.engine.sources.drafters import MAX_KINDS
@@ -21,7 +21,6 @@ from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server import ServedModel, ServerSettings, create_app
 from ngramspec.server.http.guard import ApiKeys
 
-Start = Callable[..., Serving]
 ALICE, BOB = "key-of-alice", "key-of-bob"
 KEYS = (ALICE, BOB)
 IDS = {key: ApiKeys(KEYS).find(key) or "" for key in KEYS}

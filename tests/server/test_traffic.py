@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,13 +14,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from helpers.failing import decode_slowly, fail_after
-from helpers.serving import CHAT, Serving, wait_until
+from helpers.serving import CHAT, Serving, Start, wait_until
 from ngramspec.errors import BackendError, CapacityError
 from ngramspec.llamacpp.target import LlamaTarget
 from ngramspec.server.http.connections import CAUSES, DROPS, USUAL_ERRORS
 from ngramspec.server.openai.chat_events import ChatEvents
 
-Start = Callable[..., Serving]
 LONG: dict[str, Any] = {
     "prompt": "def area(",
     "ignore_eos": True,

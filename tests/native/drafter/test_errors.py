@@ -146,22 +146,33 @@ def test_propose_batch_checks_all_arrays_first(
     unchanged(drafter)
 
 
+NO_TREES = np.zeros((1, 4), np.int32)
+
+
 @pytest.mark.parametrize(
-    ("parents", "width", "message"),
+    ("more", "message"),
     [
-        (np.zeros((1, 4), np.int64), 8, "parents must be writable int32 of shape (b, w), like out"),
-        (np.zeros(4, np.int32), 8, "parents must be writable int32"),
-        (np.zeros((1, 3), np.int32), 8, "expected parents of shape (1, 4), like out, and max"),
-        (np.zeros((2, 4), np.int32), 8, "got (2, 4) and 8"),
-        (np.zeros((1, 4), np.int32), 0, "max_width >= 1, got (1, 4) and 0"),
+        ({"parents": NO_TREES.astype(np.int64)}, "parents must be writable int32 of shape (b, w)"),
+        ({"parents": np.zeros(4, np.int32)}, "of shape (b, w), like out"),
+        (
+            {"parents": np.zeros((1, 3), np.int32)},
+            "expected parents of shape (1, 4), like out, a",
+        ),
+        ({"parents": np.zeros((2, 4), np.int32)}, "got (2, 4) and 8"),
+        ({"parents": NO_TREES, "max_width": 0}, "max_width >= 1, got (1, 4) and 0"),
+        ({"others": -1}, "0 <= others <= other_tokens <= 1073741824, got -1 and 0"),
+        ({"others": 3, "other_tokens": 2}, "got 3 and 2"),
+        ({"other_tokens": 1 << 31}, "got 0 and 2147483648"),
+        ({"padded_rows": -1}, "padded_rows must be 0 or in 1..1073741824, at least the rows"),
+        ({"padded_rows": 1 << 31}, "got 2147483648"),
     ],
 )
-def test_propose_batch_checks_where_trees_go(
-    drafter: Drafter, parents: Any, width: int, message: str
+def test_propose_batch_checks_where_trees_go_and_what_shares_the_pass(
+    drafter: Drafter, more: dict[str, Any], message: str
 ) -> None:
     out, lens = np.zeros((1, 4), np.int32), np.zeros(1, np.int32)
     with pytest.raises(InputError, match=re.escape(message)):
-        drafter.propose_batch([0], 4, out, lens, parents, width)
+        drafter.propose_batch([0], 4, out, lens, **more)
     unchanged(drafter)
 
 
@@ -204,25 +215,6 @@ def test_lengths_of_drafts_may_take_the_place_of_their_limits(drafter: Drafter) 
     drafter.propose_batch(**arrays)
     assert arrays["out_lens"].tolist() == [3]
     assert arrays["out"].tolist() == [[7, 8, 5, 0]]
-
-
-@pytest.mark.parametrize(
-    ("shared", "message"),
-    [
-        ({"others": -1}, "0 <= others <= other_tokens <= 1073741824, got -1 and 0"),
-        ({"others": 3, "other_tokens": 2}, "got 3 and 2"),
-        ({"other_tokens": 1 << 31}, "got 0 and 2147483648"),
-        ({"padded_rows": -1}, "padded_rows must be 0 or in 1..1073741824, at least the rows"),
-        ({"padded_rows": 1 << 31}, "got 2147483648"),
-    ],
-)
-def test_propose_batch_checks_what_shares_the_pass(
-    drafter: Drafter, shared: dict[str, int], message: str
-) -> None:
-    out, lens = np.zeros((1, 4), np.int32), np.zeros(1, np.int32)
-    with pytest.raises(InputError, match=re.escape(message)):
-        drafter.propose_batch([0], 4, out, lens, **shared)
-    unchanged(drafter)
 
 
 @pytest.mark.parametrize(

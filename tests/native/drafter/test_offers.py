@@ -245,23 +245,21 @@ def test_a_draft_that_others_are_padded_to_must_pay_for_that() -> None:
     assert all(one[1] == 0 for one in lengths)
 
 
-def test_padding_counts_for_what_a_pass_costs() -> None:
+@pytest.mark.parametrize(
+    ("shortened", "emitted", "rows"),
+    [(None, [2, 3, 4, 5], (5, 16)), (1, [2, 7], (3, 8))],  # four rows of a newest token and drafts
+)
+def test_padding_counts_for_what_a_pass_costs_as_drafts_were_sent(
+    shortened: int | None, emitted: list[int], rows: tuple[int, int]
+) -> None:
     policy, twin, drafter = padded_pair()
-    drafter.accept(0, int32([2, 3, 4, 5]), 3)
+    if shortened is not None:
+        drafter.shorten(0, shortened)
+    drafter.accept(0, int32(emitted), len(emitted) - 1)
     drafter.accept(1, int32([7]), 0)
     drafter.propose(0, 1)
-    twin.step(5, 16)  # four rows of a newest token and three places
+    twin.step(*rows)
     assert policy.rate == twin.rate < 1
-
-
-def test_padding_is_that_of_drafts_as_they_were_sent() -> None:
-    policy, twin, drafter = padded_pair()
-    drafter.shorten(0, 1)
-    drafter.accept(0, int32([2, 7]), 1)
-    drafter.accept(1, int32([7]), 0)
-    drafter.propose(0, 1)
-    twin.step(3, 8)  # four rows of a newest token and one place
-    assert policy.rate == twin.rate
 
 
 def test_padding_is_of_the_pass_alone() -> None:
