@@ -137,10 +137,11 @@ def test_only_what_serves_a_host_knows_its_native_modules() -> None:
 # Room -> its folders and modules -> level, the same way.
 INSIDE = {
     "text": {
-        "gotemplate": 0,
-        "grammar": 1,
+        "limits": 0,
         "structured": 0,
         "tokenizers": 0,
+        "gotemplate": 1,
+        "grammar": 1,
         "templates": 1,
         "chat": 1,
     },

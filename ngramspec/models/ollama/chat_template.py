@@ -20,16 +20,15 @@ from typing import TypeAlias
 
 from ngramspec.errors import InputError
 from ngramspec.text.gotemplate import (
-    Budget,
     JsonList,
     JsonMap,
     Record,
-    RenderLimits,
     Template,
     TemplateFunction,
     json_text,
 )
 from ngramspec.text.gotemplate.nodes import Action, Branch, Command, Field, Node, Operand, Pipe
+from ngramspec.text.limits import Budget, RenderLimits
 
 Think: TypeAlias = bool | OneOf["low", "medium", "high"] | None
 

@@ -19,7 +19,7 @@ from ngramspec.text.chat.messages import (
     with_objects,
 )
 from ngramspec.text.chat.tools import Tool, Tools, tools_of
-from ngramspec.text.gotemplate import RenderLimits
+from ngramspec.text.limits import RenderLimits
 
 # Variables that the server sets itself.
 _RESERVED = {"messages", "tools", "template", "add_generation_prompt", "continue_final_message",

@@ -27,7 +27,7 @@ from ngramspec.text.chat.calls import call_format_of
 from ngramspec.text.chat.format import PLAIN_ANSWER, ChatFormat, chat_format
 from ngramspec.text.chat.reasoning import REASONING_FORMATS
 from ngramspec.text.chat.tools import Tools, tools_of
-from ngramspec.text.gotemplate import RenderLimits
+from ngramspec.text.limits import RenderLimits
 
 PLAIN = "{{ .Prompt }}"  # what Ollama uses if a model has no template at all
 ROLES = ("system", "user", "assistant", "tool")

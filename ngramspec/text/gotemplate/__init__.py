@@ -8,16 +8,13 @@ rarer verbs of printf. How values differ from Go's: values.py.
 """
 
 from ngramspec.text.gotemplate.functions import TemplateFunction
-from ngramspec.text.gotemplate.limits import Budget, RenderLimits
 from ngramspec.text.gotemplate.template import Template
 from ngramspec.text.gotemplate.values import JsonList, JsonMap, Record, TemplateProblem, json_text
 
 __all__ = [
-    "Budget",
     "JsonList",
     "JsonMap",
     "Record",
-    "RenderLimits",
     "Template",
     "TemplateFunction",
     "TemplateProblem",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ngramspec.text.gotemplate.functions import LAZY, TemplateFunction
-from ngramspec.text.gotemplate.limits import Budget
 from ngramspec.text.gotemplate.nodes import (
     Action,
     Branch,
@@ -25,6 +24,7 @@ from ngramspec.text.gotemplate.nodes import (
     Variable,
 )
 from ngramspec.text.gotemplate.values import TemplateProblem, field, is_true, items, to_text
+from ngramspec.text.limits import Budget
 
 _NOTHING = object()  # there is no value of a previous command
 SEARCHED = 32  # variables that are passed over for a step

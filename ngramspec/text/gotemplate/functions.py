@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ngramspec.text.gotemplate.limits import Budget
 from ngramspec.text.gotemplate.printf import formatted
 from ngramspec.text.gotemplate.values import TemplateProblem, is_true, kind, to_text
+from ngramspec.text.limits import Budget
 
 LAZY = frozenset(("and", "or"))
 

@@ -9,10 +9,10 @@ from ngramspec.errors import FormatError, InputError
 from ngramspec.text.gotemplate.evaluator import Evaluator
 from ngramspec.text.gotemplate.functions import FUNCTIONS, TemplateFunction
 from ngramspec.text.gotemplate.lexer import TemplateSyntaxError
-from ngramspec.text.gotemplate.limits import Budget
 from ngramspec.text.gotemplate.nodes import Action, Branch, Call, Field, Node, Pipe, Variable
 from ngramspec.text.gotemplate.parser import MAIN, parse
 from ngramspec.text.gotemplate.values import TemplateProblem
+from ngramspec.text.limits import Budget
 
 MOST_CHARACTERS = 1 << 20
 NONE: Mapping[str, TemplateFunction] = MappingProxyType({})

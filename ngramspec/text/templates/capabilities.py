@@ -16,7 +16,7 @@ from jinja2 import nodes
 from jinja2.compiler import Frame
 
 from ngramspec.errors import InputError
-from ngramspec.text.gotemplate import RenderLimits
+from ngramspec.text.limits import RenderLimits
 from ngramspec.text.templates.sandbox import Generator, Sandbox
 from ngramspec.text.templates.variables import kept_reasoning, reasoning_effort
 

@@ -30,7 +30,7 @@ from jinja2.utils import Namespace
 from markupsafe import Markup
 
 from ngramspec.errors import InputError
-from ngramspec.text.gotemplate import Budget, RenderLimits
+from ngramspec.text.limits import Budget, RenderLimits
 
 MAX_ARGUMENT = 100_000  # of a function or filter: widths, counts
 MAX_INDENT = 100  # characters that a function or filter can put into every line

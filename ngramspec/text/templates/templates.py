@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngramspec.errors import InputError
-from ngramspec.text.gotemplate import RenderLimits
+from ngramspec.text.limits import RenderLimits
 from ngramspec.text.templates.variables import variables_of
 
 if TYPE_CHECKING:

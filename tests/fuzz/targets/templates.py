@@ -11,8 +11,9 @@ from fuzz import text_inputs
 from fuzz.target import Finding, Run, Target
 from ngramspec.errors import FormatError, InputError
 from ngramspec.models.ollama.chat_template import FUNCTIONS, ChatTemplate, dates
-from ngramspec.text.gotemplate import Budget, JsonList, JsonMap, RenderLimits, Template
+from ngramspec.text.gotemplate import JsonList, JsonMap, Template
 from ngramspec.text.gotemplate.functions import FUNCTIONS as BUILTINS
+from ngramspec.text.limits import Budget, RenderLimits
 
 # Three renderings with the limits of a request; what takes longer does work that is not counted.
 MOST_SECONDS = 20.0  # of processor time with every branch counted; 2 on a fast machine

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.machines import SETTINGS
 from ngramspec.errors import FormatError, InputError, NgramspecError
 from ngramspec.models.ollama.chat_template import ChatTemplate, render_chat
-from ngramspec.text.gotemplate.limits import RenderLimits
+from ngramspec.text.limits import RenderLimits
 
 
 def user(content: str) -> dict[str, Any]:

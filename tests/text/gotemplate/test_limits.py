@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from helpers.machines import SETTINGS
 from ngramspec.errors import InputError, NgramspecError
-from ngramspec.text.gotemplate import Budget, RenderLimits, Template, TemplateFunction, json_text
+from ngramspec.text.gotemplate import Template, TemplateFunction, json_text
+from ngramspec.text.limits import Budget, RenderLimits
 
 SMALL = RenderLimits(steps=1000, characters=1000, depth=20)
 # As a caller adds its own ones.

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ngramspec.errors import InputError
-from ngramspec.text.gotemplate.limits import MOST_STEPS, RenderLimits
+from ngramspec.text.limits import MOST_STEPS, RenderLimits
 from ngramspec.text.templates.templates import ChatTemplates
 
 NEST = (

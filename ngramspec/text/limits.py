@@ -1,4 +1,4 @@
-"""The limits of a rendering: templates are untrusted."""
+"""The limits of a rendering, by Jinja or Go: templates are untrusted."""
 
 from __future__ import annotations
 
