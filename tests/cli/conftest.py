@@ -17,7 +17,7 @@ from click.testing import Result
 
 from helpers import cli
 from helpers.cache_files import make_files
-from helpers.cli import BY_JSONL, CORPORA
+from helpers.cli import BY_JSONL, CORPORA, succeed
 from helpers.scheduling import same_scheduling
 
 
@@ -72,12 +72,11 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def build(invoke: Any) -> Callable[..., dict[str, Any]]:
+def build() -> Callable[..., dict[str, Any]]:
     """Return a function that builds out.ngc and returns what --json says."""
 
     def run(*arguments: str, out: str = "out.ngc", stdin: str | None = None) -> dict[str, Any]:
-        result = invoke("build-cache", *arguments, "-o", out, "--json", stdin=stdin)
-        assert result.exit_code == 0, result.output
+        result = succeed("build-cache", *arguments, "-o", out, "--json", stdin=stdin)
         report: dict[str, Any] = json.loads(result.stdout)
         return report
 

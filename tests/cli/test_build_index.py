@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.cli import CODE, FEW, assert_one_error, bytes_of
+from helpers.cli import CODE, FEW, assert_one_error, bytes_of, succeed
 from helpers.files import resealed
 from ngramspec import create_drafter
 from ngramspec._native.suffix.index import SuffixIndex
@@ -32,9 +32,8 @@ INDEX = ("--kind", "suffix")
 PROMPT = "def area(width, height):"
 
 
-def built(invoke: Any, *arguments: str, name: str = "code.ngx") -> dict[str, Any]:
-    result = invoke("build-cache", *arguments, *INDEX, "-o", name, "--json")
-    assert result.exit_code == 0, result.output
+def built(*arguments: str, name: str = "code.ngx") -> dict[str, Any]:
+    result = succeed("build-cache", *arguments, *INDEX, "-o", name, "--json")
     return dict(json.loads(result.stdout))
 
 
@@ -42,39 +41,38 @@ def texts_of(name: str) -> list[int]:
     return np.frombuffer(open_container(name).view("tokens"), "<i4").tolist()
 
 
-def test_an_index_holds_the_texts_in_order_whatever_the_means(invoke: Any) -> None:
-    report = built(invoke, *FEW)
+def test_an_index_holds_the_texts_in_order_whatever_the_means() -> None:
+    report = built(*FEW)
     tokenizer = load_tokenizer(embedded_model())
     tokens = [tokenizer.encode(Path(name).read_text()).tolist() for name in FEW]
     assert texts_of("code.ngx") == [token for text in tokens for token in [*text, -1]]
     assert report["header"]["num_pairs"] == report["totals"]["tokens"] == sum(map(len, tokens))
     assert report["file_bytes"] == Path("code.ngx").stat().st_size < 40 * report["totals"]["tokens"]
-    built(invoke, *FEW, "-j", "3", "--memory", "64M", name="other.ngx")
+    built(*FEW, "-j", "3", "--memory", "64M", name="other.ngx")
     assert bytes_of("code.ngx") == bytes_of("other.ngx")
     assert sorted(os.listdir()) == ["code.ngx", "other.ngx"]
 
 
-def test_equal_documents_come_once_and_options_of_the_corpus_hold(invoke: Any) -> None:
+def test_equal_documents_come_once_and_options_of_the_corpus_hold() -> None:
     Path("a.txt").write_text("one two three\n")
     Path("b.txt").write_text("one two three\n")
     Path("c.rst").write_text("another\n")
-    report = built(invoke, ".", "--include", "*.txt", "--no-provenance")
+    report = built(".", "--include", "*.txt", "--no-provenance")
     assert (report["totals"]["documents"], report["totals"]["duplicates"]) == (1, 1)
     assert texts_of("code.ngx").count(-1) == 1
     assert "about" not in open_container("code.ngx").sections
 
 
-def test_what_it_is_worth_is_measured_on_held_out_text(invoke: Any) -> None:
-    result = invoke("build-cache", f"{CODE}/email", f"{CODE}/json", *INDEX, "-o", "code.ngx",
+def test_what_it_is_worth_is_measured_on_held_out_text() -> None:
+    result = succeed("build-cache", f"{CODE}/email", f"{CODE}/json", *INDEX, "-o", "code.ngx",
                     "--held-out", "30%")  # fmt: skip
-    assert result.exit_code == 0, result.output
     assert "suffix on " in result.stdout
     assert "with the file" in result.stdout
     assert "bytes each" in result.stdout
 
 
 def test_its_speed_is_that_at_the_costs_saved_for_the_model(
-    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with LlamaModel(embedded_model(), vocab_only=True) as model:
@@ -82,8 +80,8 @@ def test_its_speed_is_that_at_the_costs_saved_for_the_model(
     path.parent.mkdir(parents=True)
     save_costs(CostTable(((1, 1.0), (2, 2.0)), "no draft pays"), path)
     arguments = (f"{CODE}/email", f"{CODE}/json", "--held-out", "30%")
-    mine = built(invoke, *arguments, "--model", str(embedded_model()))["held_out"]
-    usual = built(invoke, *arguments)["held_out"]
+    mine = built(*arguments, "--model", str(embedded_model()))["held_out"]
+    usual = built(*arguments)["held_out"]
     assert (mine["costs"], usual["costs"]) == ("no draft pays", "cpu")
     for drafts in ("with_file", "without_file"):
         assert mine[drafts].pop("modelled_speedup") == pytest.approx(1, abs=0.01)
@@ -91,14 +89,14 @@ def test_its_speed_is_that_at_the_costs_saved_for_the_model(
         assert mine[drafts] == usual[drafts]  # of drafts at full length
 
 
-def test_the_size_is_kept(invoke: Any) -> None:
-    report = built(invoke, *FEW, "--max-size", "64K")
+def test_the_size_is_kept() -> None:
+    report = built(*FEW, "--max-size", "64K")
     assert 50 << 10 < report["file_bytes"] <= 64 << 10
     assert report["header"]["num_pairs"] < report["totals"]["tokens"]
 
 
-def test_a_stopped_build_goes_on(invoke: Any) -> None:
-    built(invoke, CODE, "--no-provenance")
+def test_a_stopped_build_goes_on() -> None:
+    built(CODE, "--no-provenance")
     tokenizer = load_tokenizer(embedded_model())
     options = BuildOptions(kind="suffix", provenance=False)
 
@@ -122,10 +120,10 @@ def test_a_stopped_build_goes_on(invoke: Any) -> None:
 
 
 def test_a_corpus_that_is_too_large_ends_the_build_early_and_leaves_nothing(
-    invoke: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokenizer, most = load_tokenizer(embedded_model()), 60_000
-    whole = built(invoke, CODE)["totals"]["tokens"]
+    whole = built(CODE)["totals"]["tokens"]
     assert whole > most
     phases: list[str] = []
 
@@ -161,7 +159,7 @@ def test_options_of_other_kinds_are_refused_by_the_library_too() -> None:
 
 
 def test_inspect_and_verify_know_an_index(invoke: Any) -> None:
-    report = built(invoke, *FEW)
+    report = built(*FEW)
     facts = json.loads(invoke("cache", "inspect", "code.ngx", "--json").stdout)
     header = report["header"]
     assert (facts["kind"], facts["tokenizer"]) == ("suffix", "the embedded model's")
@@ -194,19 +192,18 @@ def test_inspect_and_verify_know_an_index(invoke: Any) -> None:
 )
 def test_other_commands_say_that_it_holds_texts(invoke: Any, arguments: Any, task: str) -> None:
     Path("a.txt").write_text("one two three\n")
-    built(invoke, "a.txt")
+    built("a.txt")
     message = f"code.ngx is an index of kind suffix: it holds texts, no statistics to {task}"
     assert_one_error(invoke("cache", *arguments), message, 2)
     assert sorted(os.listdir()) == ["a.txt", "code.ngx"]
 
 
 def test_generate_reads_an_index(invoke: Any) -> None:
-    built(invoke, *FEW)
+    built(*FEW)
     answers = []
     for more in ((), ("--suffix-index", "code.ngx")):
-        result = invoke("generate", "-p", PROMPT, "-n", "24", "--temp", "0", "--raw", "--json",
+        result = succeed("generate", "-p", PROMPT, "-n", "24", "--temp", "0", "--raw", "--json",
                         "--spec-type", "suffix", *more)  # fmt: skip
-        assert result.exit_code == 0, result.output
         answers.append(json.loads(result.stdout))
     assert answers[0]["text"] == answers[1]["text"]
     result = invoke("generate", "-p", "x", "--spec-type", "ngram-mod", "--suffix-index", "code.ngx")
@@ -223,8 +220,8 @@ def params_of(**own: Any) -> dict[str, dict[str, Any]]:
     return checked_params(DraftSettings(params=params), embedded_model())
 
 
-def test_a_server_maps_an_index_once_for_all_requests(invoke: Any) -> None:
-    built(invoke, *FEW)
+def test_a_server_maps_an_index_once_for_all_requests() -> None:
+    built(*FEW)
     with Saves() as saves:
         params = open_shared(params_of(), saves)
         index = params["suffix"]["static"]

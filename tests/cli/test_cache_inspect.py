@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.cache_files import MODEL, counts_of
+from helpers.cli import succeed
 from ngramspec.files.cache_file import Origin, write_cache
 from ngramspec.files.container import open_container
 from ngramspec.models import embedded_model
@@ -50,8 +51,7 @@ def test_inspect_agrees_with_slow_counts(cache: Any) -> None:
 
 
 def test_inspect_in_words(invoke: Any) -> None:
-    result = invoke("cache", "inspect", "a.ngc", "--top", "2")
-    assert result.exit_code == 0
+    result = succeed("cache", "inspect", "a.ngc", "--top", "2")
     text = result.stdout
     assert "tokenizer  " + str(fingerprint_of(embedded_model())) + " (the embedded model's)" in text
     assert "made from  copy.py, csv.py, glob.py; 3 documents, " in text

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, succeed
 from ngramspec.cli.check import SIZES
 from ngramspec.cli.output import gain_line
 from ngramspec.costs import CostTable
@@ -30,9 +30,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ngramspec.llamacpp.saved_costs.overload", str)
 
 
-def test_json_of_passes_kinds_of_work_and_the_verdict(invoke: Any) -> None:
-    result = invoke(*QUICK, "--json")
-    assert result.exit_code == 0, result.output
+def test_json_of_passes_kinds_of_work_and_the_verdict() -> None:
+    result = succeed(*QUICK, "--json")
     report = json.loads(result.stdout)
     assert report["model"] == "tiny-code-q8_0.gguf"
     assert [row["tokens"] for row in report["passes"]] == list(SIZES)
@@ -56,14 +55,13 @@ def test_json_of_passes_kinds_of_work_and_the_verdict(invoke: Any) -> None:
     ],
 )
 def test_the_text_fits_80_columns_and_ends_with_the_line_of_the_server(
-    invoke: Any, monkeypatch: pytest.MonkeyPatch, answer: str, busy: bool, line: str
+    monkeypatch: pytest.MonkeyPatch, answer: str, busy: bool, line: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     Path("mine.jsonl").write_text('{"prompt": "Repeat: a b c a b c", "name": "abc"}\n')
     verdict = Verdict(answer, "It is so.", 1.0, busy)
     monkeypatch.setattr("ngramspec.lab.e2e.check.conclude", lambda *_: verdict)
-    result = invoke(*QUICK, "-fa", "on", "-c", "4096", "--prompts", "mine.jsonl")
-    assert result.exit_code == 0, result.output
+    result = succeed(*QUICK, "-fa", "on", "-c", "4096", "--prompts", "mine.jsonl")
     lines = result.stdout.splitlines()
     assert lines[-1] == line
     assert max(map(len, lines)) <= 80

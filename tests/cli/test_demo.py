@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.cli import invoke
+from helpers.cli import succeed
 from ngramspec.engine.exactness import Exactness, Setting
 from ngramspec.errors import BackendError
 from ngramspec.lab.e2e.bench import Bench, Run
@@ -25,8 +25,7 @@ QUICK = ("demo", "--task", "repeat", "--repeats", "1", "--max-tokens", "60")
 
 @pytest.fixture(scope="module")
 def one_drafter() -> dict[str, Any]:
-    result = invoke(*QUICK, "--drafter", "ngram-simple", "--json")
-    assert result.exit_code == 0, result.output
+    result = succeed(*QUICK, "--drafter", "ngram-simple", "--json")
     assert result.stderr == ""
     report: dict[str, Any] = json.loads(result.stdout)
     return report
@@ -77,11 +76,10 @@ def test_drafts_help_and_keep_the_text(one_drafter: dict[str, Any]) -> None:
     assert all(outcome["tokens_per_second"] > 0 for outcome in runs)
 
 
-def test_another_model_gets_the_same_tables(invoke: Any, tmp_path: Path) -> None:
+def test_another_model_gets_the_same_tables(tmp_path: Path) -> None:
     path = tmp_path / "another.gguf"
     path.symlink_to(embedded_model())
-    shown = invoke(*QUICK, "--drafter", "ngram-simple", "--model", path)
-    assert shown.exit_code == 0, shown.output
+    shown = succeed(*QUICK, "--drafter", "ngram-simple", "--model", path)
     assert shown.stdout.splitlines()[0].endswith(", model another.gguf")
     assert "All tasks, 1 run, 1 thread" in shown.stdout
     assert "1 of 1 texts equal those without drafts" in shown.stdout
@@ -124,10 +122,9 @@ def test_view_without_a_terminal(spawn: Any) -> None:
     check_view(done.stdout, done.stderr)
 
 
-def test_drafters_have_llama_cpps_name_too(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafters_have_llama_cpps_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    result = invoke(*QUICK, "--spec-type", "ngram-cache,ngram-mod")
-    assert result.exit_code == 0, result.output
+    result = succeed(*QUICK, "--spec-type", "ngram-cache,ngram-mod")
     check_view(result.stdout, result.stderr)
 
 
@@ -135,8 +132,7 @@ def test_view_in_colour(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm-256color"), ("COLUMNS", "80")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    result = invoke(*QUICK, "--drafter", "ngram-simple")
-    assert result.exit_code == 0, result.output
+    result = succeed(*QUICK, "--drafter", "ngram-simple")
     assert "\x1b[32m" in result.stdout  # green: accepted draft tokens
     assert "\x1b[1m" in result.stdout  # bold: the model's own
     assert "«" not in result.stdout
@@ -161,9 +157,7 @@ def test_lengths_are_fixed_only_where_all_drafters_have_settings() -> None:
         assert {mode.spec: mode.policy for mode in benches.modes[1:]} == policies
 
 
-def test_tasks_begin_with_one_mode_after_the_other(
-    invoke: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_begin_with_one_mode_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     original = Bench._run
 
@@ -174,19 +168,17 @@ def test_tasks_begin_with_one_mode_after_the_other(
     monkeypatch.setattr(Bench, "_run", watched)
     short = ("--repeats", "1", "--max-tokens", "4", "--json")
     tasks = ("--task", "rename", "--task", "repeat", "--drafter", "ngram-simple")
-    result = invoke("demo", *tasks, *short)
-    assert result.exit_code == 0, result.output
+    succeed("demo", *tasks, *short)
     warm_up = ["none", "ngram-simple"]
     rounds = [order[at : at + 2] for at in range(0, len(order), 2)]
     # Of each target; of each task the bit-exact round and the timed one.
     assert rounds == [*[warm_up] * 2, *[warm_up] * 2, *[warm_up[::-1]] * 2]
 
 
-def test_drafts_stay_within_what_was_tested(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_stay_within_what_was_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     exactness = Exactness(Setting(), {"alone": {1: 0, 2: 0, 3: 0, 4: 1}})
     monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", lambda *_: exactness)
-    result = invoke(*QUICK, "--drafter", "ngram-simple", "--json")
-    assert result.exit_code == 0, result.output
+    result = succeed(*QUICK, "--drafter", "ngram-simple", "--json")
     report = json.loads(result.stdout)
     (run,) = report["exact"]["prompts"][0]["runs"][1]["runs"]
     assert report["exact_batch"] == 3
@@ -202,8 +194,7 @@ def test_where_no_setting_is_exact_a_line_says_so(
     monkeypatch.setattr("ngramspec.llamacpp.exact.find_exact", find_none)
     monkeypatch.setattr(Bench, "_run", cheating)
     quick = (*QUICK, "--drafter", "ngram-cache")
-    result = invoke(*quick)
-    assert result.exit_code == 0, result.output
+    result = succeed(*quick)
     assert result.stderr == (
         "texts are compared as they are timed: no setting is exact for this model\n"
     )

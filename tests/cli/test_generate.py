@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, succeed
 from helpers.ollama_stores import tinycode
 from ngramspec.cli.output import decode_pieces, marked_text, styled
 from ngramspec.drafting.names import DRAFTER_NAMES, POLICY_NAMES
@@ -21,9 +21,8 @@ PROMPT = (
 SHORT = ("generate", "-n", "24", "--exact")
 
 
-def run_json(invoke: Any, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
-    result = invoke(*SHORT, "--json", *arguments, stdin=stdin)
-    assert result.exit_code == 0, result.output
+def run_json(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
+    result = succeed(*SHORT, "--json", *arguments, stdin=stdin)
     answer: dict[str, Any] = json.loads(result.stdout)
     return answer
 
@@ -48,8 +47,8 @@ def test_models_by_their_names_in_ollamas_store(
     assert_one_error(wrong, "--model tinycode:1b: no such file, and no model", 2)
 
 
-def test_json_shape(invoke: Any) -> None:
-    answer = run_json(invoke, "-p", PROMPT, "-s", "7", "--policy", "fixed")
+def test_json_shape() -> None:
+    answer = run_json("-p", PROMPT, "-s", "7", "--policy", "fixed")
     assert answer["model"].endswith(".gguf")
     assert answer["seed"] == 7
     assert len(answer["token_ids"]) == len(answer["accepted"]) <= 24
@@ -63,24 +62,24 @@ def test_json_shape(invoke: Any) -> None:
         assert answer[key] > 0
 
 
-def test_prompt_by_argument_file_and_stdin_is_the_same(invoke: Any, tmp_path: Path) -> None:
+def test_prompt_by_argument_file_and_stdin_is_the_same(tmp_path: Path) -> None:
     file = tmp_path / "prompt.txt"
     file.write_text(PROMPT, "utf-8")
     texts = {
-        run_json(invoke, "-p", PROMPT)["text"],
-        run_json(invoke, "-f", str(file))["text"],
-        run_json(invoke, "-f", "-", stdin=PROMPT)["text"],
-        run_json(invoke, "-p", "-", stdin=PROMPT)["text"],
+        run_json("-p", PROMPT)["text"],
+        run_json("-f", str(file))["text"],
+        run_json("-f", "-", stdin=PROMPT)["text"],
+        run_json("-p", "-", stdin=PROMPT)["text"],
     }
     assert len(texts) == 1
     assert "table" in texts.pop()
 
 
-def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any, invoke: Any) -> None:
+def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any) -> None:
     less = ("-b", "8", "-ub", "8")  # is tested so
     done = spawn(*SHORT, *less, "-f", "-", stdin=PROMPT)
     assert done.returncode == 0
-    assert done.stdout == run_json(invoke, "-p", PROMPT, *less)["text"] + "\n"
+    assert done.stdout == run_json("-p", PROMPT, *less)["text"] + "\n"
     first, looking, *rest = done.stderr.splitlines()
     lines = [line for line in rest if not line.startswith("drafters ")]
     assert first.startswith("no --model given: using the embedded model ")
@@ -126,7 +125,7 @@ def test_exact_fails_where_no_setting_is_exact(
 def test_exact_takes_threads_and_another_type_of_cache(invoke: Any) -> None:
     cache = ("-ctk", "q8_0", "-ctv", "q8_0", "-b", "8", "-ub", "8")  # so less is tested
     answer, plain = (
-        run_json(invoke, "-p", PROMPT, "-t", "1", *cache, *drafts)
+        run_json("-p", PROMPT, "-t", "1", *cache, *drafts)
         for drafts in ((), ("--spec-type", "none"))
     )
     assert answer["drafted"] > 0
@@ -144,17 +143,17 @@ def test_accepted_tokens_are_green_on_a_terminal(spawn: Any) -> None:
     assert re.sub(r"\x1b\[\d*m", "", done.stdout) == plain.stdout
 
 
-def test_no_pass_yields_less_than_a_token(invoke: Any) -> None:
-    answer = run_json(invoke, "-p", PROMPT, "--spec-type", "none", "-n", "-1", "-c", "200")
+def test_no_pass_yields_less_than_a_token() -> None:
+    answer = run_json("-p", PROMPT, "--spec-type", "none", "-n", "-1", "-c", "200")
     assert answer["mean_accepted_length"] == 1.0  # the pass that chose the end token, too
 
 
-def test_texts_are_equal_whatever_drafts(invoke: Any) -> None:
+def test_texts_are_equal_whatever_drafts() -> None:
     specs = ("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-cache")
     short = ("--spec-ngram-simple-size-n", "3", "--policy", "fixed")
     texts = {
         spec: run_json(
-            invoke, "-p", PROMPT, "--spec-type", spec, *(short if spec == "ngram-simple" else ())
+            "-p", PROMPT, "--spec-type", spec, *(short if spec == "ngram-simple" else ())
         )
         for spec in specs
     }
@@ -163,89 +162,87 @@ def test_texts_are_equal_whatever_drafts(invoke: Any) -> None:
     assert texts["ngram-simple"]["num_accepted"] > 0
 
 
-def test_sampled_texts_are_equal_with_drafts(invoke: Any) -> None:
+def test_sampled_texts_are_equal_with_drafts() -> None:
     sampling = ("--temp", "0.9", "-s", "3", "--repeat-penalty", "1.1")
     drafted, plain = (
-        run_json(invoke, "-p", PROMPT, *sampling, *drafts)
-        for drafts in ((), ("--spec-type", "none"))
+        run_json("-p", PROMPT, *sampling, *drafts) for drafts in ((), ("--spec-type", "none"))
     )
     assert drafted["token_ids"] == plain["token_ids"]
     assert plain["drafted"] == 0
 
 
-def test_drafters_are_tried_in_llama_cpps_order(invoke: Any) -> None:
+def test_drafters_are_tried_in_llama_cpps_order() -> None:
     chain = ("--spec-type", "ngram-cache", "--spec_type", "ngram-mod")
-    answer = run_json(invoke, "-p", PROMPT, *chain)
+    answer = run_json("-p", PROMPT, *chain)
     assert list(answer["stats"]) == ["ngram-mod", "ngram-cache"]
 
 
-def test_max_draft_cuts_every_draft(invoke: Any) -> None:
-    answer = run_json(invoke, "-p", PROMPT, "--max-draft", "1", "--policy", "fixed")
+def test_max_draft_cuts_every_draft() -> None:
+    answer = run_json("-p", PROMPT, "--max-draft", "1", "--policy", "fixed")
     assert 0 < answer["drafted"] == answer["drafts"]
 
 
-def test_seeds_decide(invoke: Any) -> None:
+def test_seeds_decide() -> None:
     hot = ("-p", PROMPT, "--temp", "5", "--top-k", "0", "--top-p", "1", "--min-p", "0")
-    first = run_json(invoke, *hot, "-s", "1")["token_ids"]
-    assert run_json(invoke, *hot, "-s", "1")["token_ids"] == first
-    assert run_json(invoke, *hot, "-s", "2")["token_ids"] != first
+    first = run_json(*hot, "-s", "1")["token_ids"]
+    assert run_json(*hot, "-s", "1")["token_ids"] == first
+    assert run_json(*hot, "-s", "2")["token_ids"] != first
 
 
-def test_grammar_is_obeyed(invoke: Any, tmp_path: Path) -> None:
-    answer = run_json(invoke, "-p", PROMPT, "--grammar", "root ::= [0-9]+")
+def test_grammar_is_obeyed(tmp_path: Path) -> None:
+    answer = run_json("-p", PROMPT, "--grammar", "root ::= [0-9]+")
     assert answer["text"].isdigit()
     file = tmp_path / "letters.gbnf"
     file.write_text("root ::= [a-z]+")
-    answer = run_json(invoke, "-p", PROMPT, "--grammar-file", str(file))
+    answer = run_json("-p", PROMPT, "--grammar-file", str(file))
     assert re.fullmatch("[a-z]+", answer["text"])
 
 
-def test_a_json_schema_is_followed(invoke: Any, tmp_path: Path) -> None:
+def test_a_json_schema_is_followed(tmp_path: Path) -> None:
     file = tmp_path / "answer.json"
     file.write_text('{"enum": ["left", "right"]}')
-    assert run_json(invoke, "-p", PROMPT, "-j", '{"const": 12}')["text"] == "12"
-    assert run_json(invoke, "-p", PROMPT, "-jf", str(file))["text"] in ('"left"', '"right"')
+    assert run_json("-p", PROMPT, "-j", '{"const": 12}')["text"] == "12"
+    assert run_json("-p", PROMPT, "-jf", str(file))["text"] in ('"left"', '"right"')
 
 
-def test_chat_is_the_default_and_raw_completes(invoke: Any) -> None:
-    chat = run_json(invoke, "-p", PROMPT)
-    raw = run_json(invoke, "-p", PROMPT, "--raw")
-    with_system = run_json(invoke, "-p", PROMPT, "-sys", "You are a helpful assistant.")
+def test_chat_is_the_default_and_raw_completes() -> None:
+    chat = run_json("-p", PROMPT)
+    raw = run_json("-p", PROMPT, "--raw")
+    with_system = run_json("-p", PROMPT, "-sys", "You are a helpful assistant.")
     assert raw["prompt_tokens"] < chat["prompt_tokens"] < with_system["prompt_tokens"]
-    assert run_json(invoke, "-p", PROMPT, "--chat")["text"] == chat["text"]
+    assert run_json("-p", PROMPT, "--chat")["text"] == chat["text"]
 
 
-def test_dynamic_lookup_cache_grows(invoke: Any, tmp_path: Path) -> None:
+def test_dynamic_lookup_cache_grows(tmp_path: Path) -> None:
     cache = tmp_path / "learned.bin"
     arguments = ("-p", PROMPT, "--spec-type", "ngram-cache", "-lcd", str(cache))
-    first = run_json(invoke, *arguments)
+    first = run_json(*arguments)
     size = cache.stat().st_size
-    second = run_json(invoke, *arguments)
+    second = run_json(*arguments)
     assert size > 100
     assert second["text"] == first["text"]
-    third = run_json(invoke, "-p", PROMPT, "-lcs", str(cache))
+    third = run_json("-p", PROMPT, "-lcs", str(cache))
     assert third["text"] == first["text"]
 
 
 @pytest.mark.parametrize("policy", POLICY_NAMES)
-def test_every_policy_has_its_name(invoke: Any, policy: str) -> None:
-    answer = run_json(invoke, "-p", PROMPT, "--policy", policy)
+def test_every_policy_has_its_name(policy: str) -> None:
+    answer = run_json("-p", PROMPT, "--policy", policy)
     assert answer["speculative"]["policy"] == policy
 
 
 @pytest.mark.parametrize("flag", ["--pool", "--pool-file"])
-def test_a_pool_is_kept_in_a_file(invoke: Any, tmp_path: Path, flag: str) -> None:
+def test_a_pool_is_kept_in_a_file(tmp_path: Path, flag: str) -> None:
     pool = tmp_path / "pool.ngp"
-    answer = run_json(invoke, "-p", PROMPT, "--spec-type", "ngram-mod", flag, str(pool))
+    answer = run_json("-p", PROMPT, "--spec-type", "ngram-mod", flag, str(pool))
     assert list(answer["stats"]) == ["ngram-mod"]
     assert pool.stat().st_size > 0
 
 
-def test_model_file_is_named_without_a_note(invoke: Any) -> None:
+def test_model_file_is_named_without_a_note() -> None:
     from ngramspec import embedded_model
 
-    result = invoke(*SHORT, "-p", PROMPT, "-t", "1", "--model", str(embedded_model()))
-    assert result.exit_code == 0
+    result = succeed(*SHORT, "-p", PROMPT, "-t", "1", "--model", str(embedded_model()))
     assert "embedded" not in result.stderr
 
 
@@ -266,8 +263,7 @@ def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) ->
     # A fixed length: whether a draft pays must not hang on how busy the machine is.
     command = ("generate", "-p", prompt, "-n", "140", "--spec-type", spec)
     command += ("--temp", "0", "--policy", "fixed")
-    result = invoke(*command, "-v")
-    assert result.exit_code == 0, result.output
+    result = succeed(*command, "-v")
     (figures,) = re.findall(r"\((\d+) accepted / (\d+) drafted\)", result.stderr)
     drafted = sum(map(int, re.findall(r"#gen tokens = +(\d+)", result.stderr)))
     accepted = sum(map(int, re.findall(r"#acc tokens = +(\d+)", result.stderr)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from helpers.cli import succeed
 from helpers.lora_files import write_lora
 from ngramspec.models import embedded_model
 
@@ -34,36 +35,35 @@ LINES = {  # source -> line; MODEL stands for a file. Facts about llama.cpp, MIT
 }
 
 
-def run(invoke: Any, line: str) -> Any:
+def run(line: str) -> Any:
     words = [MODEL if word == "MODEL" else word for word in shlex.split(line)]
-    result = invoke("generate", *words, "--json")
-    assert result.exit_code == 0, result.output
+    result = succeed("generate", *words, "--json")
     return json.loads(result.stdout)
 
 
 @pytest.mark.parametrize("source", LINES)
-def test_a_line_generates(invoke: Any, source: str) -> None:
+def test_a_line_generates(source: str) -> None:
     line = LINES[source]
-    answer = run(invoke, line if " -n " in line else f"{line} -n 8")
+    answer = run(line if " -n " in line else f"{line} -n 8")
     assert 0 < len(answer["token_ids"]) <= 8
 
 
-def test_options_reach_the_model(invoke: Any, tmp_path: Path) -> None:
+def test_options_reach_the_model(tmp_path: Path) -> None:
     lora = write_lora(tmp_path / "a.gguf")
     plain = "-m MODEL -p 'def area(width, height):' --raw -n 12 -t 1 -c 512"
-    texts = [run(invoke, f"{plain} {more}")["text"] for more in (
+    texts = [run(f"{plain} {more}")["text"] for more in (
         "", f"--lora {lora}", f"--lora-scaled {lora}:0.5", "--rope-freq-base 300",
         "--override-kv llama.rope.freq_base=float:90",
     )]  # fmt: skip
     assert len(set(texts)) == len(texts)
     exact = f"{plain} --exact -b 8 -ub 8"  # so less is tested
     stretched = f"{exact} --rope-freq-base 300 --poll 0 --no-op-offload"
-    assert run(invoke, stretched)["text"] != run(invoke, exact)["text"]
-    assert run(invoke, f"{plain} --lora-scaled {lora}:0")["text"] == texts[0]
+    assert run(stretched)["text"] != run(exact)["text"]
+    assert run(f"{plain} --lora-scaled {lora}:0")["text"] == texts[0]
     ends = "-m MODEL -p 'Repeat this text:\n\none' -n 40 -t 1"
-    assert run(invoke, f"{ends} --ignore-eos")["finish_reason"] == "length"
-    assert run(invoke, ends)["finish_reason"] == "stop"
-    assert run(invoke, f"{plain} -C 1 --poll 0 -ctk f16 --no-repack --numa isolate")["text"]
+    assert run(f"{ends} --ignore-eos")["finish_reason"] == "length"
+    assert run(ends)["finish_reason"] == "stop"
+    assert run(f"{plain} -C 1 --poll 0 -ctk f16 --no-repack --numa isolate")["text"]
 
 
 def test_help_says_where_defaults_are_not_those_of_llama_cli(invoke: Any) -> None:
@@ -75,9 +75,9 @@ def test_help_says_where_defaults_are_not_those_of_llama_cli(invoke: Any) -> Non
         assert sentence.replace(" ", "") in text
 
 
-def test_a_prompt_is_read_with_escapes_where_asked_for(invoke: Any) -> None:
+def test_a_prompt_is_read_with_escapes_where_asked_for() -> None:
     for line, count in (("-e", 2), ("", 3), ("--no-escape", 3)):
-        answer = run(invoke, f"-m MODEL --raw -t 1 -n 1 -p 'a\\nb' {line}")
+        answer = run(f"-m MODEL --raw -t 1 -n 1 -p 'a\\nb' {line}")
         assert (answer["prompt_tokens"] < 4) is (count == 2), answer
 
 
@@ -92,4 +92,4 @@ def test_a_stretched_context_may_be_longer(
     assert "the context 2048: the model was trained with 2048" in refused.stderr
     messages = [record.getMessage() for record in caplog.records]
     assert any(line.startswith("-c 4096 is cut to the 2048 tokens that the") for line in messages)
-    assert run(invoke, f"{line} --rope-scaling yarn --rope-scale 2")["prompt_tokens"] > 2048
+    assert run(f"{line} --rope-scaling yarn --rope-scale 2")["prompt_tokens"] > 2048

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from helpers.cli import succeed
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.engine import Request
 from ngramspec.llamacpp import saved_costs
@@ -66,12 +67,11 @@ def arguments(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_generate_takes_the_line(invoke: Any, name: str) -> None:
+def test_generate_takes_the_line(name: str) -> None:
     line = arguments(LINES[name])
     if name == "model alone":  # it never pays: it is as dear as the target
         line += ["--policy", "fixed"]
-    result = invoke("generate", "-p", PROMPT, "-n", "24", "-t", "1", "--json", *line)
-    assert result.exit_code == 0, result.output
+    result = succeed("generate", "-p", PROMPT, "-n", "24", "-t", "1", "--json", *line)
     stats = json.loads(result.stdout)["stats"]
     assert ("draft-simple" in stats) == ("DRAFT" in LINES[name])
     if name == "model alone":
@@ -96,19 +96,17 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_serve_takes_the_line(invoke: Any, serving: list[dict[str, Any]], name: str) -> None:
+def test_serve_takes_the_line(serving: list[dict[str, Any]], name: str) -> None:
     line = arguments(LINES[name])
-    result = invoke("serve", "-m", MODEL, "-c", "2048", "-np", "2", "-t", "1", *line)
-    assert result.exit_code == 0, result.output
+    succeed("serve", "-m", MODEL, "-c", "2048", "-np", "2", "-t", "1", *line)
     assert ("draft-simple" in serving[0]["drafters"]) == ("DRAFT" in LINES[name])
 
 
 def drafts_of(
-    invoke: Any, serving: list[dict[str, Any]], line: str, slots: int = 1, more: Sequence[str] = ()
+    serving: list[dict[str, Any]], line: str, slots: int = 1, more: Sequence[str] = ()
 ) -> DraftSettings:
     options = ("-c", "1024", "-np", str(slots), "-t", "1")
-    result = invoke("serve", "-m", MODEL, *options, *more, *arguments(line))
-    assert result.exit_code == 0, result.output
+    succeed("serve", "-m", MODEL, *options, *more, *arguments(line))
     drafts = serving.pop()["drafts"]
     assert isinstance(drafts, DraftSettings)
     return drafts
@@ -131,50 +129,46 @@ def drafts_of(
     ],
 )  # fmt: skip
 def test_general_sizes_are_those_of_the_named_drafters(
-    invoke: Any, serving: list[dict[str, Any]], line: str, params: Any, longest: int, shortest: int
+    serving: list[dict[str, Any]], line: str, params: Any, longest: int, shortest: int
 ) -> None:
-    drafts = drafts_of(invoke, serving, line)
+    drafts = drafts_of(serving, line)
     assert drafts.params == params
     assert (drafts.max_draft, drafts.min_draft) == (longest, shortest)
 
 
-def small_of(
-    invoke: Any, serving: list[dict[str, Any]], line: str, slots: int = 1
-) -> DraftModelSettings:
-    settings = drafts_of(invoke, serving, line, slots, SMALL).second
+def small_of(serving: list[dict[str, Any]], line: str, slots: int = 1) -> DraftModelSettings:
+    settings = drafts_of(serving, line, slots, SMALL).second
     assert isinstance(settings, DraftModelSettings)
     return settings
 
 
-def test_a_draft_model_has_its_own_defaults(invoke: Any, serving: list[dict[str, Any]]) -> None:
-    small = small_of(invoke, serving, "")
+def test_a_draft_model_has_its_own_defaults(serving: list[dict[str, Any]]) -> None:
+    small = small_of(serving, "")
     assert small == DraftModelSettings(path=Path(MODEL))
     assert (small.n_max, small.n_min, small.p_min, small.context_size) == (16, 0, 0.75, 0)
 
 
-def test_bounds_of_all_drafts_bound_the_draft_models(
-    invoke: Any, serving: list[dict[str, Any]]
-) -> None:
+def test_bounds_of_all_drafts_bound_the_draft_models(serving: list[dict[str, Any]]) -> None:
     for line, bounds in (
         ("--draft-max 8 --draft-min 2", (8, 2)),
         ("--draft-max 8 --spec-draft-n-max 5 --draft-min 6", (5, 5)),
         ("--draft-min 2 --spec-draft-n-min 1", (16, 1)),
     ):
-        small = small_of(invoke, serving, line)
+        small = small_of(serving, line)
         assert (small.n_max, small.n_min) == bounds
 
 
-def test_a_draft_model_runs_as_the_line_says(invoke: Any, serving: list[dict[str, Any]]) -> None:
+def test_a_draft_model_runs_as_the_line_says(serving: list[dict[str, Any]]) -> None:
     line = "-td 2 -tbd 1 -cd 512 -ngld all -devd none -ctkd q8_0 -ctvd f16 -ncmoed 3"
-    assert small_of(invoke, serving, line, slots=2) == DraftModelSettings(
+    assert small_of(serving, line, slots=2) == DraftModelSettings(
         path=Path(MODEL), threads=2, threads_batch=1, context_size=256,
         placement=Placement(-1, devices=("none",), cpu_experts=3), type_k="q8_0", type_v="f16",
     )  # fmt: skip
-    assert small_of(invoke, serving, "-cmoed -ncmoed 3").placement.cpu_experts == -1
-    replace = small_of(invoke, serving, "--spec-replace <s> <bos> --spec-replace </s> x").replace
+    assert small_of(serving, "-cmoed -ncmoed 3").placement.cpu_experts == -1
+    replace = small_of(serving, "--spec-replace <s> <bos> --spec-replace </s> x").replace
     for line in ("'<s> <bos>' --spec-replace '</s> x' -np 1", "<s> <bos> --spec-replace '</s> x'"):
-        assert small_of(invoke, serving, f"--spec-replace {line}").replace == replace
-    assert small_of(invoke, serving, "--spec-replace 'a b' c").replace == (("a b", "c"),)
+        assert small_of(serving, f"--spec-replace {line}").replace == replace
+    assert small_of(serving, "--spec-replace 'a b' c").replace == (("a b", "c"),)
     assert replace == (("<s>", "<bos>"), ("</s>", "x"))
 
 
@@ -189,14 +183,13 @@ def test_a_draft_model_runs_as_the_line_says(invoke: Any, serving: list[dict[str
         ("--spec-type ngram-mod --spec-ngram-size-m 9", "--spec-ngram-size-m does nothing for"),
     ],
 )
-def test_a_line_tells_about_what_does_nothing(invoke: Any, line: str, note: str) -> None:
-    result = invoke("generate", "-p", "x", "-n", "1", *arguments(line))
-    assert result.exit_code == 0, result.output
+def test_a_line_tells_about_what_does_nothing(line: str, note: str) -> None:
+    result = succeed("generate", "-p", "x", "-n", "1", *arguments(line))
     assert len([text for text in result.stderr.splitlines() if note in text]) == 1
 
 
 def test_the_environment_has_the_same_names(
-    invoke: Any, serving: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    serving: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (
         ("SPEC_TYPE", "ngram-mod"), ("DRAFT_MAX", "20"), ("DRAFT_MIN", "2"),
@@ -204,14 +197,12 @@ def test_the_environment_has_the_same_names(
         ("SPEC_DRAFT_CACHE_TYPE_K", "f16"), ("SPEC_DRAFT_N_MAX", "12"),
     ):  # fmt: skip
         monkeypatch.setenv(f"LLAMA_ARG_{name}", value)
-    result = invoke("serve", "-m", MODEL, "-c", "1024", "-np", "1", "-t", "1")
-    assert result.exit_code == 0, result.output
+    result = succeed("serve", "-m", MODEL, "-c", "1024", "-np", "1", "-t", "1")
     drafts = serving.pop()["drafts"]
     small = drafts.second
     assert drafts.params == {"ngram-mod": {"n_max": 20, "n_min": 2}}
     assert (small.n_max, small.p_min, small.context_size) == (12, 0.5, 512)
-    result = invoke("generate", "-p", PROMPT, "-n", "4", "-t", "1", "--json")
-    assert result.exit_code == 0, result.output
+    result = succeed("generate", "-p", PROMPT, "-n", "4", "-t", "1", "--json")
     assert {"ngram-mod", "draft-simple"} <= set(json.loads(result.stdout)["stats"])
 
 
@@ -230,8 +221,7 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
     line = "--policy fixed --spec-type draft-mtp --spec-draft-n-max 2 -ngld 0 -cd 512 -td 1"
     command = (*asked, *line.split(), "-ctkd", "q8_0", "-md", str(heads), "--json")
     for exact in ((), ("--exact",)):
-        result = invoke(*command, *exact)
-        assert result.exit_code == 0, result.output
+        result = succeed(*command, *exact)
         assert json.loads(result.stdout)["text"].startswith("ijklmnopqrstuvwxyzabc")
         assert json.loads(result.stdout)["stats"]["draft-mtp"]["num_accepted_tokens"] > 5
         idle = "--threads-draft, --ctx-size-draft, --cache-type-k-draft do nothing: an assistant"
@@ -259,13 +249,12 @@ def test_heads_in_a_file_of_their_own(invoke: Any, tmp_path: Path) -> None:
     ],
 )
 def test_options_that_heads_of_the_model_have_not_are_told(
-    invoke: Any, tmp_path: Path, line: str, message: str
+    tmp_path: Path, line: str, message: str
 ) -> None:
     mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
     mtp_models.glm4moe(tmp_path / "model.gguf")
     asked = ("generate", "-m", str(tmp_path / "model.gguf"), "-p", "abcd", "-n", "4", "-t", "1")
-    result = invoke(*asked, "--json", "--spec-type", "draft-mtp", *line.split())
-    assert result.exit_code == 0, result.output
+    result = succeed(*asked, "--json", "--spec-type", "draft-mtp", *line.split())
     lines = [line for line in result.stderr.splitlines(keepends=True) if " nothing: " in line]
     assert "".join(lines) == message
 
@@ -280,7 +269,7 @@ def test_options_that_heads_of_the_model_have_not_are_told(
 )
 @pytest.mark.usefixtures("serving")
 def test_costs_are_measured_before_heads_follow(
-    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     """Passes that heads follow take longer, and costs are kept for runs without heads."""
     mtp_models = pytest.importorskip("helpers.mtp_models", reason="needs gguf")
@@ -298,8 +287,7 @@ def test_costs_are_measured_before_heads_follow(
     monkeypatch.setattr(saved_costs, "calibrate_within", lambda *_: events.append("measure"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     prompts = ["--prompts", str(tmp_path / "prompt.txt")] if line.startswith("bench") else []
-    result = invoke(*line.split(), "-m", str(tmp_path / "model.gguf"), "-t", "1", *prompts)
-    assert result.exit_code == 0, result.output
+    succeed(*line.split(), "-m", str(tmp_path / "model.gguf"), "-t", "1", *prompts)
     assert events[:2] == ["measure", "follow"]
 
 
@@ -337,15 +325,14 @@ def test_contradictions_are_refused(invoke: Any, line: str, reason: str) -> None
 
 
 def test_a_downloaded_model_is_found_by_its_name(
-    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = tmp_path / "models--some--one-GGUF" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "one-Q8_0.gguf").symlink_to(MODEL)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     for line in (("-hf", "some/one-GGUF"), ("-hf", "some/one-GGUF:q8_0", "-hfd", "some/one-GGUF")):
-        result = invoke("generate", "-p", PROMPT, "-n", "8", "-t", "1", "--json", *line)
-        assert result.exit_code == 0, result.output
+        result = succeed("generate", "-p", PROMPT, "-n", "8", "-t", "1", "--json", *line)
         answer = json.loads(result.stdout)
         assert answer["model"].endswith("one-Q8_0.gguf")
         assert ("draft-simple" in answer["stats"]) == ("-hfd" in line)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import pytest
 
+from helpers.cli import succeed
 from ngramspec.cli.generate import generate
 from ngramspec.cli.llama_cpp import ALL_CLI_FLAGS, CLI_FLAGS, FLAGS, PRESETS
 from ngramspec.cli.options import OFF, ON
@@ -104,8 +105,7 @@ def words_for(values: int) -> list[str]:
 def test_a_flag_of_the_table_does_what_its_kind_says(
     invoke: Any, served: list[ServeOptions], monkeypatch: pytest.MonkeyPatch, flag: Any
 ) -> None:
-    plain = invoke("serve", "-t", "1")
-    assert plain.exit_code == 0, plain.output
+    plain = succeed("serve", "-t", "1")
     for name in flag.names.split():
         result = invoke("serve", "-t", "1", name, *words_for(flag.values))
         if flag.kind == "refused":
@@ -139,8 +139,7 @@ def test_generate_knows_what_is_not_the_servers_alone(invoke: Any) -> None:
                 continue
             taken += words
             reasons |= {flag.reason} if flag.kind == "note" else set()
-    result = invoke(*line, *taken)  # at once, as each run loads a model
-    assert result.exit_code == 0, result.output
+    result = succeed(*line, *taken)  # at once, as each run loads a model
     assert reasons
     for reason in reasons:
         assert reason in result.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from helpers.cli import succeed
 from helpers.command import Process
 from ngramspec.cli.serve import run as serve_run
 from ngramspec.cli.serve.options import ServeOptions
@@ -151,11 +152,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("source", LINES)
 def test_a_line_starts_the_server(
-    invoke: Any, words_of: Any, started: list[dict[str, Any]], source: str
+    words_of: Any, started: list[dict[str, Any]], source: str
 ) -> None:
     line, expected = LINES[source]
-    result = invoke("serve", *words_of(line))
-    assert result.exit_code == 0, result.output
+    result = succeed("serve", *words_of(line))
     server = started[-1]
     assert {name: server[name] for name in expected} == expected
     notes = [text for text in result.stderr.splitlines() if " does nothing: " in text]
@@ -173,12 +173,11 @@ def test_a_priority_is_that_of_the_process(
 
 
 def test_variables_start_the_server(
-    invoke: Any, words_of: Any, started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    words_of: Any, started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    result = invoke("serve")
-    assert result.exit_code == 0, result.output
+    succeed("serve")
     server = started[-1]
     options = (
         server["num_slots"],
@@ -233,16 +232,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("line", DEFAULTS)
 def test_sampling_options_are_defaults_of_requests(
-    invoke: Any, words_of: Any, started: list[dict[str, Any]], line: str
+    words_of: Any, started: list[dict[str, Any]], line: str
 ) -> None:
-    result = invoke("serve", *words_of(f"-m MODEL -c 512 -n 2 {line}"))
-    assert result.exit_code == 0, result.output
+    succeed("serve", *words_of(f"-m MODEL -c 512 -n 2 {line}"))
     sampling = started[-1]["sampling"]
     assert {name: getattr(sampling, name) for name in DEFAULTS[line]} == DEFAULTS[line]
 
 
 def test_grammars_and_schemas_are_followed(
-    invoke: Any, words_of: Any, started: list[dict[str, Any]], tmp_path: Path
+    words_of: Any, started: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     grammar, schema = tmp_path / "a.gbnf", tmp_path / "a.json"
     grammar.write_text('root ::= "no" | "yes"')
@@ -252,14 +250,11 @@ def test_grammars_and_schemas_are_followed(
         f"--grammar-file {grammar}": ["no", "yes"],
         """-j '{"const": 12}'""": ["12"], f"-jf {schema}": ['"left"', '"right"'],
     }.items():  # fmt: skip
-        result = invoke("serve", *words_of(f"-m MODEL -c 512 -n 8 {line}"))
-        assert result.exit_code == 0, result.output
+        succeed("serve", *words_of(f"-m MODEL -c 512 -n 8 {line}"))
         assert started[-1]["text"] in allowed
 
 
-def test_template_options_are_variables(
-    invoke: Any, words_of: Any, started: list[dict[str, Any]]
-) -> None:
+def test_template_options_are_variables(words_of: Any, started: list[dict[str, Any]]) -> None:
     for line, variables in {
         "": {}, "--reasoning on": {"enable_thinking": True}, "-rea 0": {"enable_thinking": False},
         "--reasoning-effort low": {"reasoning_effort": "low"}, "--reasoning-effort default": {},
@@ -267,8 +262,7 @@ def test_template_options_are_variables(
         """-rea on --chat-template-kwargs '{"enable_thinking": false, "a": 1}'""":
             {"enable_thinking": False, "a": 1},
     }.items():  # fmt: skip
-        result = invoke("serve", *words_of(f"-m MODEL -c 512 -n 1 {line}"))
-        assert result.exit_code == 0, result.output
+        succeed("serve", *words_of(f"-m MODEL -c 512 -n 1 {line}"))
         assert started[-1]["template_variables"] == variables
 
 
@@ -308,9 +302,8 @@ def test_wrong_values_are_told_in_a_line(
     assert started == []
 
 
-def test_devices_are_listed(invoke: Any) -> None:
-    result = invoke("serve", "--list-devices")
-    assert result.exit_code == 0
+def test_devices_are_listed() -> None:
+    result = succeed("serve", "--list-devices")
     assert result.output.strip()
 
 
@@ -359,8 +352,7 @@ def test_adapters_have_the_scales_of_the_line(
         f"--lora {a} --lora-scaled {b}:0.5": [1.0, 0.5], f"--lora-scaled {a}:0,{b}:-2": [0.0, -2.0],
         f"--lora {a} --lora-init-without-apply": [0.0],
     }.items():  # fmt: skip
-        result = invoke("serve", *words_of(f"-m MODEL -c 512 -n 2 {line}"))
-        assert result.exit_code == 0, result.output
+        result = succeed("serve", *words_of(f"-m MODEL -c 512 -n 2 {line}"))
         assert [scale for _, scale in started[-1]["adapters"]] == scales
     for line, reason in {
         "--lora none.gguf": "none.gguf: No such file", f"--lora-scaled {a}": "must be FILE:SCALE",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helpers import cli
-from helpers.cli import CODE, FEW
+from helpers.cli import CODE, FEW, succeed
 from helpers.paths import BENCHMARK_DATA
 from helpers.terminal import on_terminal
 from ngramspec.cli import progress
@@ -100,10 +100,9 @@ def test_what_is_done_soon_says_nothing(capsys: Any) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.usefixtures("often", "files")
-def test_every_long_command_tells_how_far_it_is(invoke: Any, name: str) -> None:
+def test_every_long_command_tells_how_far_it_is(name: str) -> None:
     arguments, pattern = COMMANDS[name]
-    result = invoke(*map(str, arguments), "--json")
-    assert result.exit_code == 0, result.output
+    result = succeed(*map(str, arguments), "--json")
     assert re.search(rf"^.*{pattern}", result.stderr, re.MULTILINE), result.stderr
     assert json.loads(result.stdout)
 

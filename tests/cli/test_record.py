@@ -19,7 +19,7 @@ pytest.importorskip("openai")
 import httpx
 import openai
 
-from helpers.cli import assert_one_error
+from helpers.cli import assert_one_error, succeed
 from helpers.command import Process
 from ngramspec.lab.recordings.formats import recognise
 from ngramspec.lab.recordings.traces import Recording
@@ -91,11 +91,10 @@ def report_of(result: Result) -> dict[str, Any]:
 
 
 def test_from_a_server_to_a_better_one(
-    replay: Run, invoke: Any, serve: Callable[..., Process], log: Path, tmp_path: Path
+    replay: Run, serve: Callable[..., Process], log: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "answers.ngx"
-    built = invoke("build-cache", str(log), "-o", str(file), "--kind", "suffix")
-    assert built.exit_code == 0, built.output
+    succeed("build-cache", str(log), "-o", str(file), "--kind", "suffix")
     spec = f"auto:static={file}"
     result = replay(log, "--cold", "--drafter", "auto", "--drafter", spec, "--json")
     advice = report_of(result)["advice"]

@@ -29,6 +29,13 @@ def invoke(*arguments: str | Path, stdin: str | None = None, **environment: str)
     return CliRunner().invoke(main, words, input=stdin, env=environment, prog_name="ngramspec")
 
 
+def succeed(*arguments: str | Path, stdin: str | None = None, **environment: str) -> Result:
+    """Run the command in this process; it must end well."""
+    result = invoke(*arguments, stdin=stdin, **environment)
+    assert result.exit_code == 0, result.output
+    return result
+
+
 def slow_counts(texts: Iterable[str], size: int) -> Counts:
     """Count slowly what followed each n-gram, each text by itself."""
     tokenizer = load_tokenizer(embedded_model())
