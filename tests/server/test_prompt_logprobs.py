@@ -19,7 +19,7 @@ from ngramspec.server.reply.logprobs import LogprobFormat
 TEXTS = [
     "def area(width, height):\n    return width * height\n",
     "one two three",
-    "The quick brown fox jumps over the lazy dog. " * 20,
+    "The quick brown fox jumps over the lazy dog. " * 8,  # several batches
 ]
 
 
@@ -74,15 +74,17 @@ def test_an_echo_has_the_log_probabilities_of_the_whole_prompt(
     server: Serving, reference: llama_cpp.Llama, most: int
 ) -> None:
     prompts = [ids_of(server, text) for text in TEXTS]
+    logs = [softmax_logs(reference, ids) for ids in prompts]
+    assert max(map(len, prompts)) > 2 * server.engine.batch_capacity
     for _ in range(2):  # the second time slots hold the prompts
         answer = server.complete(prompt=prompts, max_tokens=most, logprobs=1, echo=True)
         assert answer.usage.prompt_tokens_details.cached_tokens == 0
-        for choice, ids in zip(answer.choices, prompts, strict=True):
+        for choice, ids, own in zip(answer.choices, prompts, logs, strict=True):
             probs = choice.logprobs
             lengths = {len(ids) + most}
             members = (probs.tokens, probs.token_logprobs, probs.top_logprobs, probs.text_offset)
             assert set(map(len, members)) == lengths
-            check(probs, ids, softmax_logs(reference, ids), 1)
+            check(probs, ids, own, 1)
             plain = server.complete(prompt=ids, max_tokens=most, logprobs=1).choices[0]
             assert choice.text.endswith(plain.text)
             assert probs.token_logprobs[len(ids) :] == plain.logprobs.token_logprobs
