@@ -84,9 +84,9 @@ def read_settings(environment: Mapping[str, str] | None = None) -> CorpusSetting
     params = by_drafter(names, shared, own, "NGRAMSPEC_PARAMS")
     if "suffix" in params:  # all rows are verified, filled or not
         params["suffix"].setdefault("min_probability", 0.0)
-    for name, its in params.items():
+    for name, values in params.items():
         for key in _CHANGING:
-            if key in its:
+            if key in values:
                 raise InputError(f"{name}: {key} changes, and all ranks must draft the same")
     refuse_untaught("SGLang", params)
     return CorpusSettings(spec=spec, params=params)
