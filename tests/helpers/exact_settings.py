@@ -28,6 +28,8 @@ def find_once(
 
     A model with adapters is measured each time.
     """
+    if model.adapters:
+        return find_exact(model, threads, slots, cache_type, own, before_pass)
     own = own or ContextSettings()
     bounded = replace(
         own, slots=1, context_size=0, cells=0, branches=1, kv_unified=True, pad=False,
@@ -39,11 +41,9 @@ def find_once(
         bounded,
         *candidates(threads, slots, cache_type),
     )
-    exactness = None if model.adapters else FOUND.get(key)
-    if exactness is None:
-        exactness = find_exact(model, threads, slots, cache_type, own, before_pass)
-        FOUND[key] = exactness
-    return exactness
+    if key not in FOUND:
+        FOUND[key] = find_exact(model, threads, slots, cache_type, own, before_pass)
+    return FOUND[key]
 
 
 def differ_once(
