@@ -19,7 +19,7 @@ MOST_PATTERNS = 10_000  # of one .gitignore
 MOST_CHARS = 4 << 20  # of one; 400 for each of its patterns
 # An escaped character, a class, or the start of one of them without its end.
 _GLOB_PART = re.compile(r"\\(.)|\[(?:([!^])|(?![!^]))(\]?[^\]]+|\])\]|[\\\[]", re.DOTALL)
-_NOTHING = "(?!)"  # fnmatch's regex of a class without members, such as [z-a]
+_RANGE = re.compile("(.)-(.)", re.DOTALL)
 
 
 class Patterns:
@@ -175,7 +175,7 @@ def _name(glob: str) -> re.Pattern[str] | None:
     """Return what matches a name, None if nothing does."""
     try:
         regex = fnmatch.translate(_GLOB_PART.sub(_as_in_fnmatch, glob))
-        return re.compile(regex) if glob and _NOTHING not in regex else None
+        return re.compile(regex) if glob else None
     except (ValueError, re.error):
         return None
 
@@ -191,4 +191,6 @@ def _as_in_fnmatch(part: re.Match[str]) -> str:
         return f"[{escaped}]" if escaped in "*?[" else escaped
     if members is None:
         raise ValueError(f"{part[0]} ends nowhere")
+    # Of a range that runs backwards git takes the first character, and fnmatch none.
+    members = _RANGE.sub(lambda range: f"{range[1]}-{max(range[1], range[2])}", members)
     return f"[{'!' if negation else ''}{members}]"

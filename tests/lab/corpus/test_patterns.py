@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from reading import Write
 
@@ -21,13 +21,13 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
 PARTS = st.sampled_from(
     ["*", "?", "**", "a", "b", "a*b", "*a*", "[ab]", "[!a]", "[^b]", "[a-b]", "[]a]", "[a-]",
      "\\a", "\\*", "\\[", "a\\-", "ab", "**a", "b**", "*-", "-?", "[--b]",
-     "[!]a]", "[]]", "[b-a]", "[!b-a]", "[!!a]"]
+     "[!]a]", "[]]", "[b-a]", "[!b-a]", "[b-a-]", "[!!a]"]
 )  # fmt: skip
 LINES = st.builds(
     lambda no, lead, parts, end: no + lead + "/".join(parts) + end,
     st.sampled_from(["", "", "", "!"]), st.sampled_from(["", "", "/"]),
     st.lists(PARTS, min_size=1, max_size=5), st.sampled_from(["", "", "/", " ", "\\ "]),
-)  # fmt: skip
+).filter(lambda line: "b**/" not in line)  # fmt: skip
 
 
 def is_ignored(lines: list[str], path: str) -> bool:
@@ -47,6 +47,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@example(lines=["[b-a]"], paths=["b", "a"])
+@example(lines=["[!b-a]"], paths=["b", "a"])
 @given(lines=st.lists(LINES, min_size=1, max_size=4), paths=st.lists(PATHS, min_size=1, max_size=9))
 def test_patterns_decide_as_git_does(repository: Path, lines: list[str], paths: list[str]) -> None:
     (repository / ".gitignore").write_text("\n".join(lines) + "\n")
@@ -58,6 +60,12 @@ def test_patterns_decide_as_git_does(repository: Path, lines: list[str], paths: 
     usable = read_gitignore(repository / ".gitignore").lines
     ignored = {path for path in paths if is_ignored(usable, path)}
     assert ignored == set(done.stdout.split("\0")) - {""}, (lines, usable)
+
+
+def test_two_stars_after_other_characters_are_as_one() -> None:
+    """As git's manual says; git 2.39 compares addresses of pattern and text there."""
+    patterns = Patterns(["b**/*"])
+    assert [patterns.decide(path) for path in ("b", "b/a", "ba/a")] == [None, True, True]
 
 
 @pytest.mark.parametrize(
