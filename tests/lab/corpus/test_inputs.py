@@ -78,7 +78,7 @@ def test_patterns_apply_to_files_that_are_named(tree: Path) -> None:
     assert sources(tree / "b.py", tree / "a.txt", exclude=["*.py"]) == ["a.txt"]
 
 
-@pytest.mark.parametrize("pattern", ["", " ", "/", "!", "# all", "[z-a]", "a\\"])
+@pytest.mark.parametrize("pattern", ["", " ", "/", "!", "# all", "a\\"])
 @pytest.mark.parametrize("option", ["include", "exclude"])
 def test_a_bad_pattern_is_refused(tree: Path, option: str, pattern: str) -> None:
     with pytest.raises(InputError, match=r"not a pattern as in a \.gitignore: "):
