@@ -28,14 +28,15 @@ LLAMA_NO_AMX := python -c "import sys, llama_cpp; sys.exit(b\"AMX_INT8 = 1\" in 
 QUICK := $(addprefix tests/,native drafting files text verify golden lab/corpus lab/recordings \
 	models packaging/test_layers.py packaging/test_imports.py engine \
 	$(addprefix llamacpp/test_,chain_sampler.py model.py settings.py) \
-	server/test_sampling_fields.py cli/test_errors.py)
+	server/test_sampling_fields.py)
 # Of these folders, what takes seconds: real models, threads, compilers, sizes that matter.
 SLOW := $(addprefix engine/test_,distribution exactness fast_setting lossless engine_lossless engine_cost \
 	branches_lossless context_shift counts draft_stops post_sampling_probs preemption gains \
-	reasoning_budget saving mixed_drafts tenants shadow trace) \
+	reasoning_budget saving mixed_drafts tenants shadow trace dice sharing recycle) \
 	$(addprefix files/test_,damage random_damage saving sharing) \
 	$(addprefix native/,policy/test_speed_up drafter/test_growth files/test_entries test_wide) \
-	text/chat/test_call_formats text/structured/test_schema_samples text/templates/test_sandbox \
+	$(addprefix text/,chat/test_call_formats chat/test_parsers grammar/test_gbnf structured/test_schema_samples \
+	templates/test_sandbox) lab/corpus/test_text \
 	verify/test_distribution models/test_embedded_model
 TORCH_STAMP := $(VENV)/.torch
 SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
