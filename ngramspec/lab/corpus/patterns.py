@@ -192,5 +192,5 @@ def _as_in_fnmatch(part: re.Match[str]) -> str:
     if members is None:
         raise ValueError(f"{part[0]} ends nowhere")
     # Of a range that runs backwards git takes the first character, and fnmatch none.
-    members = _RANGE.sub(lambda range: f"{range[1]}-{max(range[1], range[2])}", members)
+    members = _RANGE.sub(lambda span: f"{span[1]}-{max(span[1], span[2])}", members)
     return f"[{'!' if negation else ''}{members}]"
