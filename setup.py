@@ -9,6 +9,8 @@ from setuptools import Extension, setup
 
 DEBUG = os.environ.get("NGRAMSPEC_DEBUG") == "1"
 SOURCES = sorted(Path("ext").rglob("*.pyx"))  # ext/ mirrors the package
+# Cython's own code, memoryviews above all, once for all modules: half of what each would compile.
+SHARED = "ngramspec._native.core._cython"
 HEADERS = sorted(map(str, Path("ext/include").glob("*.h")))
 CFLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 if "-O" in os.environ.get("CFLAGS", ""):
@@ -33,6 +35,7 @@ DIRECTIVES = {
     "binding": True,
 }
 
+FLAGS = {"extra_compile_args": CFLAGS, "extra_link_args": LDFLAGS}
 EXTENSIONS = [
     Extension(
         ".".join(source.relative_to("ext").with_suffix("").parts),
@@ -40,8 +43,7 @@ EXTENSIONS = [
         include_dirs=["ext/include"],
         depends=HEADERS,
         define_macros=MACROS,
-        extra_compile_args=CFLAGS,
-        extra_link_args=LDFLAGS,
+        **FLAGS,
     )
     for source in SOURCES
 ]
@@ -50,10 +52,11 @@ PROCESSES = min(os.cpu_count() or 1, 61)  # more a pool of Windows cannot have
 if __name__ == "__main__":  # Cython's processes import this file where they are not forked
     if not {"dist_info", "egg_info", "sdist"} & set(sys.argv):  # which compile nothing
         EXTENSIONS = cythonize(
-            EXTENSIONS,
+            [*EXTENSIONS, Extension(SHARED, ["ext/_cython.c"], **FLAGS)],
             include_path=["ext"],
             build_dir="build/cython",
             compiler_directives=DIRECTIVES,
+            shared_utility_qualified_name=SHARED,
             nthreads=PROCESSES,
             cache="CYTHON_CACHE_DIR" in os.environ,  # of generated C, to build sources twice
         )

@@ -3,6 +3,7 @@
 import time
 
 cimport cython
+from libc.string cimport memcpy
 
 import numpy as np
 
@@ -112,9 +113,11 @@ cdef class Timings(Owner):
 
     def per_draft(self):
         """Return for each verified draft its tokens and how many were accepted, a new int32 array of shape (num_drafts, 2)."""
-        if self.num_drafts == 0:
-            return np.empty((0, 2), np.int32)
-        return np.array(<int32_t[:self.num_drafts, :2]>self.drafts)
+        pairs = np.empty((self.num_drafts, 2), np.int32)
+        cdef int32_t[:, ::1] rows = pairs
+        if self.num_drafts:
+            memcpy(&rows[0, 0], self.drafts, pairs.nbytes)
+        return pairs
 
     @property
     def prompt_seconds(self):
