@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from helpers import cli
+from helpers import cli, forked
 from helpers.cache_files import make_files
 from helpers.cli import BY_JSONL, CORPORA, succeed
 from helpers.scheduling import same_scheduling
@@ -51,15 +50,7 @@ def spawn() -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(
         *arguments: str, stdin: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        clean = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR")}
-        return subprocess.run(
-            [sys.executable, "-m", "ngramspec", *arguments],
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            env={**clean, "COLUMNS": "80", **environment},
-            timeout=120,
-        )
+        return forked.run(["-m", "ngramspec", *arguments], stdin, **environment)
 
     return run
 

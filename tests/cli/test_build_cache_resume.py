@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from helpers.cli import BY_JSONL, FEW, NO_TOKENIZER, assert_one_error, bytes_of
+from helpers.forked import Forked
 from ngramspec.errors import CapacityError
 from ngramspec.lab.builder import Resources
 
@@ -29,11 +29,9 @@ class Running:
     """A build that reads jsonl from a pipe, so that it is never done before it is told."""
 
     def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "ngramspec", "build-cache", *BY_JSONL]
+        command = ["-m", "ngramspec", "build-cache", *BY_JSONL, "-o", "out.ngc", *arguments]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            [*command, "-o", "out.ngc", *arguments], stdin=pipe, stdout=pipe, stderr=pipe
-        )
+        self.process = Forked(command, stdin=pipe, stdout=pipe, stderr=pipe)
         assert self.process.stdin is not None
         assert self.process.stderr is not None
         self.stdin, self.stderr = self.process.stdin, self.process.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
+from helpers import forked
 from helpers.paths import ROOT
 from ngramspec.cli import main
 from ngramspec.costs import PROFILES
@@ -99,9 +100,5 @@ def test_the_documented_line_completes_in_bash(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_documented_shell_has_its_script(shell: str) -> None:
     assert f"_NGRAMSPEC_COMPLETE={shell}_source ngramspec" in documented()[shell]
-    done = subprocess.run(
-        [sys.executable, "-m", "ngramspec"],
-        env={**os.environ, "_NGRAMSPEC_COMPLETE": f"{shell}_source"},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = forked.run(["-m", "ngramspec"], _NGRAMSPEC_COMPLETE=f"{shell}_source")
     assert f"{shell}_complete" in done.stdout

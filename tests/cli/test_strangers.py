@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from helpers.cli import FEW, assert_one_error, cases
+from helpers.forked import Forked
 from ngramspec.models import embedded_model
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -126,11 +127,12 @@ def test_costs_that_cannot_be_saved_in_the_usual_place(spawn: Any) -> None:
         ("generate", "-p", "caf\u00e9", "--raw", "-n", "4"),
     ],
 )
-def test_a_terminal_that_has_few_characters(
-    build: Any, spawn: Any, arguments: tuple[str, ...]
-) -> None:
+def test_a_terminal_that_has_few_characters(build: Any, arguments: tuple[str, ...]) -> None:
     build(FEW[0])
-    result = spawn(*arguments, **ASCII)
+    command = [sys.executable, "-m", "ngramspec", *arguments]
+    result = subprocess.run(
+        command, capture_output=True, encoding="utf-8", env={**os.environ, **ASCII}, timeout=120
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.isascii()
     assert "Traceback" not in result.stderr
@@ -168,8 +170,8 @@ def test_output_that_cannot_be_written(build: Any) -> None:
 
 
 def test_ctrl_c_ends_with_130_and_a_word() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PRESSED, "generate", "-n", "4000", "-p", "x"],
+    with Forked(
+        ["-c", PRESSED, "generate", "-n", "4000", "-p", "x"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stderr is not None

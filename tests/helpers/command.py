@@ -6,11 +6,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from helpers.forked import Forked
 from helpers.paths import ROOT
 from helpers.serving import wait_until
 
@@ -21,6 +21,7 @@ class Process:
     program: What runs instead of `-m ngramspec`, given to Python.
     ignoring: A signal that is ignored when it starts, as nohup does with SIGHUP.
     reading: False = nobody reads stderr, unless `read` is called.
+    loaded: As Forked has it.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class Process:
         program: Sequence[str] = ("-m", "ngramspec"),
         ignoring: int = 0,
         reading: bool = True,
+        loaded: bool = True,
         **environment: str,
     ) -> None:
         names = [name for name in os.environ if not name.startswith(("LLAMA_", "OLLAMA_"))]
         handler = signal.signal(ignoring, signal.SIG_IGN) if ignoring else None
-        self.process = subprocess.Popen(
-            [sys.executable, *program, "serve", "--port", "0", *arguments],
+        self.process = Forked(
+            [*program, "serve", "--port", "0", *arguments],
+            loaded=loaded,
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",

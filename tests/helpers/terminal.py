@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
+
+from helpers.forked import Forked
 
 
 def on_terminal(*arguments: str, **environment: str) -> tuple[str, str]:
     """Run the command, and return what it wrote to the terminal and to stdout."""
     ours, theirs = pty.openpty()
     clean = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ngramspec", *arguments],
+    process = Forked(
+        ["-m", "ngramspec", *arguments],
         stdin=subprocess.DEVNULL, stdout=(stdout := tempfile.TemporaryFile()), stderr=theirs,  # noqa: SIM115
         env={**clean, "TERM": "xterm-256color", "COLUMNS": "100", **environment},
     )  # fmt: skip

@@ -26,7 +26,7 @@ def test_a_server_runs_until_sigterm_and_tells_its_figures(spawn: Any, tmp_path:
         "policy: fixed\nspec-ngram-mod-n-min: 4\n"
     )
     names = ("--alias", "other, mine,,other")
-    server = spawn("--config", str(config), *names, LLAMA_ARG_N_PARALLEL="3",
+    server = spawn("--config", str(config), *names, loaded=False, LLAMA_ARG_N_PARALLEL="3",
                    LLAMA_API_KEY="secret")  # fmt: skip
     url = server.url()
     head = {"authorization": "Bearer secret"}

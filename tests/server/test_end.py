@@ -7,7 +7,6 @@ import faulthandler
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,9 @@ from typing import Any
 import httpx
 import pytest
 
+from helpers import forked
 from helpers.command import ROOT, Process
+from helpers.forked import Forked
 from helpers.serving import wait_until
 from ngramspec.server.http.shutdown import HANDLED, Shutdown, _listen
 
@@ -223,9 +224,7 @@ def test_the_end_comes_even_if_no_python_can_run() -> None:
         "    ending.part('a test', 0.2)\n"
         "    ctypes.PyDLL(None).sleep(60)  # holds the lock of the interpreter\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, timeout=50, capture_output=True, text=True
-    )
+    done = forked.run(["-c", program])
     assert done.returncode == 1
     assert "Timeout" in done.stderr
 
@@ -239,9 +238,7 @@ def test_signals_are_handled_while_the_main_thread_hangs() -> None:
         "    print('here', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)  # for minutes, in one call\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with Forked(["-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
@@ -276,9 +273,7 @@ def test_the_end_begins_and_comes_although_nobody_reads_stderr() -> None:
     with (
         open(read, "rb"),
         open(write, "wb") as stderr,
-        subprocess.Popen(
-            [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr
-        ) as process,
+        Forked(["-c", program], stdout=subprocess.PIPE, stderr=stderr) as process,
     ):
         try:
             assert process.stdout is not None
