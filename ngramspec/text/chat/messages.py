@@ -109,14 +109,15 @@ def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
             chat.append({"role": "assistant", "content": "\n".join(filter(None, (content, calls)))})
         elif message["role"] == "tool":
             text = f"<tool_response>\n{content}\n</tool_response>"
-            if chat and chat[-1].get("responses"):
-                chat[-1]["content"] += f"\n{text}"
+            if chat and "responses" in chat[-1]:
+                chat[-1]["responses"].append(text)
             else:
-                chat.append({"role": "user", "content": text, "responses": True})
+                chat.append({"role": "user", "responses": [text]})
         else:
             chat.append(dict(message))
     for message in chat:
-        message.pop("responses", None)
+        if "responses" in message:
+            message["content"] = "\n".join(message.pop("responses"))
     if tools:
         if not chat or chat[0]["role"] not in SYSTEM:
             chat.insert(0, {"role": "system", "content": ""})
