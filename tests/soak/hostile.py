@@ -222,7 +222,7 @@ class Attackers:
 
     async def _attack_pieces(self, client: httpx.AsyncClient) -> int:
         return await self._post(
-            client, "/tokenize", {"content": "a b " * 200_000, "with_pieces": True}
+            client, "/tokenize", {"content": "a b " * 70_000, "with_pieces": True}
         )
 
     async def _attack_queue(self, client: httpx.AsyncClient) -> int:
