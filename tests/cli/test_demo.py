@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from helpers.cli import succeed
+from ngramspec import LLM
 from ngramspec.engine.exactness import Exactness, Setting
 from ngramspec.errors import BackendError
 from ngramspec.lab.e2e.bench import Bench, Run
-from ngramspec.lab.e2e.tasks import CLOSE, FILE, INVOICE, PARTS, READ_TABLE
+from ngramspec.lab.e2e.tasks import CLOSE, FILE, INVOICE, PARTS, READ_TABLE, TASKS
 from ngramspec.models import embedded_model
 
 RUN = Bench._run
@@ -86,16 +87,16 @@ def test_another_model_gets_the_same_tables(tmp_path: Path) -> None:
     assert "For so small a" not in shown.stdout  # of the embedded model
 
 
-def test_the_embedded_model_answers_every_task_right(invoke: Any) -> None:
+def test_the_embedded_model_answers_every_task_right() -> None:
     shown = {
         "rename": READ_TABLE.replace("values", "entry"),
         "repeat": FILE,
         "find": CLOSE,
         "think": INVOICE.replace("item", "entry").replace("entrys", "items"),
     }
-    result = invoke("demo", "--repeats", "1", "--drafter", "suffix", "--json")
-    tasks = json.loads(result.stdout)["exact"]["prompts"]
-    texts = {task["name"]: task["text"] for task in tasks}
+    with LLM(exact=True) as llm:  # as the demo compares texts
+        answers = llm.chat([task.messages for task in TASKS], temperature=0.0, max_tokens=256)
+    texts = {task.name: answer.text for task, answer in zip(TASKS, answers, strict=True)}
     converted = json.loads(texts.pop("convert").strip("`json\n"))
     assert [list(row.values()) for row in converted] == [
         [name, kind, int(count)] for name, kind, count in csv.reader(PARTS.split()[1:])
@@ -116,15 +117,9 @@ def check_view(stdout: str, stderr: str) -> None:
     assert "1 of 1 texts equal those without drafts" in stdout
 
 
-def test_view_without_a_terminal(spawn: Any) -> None:
-    done = spawn(*QUICK, "--drafter", "ngram-cache,ngram-mod")
-    assert done.returncode == 0, done.stderr
-    check_view(done.stdout, done.stderr)
-
-
-def test_drafters_have_llama_cpps_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    result = succeed(*QUICK, "--spec-type", "ngram-cache,ngram-mod")
+    result = succeed(*QUICK, "--spec-type", "ngram-cache,ngram-mod")  # llama.cpp's name of it
     check_view(result.stdout, result.stderr)
 
 
@@ -132,12 +127,13 @@ def test_view_in_colour(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm-256color"), ("COLUMNS", "80")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    result = succeed(*QUICK, "--drafter", "ngram-simple")
+    short = (*QUICK, "--drafter", "ngram-simple", "--max-tokens", "30")
+    result = succeed(*short)
     assert "\x1b[32m" in result.stdout  # green: accepted draft tokens
     assert "\x1b[1m" in result.stdout  # bold: the model's own
     assert "«" not in result.stdout
     monkeypatch.setenv("NO_COLOR", "1")
-    marked = invoke(*QUICK, "--drafter", "ngram-simple").stdout
+    marked = invoke(*short).stdout
     assert "\x1b[32m" not in marked
     assert "«" in marked
 

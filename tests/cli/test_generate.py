@@ -18,7 +18,7 @@ from ngramspec.errors import BackendError
 PROMPT = (
     "Repeat this text:\n\nThe table holds the names of the files, and the files hold the names."
 )
-SHORT = ("generate", "-n", "24", "--exact")
+SHORT = ("generate", "-n", "24", "--exact", "-t", "1")
 
 
 def run_json(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def test_prompt_by_argument_file_and_stdin_is_the_same(tmp_path: Path) -> None:
 
 
 def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any) -> None:
-    less = ("-b", "8", "-ub", "8")  # is tested so
-    done = spawn(*SHORT, *less, "-f", "-", stdin=PROMPT)
+    less = ("-b", "4", "-ub", "4")  # is tested so
+    done = spawn(*SHORT[:-2], *less, "-f", "-", stdin=PROMPT)
     assert done.returncode == 0
     assert done.stdout == run_json("-p", PROMPT, *less)["text"] + "\n"
     first, looking, *rest = done.stderr.splitlines()
@@ -123,10 +123,9 @@ def test_exact_fails_where_no_setting_is_exact(
 
 
 def test_exact_takes_threads_and_another_type_of_cache(invoke: Any) -> None:
-    cache = ("-ctk", "q8_0", "-ctv", "q8_0", "-b", "8", "-ub", "8")  # so less is tested
+    cache = ("-ctk", "q8_0", "-ctv", "q8_0", "-b", "4", "-ub", "4")  # so less is tested
     answer, plain = (
-        run_json("-p", PROMPT, "-t", "1", *cache, *drafts)
-        for drafts in ((), ("--spec-type", "none"))
+        run_json("-p", PROMPT, *cache, *drafts) for drafts in ((), ("--spec-type", "none"))
     )
     assert answer["drafted"] > 0
     assert answer["token_ids"] == plain["token_ids"]
@@ -242,7 +241,7 @@ def test_a_pool_is_kept_in_a_file(tmp_path: Path, flag: str) -> None:
 def test_model_file_is_named_without_a_note() -> None:
     from ngramspec import embedded_model
 
-    result = succeed(*SHORT, "-p", PROMPT, "-t", "1", "--model", str(embedded_model()))
+    result = succeed(*SHORT, "-p", PROMPT, "--model", str(embedded_model()))
     assert "embedded" not in result.stderr
 
 
@@ -261,7 +260,7 @@ def test_figures_and_statistics_count_the_same_drafts(invoke: Any, spec: str) ->
     code = "".join(f"    total_{name} = width * height\n" for name in ("one", "two", "three"))
     prompt = f"Repeat this code:\n\n```python\ndef area(width, height):\n{code * 2}```"
     # A fixed length: whether a draft pays must not hang on how busy the machine is.
-    command = ("generate", "-p", prompt, "-n", "140", "--spec-type", spec)
+    command = ("generate", "-p", prompt, "-n", "90", "--spec-type", spec)
     command += ("--temp", "0", "--policy", "fixed")
     result = succeed(*command, "-v")
     (figures,) = re.findall(r"\((\d+) accepted / (\d+) drafted\)", result.stderr)

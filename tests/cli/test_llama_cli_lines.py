@@ -56,9 +56,9 @@ def test_options_reach_the_model(tmp_path: Path) -> None:
         "--override-kv llama.rope.freq_base=float:90",
     )]  # fmt: skip
     assert len(set(texts)) == len(texts)
-    exact = f"{plain} --exact -b 8 -ub 8"  # so less is tested
+    exact = f"{plain} --exact -b 4 -ub 4"  # so less is tested
     stretched = f"{exact} --rope-freq-base 300 --poll 0 --no-op-offload"
-    assert run(stretched)["text"] != run(exact)["text"]
+    assert run(stretched)["text"] != texts[0]
     assert run(f"{plain} --lora-scaled {lora}:0")["text"] == texts[0]
     ends = "-m MODEL -p 'Repeat this text:\n\none' -n 40 -t 1"
     assert run(f"{ends} --ignore-eos")["finish_reason"] == "length"
@@ -85,11 +85,12 @@ def test_a_stretched_context_may_be_longer(
     invoke: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     long = tmp_path / "long.txt"
-    long.write_text("word " * 1100)
-    line = f"-m MODEL --raw -t 1 -n 1 -c 4096 -f {long}"
+    long.write_text("word " * 140)
+    trained = "--override-kv llama.context_length=int:256"
+    line = f"-m MODEL --raw -t 1 -n 1 -c 512 {trained} -f {long}"
     refused = invoke("generate", *shlex.split(line.replace("MODEL", MODEL)))
     assert refused.exit_code == 2
-    assert "the context 2048: the model was trained with 2048" in refused.stderr
+    assert "the context 256: the model was trained with 256" in refused.stderr
     messages = [record.getMessage() for record in caplog.records]
-    assert any(line.startswith("-c 4096 is cut to the 2048 tokens that the") for line in messages)
-    assert run(f"{line} --rope-scaling yarn --rope-scale 2")["prompt_tokens"] > 2048
+    assert any(line.startswith("-c 512 is cut to the 256 tokens that the") for line in messages)
+    assert run(f"{line} --rope-scaling yarn --rope-scale 2")["prompt_tokens"] > 256

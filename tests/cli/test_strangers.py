@@ -135,6 +135,7 @@ def test_a_terminal_that_has_few_characters(build: Any, arguments: tuple[str, ..
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.isascii()
+    assert "\x1b" not in result.stdout  # as nothing here is a terminal
     assert "Traceback" not in result.stderr
 
 

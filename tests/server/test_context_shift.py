@@ -17,7 +17,7 @@ from ngramspec.server import ServerSettings
 from ngramspec.server.bridge.intake import Incoming
 from ngramspec.server.ollama.plan import plan_generate
 
-CONTEXT = 128
+CONTEXT = 64
 LONG: dict[str, Any] = {"prompt": CODE, "ignore_eos": True, "n_predict": 3 * CONTEXT}
 
 

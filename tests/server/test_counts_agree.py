@@ -19,10 +19,10 @@ from ngramspec.engine.policy import make_policy
 PROMPT = "def area(width, height):\n    return width * height\n\ndef one("
 BODY: dict[str, Any] = {"prompt": PROMPT, "temperature": 0, "cache_prompt": False}
 ENDINGS: dict[str, dict[str, Any]] = {
-    "length": {"n_predict": 51, "ignore_eos": True},
+    "length": {"n_predict": 31, "ignore_eos": True},
     "one token": {"n_predict": 1},
     "a stop word in a draft": {"n_predict": 64, "ignore_eos": True, "stop": ["ght"]},
-    "a stop word early in a draft": {"n_predict": 64, "ignore_eos": True, "stop": ["(wi"]},
+    "a stop word early in a draft": {"n_predict": 40, "ignore_eos": True, "stop": ["(wi"]},
     "short drafts are not sent": {"n_predict": 64, "ignore_eos": True, "speculative.n_min": 6},
     "the end": {"n_predict": 200, "prompt": "print('a')\nprint('a')\nprint('a"},
     "grammar": {"n_predict": 64, "grammar": 'root ::= ("width, height" | "\\n") root?'},
@@ -76,7 +76,7 @@ def test_after_every_ending(
 ) -> None:
     caplog.set_level(logging.INFO, "ngramspec")
     server = start(
-        drafter=drafter, policy=make_policy(policy, 16), metrics=True, slots=2, context_size=512
+        drafter=drafter, policy=make_policy(policy, 16), metrics=True, slots=2, context_size=320
     )
     drafted = accepted = 0
     for name, fields in ENDINGS.items():
@@ -89,7 +89,7 @@ def test_after_every_ending(
         assert_agree(server, drafted, accepted)
     assert accepted > 100
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        bodies = [{**BODY, "n_predict": 40, "prompt": PROMPT[start:]} for start in range(5)]
+        bodies = [{**BODY, "n_predict": 24, "prompt": PROMPT[start:]} for start in range(4)]
         for answer in pool.map(lambda body: server.post("/completion", **body), bodies):
             drafted += answer.json()["timings"].get("draft_n", 0)
             accepted += answer.json()["timings"].get("draft_n_accepted", 0)
