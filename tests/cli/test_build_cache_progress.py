@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 def test_progress_bar_on_a_terminal(text: str) -> None:
     Path("text.jsonl").write_text(text)
     screen, _ = on_terminal("build-cache", "text.jsonl", "-o", "out.ngc", "-j", "1")
-    figures = r"reading .*?\d+% of 3\.\d MiB, [\d.]+ MB/s, [\d.]+ Mtok/s, [\d.]+ s left"
+    figures = r"reading .*?\d+% of 1\.\d MiB, [\d.]+ MB/s, [\d.]+ Mtok/s, [\d.]+ s left"
     assert re.search(figures, screen), screen
     assert "reading" not in screen[screen.index("writing") :]
     assert screen.endswith("\x1b[2K")  # the bar is gone at the end
