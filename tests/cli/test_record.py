@@ -65,7 +65,7 @@ def serve() -> Iterator[Callable[..., Process]]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what a server recorded of 60 requests."""
+    """Return what a server recorded of 36 requests."""
     path = tmp_path_factory.mktemp("log") / "requests.jsonl"
     with Process("--record", str(path), "--temp", "0") as server:
         url = server.url()
@@ -73,7 +73,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"recording all requests and answers to {path}, 1.0 GiB at most: it holds what users "
             "write, and only its owner can read it\n"
         ) in server.text
-        ask(url, 60, 1)
+        ask(url, 36, 1)
         assert server.end() == 0
     assert path.stat().st_mode & 0o777 == 0o600
     return path
@@ -134,7 +134,7 @@ def test_build_cache_counts_recorded_answers(invoke: Any, log: Path, tmp_path: P
     report = json.loads(result.stdout)
     distinct = {one.output.tobytes() for one in answers}
     assert report["totals"]["documents"] == len(distinct)
-    assert report["totals"]["duplicates"] == 60 - len(distinct)
+    assert report["totals"]["duplicates"] == 36 - len(distinct)
     assert report["totals"]["tokens"] == sum(len(text) // 4 for text in distinct)
     shown = invoke(
         "build-cache", str(log), "-o", str(out), "--kind", "suffix", "--held-out", "30%"

@@ -99,9 +99,7 @@ def test_a_client_that_does_not_read_loses_its_slot(start: Start) -> None:
 def test_a_slow_client_may_not_let_chunks_pile_up(start: Start) -> None:
     server = start(slots=1, max_buffered_chunks=16, send_buffer=SMALL)
     with raw_request(server, "/completion", VERBOSE, buffer=SMALL):
-        wait_until(lambda: server.busy_slots() == 1)
-        wait_until(lambda: server.busy_slots() == 0)
-        assert server.engine.stats().finished == {"cancelled": 1}
+        wait_until(lambda: server.engine.stats().finished == {"cancelled": 1})
     server.wait_idle()
 
 

@@ -235,20 +235,20 @@ def test_a_full_disk_is_told_and_keeps_the_old_file(saving: Serving, folder: Pat
 
 def test_a_busy_slot_is_waited_for_and_others_go_on(saving: Serving) -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        long = threads.submit(complete, saving, ONE, 0, n_predict=600)
+        long = threads.submit(complete, saving, ONE, 0, n_predict=400)
         wait_until(lambda: saving.engine.slots()[0].num_emitted > 5)
         save = threads.submit(act, saving, 0, "save", filename="a")
         assert complete(saving, OTHER, 1)["tokens_predicted"] == 20
         assert act(saving, 1, "save", filename="b").status_code == 200
         assert not save.done() or long.done()
         size = long.result()["timings"]["prompt_n"]
-        assert save.result().json()["n_saved"] == size + 599
+        assert save.result().json()["n_saved"] == size + 399
 
 
 def test_who_leaves_or_waits_too_long_saves_nothing(start: Start, folder: Path) -> None:
     server = start(slots=1, slot_save_path=str(folder), queue_timeout=0.1)
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        long = threads.submit(complete, server, ONE, 0, n_predict=600)
+        long = threads.submit(complete, server, ONE, 0, n_predict=400)
         wait_until(lambda: server.engine.slots()[0].num_emitted > 5)
         answer = act(server, 0, "save", filename="a")
         if not long.done():
@@ -262,7 +262,7 @@ def test_who_leaves_or_waits_too_long_saves_nothing(start: Start, folder: Path) 
             time.sleep(0.1)
             sock.close()
         size = long.result()["timings"]["prompt_n"]
-    assert server.engine.slots()[0].num_past == size + 599
+    assert server.engine.slots()[0].num_past == size + 399
     assert list(folder.iterdir()) == []
 
 
