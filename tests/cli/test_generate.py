@@ -77,9 +77,9 @@ def test_prompt_by_argument_file_and_stdin_is_the_same(tmp_path: Path) -> None:
 
 def test_text_goes_to_stdout_and_figures_to_stderr(spawn: Any) -> None:
     less = ("-b", "4", "-ub", "4")  # is tested so
-    done = spawn(*SHORT[:-2], *less, "-f", "-", stdin=PROMPT)
+    done = spawn(*SHORT, *less, "-f", "-", stdin=PROMPT)
     assert done.returncode == 0
-    assert done.stdout == run_json("-p", PROMPT, *less)["text"] + "\n"
+    assert done.stdout == run_json("-p", PROMPT)["text"] + "\n"
     first, looking, *rest = done.stderr.splitlines()
     lines = [line for line in rest if not line.startswith("drafters ")]
     assert first.startswith("no --model given: using the embedded model ")
