@@ -53,7 +53,7 @@ class Forked(subprocess.Popen[Any]):
             "ignored": ignored,
         }
         ends = [pipe if pipe >= 0 else n for n, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
-        connection = _loaded()
+        connection = _parent()
         socket.send_fds(connection, [json.dumps(request).encode()], ends)
         self.pid = int(connection.recv(100))
         self._child_created = True
@@ -78,7 +78,7 @@ def run(
 
 
 @functools.cache
-def _loaded() -> socket.socket:
+def _parent() -> socket.socket:
     """Start the process that has all loaded, and return the connection to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
