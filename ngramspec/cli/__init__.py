@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
+from collections.abc import Iterator, Mapping
 
 import click
 
 from ngramspec._version import __version__
-from ngramspec.cli.bench import bench
-from ngramspec.cli.build_cache import build_cache
-from ngramspec.cli.cache import cache
-from ngramspec.cli.check import check
 from ngramspec.cli.command import HELP_NAMES, CommandGroup
-from ngramspec.cli.demo import demo
-from ngramspec.cli.generate import generate
-from ngramspec.cli.serve import serve
 
 __all__ = ["main"]
 
@@ -33,8 +28,29 @@ Examples:
 """
 
 
+class _Commands(Mapping[str, click.Command]):
+    """The commands by name; the module of one is loaded when it is asked for."""
+
+    _names = ("bench", "build-cache", "cache", "check", "demo", "generate", "serve")
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._names:
+            raise KeyError(name)
+        own = name.replace("-", "_")
+        command = getattr(importlib.import_module(f"ngramspec.cli.{own}"), own)
+        assert isinstance(command, click.Command)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 @click.group(
     cls=CommandGroup,
+    commands=_Commands(),
     epilog=EPILOG,
     context_settings={"help_option_names": HELP_NAMES, "max_content_width": 88},
 )
@@ -50,7 +66,3 @@ def main(debug: bool) -> None:
     for stream in (sys.stdout, sys.stderr):  # a terminal may have fewer characters than a text
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _ERRORS:
             stream.reconfigure(errors="replace")
-
-
-for one in (demo, generate, build_cache, cache, serve, bench, check):
-    main.add_command(one)
