@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from helpers.exact_settings import differ_once, find_once
+from helpers import exact_settings
 from helpers.machines import examples
 from ngramspec.llamacpp import exact, saved_costs
 
@@ -37,8 +37,8 @@ def keep_nothing(key: Mapping[str, Any], ending: str) -> Path:
 
 
 exact.path_of = keep_nothing
-exact.find_exact = find_once
-exact.trees_differ = differ_once
+exact.find_exact = exact_settings.find_once
+exact.trees_differ = exact_settings.differ_once
 
 # A shell starts background jobs with Ctrl-C ignored, and so would be all programs that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -59,7 +59,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONG))
 
 
-def pytest_collection_finish() -> None:
-    """Leave modules and tests out of what later collections of garbage look through."""
+@pytest.fixture(scope="module", autouse=True)
+def _older_objects_are_left_alone() -> None:
+    """Leave what was there before a module out of what collections of garbage look through."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_share_exact_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        exact_settings.FOLDER = tmp_path_factory.getbasetemp().parent

@@ -78,13 +78,23 @@ def test_the_embedded_model_has_an_exact_setting_for_several_slots(
     model_path: Callable[[str], str],
 ) -> None:
     with LlamaModel(model_path("embedded")) as model:
-        exactness = find_exact(model, threads=2, slots=3)
+        exactness = exact_settings.find_once(model, threads=2, slots=3)
         assert exactness.setting == Setting(threads=1, unified=False)
         assert exactness.limit() >= 50
         with open_exact(model, exactness, 3, 256) as target:
             assert target.exact_batch == exactness.limit()
 
 
+@pytest.fixture
+def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for a setting anew, with so little text that it takes no time."""
+    monkeypatch.setattr(exact, "ENOUGH_TOKENS", 60)
+    monkeypatch.setattr(exact, "QUICK_SIZES", (2, 3, 7))
+    monkeypatch.setattr(exact_settings, "MEASURED", {})
+    monkeypatch.setattr(exact_settings, "FOLDER", None)
+
+
+@pytest.mark.usefixtures("quick_search")
 def test_what_cannot_change_a_bit_is_kept(model_path: Callable[[str], str]) -> None:
     asked = ContextSettings(
         slots=2, context_size=256, n_batch=12, n_ubatch=8, threads=1, offload_kqv=False,
@@ -102,7 +112,7 @@ def test_what_cannot_change_a_bit_is_kept(model_path: Callable[[str], str]) -> N
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_search: None) -> Path:
     """Keep what was found, as commands do; return where."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(exact, "path_of", saved_costs.path_of)
@@ -147,7 +157,6 @@ def test_the_threads_that_searched_have_ended(
         computing.add(threading.current_thread())
         decode(*arguments)
 
-    monkeypatch.setattr(exact_settings, "FOUND", {})
     monkeypatch.setattr(LlamaTarget, "decode", noting)
     with LlamaModel(model_path("embedded")) as model:
         open_tested(model, ALONE)[0].close()

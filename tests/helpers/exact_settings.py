@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ngramspec.engine.exactness import NUM_ROWS, Exactness, trees_differ
+from ngramspec.files.atomic import new_file
 from ngramspec.llamacpp import exact
 from ngramspec.llamacpp.exact import candidates, find_exact
 from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.settings import ContextSettings
 
-FOUND: dict[tuple[Any, ...], Exactness] = {}
-DIFFER: dict[tuple[Any, ...], bool] = {}
+MEASURED: dict[tuple[Any, ...], Any] = {}
+FOLDER: Path | None = None  # where the workers of one run of the tests leave them for each other
+
+
+def once(key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
+    """Return what was measured in this run, by this process or by another one, or measure it."""
+    if key not in MEASURED:
+        name = f"{hashlib.sha256(repr(key).encode()).hexdigest()}.measured"
+        path = FOLDER / name if FOLDER else None
+        if path is not None and path.exists():
+            MEASURED[key] = pickle.loads(path.read_bytes())
+        else:
+            MEASURED[key] = measure()
+            if path is not None:
+                with new_file(path) as file:
+                    file.write(pickle.dumps(MEASURED[key]))
+    return MEASURED[key]
 
 
 def find_once(
@@ -41,9 +60,7 @@ def find_once(
         bounded,
         *candidates(threads, slots, cache_type),
     )
-    if key not in FOUND:
-        FOUND[key] = find_exact(model, threads, slots, cache_type, own, before_pass)
-    return FOUND[key]
+    return once(key, lambda: find_exact(model, threads, slots, cache_type, own, before_pass))
 
 
 def differ_once(
@@ -54,7 +71,7 @@ def differ_once(
     before_pass: Callable[[], None] = lambda: None,
 ) -> bool:
     """Return what trees_differ does."""
+    if target.num_adapters:
+        return trees_differ(target, token_ids, sizes, num_rows, before_pass)
     key = file_digest(target.model.path), target.settings, token_ids.tobytes(), *sizes, num_rows
-    if target.num_adapters or key not in DIFFER:
-        DIFFER[key] = trees_differ(target, token_ids, sizes, num_rows, before_pass)
-    return DIFFER[key]
+    return once(key, lambda: trees_differ(target, token_ids, sizes, num_rows, before_pass))
