@@ -1,4 +1,4 @@
-"""In the exact setting texts are equal with any drafts, at any concurrency: all 200 of them."""
+"""In the exact setting texts are equal with any drafts, at any concurrency: all 100 of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ngramspec.engine import AutoPolicy, Engine, Generation, Speculation
 from ngramspec.llamacpp.exact import open_exact
 from ngramspec.llamacpp.model import LlamaModel
 
-NUM_PROMPTS = 200
+NUM_PROMPTS = 100
 CONTEXT = 512
 SHORT = {
     "ngram-simple": {"size_n": 3, "size_m": 20},

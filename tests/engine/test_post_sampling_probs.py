@@ -65,7 +65,7 @@ def answers_of(model: LlamaModel, exactness: Any, drafter: Any) -> list[Generati
     speculation = Speculation(enabled=drafter is not None)
     asked = [
         dataclasses.replace(request, logprobs=5, post_sampling_probs=True, max_tokens=60)
-        for request in requests(model, range(24), speculation)
+        for request in requests(model, range(12), speculation)
     ]
     slots = 3 if drafter else 1
     params = {"ngram-simple": {"size_n": 3, "size_m": 20}, "ngram-mod": {"n_match": 4, "n_min": 1}}

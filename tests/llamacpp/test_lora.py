@@ -10,6 +10,7 @@ import pytest
 from helpers.decoding import rows_of
 from helpers.lora_files import write_lora
 from ngramspec.engine import Engine, Request, Sampling
+from ngramspec.engine.exactness import Exactness
 from ngramspec.engine.request import Adapters
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.llamacpp.exact import find_exact, open_exact
@@ -30,6 +31,12 @@ def random_tokens_of(count: int) -> list[int]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("lora")
     return [write_lora(folder / "a.gguf", 1, task="rhyme"), write_lora(folder / "b.gguf", 2)]
+
+
+@pytest.fixture(scope="module")
+def exactness(files: list[Path]) -> Exactness:
+    with LlamaModel(embedded_model(), adapters=files) as model:
+        return find_exact(model, 1, 1)
 
 
 def computed(target: LlamaTarget) -> np.ndarray:
@@ -56,7 +63,9 @@ def test_scales_change_what_is_computed_and_none_is_the_model_itself(files: list
         assert (computed(own) == plain).all()
 
 
-def test_drafts_change_no_token_whatever_adapters_requests_have(files: list[Path]) -> None:
+def test_drafts_change_no_token_whatever_adapters_requests_have(
+    files: list[Path], exactness: Exactness
+) -> None:
     with LlamaModel(embedded_model(), adapters=files) as model:
         prompts = [model.tokenize_prompt(f"def area{i}(width, height):\n") for i in range(2)]
         asked = [
@@ -65,7 +74,6 @@ def test_drafts_change_no_token_whatever_adapters_requests_have(files: list[Path
             for ids in prompts
             for setting in SETTINGS
         ]
-        exactness = find_exact(model, 1, 1)
         ids_by_drafter = []
         for drafter, requests in ((None, asked), ("ngram-mod,ngram-cache", asked[::-1])):
             with open_exact(model, exactness, 1, 512) as target:
@@ -79,12 +87,13 @@ def test_drafts_change_no_token_whatever_adapters_requests_have(files: list[Path
         assert len(variants) == len(SETTINGS)  # each says its own, to one request at least
 
 
-def test_an_exact_setting_is_exact_with_adapters_too(files: list[Path]) -> None:
+def test_an_exact_setting_is_exact_with_adapters_too(
+    files: list[Path], exactness: Exactness
+) -> None:
     ids = random_tokens_of(48)
     with LlamaModel(embedded_model(), adapters=files) as model:
         with pytest.raises(BackendError, match="with LoRA adapters only one slot is exact"):
             find_exact(model, 1, 2)
-        exactness = find_exact(model, 1, 1)
         with open_exact(model, exactness, 1, 512) as target:
             for setting in SETTINGS:
                 target.adapt(setting)
