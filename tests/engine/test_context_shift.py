@@ -259,7 +259,7 @@ def prompts(model: LlamaModel, num_tokens: Sequence[int], **options: Any) -> lis
 @pytest.mark.parametrize("slots", [1, 3])
 def test_ten_contexts_are_the_same_with_any_drafts(model: LlamaModel, slots: int) -> None:
     exactness = find_once(model, 1, slots)
-    lengths = [TEN] if slots == 1 else [TEN, TEN // 2, TEN // 3, 100]
+    lengths = [TEN] if slots == 1 else [TEN // 2, TEN // 3, TEN // 4, 100]
     off = prompts(model, lengths, speculation=Speculation(enabled=False))
     plain = [one.token_ids for one in texts(model, exactness, None, slots, off, SMALL_CONTEXT)]
     assert [len(tokens) for tokens in plain] == lengths
@@ -275,7 +275,7 @@ def test_ten_contexts_are_the_same_with_any_drafts(model: LlamaModel, slots: int
 
 def test_alone_or_beside_others_the_text_is_the_same(model: LlamaModel) -> None:
     exactness = find_once(model, 1, 3)
-    lengths = [5 * CONTEXT, 3 * CONTEXT, 4 * CONTEXT]
+    lengths = [3 * CONTEXT, 2 * CONTEXT, 5 * CONTEXT // 2]
     together = texts(model, exactness, "suffix", 3, prompts(model, lengths))
     for index, answer in enumerate(together):
         alone = texts(model, exactness, None, 3, [prompts(model, lengths)[index]])[0]
