@@ -22,8 +22,8 @@ def test_drafts_leave_the_text_of_a_quantised_model_as_it_is(kind: str, tmp_path
     types = [tensor.tensor_type.name for tensor in GGUFReader(path).tensors if tensor.data.ndim > 1]
     assert max(types, key=types.count) == KINDS[kind][1]
     with LLM(path, slots=1, context_size=512, threads=1, policy="fixed") as llm:
-        plain = llm.chat([QUESTION], max_tokens=60, temperature=0, speculation=False)
-        drafted = llm.chat([QUESTION], max_tokens=60, temperature=0)
+        plain = llm.chat([QUESTION], max_tokens=40, temperature=0, speculation=False)
+        drafted = llm.chat([QUESTION], max_tokens=40, temperature=0)
     assert drafted.text == plain.text
     assert CODE in plain.text
     assert sum(drafted.accepted) > drafted.num_tokens / 2

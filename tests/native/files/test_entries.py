@@ -78,7 +78,7 @@ SKEWS = {
 @pytest.mark.parametrize("skew", SKEWS)
 def test_a_sort_of_many_entries_keeps_every_pair(skew: str, size: int) -> None:
     rng = np.random.default_rng(size)
-    for length in (47, 50, 4100, 8200, 60_000):
+    for length in (47, 50, 4100, 8200, *[60_000] * (size in (SIZES[0], SIZES[-1]))):
         text = SKEWS[skew](rng, length).astype(np.int32)
         tally = tally_of([text])
         assert counts_of(tally.ngrams(size), size) == slow.count_pairs([text.tolist()], size)
