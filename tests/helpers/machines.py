@@ -24,7 +24,7 @@ def examples(usual: int) -> int:
 
 
 SETTINGS = settings(
-    max_examples=examples(30),
+    max_examples=examples(12),
     derandomize="NGRAMSPEC_MAX_EXAMPLES" not in os.environ,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     stateful_step_count=20,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.machines import examples
 from ngramspec import AutoPolicy, Drafter, HashPool, NgramCache, SuffixPool, create_drafter
 from ngramspec._native.core.threads import await_workers, num_workers
 from ngramspec.costs import PROFILES
@@ -148,7 +149,7 @@ def same(case: str, seed: int, threads: int, trees: bool, policy: bool, **option
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("policy", [False, True], ids=["fixed", "auto"])
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 1 << 30), threads=st.sampled_from([2, 3, 4]), trees=st.booleans()
 )  # fmt: skip
