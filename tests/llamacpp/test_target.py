@@ -256,7 +256,7 @@ def test_targets_come_and_go_without_leaking(model_path: Callable[[str], str]) -
 
     def use(closed: bool) -> None:
         with LlamaModel(model_path("embedded")) as model:
-            for _ in range(15):
+            for _ in range(10):
                 target = LlamaTarget(model, context_size=512, slots=2, **EXACT)
                 rows_of(target, tokens_of(1, 20))
                 for settings in ({}, {"grammar": "root ::= [a-z]+"}, {"dry_multiplier": 1.0}):
@@ -268,10 +268,10 @@ def test_targets_come_and_go_without_leaking(model_path: Callable[[str], str]) -
 
     use(True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for round_number in range(6):
+    for round_number in range(4):
         use(bool(round_number % 2))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert len(dead) == 60
+    assert len(dead) == 30
     assert grown < 40_000  # KiB; a target that stays takes 4 MB
 
 

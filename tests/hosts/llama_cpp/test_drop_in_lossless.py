@@ -89,11 +89,13 @@ def drafted(
 @pytest.mark.parametrize("mode", ["draft_model", "attach"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_text_is_the_same_with_drafts(make_llama: Any, family: str, mode: str) -> None:
+    """Requests of all kinds where passes take no time."""
     prompt = CODE if family == "embedded" else PROSE
+    only = () if family in ("llama", "embedded") else SHORT
     n_batch = 64 if mode == "attach" else 768
-    expected = run(make_family(make_llama, family, n_batch=n_batch), prompt)
+    expected = run(make_family(make_llama, family, n_batch=n_batch), prompt, only)
     draft = NgramDraft(**SPEC)
-    assert run(drafted(make_llama, family, mode, draft, n_batch), prompt) == expected
+    assert run(drafted(make_llama, family, mode, draft, n_batch), prompt, only) == expected
     assert draft.counters.accepted > 0
     assert draft.counters.failures == 0
 

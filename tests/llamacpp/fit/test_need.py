@@ -149,7 +149,7 @@ def test_states_are_those_that_are_measured(model_path: ModelPath) -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("embedded", {"context_size": 2048, "slots": 64, "n_batch": 2048, "threads": 1}),
+        ("embedded", {"context_size": 2048, "slots": 64, "n_batch": 512, "threads": 1}),
         ("llama", {"context_size": 262144, "threads": 1}),
         ("gemma3", {"context_size": 16384, "slots": 4, "threads": 1}),
         ("lfm2", {"context_size": 131072, "slots": 2, "threads": 1}),
