@@ -71,9 +71,9 @@ def test_one_row_says_what_it_says_without_drafts(
     model: Any, batch: Any, plain: Any, cache: Any
 ) -> None:
     start = batch["input_ids"].shape[1]
-    for i, expected in enumerate(plain(300)[:, start : start + 128].tolist()):
+    for i, expected in enumerate(plain(150)[:, start : start + 80].tolist()):
         inputs = row(batch, i)
-        ids = drafted(model, inputs, max_new_tokens=128, cache_implementation=cache)
+        ids = drafted(model, inputs, max_new_tokens=80, cache_implementation=cache)
         assert ids[0, inputs["input_ids"].shape[1] :].tolist() == whole(expected)
 
 
@@ -81,17 +81,17 @@ def test_rows_of_a_batch_say_what_they_say_without_drafts(
     model: Any, batch: Any, plain: Any
 ) -> None:
     # Long enough that some rows have ended and others have not, and that buffers grow.
-    expected = plain(300)
+    expected = plain(150)
     ends = [int((text != model.config.pad_token_id).nonzero().max()) for text in expected]
     assert len(set(ends)) > 2
     for cache in CACHES:
-        options = {"max_new_tokens": 300, "cache_implementation": cache}
+        options = {"max_new_tokens": 150, "cache_implementation": cache}
         assert same(drafted(model, batch, **options), expected)
     speculator = NgramSpeculator(policy=AutoPolicy())
-    assert same(drafted(model, batch, speculator, max_new_tokens=300), expected)
+    assert same(drafted(model, batch, speculator, max_new_tokens=150), expected)
     # Again, from the texts of the first time: nearly nothing is left to be computed alone.
     before = speculator.stats()["suffix"].num_accepted_tokens
-    assert same(drafted(model, batch, speculator, max_new_tokens=300), expected)
+    assert same(drafted(model, batch, speculator, max_new_tokens=150), expected)
     assert speculator.stats()["suffix"].num_accepted_tokens > before
 
 
