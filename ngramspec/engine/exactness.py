@@ -112,9 +112,9 @@ def measure(
     Args:
         open_target: Makes the target of a setting with n sequences; a context manager.
         setting: The setting.
-        token_ids: The text, int32; its last num_rows tokens are compared, the others come before.
+        token_ids: The text, int32; its end is compared, the others come before.
         sizes: Batch sizes to try, ascending.
-        num_rows: Compared tokens.
+        num_rows: Compared tokens; of a larger batch as many as it has, so that a full one is tried.
         ways: Ways of decoding to try, of WAYS; the last one is beside others, too.
         stop_early: Leave out the sizes after the first one that differs.
         on_step: Called after each compared size.
@@ -123,21 +123,23 @@ def measure(
     Raises:
         BackendError: The target cannot be made, fails, or cannot take back any number of tokens.
 
-    Cost: len(token_ids) decoded tokens, the last num_rows of them one by one, then about
+    Cost: len(token_ids) decoded tokens, those that are compared one by one, then about
         num_rows * sum(1 / size) batches per way.
     """
     exactness = Exactness(setting, num_rows=num_rows)
     with open_target(setting, BESIDE + 1) as target:
         if target.max_rollback is not None:
             raise BackendError("no setting is exact: this model cannot take its tokens back")
-        runner = _Runner(target, token_ids, num_rows, before_pass)
+        longest = max([num_rows, *(size for size in sizes if size <= target.max_batch)])
+        runner = _Runner(target, token_ids, num_rows, before_pass, longest)
         reference = runner.plain()
         for way in ways:
             counts = exactness.differing[way] = {}
             for size in (1, *sizes):
                 if size <= target.max_batch:
                     rows = runner.decode(way, size)
-                    counts[size] = int((rows.view(np.int32) != reference).any(axis=1).sum())
+                    differing = rows.view(np.int32) != reference[-len(rows) :]
+                    counts[size] = int(differing.any(axis=1).sum())
                 on_step()
                 if stop_early and counts.get(size):
                     break
@@ -183,11 +185,13 @@ class _Runner:
         token_ids: npt.NDArray[np.int32],
         num_rows: int,
         before_pass: Callable[[], None],
+        longest: int = 0,
     ) -> None:
         self._target = target
         self._before_pass = before_pass
         self._ids = token_ids
-        self._start = int(token_ids.size) - num_rows
+        self._num_rows = num_rows
+        self._start = int(token_ids.size) - max(num_rows, longest)
         self._batch = Batch(target.max_batch)
         self._rows = Rows(target.vocab_size)
         self._beside = 0  # tokens that the other sequences hold
@@ -202,10 +206,11 @@ class _Runner:
         most = self._target.max_batch
         for position in range(0, self._start, most):
             self._decode(position, min(most, self._start - position), output=False)
-        return self._all(1, beside=False, rollback=False).view(np.int32)
+        return self._all(1, self._start, beside=False, rollback=False).view(np.int32)
 
     def decode(self, way: str, size: int) -> Logits:
-        return self._all(size, beside=way != WAYS[0], rollback=way == WAYS[2])
+        start = self._ids.size - max(self._num_rows, size)
+        return self._all(size, start, beside=way != WAYS[0], rollback=way == WAYS[2])
 
     def decode_trees(self, size: int) -> Logits:
         rows: list[Logits] = []
@@ -236,10 +241,9 @@ class _Runner:
         first = 1 + right * length
         return [self._rows.copy(row) for row in (0, *range(first, first + length))]
 
-    def _all(self, size: int, beside: bool, rollback: bool) -> Logits:
+    def _all(self, size: int, position: int, beside: bool, rollback: bool) -> Logits:
         rows: list[Logits] = []
-        self._target.truncate(0, self._start)
-        position = self._start
+        self._target.truncate(0, position)
         while position < self._ids.size:
             count = min(
                 size - (BESIDE if beside and size > BESIDE else 0), self._ids.size - position

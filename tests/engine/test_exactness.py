@@ -59,11 +59,15 @@ def test_a_target_that_never_rounds_is_exact_in_all_sizes() -> None:
     assert found_in(FakeTarget()) == {**dict.fromkeys(WAYS, 64), "all": 64}
 
 
-def test_one_bit_in_large_batches_is_seen() -> None:
+@pytest.mark.parametrize("limit", [8, 40, 56])  # more than the compared rows, too
+def test_one_bit_in_large_batches_is_seen(limit: int) -> None:
     target = RoundingTarget()
-    target.limit = 8
-    assert found_in(target)["all"] == 8
-    assert found_in(target, stop_early=True, ways=WAYS[2:], num_rows=32)["all"] == 8
+    target.limit = limit
+    sizes = (2, 4, 8, 33, 40, 56, 63)
+    assert found_in(target, sizes=sizes)["all"] == limit
+    assert (
+        found_in(target, sizes=sizes, stop_early=True, ways=WAYS[2:], num_rows=32)["all"] == limit
+    )
 
 
 def test_one_bit_beside_other_sequences_is_seen() -> None:
