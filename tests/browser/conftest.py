@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import KEY, OPTIONS, Pages, Server
+from helpers.browser import ANSWER_SECONDS, DELAY, KEY, LATE, OPTIONS, Pages, Server
 
+STRANGER = "evil.example"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PACKAGES = ("playwright", "starlette", "llama_cpp")
 MISSING = [f"the package {name}" for name in PACKAGES if find_spec(name) is None]
@@ -40,8 +41,10 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        # No sandbox: CI runs as root.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        # No sandbox: CI runs as root. The name of somebody else has our address.
+        args = ["--no-sandbox", f"--host-resolver-rules=MAP {STRANGER} 127.0.0.1",
+                "--disable-features=LocalNetworkAccessChecks"]  # fmt: skip
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=args)
         yield browser
         browser.close()
 
@@ -69,22 +72,33 @@ def start() -> Iterator[Callable[..., Server]]:
         yield started
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def server(start: Callable[..., Server]) -> Server:
-    """Return a server that tells everything and asks for no key."""
-    return start("--slots", "--metrics")
+    """Return a server that tells everything, as it does on this machine, and asks for no key."""
+    return start("--metrics")
 
 
 @pytest.fixture
 def locked(start: Callable[..., Server]) -> Server:
     """Return a server that asks for a key."""
-    return start("--api-key", KEY, key=KEY)
+    return start("--api-key", KEY, key=KEY, exact=False)
+
+
+@pytest.fixture(scope="package")
+def context(browser: Any, server: Server) -> Any:
+    """Return what holds the pages of all tests, and one that stays."""
+    context = browser.new_context()
+    context.set_default_timeout(1000 * ANSWER_SECONDS)
+    context.new_page().goto(f"{server.url}/health")
+    if DELAY:
+        context.add_init_script(LATE % DELAY)
+    return context
 
 
 @pytest.fixture
-def pages(browser: Any, tmp_path: Path) -> Iterator[Pages]:
+def pages(context: Any, tmp_path: Path) -> Iterator[Pages]:
     """Return what opens pages; screenshots go to the test's folder."""
-    pages = Pages(browser, tmp_path)
+    pages = Pages(context, tmp_path)
     yield pages
     pages.close()
 

@@ -516,7 +516,7 @@ def test_a_chat_that_has_gone_on_takes_no_results(page: Any, pages: Pages) -> No
     answers_with(page, "fine")
     ask(page, "Never mind.", 2)
     expect(field).to_be_hidden()
-    other = pages.beside(page, page.url)  # which is followed, as nothing is being written
+    other = pages.open(page.url)  # which is followed, as nothing is being written
     answers_with(other, "good")
     send(other, "And now?")
     page.get_by_text("good").wait_for()
@@ -533,7 +533,7 @@ def test_a_result_that_is_not_answered_can_be_given_again(page: Any, pages: Page
     page.locator("#notice", has_text="does not answer").wait_for()
     expect(page.locator(".message.tool")).to_have_count(0)
     expect(field).to_have_value("rain")
-    other = pages.beside(page, page.url)
+    other = pages.open(page.url)
     expect(other.get_by_label("Result of weather")).to_have_value("rain")
     bodies = bodies_of(page)
     answers_with(page, "It rains.")

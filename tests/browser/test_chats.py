@@ -77,7 +77,7 @@ def new_chat(page: Any, text: str) -> None:
 
 def same_chat(pages: Pages, page: Any, question: str) -> Any:
     """Return another tab with the open chat."""
-    other = pages.beside(page, page.url)
+    other = pages.open(page.url)
     other.locator(".message.user", has_text=question).wait_for()
     return other
 
@@ -98,7 +98,7 @@ def test_chats_stay_and_are_listed_newest_first(page: Any, server: Server, pages
     expect(page).to_have_title("first question")
     page.go_back()
     page.locator(".message.user", has_text="second question").wait_for()
-    other = pages.beside(page, server.url)  # has them, and hears of changes
+    other = pages.open(server.url)  # has them, and hears of changes
     other.get_by_role("link", name="first question").wait_for()
     answers_with(other, "fine")
     new_chat(other, "third question")
@@ -159,7 +159,7 @@ def test_a_chat_that_was_not_written_does_not_replace_a_newer_one(
     page.goto("about:blank")
     answers_with(other, "good")
     ask(other, "two", 2)
-    page = pages.beside(other, other.url)
+    page = pages.open(other.url)
     expect(page.locator(".message.user")).to_contain_text(["one", "two"])
 
 
@@ -323,7 +323,7 @@ def test_a_chat_open_in_two_tabs_is_the_same_in_both(page: Any, pages: Pages) ->
 def test_what_another_tab_deletes_or_could_not_send_is_kept_when_it_goes_on(
     page: Any, server: Server, pages: Pages
 ) -> None:
-    other = pages.beside(page, server.url)
+    other = pages.open(server.url)
     answers_with(other, "good")
     new_chat(other, "one")
     page.get_by_role("link", name="one").wait_for()

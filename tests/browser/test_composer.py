@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +159,7 @@ def test_without_drafts_no_word_is_marked(page: Any) -> None:
     expect(page.locator(".facts")).to_contain_text("no drafts")
 
 
-def test_the_context_in_use_is_told(start: Callable[..., Server], pages: Pages) -> None:
-    page = pages.open(start("--slots", "--metrics").url)
+def test_the_context_in_use_is_told(page: Any) -> None:
     expect(page.locator("#drafts-name")).to_contain_text("ngram-mod")  # the server is known
     expect(page.locator("#context")).to_have_attribute("title", "")  # nothing is in use yet
     ask(page, "Repeat this text:\n\nOne two three.")

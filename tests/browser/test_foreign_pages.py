@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from browser.conftest import CHROMIUM
+from browser.conftest import STRANGER
 from helpers.browser import Server, expect
 
-NAME = "evil.example"
 # Resolves to the server's answer, or to "no" where the browser does not let the page read it.
 ASK = """async ([url, options]) => {
     try { return (await fetch(url, options)).status } catch { return "no" }
@@ -39,26 +38,14 @@ def origin() -> Iterator[str]:
     """Return the origin of a page of somebody else."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://{NAME}:{server.server_port}"
+        yield f"http://{STRANGER}:{server.server_port}"
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def astray(browser: Any) -> Iterator[Any]:
-    """Return a browser for which the name of somebody else has our address."""
-    rules = f"--host-resolver-rules=MAP {NAME} 127.0.0.1"
-    astray = browser.browser_type.launch(
-        executable_path=CHROMIUM,
-        args=["--no-sandbox", rules, "--disable-features=LocalNetworkAccessChecks"],
-    )
-    yield astray
-    astray.close()
-
-
 @pytest.fixture
-def page(astray: Any) -> Iterator[Any]:
-    """Return a page of that browser."""
-    with astray.new_context() as context:
+def page(browser: Any) -> Iterator[Any]:
+    """Return a page that shares nothing with others."""
+    with browser.new_context() as context:
         yield context.new_page()
 
 
@@ -100,7 +87,7 @@ def test_a_page_of_somebody_else_can_make_the_server_do_nothing(
 def test_a_page_that_gives_itself_our_address_reads_nothing(server: Server, page: Any) -> None:
     port = urlsplit(server.url).port
     for path in ("/props", "/"):
-        reply = page.goto(f"http://{NAME}:{port}{path}")
+        reply = page.goto(f"http://{STRANGER}:{port}{path}")
         assert reply.status == 403
         assert "--allow-host" in reply.text()
 

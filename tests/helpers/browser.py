@@ -51,34 +51,23 @@ class Server:
 
 @dataclass
 class Pages:
-    """Opens pages, each in a context of its own, and keeps what their consoles complain about."""
+    """Opens pages in a context that tests share, and keeps what their consoles complain about."""
 
-    browser: Any
+    context: Any
     folder: Path
     complaints: list[str] = field(default_factory=list)
-    contexts: list[Any] = field(default_factory=list)
 
     def open(self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> Any:
-        """Return a page at the URL."""
-        scheme = "dark" if dark else "light"
-        size = {"width": width, "height": height}
-        context = self.browser.new_context(viewport=size, color_scheme=scheme)
-        context.set_default_timeout(1000 * ANSWER_SECONDS)
-        if DELAY:
-            context.add_init_script(LATE % DELAY)
-        self.contexts.append(context)
-        return self._watched(context.new_page(), url)
+        """Return a page at the URL that shares what the others store.
 
-    def beside(self, page: Any, url: str) -> Any:
-        """Return a page at the URL that shares what a page's browser stores.
-
-        In a window of its own: a tab that is hidden is drawn, and takes clicks, once a second.
+        In a window of its own: a tab that is hidden is drawn, and takes clicks, once a second. The
+        first page opens it and stays, so that its process, which has read the scripts, is used.
         """
-        with page.context.expect_page() as opened:
-            page.evaluate("() => void open('about:blank', '', 'popup, noopener')")
-        return self._watched(opened.value, url)
-
-    def _watched(self, page: Any, url: str) -> Any:
+        with self.context.expect_page() as opened:
+            self.context.pages[0].evaluate("() => void open('about:blank', '', 'popup')")
+        page = opened.value
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light")
         page.on("console", lambda line: line.type == "error" and self.complaints.append(line.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         if SLOWNESS > 1:
@@ -92,12 +81,22 @@ class Pages:
         page.screenshot(path=self.folder / f"{name}.png")
 
     def close(self) -> None:
-        """Close all pages; fail when a console complained of anything unexpected."""
+        """Close all pages but the first and empty what they stored.
+
+        Fails when a console complained of anything unexpected.
+        """
         # Answers of 4xx and 5xx are what some tests are about; Chromium reports all of them.
         expected = "the server responded with a status"
         unexpected = [text for text in self.complaints if expected not in text]
-        for context in self.contexts:
-            context.close()  # what it cuts off is complained of, too
+        first, *others = self.context.pages
+        origins = {page.url for page in (first, *others)}
+        for page in others:
+            page.close()  # what it cuts off is complained of, too
+        session = self.context.new_cdp_session(first)
+        for url in origins:
+            session.send("Storage.clearDataForOrigin", {"origin": url, "storageTypes": "all"})
+        session.detach()
+        self.context.clear_permissions()
         assert not unexpected, unexpected
 
 
