@@ -46,7 +46,10 @@ class Run:
     def __init__(self, writer: Writer, folder: Path, shim: Shim) -> None:
         self.writer, self.folder, self.shim = writer, folder, shim
         writer.set_up(folder.parent / "sources")
+        self.before: dict[str, bytes] = {}
         self.prepare()
+        writer.prepare(folder)
+        self.before = {path.name: path.read_bytes() for path in folder.iterdir()}
         self.old = self.read()
         shim.arm(COUNT)
         writer.run(folder)
@@ -61,7 +64,8 @@ class Run:
     def prepare(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        self.writer.prepare(self.folder)
+        for name, content in self.before.items():
+            (self.folder / name).write_bytes(content)
 
     def read(self) -> bytes | None:
         path = self.folder / self.writer.target

@@ -48,7 +48,7 @@ class Writer:
         """Make what is read, once."""
 
     def prepare(self, folder: Path) -> None:
-        """Make the old file."""
+        """Make the old file, once: it is put back before each run."""
         write_counts(folder / self.target, 1)
 
     def run(self, folder: Path) -> None:
@@ -154,10 +154,10 @@ class Dynamic(Writer):
     file: DynamicFile | None = None
 
     def prepare(self, folder: Path) -> None:
-        self.file = None
         self._learn(DynamicFile(folder / self.target), 1).save()
 
     def run(self, folder: Path) -> None:
+        self.file = None
         self.file = self._learn(DynamicFile(folder / self.target), 2)
         self.file.save()
 
@@ -253,7 +253,7 @@ class MergeSmall(Command):
 
 
 class Prune(Command):
-    arguments = ("prune", "a.ngc", "--max-size", "64K")
+    arguments = ("prune", "a.ngc", "--min-count", "2")  # by size: as MergeSmall
 
 
 class Convert(Command):
