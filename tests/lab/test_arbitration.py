@@ -46,7 +46,7 @@ def test_counted_by_hand() -> None:
 
 
 def test_a_source_that_never_helps_costs_a_hundredth(trace_of: Callable[..., Trace]) -> None:
-    trace = trace_of("code_edit.debugbench", 60)
+    trace = trace_of("code_edit.debugbench", 30)
     lengths = made_up(trace, lambda *_: 0.0)
     for profile in PROFILES.values():
         speedups = arbitrate(trace, lengths, EAGLE, profile)
@@ -58,7 +58,7 @@ def test_a_source_that_never_helps_costs_a_hundredth(trace_of: Callable[..., Tra
 def test_tokens_of_both_in_a_pass_are_faster_where_passes_are_cheap(
     trace_of: Callable[..., Trace],
 ) -> None:
-    trace = trace_of("chat_revise.mt_redundant", 20)
+    trace = trace_of("chat_revise.mt_redundant", 8)
     lengths = made_up(trace, lambda *_: 0.8)
     speedups = arbitrate(trace, lengths, EAGLE, PROFILES["h100-8b"], branches=4)
     assert speedups.arbiter > 1.05 * speedups.either > 1.05 * max(speedups.ours, speedups.other)
@@ -69,7 +69,7 @@ def test_tokens_of_both_in_a_pass_are_faster_where_passes_are_cheap(
 def test_a_source_that_never_helps_costs_little_beside_trees(
     trace_of: Callable[..., Trace],
 ) -> None:
-    trace = trace_of("code_edit.debugbench", 20)
+    trace = trace_of("code_edit.debugbench", 8)
     lengths = made_up(trace, lambda *_: 0.0)
     for profile in PROFILES.values():
         speedups = arbitrate(trace, lengths, EAGLE, profile, branches=4)
@@ -82,7 +82,7 @@ def test_both_together_are_faster_than_either(trace_of: Callable[..., Trace]) ->
         "by request": lambda index, _: 0.9 * (index % 2),
         "in runs": lambda _, at: 1.0 * (at // 150 % 2),
     }
-    trace = trace_of("chat_revise.mt_redundant", 30)
+    trace = trace_of("chat_revise.mt_redundant", 14)
     for kind, chance in kinds.items():
         speedups = arbitrate(trace, made_up(trace, chance), EAGLE, PROFILES["h100-8b"])
         better = max(speedups.ours, speedups.other)

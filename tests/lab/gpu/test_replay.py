@@ -188,16 +188,18 @@ def test_a_replay_emits_what_was_recorded_and_counts_as_the_walk_does(packed: An
     assert without.row_steps == without.emitted == len(without.steps) == len(without.passes)
 
 
-def test_the_replay_of_transformers_runs_small(tmp_path: Path) -> None:
+def test_the_replay_of_transformers_runs_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     needs("torch", "transformers")
     path = tmp_path / "made.json"
-    printed = run(
+    run_here(
         *("transformers_replay.py", "--small", "--batch", "1", "3", "--output", "12"),
         *("--modes", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4", "suffix:tree-4"),
         *("--json", str(path)),
-        cwd=tmp_path,
+        monkeypatch=monkeypatch,
     )
-    assert "suffix:gate" in printed
+    assert "suffix:gate" in capsys.readouterr().out
     report = json.loads(path.read_text())
     modes = ["none", "suffix:auto", "suffix:gate", "ngram-simple:fixed-4", "suffix:tree-4"]
     assert [(r["batch"], r["mode"]) for r in report["rows"]] == [
