@@ -114,7 +114,7 @@ def measure(
         setting: The setting.
         token_ids: The text, int32; its end is compared, the others come before.
         sizes: Batch sizes to try, ascending.
-        num_rows: Compared tokens; of a larger batch as many as it has, so that a full one is tried.
+        num_rows: Compared tokens; a larger batch is compared over its own size.
         ways: Ways of decoding to try, of WAYS; the last one is beside others, too.
         stop_early: Leave out the sizes after the first one that differs.
         on_step: Called after each compared size.

@@ -95,15 +95,9 @@ LAYOUTS = {
 def arguments(layout: str) -> Sequence[str]:
     """Return the server's options: a key for the users, one for the attackers."""
     keys = ["--api-key", GOOD, "--api-key", BAD]
-    limits = [
-        "--max-body",
-        "1M",
-        "--kept-memory",
-        "64M",
-        "--calibrate",
-        "2" if SECONDS >= 60 else "0",
-    ]
-    return [*keys, *limits, *LAYOUTS[layout], "-t", "1", "--metrics", "-a", "tiny"]
+    limits = ["--max-body", "1M", "--kept-memory", "64M"]
+    costs = ["--calibrate", "2" if SECONDS >= 60 else "0"]
+    return [*keys, *limits, *costs, *LAYOUTS[layout], "-t", "1", "--metrics", "-a", "tiny"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS if SECONDS >= 60 else ["exact"])

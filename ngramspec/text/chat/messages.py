@@ -102,6 +102,7 @@ def _texts(parts: Sequence[Any], field: str) -> list[str]:
 def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
     """Return messages for a template without tools: calls, results and tools become content."""
     chat: list[Message] = []
+    results: dict[int, list[str]] = {}  # of tools, by the message that gets them
     for message in messages:
         content = text_of(message["content"], "content")
         if message.get("tool_calls"):
@@ -109,15 +110,15 @@ def without_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
             chat.append({"role": "assistant", "content": "\n".join(filter(None, (content, calls)))})
         elif message["role"] == "tool":
             text = f"<tool_response>\n{content}\n</tool_response>"
-            if chat and "responses" in chat[-1]:
-                chat[-1]["responses"].append(text)
+            if len(chat) - 1 in results:
+                results[len(chat) - 1].append(text)
             else:
-                chat.append({"role": "user", "responses": [text]})
+                results[len(chat)] = [text]
+                chat.append({"role": "user"})
         else:
             chat.append(dict(message))
-    for message in chat:
-        if "responses" in message:
-            message["content"] = "\n".join(message.pop("responses"))
+    for index, texts in results.items():
+        chat[index]["content"] = "\n".join(texts)
     if tools:
         if not chat or chat[0]["role"] not in SYSTEM:
             chat.insert(0, {"role": "system", "content": ""})
