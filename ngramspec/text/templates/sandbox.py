@@ -35,6 +35,7 @@ from ngramspec.text.limits import Budget, RenderLimits
 MAX_ARGUMENT = 100_000  # of a function or filter: widths, counts
 MAX_INDENT = 100  # characters that a function or filter can put into every line
 INDENTING = ("indent", "wordwrap", "tojson", "expandtabs")
+CALL_STEPS = 2  # of a call, beside those of its arguments and its result: it takes 5 us
 MAX_BITS = 4096  # of an integer that a template computes
 MUTATING = ("append", "pop")  # methods of lists that templates may call
 NOTHING: dict[str, type] = {  # what methods of something undefined return, when it is empty
@@ -284,6 +285,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 left += (inner for inner in part if isinstance(inner, Container))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        __self._budget.step(CALL_STEPS)
         __self._check_arguments(args, kwargs)
         owner = getattr(__obj, "__self__", None)
         name = getattr(__obj, "__name__", "")
