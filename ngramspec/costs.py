@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -45,12 +46,12 @@ class CostTable:
         Linear between known sizes. Below them the first segment is extended; above them the last
         one, or the line from the first size to the last where that is steeper: a last step that is
         flat by accident must not make long drafts look cheap. A table of one size is constant.
-        Cost: O(known sizes).
+        Cost: O(log known sizes).
         """
         costs = self.costs
         if len(costs) == 1:
             return costs[0][1]
-        after = next((i for i, (size, _) in enumerate(costs) if size >= tokens), len(costs) - 1)
+        after = min(bisect_left(costs, (tokens, 0.0)), len(costs) - 1)
         (a, low), (b, high) = costs[max(0, after - 1)], costs[max(1, after)]
         slope = (high - low) / (b - a)
         if tokens > b:

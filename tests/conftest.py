@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,9 @@ def keep_nothing(key: Mapping[str, Any], ending: str) -> Path:
 exact.path_of = keep_nothing
 exact.find_exact = exact_settings.find_once
 exact.trees_differ = exact_settings.differ_once
+
+# Each client of HTTP would read all certificates of the system anew; servers of tests have none.
+ssl.create_default_context = functools.cache(ssl.create_default_context)
 
 # A shell starts background jobs with Ctrl-C ignored, and so would be all programs that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

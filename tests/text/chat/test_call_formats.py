@@ -29,6 +29,7 @@ from ngramspec.text.chat.calls import CALL_FORMATS, call_format_of
 from ngramspec.text.chat.calls.harmony import HarmonyCalls
 from ngramspec.text.chat.calls.json_calls import JsonCalls
 from ngramspec.text.chat.calls.named_calls import NamedCalls
+from ngramspec.text.chat.calls.python_calls import PythonCalls
 from ngramspec.text.chat.calls.typed_value import types_of
 from ngramspec.text.chat.delta import ChatMessage
 from ngramspec.text.chat.format import ChatFormat, chat_format
@@ -334,10 +335,10 @@ def test_schemas_that_no_grammar_can_express_leave_optional_calls_free(name: str
             assert accepts(forced(format), text) == len(text.encode())
 
 
-# One family of each of these, whose arguments are one JSON object, made by the same code.
-WHOLE = (HarmonyCalls, JsonCalls, NamedCalls)
+# One family of each of these kinds: the arguments are one JSON object, or calls of Python.
+ALIKE = ((HarmonyCalls, JsonCalls, NamedCalls), PythonCalls)
 UNLIKE = {
-    next((kind for kind in WHOLE if isinstance(one, kind)), one): one.name for one in CALL_FORMATS
+    next((kind for kind in ALIKE if isinstance(one, kind)), one): one.name for one in CALL_FORMATS
 }
 
 
