@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
+import uvicorn.server
 from starlette.applications import Starlette
 
 from helpers.exact_settings import find_once
@@ -42,6 +45,12 @@ CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
 CHAT: list[Any] = [{"role": "user", "content": REPEAT}]
 TEXT = "Repeat this text:\n\none two three, one two three"
 PATIENCE = 20.0  # seconds for what should take milliseconds
+
+# uvicorn sleeps 0.1 s before it looks whether it should end, and again before it does; a test
+# that has a server of its own takes less.
+uvicorn.server.asyncio = types.SimpleNamespace(  # type: ignore[attr-defined]
+    **{**vars(asyncio), "sleep": lambda seconds: asyncio.sleep(seconds / 20)}
+)
 
 
 @dataclass(frozen=True)
