@@ -58,5 +58,5 @@ for constant in ("REQUEST_SECONDS", "STEP_SECONDS", "SAVE_SECONDS", "PREPARE_SEC
     setattr(serve_run, constant, 1.0)
 serve_run.SERVER_SECONDS = 5.0
 run.LAST_SECONDS = 1
-intake.LAST_SECONDS = 1.0
+intake.LAST_SECONDS = 0.5
 main()

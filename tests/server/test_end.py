@@ -35,7 +35,7 @@ class Faulty:
         self.folder = folder / "faults"
         self.folder.mkdir()
         self.learned = folder / "learned.ngc"
-        options = ("-np", "1", "--slots", "--drain-timeout", "1", "-lcd", str(self.learned))
+        options = ("-np", "1", "--slots", "--drain-timeout", "0.3", "-lcd", str(self.learned))
         drafts = ("--spec-type", "ngram-cache", "--policy", "fixed")
         self.server = spawn(
             *options, *drafts, *arguments, program=FAULTY, NGRAMSPEC_FAULTS=str(self.folder)
@@ -89,7 +89,7 @@ def faulty(spawn: Spawn, tmp_path: Path) -> Iterator[Callable[..., Faulty]]:
 
 
 def test_a_decode_that_hangs_is_told_and_ends_the_process(faulty: Any) -> None:
-    rig = faulty("--stall-timeout", "2.5")
+    rig = faulty("--stall-timeout", "1.5")
     rig.learn()
     assert rig.client.get("/health").json() == {"status": "ok"}
     rig.begin()
