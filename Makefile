@@ -45,8 +45,6 @@ SOURCES := pyproject.toml setup.py $(wildcard ext/ngramspec/_native/*/*.p* ext/i
 # Python compiles what it imports (pip wants 0 for "no" options) and must keep that: tests start hundreds of processes.
 export PIP_NO_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
-# A test builds the same sources again.
-export CYTHON_CACHE_DIR := $(CURDIR)/build/cython-cache
 
 .PHONY: help demo demo-real docs results dist quick test check lint types stubs engines fuzz soak mutants peer asan tsan clean
 

@@ -58,6 +58,5 @@ if __name__ == "__main__":  # Cython's processes import this file where they are
             compiler_directives=DIRECTIVES,
             shared_utility_qualified_name=SHARED,
             nthreads=PROCESSES,
-            cache="CYTHON_CACHE_DIR" in os.environ,  # of generated C, to build sources twice
         )
     setup(ext_modules=EXTENSIONS, options={"build_ext": {"parallel": PROCESSES}})
