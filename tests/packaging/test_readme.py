@@ -173,7 +173,8 @@ def test_every_example_is_run() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(name: str, run: Callable[..., str]) -> None:
     module, says = EXAMPLES[name]
-    pytest.importorskip(module)
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"the example shows ngramspec with {module}, which is not installed")
     assert says in run(ROOT / "examples" / f"{name}.py")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,19 +29,12 @@ def test_a_test_that_hangs_fails_and_the_others_run(tmp_path: Path) -> None:
     source.write_text("void spin(void) { for (volatile int i = 0;;) i = 0; }")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
     (tmp_path / "test_hanging.py").write_text(HANGING.format(library=str(library)))
-    limits = ["-o", "timeout=1", "-o", "faulthandler_timeout=3"]
+    limits = ["-o", "timeout=0.5", "-o", "faulthandler_timeout=1.5"]
     project = ["-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
+    plugins = ["-p", "xdist", "-p", "pytest_timeout"]  # three processes would load others
     ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            *project,
-            *limits,
-            "-n",
-            "1",
-            tmp_path / "test_hanging.py",
-        ],
+        [sys.executable, "-m", "pytest", *project, *limits, *plugins, "-n", "1", tmp_path],
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
