@@ -74,4 +74,5 @@ def _older_objects_are_left_alone() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _workers_share_exact_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
-        exact_settings.FOLDER = tmp_path_factory.getbasetemp().parent
+        exact_settings.FOLDER = str(tmp_path_factory.getbasetemp().parent)
+        os.environ["EXACT_SETTINGS"] = exact_settings.FOLDER  # for the processes of tests

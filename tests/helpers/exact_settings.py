@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,14 +18,14 @@ from ngramspec.llamacpp.model import LlamaModel, file_digest
 from ngramspec.llamacpp.settings import ContextSettings
 
 MEASURED: dict[tuple[Any, ...], Any] = {}
-FOLDER: Path | None = None  # where the workers of one run of the tests leave them for each other
+FOLDER = os.environ.get("EXACT_SETTINGS")  # where processes of one run of the tests leave them
 
 
 def once(key: tuple[Any, ...], measure: Callable[[], Any]) -> Any:
     """Return what was measured in this run, by this process or by another one, or measure it."""
     if key not in MEASURED:
         name = f"{hashlib.sha256(repr(key).encode()).hexdigest()}.measured"
-        path = FOLDER / name if FOLDER else None
+        path = Path(FOLDER, name) if FOLDER else None
         if path is not None and path.exists():
             MEASURED[key] = pickle.loads(path.read_bytes())
         else:

@@ -99,7 +99,7 @@ def test_a_pool_survives_kills_while_it_is_written(tmp_path: Path) -> None:
         assert opened.check() == ""
     with Process(*arguments(tmp_path)) as server:
         clients = Clients(server.url(), KEY, seed=9)
-        asyncio.run(clients.run(2))
+        asyncio.run(clients.run(1))
         assert clients.answers["good", 200] + clients.answers["stream", 200] > 0
         assert server.end() == 0
     assert open_pool(pool).num_used > 0

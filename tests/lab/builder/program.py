@@ -155,8 +155,9 @@ def main(folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs that ignore it
     jobs = json.loads((folder / "jobs.json").read_text())
     outcomes: dict[str, dict[str, Any]] = {}
-    cluster = Cluster(True, head_node_args={"num_cpus": 1, "_system_config": QUICK})
-    host = cluster.add_node(num_cpus=3)  # most is done there: losing it costs something
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": QUICK}
+    cluster = Cluster(True, head_node_args=head)
+    host = cluster.add_node(num_cpus=2)  # most is done there: losing it costs something
     for name, job in jobs.items():
         if "address" in job["arguments"]:
             outcomes[name] = run(job, folder / name, cluster, host)
