@@ -105,7 +105,7 @@ class Trees(NgramSpeculator):
     """Lends a TreeDrafter."""
 
     def __init__(self, drafter: TreeDrafter) -> None:
-        super().__init__("suffix", policy="fixed")
+        super().__init__("ngram-simple", policy="fixed")  # which takes no memory
         self._drafter = drafter
 
     @contextmanager

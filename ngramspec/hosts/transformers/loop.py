@@ -243,7 +243,7 @@ class StopCriteria:
     def cut(self, texts: Texts, row: int, token_ids: npt.NDArray[np.int32]) -> tuple[int, bool]:
         """Return how many of a row's next tokens belong to its text, and whether they end it."""
         room = self.room - int(texts.lengths[row])
-        ends = np.flatnonzero(np.isin(token_ids[:room], self._ends))
+        ends = np.flatnonzero((token_ids[:room, None] == self._ends).any(axis=1))
         if ends.size:
             return int(ends[0]) + 1, True
         return min(len(token_ids), room), len(token_ids) >= room

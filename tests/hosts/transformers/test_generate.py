@@ -12,7 +12,7 @@ import pytest
 from helpers import tiny_models
 from hosts.transformers.conftest import REASON
 from ngramspec import AutoPolicy, create_drafter
-from ngramspec.hosts.transformers import NgramSpeculator, checks, ngramspec_generate
+from ngramspec.hosts.transformers import NgramSpeculator, checks, ngramspec_generate, passes
 from ngramspec.hosts.transformers.drafts import Drafts
 from ngramspec.hosts.transformers.passes import RowsPass
 
@@ -66,32 +66,29 @@ def few(small: Any) -> Any:
     return tiny_models.prompts(4)
 
 
-@pytest.mark.parametrize("cache", CACHES)
-def test_one_row_says_what_it_says_without_drafts(
-    model: Any, batch: Any, plain: Any, cache: Any
-) -> None:
+def test_one_row_says_what_it_says_without_drafts(model: Any, batch: Any, plain: Any) -> None:
     start = batch["input_ids"].shape[1]
-    for i, expected in enumerate(plain(150)[:, start : start + 80].tolist()):
+    for i, expected in enumerate(plain[:, start : start + 80].tolist()):
         inputs = row(batch, i)
-        ids = drafted(model, inputs, max_new_tokens=80, cache_implementation=cache)
+        options = {"max_new_tokens": 80, "max_draft": 16, "cache_implementation": CACHES[i % 2]}
+        ids = drafted(model, inputs, **options)
         assert ids[0, inputs["input_ids"].shape[1] :].tolist() == whole(expected)
 
 
 def test_rows_of_a_batch_say_what_they_say_without_drafts(
-    model: Any, batch: Any, plain: Any
+    model: Any, batch: Any, plain: Any, monkeypatch: Any
 ) -> None:
-    # Long enough that some rows have ended and others have not, and that buffers grow.
-    expected = plain(150)
-    ends = [int((text != model.config.pad_token_id).nonzero().max()) for text in expected]
+    # Some rows have ended and others have not, and buffers grow.
+    ends = [int((text != model.config.pad_token_id).nonzero().max()) for text in plain]
     assert len(set(ends)) > 2
-    for cache in CACHES:
-        options = {"max_new_tokens": 150, "cache_implementation": cache}
-        assert same(drafted(model, batch, **options), expected)
+    monkeypatch.setattr(passes, "FIRST_ROOM", 16)
+    assert same(drafted(model, batch, max_new_tokens=100, max_draft=16), plain)
     speculator = NgramSpeculator(policy=AutoPolicy())
-    assert same(drafted(model, batch, speculator, max_new_tokens=150), expected)
+    options = {"max_new_tokens": 100, "cache_implementation": "static"}
+    assert same(drafted(model, batch, speculator, **options), plain)
     # Again, from the texts of the first time: nearly nothing is left to be computed alone.
     before = speculator.stats()["suffix"].num_accepted_tokens
-    assert same(drafted(model, batch, speculator, max_new_tokens=150), expected)
+    assert same(drafted(model, batch, speculator, max_new_tokens=100), plain)
     assert speculator.stats()["suffix"].num_accepted_tokens > before
 
 
@@ -205,23 +202,6 @@ def test_defaults_come_from_the_generation_config(small: Any, few: Any) -> None:
     expected = small.generate(**few, generation_config=config)
     ids = small.generate(**few, generation_config=config, custom_generate=ngramspec_generate)
     assert same(ids, expected)
-
-
-def test_stopping_criteria_end_rows_where_they_would(
-    model: Any, tokenizer: Any, batch: Any
-) -> None:
-    from transformers import StopStringCriteria
-
-    def at_a_colon(ids: Any, scores: Any, **_: Any) -> Any:
-        return (ids[:, -2:-1] == 28).any(dim=1) | (ids[:, -1] == 295)
-
-    strings = StopStringCriteria(tokenizer, ["return", "with self", '"kind"'])
-    for criteria, inputs in (([at_a_colon, strings], batch), ([strings], row(batch, 1))):
-        options = {"max_new_tokens": 100, "stopping_criteria": criteria}
-        prompt_len = inputs["input_ids"].shape[1]
-        expected = greedy(model, inputs, **options)
-        assert same(drafted(model, inputs, **options), expected)
-        assert expected.shape[1] < prompt_len + 100 or (expected[:, -1] == 0).any()
 
 
 def test_criteria_of_ones_own_end_rows_where_they_would(small: Any, few: Any) -> None:

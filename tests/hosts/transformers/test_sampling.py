@@ -64,10 +64,11 @@ def test_texts_have_the_distribution_of_the_model(method: Any) -> None:
     model.lm_head.weight.data *= 30  # neither even nor certain
     prompt, count, rows = [0, 1, 2, 0, 1, 2, 0, 1], 4, 500
     exact = {}
-    for text in product(range(3), repeat=count):
-        logits = model(torch.tensor([[*prompt, *text]])).logits[0, len(prompt) - 1 : -1]
-        chances = torch.softmax(logits.detach().double(), -1)
-        exact[text] = float(chances[torch.arange(count), torch.tensor(text)].prod())
+    texts = list(product(range(3), repeat=count))
+    logits = model(torch.tensor([[*prompt, *text] for text in texts])).logits
+    chances = torch.softmax(logits[:, len(prompt) - 1 : -1].detach().double(), -1)
+    for text, each in zip(texts, chances, strict=True):
+        exact[text] = float(each[torch.arange(count), torch.tensor(text)].prod())
     seen = dict.fromkeys(exact, 0)
     speculator = NgramSpeculator("ngram-simple", policy="fixed", size_n=1, size_m=3)
     rounds = 8
