@@ -31,6 +31,7 @@ CODE = (
 PROSE = "abc the quick brown fox jumps over the lazy dog. " * 4
 GRAMMAR = 'root ::= ([a-z] | " ")+ "."?'
 SPEC = {"policy": "fixed", "spec": "ngram-simple,ngram-cache", "size_n": 4, "size_m": 12}
+N_BATCH = {"draft_model": 768, "attach": 64}
 SHORT = ("greedy", "sampled", "stop", "stream")
 
 
@@ -75,10 +76,9 @@ def make_family(make_llama: Callable[..., Any], family: str, **settings: Any) ->
     return make_llama(name, **{**settings, **FAMILIES[family]})
 
 
-def drafted(
-    make_llama: Callable[..., Any], family: str, mode: str, draft: NgramDraft, n_batch: int
-) -> Any:
+def drafted(make_llama: Callable[..., Any], family: str, mode: str, draft: NgramDraft) -> Any:
     """Return a model that the draft was attached to, or given to at its start."""
+    n_batch = N_BATCH[mode]
     if mode == "draft_model":
         return make_family(make_llama, family, draft_model=draft, n_batch=n_batch)
     llama = make_family(make_llama, family, n_batch=n_batch)
@@ -86,29 +86,47 @@ def drafted(
     return llama
 
 
+@pytest.fixture(scope="module")
+def plain_texts() -> dict[tuple[str, str], dict[str, Any]]:
+    """Keep what is said without drafts, by family and mode."""
+    return {}
+
+
+def plain(make_llama: Any, texts: Any, family: str, mode: str) -> tuple[str, dict[str, Any]]:
+    """Return a prompt, and what the family says to each of its requests without drafts.
+
+    Requests of all kinds where passes take no time.
+    """
+    prompt = CODE if family == "embedded" else PROSE
+    if (family, mode) not in texts:
+        only = () if family in ("llama", "embedded") else SHORT
+        llama = make_family(make_llama, family, n_batch=N_BATCH[mode])
+        texts[family, mode] = run(llama, prompt, only)
+    return prompt, texts[family, mode]
+
+
 @pytest.mark.parametrize("mode", ["draft_model", "attach"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_text_is_the_same_with_drafts(make_llama: Any, family: str, mode: str) -> None:
-    """Requests of all kinds where passes take no time."""
-    prompt = CODE if family == "embedded" else PROSE
-    only = () if family in ("llama", "embedded") else SHORT
-    n_batch = 64 if mode == "attach" else 768
-    expected = run(make_family(make_llama, family, n_batch=n_batch), prompt, only)
+def test_text_is_the_same_with_drafts(
+    make_llama: Any, plain_texts: Any, family: str, mode: str
+) -> None:
+    prompt, expected = plain(make_llama, plain_texts, family, mode)
     draft = NgramDraft(**SPEC)
-    assert run(drafted(make_llama, family, mode, draft, n_batch), prompt, only) == expected
+    llama = drafted(make_llama, family, mode, draft)
+    assert run(llama, prompt, tuple(expected)) == expected
     assert draft.counters.accepted > 0
     assert draft.counters.failures == 0
 
 
 @pytest.mark.parametrize("mode", ["draft_model", "attach"])
 @pytest.mark.parametrize("family", ["llama", "gemma3", "gemma3-small-cache", "embedded"])
-def test_text_is_the_same_when_drafts_are_garbage(make_llama: Any, family: str, mode: str) -> None:
-    prompt = CODE if family == "embedded" else PROSE
-    n_batch = 32 if mode == "attach" else 768
-    plain = make_family(make_llama, family, n_batch=n_batch)
-    expected = run(plain, prompt, SHORT)
-    draft = NgramDraft(drafter=garbage(plain.n_vocab()), max_draft=8)
-    assert run(drafted(make_llama, family, mode, draft, n_batch), prompt, SHORT) == expected
+def test_text_is_the_same_when_drafts_are_garbage(
+    make_llama: Any, plain_texts: Any, family: str, mode: str
+) -> None:
+    prompt, texts = plain(make_llama, plain_texts, family, mode)
+    draft = NgramDraft(drafter=garbage(make_family(make_llama, family).n_vocab()), max_draft=8)
+    llama = drafted(make_llama, family, mode, draft)
+    assert run(llama, prompt, SHORT) == {name: texts[name] for name in SHORT}
     assert draft.counters.drafted > 300
 
 
