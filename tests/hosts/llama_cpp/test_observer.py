@@ -239,7 +239,8 @@ def go_back(llama: Any, prompt: list[int]) -> None:
 
 def fill(llama: Any, prompt: list[int]) -> None:
     """The host cuts the last drafts to the room that is left."""
-    some(llama.generate(prompt, temp=0.0), llama.n_ctx() - len(prompt))
+    text = (prompt * llama.n_ctx())[50 - llama.n_ctx() :]
+    some(llama.generate(text, temp=0.0), 50)
 
 
 def say(llama: Any, prompt: list[int]) -> None:
