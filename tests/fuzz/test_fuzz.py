@@ -68,7 +68,7 @@ def test_a_failure_is_told_and_the_next_input_gets_another_process(tmp_path) -> 
         "    if what != 'ok': sys.exit(1)\n"
     )
     inputs = (b"ok", b"abort", b"ok", b"hang", b"E x", b"ok")
-    with Replayer("any", 0.5, program) as replayer:
+    with Replayer("any", 1.0, program) as replayer:
         kinds = [replayer.kind_of_bytes(data) for data in inputs]
     assert kinds == ["ok", "dies with -6", "ok", "hangs", "E x", "ok"]
 
