@@ -14,7 +14,7 @@ MOST_STEPS = 1_000_000  # for a client, whatever it sends
 class RenderLimits:
     """The bounds of a rendering, or of several that share a budget.
 
-    steps: Nodes, items of ranges and arguments; a thousand messages take up to 100,000.
+    steps: Nodes, items of ranges and arguments; a thousand messages take up to 550,000 (Gemma 4).
     characters: Of the output and of all texts that functions return, together.
     depth: Blocks, parentheses and templates inside one another.
     """
