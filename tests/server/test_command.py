@@ -249,6 +249,7 @@ def test_an_unknown_host_is_told() -> None:
         (("--exact", "--model-draft", "x.gguf"), "drop --model-draft"),
         (("--chat-template", "a", "--chat-template-file", "b"), "either"),
         (("--chat-template", "lama3"), "llama2-sys-strip, llama3, llama4"),
+        (("--chat-template", "x\n{{"), "the chat template is not valid: in line 2: unexpected"),
         (("--chat-template-kwargs", "[]"), "JSON object"),
         (("--ssl-key-file", "key"), "belong together"),
         (("--n-gpu-layers", "many"), "a number, all or auto"),

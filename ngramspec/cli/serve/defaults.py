@@ -15,6 +15,7 @@ from ngramspec.engine import Sampling
 from ngramspec.errors import InputError
 from ngramspec.server.request.sampling import chosen_samplers
 from ngramspec.text.templates.builtin import builtin_names
+from ngramspec.text.templates.templates import ChatTemplates
 from ngramspec.text.tokenizers.llama_library import load_library
 
 NO_BREAKERS = "none"
@@ -30,7 +31,8 @@ def served_defaults(options: ServeOptions) -> dict[str, Any]:
     """Return the defaults for requests, as fields of ServedModel.
 
     Raises:
-        InputError: A default is out of its bounds, or the template variables are not JSON.
+        InputError: A default is out of its bounds, the template is not valid, or its variables
+            are not JSON.
         OSError: The template's file cannot be read.
     """
     return {
@@ -99,16 +101,18 @@ def bias_of(text: str) -> tuple[int, float]:
 
 
 def _template(options: ServeOptions) -> str | None:
-    if options.chat_template_file is not None:
-        return read_utf8(options.chat_template_file)
     text = options.chat_template
-    if text == "chatml":
-        return CHATML
-    if text and "{" not in text and text not in (names := builtin_names(load_library())):
+    if options.chat_template_file is not None:
+        text = read_utf8(options.chat_template_file)
+    elif text == "chatml":
+        text = CHATML
+    elif text and "{" not in text and text not in (names := builtin_names(load_library())):
         raise InputError(
             f"--chat-template {text!r} is no template: give its text, use --chat-template-file, or "
             f"name one of llama.cpp's: {', '.join(sorted(names))}"
         )
+    if text:
+        ChatTemplates("", "", library=load_library()).capabilities(text)  # fails if it is not valid
     return text or None
 
 

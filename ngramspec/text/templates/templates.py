@@ -141,7 +141,8 @@ class _Template:
         try:
             self._compiled = sandbox.from_string(text)
         except Exception as error:
-            raise InputError(f"the chat template is not valid: {error}") from error
+            where = f"in line {error.lineno}: " if hasattr(error, "lineno") else ""
+            raise InputError(f"the chat template is not valid: {where}{error}") from error
 
     @functools.cached_property
     def can(self) -> Capabilities:
