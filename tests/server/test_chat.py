@@ -201,6 +201,8 @@ def test_penalties_change_the_answer(server: Serving) -> None:
         ({"extra": {"id_slot": 99}}, "id_slot"),
         ({"extra": {"reasoning_format": "other"}}, "reasoning_format"),
         ({"prediction": {"type": "other", "content": "x"}}, "prediction"),
+        ({"prediction": {"type": "content"}}, "prediction.content"),
+        ({"stream_options": {"include_usage": "x"}}, "stream_options.include_usage"),
     ],
 )
 def test_bad_fields_are_named(server: Serving, fields: dict[str, object], param: str) -> None:

@@ -367,7 +367,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": "", "images": ["aGk="]}]}, "text only, no images"),
     ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role must be one of"),
     ({"messages": ["x"]}, "messages[0] is wrong"),
-    ({"tools": [{"type": "function"}]}, "tools[0] must be a tool of type function"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function must be an object"),
     ({"model": ""}, "model is required"),
 ]
 

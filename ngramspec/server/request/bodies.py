@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -170,7 +170,8 @@ def parse(raw: bytes, model: type[B]) -> B:
         if not first["loc"]:  # the name of a field is wrong, not its value
             raise bad_request("the name of a field is not valid Unicode") from error
         field = _place(first["loc"], model)
-        what = {"missing": "is required", "bound": first["msg"]}.get(first["type"])
+        reasons = {"missing": "is required", "model_type": "must be an object"}
+        what = first["msg"] if first["type"] == "bound" else reasons.get(first["type"])
         what = what or f"is wrong: {first['msg']}"
         raise bad_request(f"{field} {what}", param=field) from error
     extra = body.model_extra or {}
@@ -181,9 +182,13 @@ def parse(raw: bytes, model: type[B]) -> B:
 
 def _place(loc: Sequence[str | int], model: type[BaseModel]) -> str:
     """Return the path of a field, such as messages[0], without pydantic's names of types."""
-    name = str(loc[0])
-    for part in loc[1:]:
-        if not isinstance(part, int):
-            break
-        name += f"[{part}]"
-    return name
+    name = ""
+    fields = model.model_fields
+    for part in loc:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        elif part in fields:
+            name += f".{part}"
+            kinds = get_args(fields[part].annotation) or (None,)  # of `Kind | None`
+            fields = getattr(kinds[0], "model_fields", {})
+    return name.removeprefix(".")

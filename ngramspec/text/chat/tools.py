@@ -127,9 +127,11 @@ def _tool(definition: Any, field: str) -> Tool:
         raise ChatError(f"{field} must be an object, got {definition!r:.80}", field)
     if definition.get("type") == "custom":
         return _custom(definition.get("custom"), field)
-    function = definition.get("function")
-    if definition.get("type", "function") != "function" or not isinstance(function, dict):
+    if definition.get("type", "function") != "function":
         raise ChatError(f"{field} must be a tool of type function or custom", field)
+    function = definition.get("function")
+    if not isinstance(function, dict):
+        raise ChatError(f"{field}.function must be an object", field)
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise ChatError(f"{field}.function must have a name", field)

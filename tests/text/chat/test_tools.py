@@ -62,7 +62,7 @@ def grammar(**fields: Any) -> dict[str, Any]:
     ("tools", "choice", "field", "words"),
     [
         ([5], None, "tools[0]", "must be an object, got 5"),
-        ([WEATHER, {"type": "function"}], None, "tools[1]", "of type function or custom"),
+        ([WEATHER, {"type": "function"}], None, "tools[1]", ".function must be an object"),
         ([{"type": "retrieval"}], None, "tools[0]", "of type function or custom"),
         ([{"type": "function", "function": {}}], None, "tools[0]", "must have a name"),
         (
