@@ -6,7 +6,7 @@ import contextlib
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,8 @@ class GeneratedOptions(SamplingOptions):
         "-n --max-tokens --predict --n-predict", "Longest answer, in tokens; -1, llama-cli's "
         "default: until the context is full.", env="N_PREDICT", default=256, low=-2)
     temp: float = flag(
-        "--temp", "Temperature; 0 is greedy. llama-cli's default is 0.8.", default=0.0, low=0)
+        "--temp --temperature", "0 is greedy. llama-cli's default is 0.8.", env="TEMPERATURE",
+        default=0.0, low=0)
 
 
 @dataclass
@@ -248,8 +249,10 @@ class _Session:
         grammar: str,
         format: ChatFormat | None,
     ) -> None:
+        from ngramspec.engine import Sampling
+
         seed = random.getrandbits(32) if options.seed < 0 else options.seed
-        names = ("max_tokens", "top_k", "top_p", "min_p", "repeat_penalty", "ignore_eos")
+        names = vars(options).keys() & (one.name for one in fields(Sampling))
         self._options = {name: getattr(options, name) for name in names}
         self._options |= {"temperature": options.temp, "seed": seed, "grammar": grammar}
         self._options["max_tokens"] = max(-1, options.max_tokens)

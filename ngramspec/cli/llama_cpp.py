@@ -158,7 +158,7 @@ CLI_SILENT = """\
 --no-context-shift | --keep N | --display-prompt --no-display-prompt | --verbose-prompt
 --show-timings --no-show-timings | -st --single-turn | -mli --multiline-input | --simple-io
 -co --color [N] | -ptc --print-token-count N | --prompt-cache-all --prompt-cache-ro
---in-prefix-bos"""
+--in-prefix-bos | --log-disable | -lv --verbosity --log-verbosity N"""
 CLI_FLAGS = (
     *silent(CLI_SILENT),
     note("--context-shift", "a full context ends the answer", 0, "CONTEXT_SHIFT"),

@@ -371,6 +371,25 @@ class SamplingOptions:
     min_p: float = flag("--min-p", "0: off.", env="MIN_P", default=0.05, low=0, high=1)
     repeat_penalty: float = flag(
         "--repeat-penalty", "1: off.", env="REPEAT_PENALTY", default=1.0, low=0, min_open=True)
+    top_n_sigma: float = flag("--top-nsigma --top-n-sigma", "-1: off.", default=-1.0, low=-1)
+    typical_p: float = flag("--typical --typical-p", "1: off.", default=1.0, low=0, high=1)
+    xtc_probability: float = flag("--xtc-probability", "0: off.", default=0.0, low=0, high=1)
+    xtc_threshold: float = flag("--xtc-threshold", default=0.1, low=0, high=1)
+    repeat_last_n: int = flag("--repeat-last-n", "Last tokens to penalize; -1: all.", default=64,
+                              low=-1)
+    presence_penalty: float = flag(
+        "--presence-penalty", "0: off.", env="PRESENCE_PENALTY", default=0.0)
+    frequency_penalty: float = flag(
+        "--frequency-penalty", "0: off.", env="FREQUENCY_PENALTY", default=0.0)
+    dry_multiplier: float = flag("--dry-multiplier", "0: off.", default=0.0, low=0)
+    dry_base: float = flag("--dry-base", default=1.75, low=1)
+    dry_allowed_length: int = flag("--dry-allowed-length", default=2, low=0)
+    dry_penalty_last_n: int = flag("--dry-penalty-last-n", "-1: all.", default=-1, low=-1)
+    dynatemp_range: float = flag("--dynatemp-range", "0: off.", default=0.0, low=0)
+    dynatemp_exponent: float = flag("--dynatemp-exp", default=1.0, low=0)
+    mirostat: int = flag("--mirostat", "0: off.", default=0, low=0, high=2)
+    mirostat_eta: float = flag("--mirostat-lr", default=0.1, low=0)
+    mirostat_tau: float = flag("--mirostat-ent", default=5.0, low=0)
     ignore_eos: bool = flag("--ignore-eos", "Continue past end tokens.", default=False)
     grammar: str | None = flag("--grammar", "Grammar that texts follow.", metavar="GBNF")
     grammar_file: Path | None = flag("--grammar-file", "File with a GBNF grammar.")

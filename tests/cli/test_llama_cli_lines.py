@@ -30,6 +30,7 @@ LINES = {  # source -> line; MODEL stands for a file. Facts about llama.cpp, MIT
     "-p Hello -n 8",
     "Qwen3 README": "-m MODEL --jinja --color -ngl 99 -fa -sm row --temp 0.6 --top-k 20 "
     "--top-p 0.95 --min-p 0 -c 1024 -n 8 --no-context-shift -p hi",
+    "Qwen3 model card": "-m MODEL -p hi -n 8 --temp 0.6 --presence-penalty 1.5 --log-disable -lv 1",
     "a flag for each type": "-m MODEL -fa -ngl 99 --cache-type-k q8_0 --cache-type-v q8_0 "
     "--batch-size 1024 -p 'your prompt' -n 8 --color on --seed -1 --simple-io --no-display-prompt",
 }
@@ -55,6 +56,9 @@ def test_options_reach_the_model(tmp_path: Path) -> None:
         "", f"--lora {lora}", f"--lora-scaled {lora}:0.5", "--rope-freq-base 300",
         "--override-kv llama.rope.freq_base=float:90",
     )]  # fmt: skip
+    assert len(set(texts)) == len(texts)
+    for sampling in ("--frequency-penalty 2", "--temp 1 -s 1", "--temperature 1 -s 1 --mirostat 2"):
+        texts.append(run(f"{plain} {sampling}")["text"])
     assert len(set(texts)) == len(texts)
     exact = f"{plain} --exact -b 4 -ub 4"  # so less is tested
     stretched = f"{exact} --rope-freq-base 300 --poll 0 --no-op-offload"

@@ -277,27 +277,8 @@ class ServedSamplingOptions(SamplingOptions):
     temperature: float = flag(
         "--temp --temperature", "0 is greedy, and best for drafts.", env="TEMPERATURE", default=0.8,
         low=0, clamp=True)
-    top_n_sigma: float = flag("--top-nsigma --top-n-sigma", "-1: off.", default=-1.0, low=-1)
-    typical_p: float = flag("--typical --typical-p", "1: off.", default=1.0, low=0, high=1)
-    xtc_probability: float = flag("--xtc-probability", "0: off.", default=0.0, low=0, high=1)
-    xtc_threshold: float = flag("--xtc-threshold", default=0.1, low=0, high=1)
-    repeat_last_n: int = flag("--repeat-last-n", "Last tokens to penalize; -1: all.", default=64,
-                              low=-1)
-    presence_penalty: float = flag(
-        "--presence-penalty", "0: off.", env="PRESENCE_PENALTY", default=0.0)
-    frequency_penalty: float = flag(
-        "--frequency-penalty", "0: off.", env="FREQUENCY_PENALTY", default=0.0)
-    dry_multiplier: float = flag("--dry-multiplier", "0: off.", default=0.0, low=0)
-    dry_base: float = flag("--dry-base", default=1.75, low=1)
-    dry_allowed_length: int = flag("--dry-allowed-length", default=2, low=0)
-    dry_penalty_last_n: int = flag("--dry-penalty-last-n", "-1: all.", default=-1, low=-1)
     dry_sequence_breaker: tuple[str, ...] = flag("--dry-sequence-breaker", 'Replaces newline, ":", '
         'a quote and "*" (repeatable); none: no breaker.', default=(), metavar="TEXT")
-    dynatemp_range: float = flag("--dynatemp-range", "0: off.", default=0.0, low=0)
-    dynatemp_exponent: float = flag("--dynatemp-exp", default=1.0, low=0)
-    mirostat: int = flag("--mirostat", "0: off.", default=0, low=0, high=2)
-    mirostat_eta: float = flag("--mirostat-lr", default=0.1, low=0)
-    mirostat_tau: float = flag("--mirostat-ent", default=5.0, low=0)
     logit_bias: tuple[str, ...] = flag("-l --logit-bias", "Make a token likelier (15043+1) or less "
         "likely (15043-1), by its id (repeatable).", default=(), metavar="ID+BIAS")
 
