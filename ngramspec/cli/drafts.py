@@ -19,6 +19,7 @@ from ngramspec.drafting.names import (
     DEFAULT_SPEC,
     DRAFTER_NAMES,
     POLICY_NAMES,
+    REQUEST_NAMES,
     WITH_COSTS,
     parse_names,
 )
@@ -250,7 +251,7 @@ def _names(spec: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     if not spec:
         added = dict.fromkeys(name for name, _ in needed if name != DEFAULT_SPEC)
         return parse_names((*added, DEFAULT_SPEC), DEFAULT_ORDER)
-    names = () if spec == NO_DRAFTS else parse_names(spec, DEFAULT_ORDER)
+    names = () if spec == NO_DRAFTS else parse_names(spec, DEFAULT_ORDER, REQUEST_NAMES)
     for name, word in needed:
         if name not in names:
             chosen = ",".join(names) or NO_DRAFTS

@@ -43,6 +43,7 @@ WRONG = cases("""
 -p x --grammar 'root ::= bar' -> the grammar lacks the rule 'bar'
 -p x --grammar 'a ::= "b"' -> no rule named "root"
 -p x --drafter suffix -> here it is --spec-type
+-p x --spec-type draft-mtpp -> did you mean draft-mtp or
 --port 1 -> '--port': it is an option of serve.
 x.gguf -> the model is given with --model
 -p x -n -3 -> Invalid value for '-n' / '--max-tokens'
