@@ -192,7 +192,8 @@ def _props(url: str, key: str | None) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()
-        raise BackendError(f"{address}: {error}") from None
+            raise BackendError(f"{address}: {error}") from None
+        raise BackendError(f"{address}: {getattr(error, 'reason', error)}") from None
     if not isinstance(props, dict):
         raise BackendError(f"{address}: not what an ngramspec server answers")
     return props

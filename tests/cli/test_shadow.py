@@ -102,7 +102,7 @@ def test_a_request_can_ask_for_it(model: LlamaModel, invoke: Any) -> None:
 
 
 def test_what_is_no_server_is_one_error(invoke: Any) -> None:
-    assert_one_error(invoke("check", "--server", "http://127.0.0.1:9"), "/props: ", 1)
+    assert_one_error(invoke("check", "--server", "http://127.0.0.1:9"), "/props: [Errno", 1)
     assert_one_error(invoke("check", "--server", "localhost"), "must be a URL", 2)
 
 
