@@ -470,9 +470,9 @@ def _show_held_out(console: Console, result: BuildResult, costs: Costs) -> None:
         console.print("Nothing was held out: the corpus has too few documents.", style="yellow")
         return
     drafter = {POOL_KIND: POOL_DRAFTER}.get(result.header.kind, result.header.kind)
-    documents = number_of(held_out.documents, "document")
+    documents = number_of(held_out.documents, "held-out document")
     columns = ("", "tokens per pass", "drafted", "right", "acceptance", "speed-up")
-    title = f"{drafter} on {documents} that were not counted"
+    title = f"{drafter} on {documents}"
     table = make_table(columns, title=title, text=columns[:1], gap=2)
     for label, drafts in (
         ("without the file", held_out.without_file),

@@ -230,6 +230,7 @@ def test_held_out_text_is_measured(invoke: Any, build: Any) -> None:
     assert with_file["modelled_speedup"] > without["modelled_speedup"] > 1
     result = invoke("build-cache", CODE, "-o", "same.ngc", "--held-out", "0.1")
     assert bytes_of("same.ngc") == bytes_of()
+    assert f"on {held_out['documents']} held-out document" in result.stdout
     more = with_file["right"] - without["right"]
     share = more / without["right"]
     sentence = (
