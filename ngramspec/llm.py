@@ -266,7 +266,7 @@ class LLM:
                 prompt does not fit. Of a sequence, all prompts are checked before one starts; the
                 error begins with the place of the wrong one, such as "prompts[3]".
             BackendError: The model failed; for a sequence, in the request's `error` instead.
-            StateError: The LLM is closed.
+            StateError: The LLM is closed, or was opened before this process was forked.
         """
         if not _is_sequence(prompts):
             raise InputError(
@@ -460,6 +460,7 @@ class _Use:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self._process = os.getpid()
         self._count = 0
         self._ended = False
 
@@ -468,8 +469,10 @@ class _Use:
         """Count a call while the block runs.
 
         Raises:
-            StateError: The LLM is closed.
+            StateError: The LLM is closed, or was opened before this process was forked.
         """
+        if os.getpid() != self._process:
+            raise StateError("the LLM's thread stayed in the process that opened it: open one here")
         with self._changed:
             if self._ended:
                 raise StateError("the LLM is closed")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -520,6 +523,25 @@ def test_the_end_of_the_object_is_the_end_of_its_thread() -> None:
     gc.collect()
     assert gone() is None
     assert not thread.is_alive()
+
+
+def test_a_process_may_end_in_mid_stream() -> None:
+    lines = "stream = LLM(slots=1).stream('a', ignore_eos=True)", "print(next(stream).text)"
+    program = "\n".join(("from ngramspec import LLM", *lines))
+    assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has threads")
+def test_a_forked_process_says_that_it_has_no_thread_to_generate(llm: LLM) -> None:
+    def use() -> None:
+        with pytest.raises(StateError, match="open one here"):
+            llm.generate("a", **GREEDY)
+
+    child = multiprocessing.get_context("fork").Process(target=use)
+    child.start()
+    child.join(60)
+    child.kill()  # if it hangs
+    assert child.exitcode == 0
 
 
 def test_a_context_of_0_is_the_trained_one_cut_to_what_is_free(
