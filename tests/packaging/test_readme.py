@@ -169,7 +169,6 @@ def test_every_example_is_run() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
 
 
-@pytest.mark.filterwarnings("ignore:.past_key_values:FutureWarning")  # "cache" since 5.24
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(name: str, run: Callable[..., str]) -> None:
     module, says = EXAMPLES[name]

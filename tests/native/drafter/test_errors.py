@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ BAD_TOKENS = [
     ([1.5], "float64"),
     ([[1, 2]], "(1, 2)"),
     ([2**40], "1099511627776"),
+    (SimpleNamespace(dtype="int32", shape=(3,)), "of shape (3,), a SimpleNamespace"),  # a tensor
     (None, "None"),
     ("text", "str"),
     (7, "int"),

@@ -94,7 +94,8 @@ cdef object _refusal(object values, str name, str expected="an int32 array of sh
         got = "None" if values is None else type(values).__name__
     else:
         strided = "" if getattr(getattr(values, "flags", None), "c_contiguous", True) else ", strided"
-        got = f"{dtype} of shape {tuple(shape)}{strided}"
+        kind = "" if isinstance(values, np.ndarray) else f", a {type(values).__name__}"
+        got = f"{dtype} of shape {tuple(shape)}{strided}{kind}"
     return InputError(f"{name} must be {expected}, got {got}")
 
 
