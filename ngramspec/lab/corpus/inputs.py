@@ -102,6 +102,9 @@ def find_units(
         raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     if chunk_bytes < 1:
         raise InputError(f"chunk_bytes must be at least 1, got {chunk_bytes}")
+    for name, several in {"paths": paths, "include": include, "exclude": exclude}.items():
+        if isinstance(several, (str, os.PathLike)):  # whose letters would each be one
+            raise InputError(f"{name} must be a list, got {several!r}: write [{several!r}]")
     names = [os.fspath(path) for path in paths]
     search = _Search(Patterns(include), Patterns(exclude), gitignore, follow_links)
     units: list[Unit] = []

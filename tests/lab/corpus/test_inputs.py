@@ -196,6 +196,14 @@ def test_nothing_found_is_an_error(tmp_path: Path) -> None:
         find_units([])
 
 
+def test_a_single_text_in_place_of_a_list_is_refused(tree: Path) -> None:
+    for paths in (str(tree), tree):
+        with pytest.raises(InputError, match=f"paths must be a list.*{tree}"):
+            find_units(paths)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"include must be a list.*\['\*\.py'\]"):
+        sources(tree, include="*.py")
+
+
 def test_bad_options_are_refused(tree: Path) -> None:
     with pytest.raises(InputError, match="format must be one of text, jsonl, parquet, got 'csv'"):
         find_units([tree], format="csv")
