@@ -168,6 +168,14 @@ class LLM:
         settings: Mapping[str, Any] | None = None,
         tree: int | str = AUTO,
     ) -> None:
+        numbers = {"context_size": context_size, "threads": threads, "max_draft": max_draft}
+        for name, value in {"slots": slots, **numbers}.items():
+            if not (isinstance(value, int) or (value is None and name in numbers)):
+                raise InputError(f"{name} must be a whole number, got {value!r:.80}")
+        fields = dict(settings or {})
+        names = [field.name for field in dataclasses.fields(ContextSettings)]
+        for name in sorted(fields.keys() - names):
+            raise InputError(f"settings has no field {name!r}; {nearest(name, names)}")
         if not isinstance(policy, str) and not (max_draft is calibrate is None):
             raise InputError("max_draft and calibrate are not for a policy of your own")
         if isinstance(draft_model, (str, os.PathLike)):
@@ -190,7 +198,6 @@ class LLM:
             calibrate=calibrate,
             second=draft_model,
         )
-        fields = dict(settings or {})
         size, shared = fields.get("context_size"), fields.get("kv_unified")
         if size is None:
             asked = CONTEXT_SIZE if context_size is None else context_size
