@@ -284,6 +284,12 @@ def test_every_page_is_in_the_site() -> None:
     )
 
 
+@pytest.mark.parametrize("page", ["docs/reference/python.md", "CHANGELOG.md"])
+def test_modules_are_called_by_their_names(page: str) -> None:
+    for name in re.findall(r"`(ngramspec\.[\w.]+)`", (ROOT / page).read_text("utf-8")):
+        pkgutil.resolve_name(name)
+
+
 def test_every_public_name_is_in_the_python_reference() -> None:
     page = PAGES["docs/reference/python.md"]
     shown = {name: pkgutil.resolve_name(name) for name in re.findall(r"^::: (\S+)$", page, re.M)}
