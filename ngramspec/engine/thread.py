@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -15,7 +16,7 @@ IDLE_SECONDS = 0.2
 
 
 class EngineThread:
-    """Runs an engine until it is closed; a context manager.
+    """Runs an engine until it is closed, or the process ends; a context manager.
 
     If a step raises, which is a bug, all requests end with that error and the thread goes on. If
     ending them raises too, the thread fails all requests, leaves the reason in `engine.failure` and
@@ -31,6 +32,7 @@ class EngineThread:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ngramspec-engine", daemon=True)
         self._thread.start()
+        atexit.register(self.close, drain=False)  # before what the steps use is freed
 
     def __enter__(self) -> EngineThread:
         return self
@@ -65,6 +67,7 @@ class EngineThread:
         Returns:
             bool: Whether all requests finished by themselves.
         """
+        atexit.unregister(self.close)
         engine = self.engine
         engine.refuse()
         deadline = time.monotonic() + timeout

@@ -322,7 +322,7 @@ class Chains:
     def _handle(self, sampler: Any) -> Handle:
         if not sampler:
             raise BackendError("llama.cpp could not make a sampler")
-        return Handle(self._lib.llama_sampler_free, sampler, self._model.handle, at_exit=False)
+        return Handle(self._lib.llama_sampler_free, sampler, self._model.handle)
 
 
 def _address(pointer: Any) -> int:

@@ -57,17 +57,11 @@ class Library:
 
 
 class Handle:
-    """An object of llama.cpp, freed once: by free(), when garbage-collected, or at exit.
+    """An object of llama.cpp, freed once: by free(), when garbage-collected, or at exit."""
 
-    at_exit: False where a thread that ends later may still use it: the newest are freed first.
-    """
-
-    def __init__(
-        self, free: Callable[[Any], Any], address: Any, *needs: Any, at_exit: bool = True
-    ) -> None:
+    def __init__(self, free: Callable[[Any], Any], address: Any, *needs: Any) -> None:
         self.address = address
         self._free = weakref.finalize(self, _free, free, address, needs)
-        self._free.atexit = at_exit
 
     def free(self) -> None:
         """Free it, unless it is freed already."""
