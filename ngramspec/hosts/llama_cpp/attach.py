@@ -20,6 +20,7 @@ import ctypes
 import functools
 import logging
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
@@ -243,7 +244,8 @@ class Attachment:
                     )
         finally:
             loop.close()
-            if own == self._num_generators and self._verified != NO_LIMIT:
+            latest = own == self._num_generators and not sys.is_finalizing()
+            if latest and self._verified != NO_LIMIT:
                 self._end(llama, newest)
 
     def _end(self, llama: Any, newest: list[int]) -> None:

@@ -203,3 +203,15 @@ def test_it_is_imported_when_it_is_asked_for() -> None:
         "assert 'llama_cpp' not in sys.modules; ngramspec.Llama; assert 'llama_cpp' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_generator_may_live_until_the_process_ends() -> None:
+    lines = (
+        "from ngramspec import Llama, embedded_model",
+        "llama = Llama(str(embedded_model()), n_ctx=256, verbose=False)",
+        "tokens = llama.generate([5, 6, 7] * 5)",
+        "print(next(tokens), next(tokens))",
+    )
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
