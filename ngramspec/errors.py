@@ -58,11 +58,11 @@ class ChatError(InputError):
 
     Args:
         message: One line for people.
-        field: Its place, such as "tools[0]".
+        field: Its place, such as "tools[0]"; "" only while it is unpickled.
         supported: False where it has the shape, but nothing here can use it.
     """
 
-    def __init__(self, message: str, field: str, supported: bool = True) -> None:
+    def __init__(self, message: str, field: str = "", supported: bool = True) -> None:
         super().__init__(message)
         self.message = message
         self.field = field

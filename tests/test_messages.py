@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import re
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 
 from helpers.paths import ROOT
 from ngramspec.cli import main
+from ngramspec.errors import ChatError, GrammarError
 from ngramspec.messages import DOCS, page_url, size_text
 
 PAGE = re.compile(r"(\S*?)\bdocs/([\w/.-]+\.md)")
@@ -79,3 +81,11 @@ def test_an_address_in_help_stays_whole(width: int) -> None:
 )
 def test_sizes_as_text(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    "error", [ChatError("wrong", "tools[0]", False), GrammarError("wrong", "json_schema")]
+)
+def test_an_error_comes_out_of_another_process(error: Exception) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
