@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -140,8 +141,11 @@ def plan_of(
 
     Raises:
         InputError: There is nothing else; or as find_units.
+        IsADirectoryError: The output is a folder.
         As find_units.
     """
+    if os.path.isdir(output):
+        raise IsADirectoryError(errno.EISDIR, "is a folder, not a file to write", os.fspath(output))
     plan = find_units(
         paths, include=options.include, exclude=options.exclude, format=options.format,
         gitignore=options.gitignore, follow_links=options.follow_links,

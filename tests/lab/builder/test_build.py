@@ -577,6 +577,16 @@ def test_an_output_among_the_texts_is_none_of_them(tokenizer: Tokenizer, tmp_pat
     assert output.read_bytes() == first
 
 
+def test_a_folder_for_an_output_is_refused_before_anything_is_counted(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    (tmp_path / "corpora").mkdir()
+    (tmp_path / "a.txt").write_text("one text of some words, of some words")
+    with pytest.raises(IsADirectoryError, match=r"is a folder, not a file to write: .*corpora"):
+        build([tmp_path / "a.txt"], tmp_path / "corpora", tokenizer)
+    assert len(list(tmp_path.iterdir())) == 2  # no counts that wait for a resume
+
+
 def test_what_writers_of_shards_left_is_removed_with_the_folder(tmp_path: Path) -> None:
     for end in ("remove", "close"):
         work = WorkFolder(tmp_path / "work", {})
