@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
-from helpers.machines import SETTINGS
 from ngramspec import create_drafter
 from ngramspec._native.engine.decode import Batch, Rows
 from ngramspec.costs import CostTable
@@ -72,7 +71,6 @@ def test_a_draft_has_no_more_branches_than_the_target(still: None) -> None:
     assert target.adopted > 0
 
 
-@SETTINGS
 @given(st.integers(0, 1 << 32))
 def test_any_request_beside_any_other_gets_its_text(seed: int) -> None:
     chance = random.Random(seed)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from helpers.backends import int32
 from helpers.fake_target import FakeTarget
-from helpers.machines import SETTINGS
 from ngramspec.costs import PROFILES, CostTable
 from ngramspec.engine import AutoPolicy, DraftModel, DraftSource, Engine, Request, Sampling
 from ngramspec.errors import InputError
@@ -130,7 +129,6 @@ def test_claims_of_a_native_drafter_are_corrected_before_a_model_is_asked(
     assert engine.source_stats()["draft-simple"].propose_calls < 480
 
 
-@SETTINGS
 @given(st.integers(0, 1 << 32))
 def test_any_request_beside_any_other_gets_its_text(seed: int) -> None:
     chance = random.Random(seed)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from helpers.backends import int32
 from helpers.fake_target import END, FakeTarget, Oracle
-from helpers.machines import SETTINGS
 from ngramspec.engine import AutoPolicy, Engine, Generation, Request
 from ngramspec.errors import InputError
 
@@ -55,7 +54,6 @@ def check(target: FakeTarget, answer: Generation, top: int) -> None:
         assert [value for _, value in entry.top] == pytest.approx(logprobs[order], abs=1e-5)
 
 
-@SETTINGS
 @given(
     REQUESTS,
     st.integers(1, 4),

@@ -148,7 +148,6 @@ def test_a_lookup_cache_that_several_learn_into() -> None:
     run_state_machine_as_test(SharingLookupCache, settings=SETTINGS)
 
 
-@SETTINGS
 @given(first=texts(30, 60), second=texts(30, 60), name=st.sampled_from(["a.ngc", "a.bin"]))
 def test_a_bounded_file_keeps_the_most_useful_ngrams(
     first: list[int], second: list[int], name: str

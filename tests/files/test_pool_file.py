@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import reference.statistics as slow
 from helpers.backends import int32
-from helpers.machines import SETTINGS
 from helpers.statistics_files import Chunks, tally_of
 from ngramspec import HashPool, open_pool
 from ngramspec._native.files.entries import EntryMerger
@@ -49,7 +48,6 @@ def cells_from(entries: Entries, check_bits: int, max_occupancy: float = 0.95) -
     return image.finish().tolist()
 
 
-@SETTINGS
 @given(texts=TEXTS, n_match=st.integers(1, 5), check_bits=CHECK_BITS)
 def test_hashed_counts_are_those_of_the_reference(
     texts: list[list[int]], n_match: int, check_bits: int
@@ -80,7 +78,6 @@ def test_an_image_is_the_same_for_any_parts_and_order(
     assert np.count_nonzero(expected) <= int(CAPACITY * max_occupancy)
 
 
-@SETTINGS
 @given(
     counts=st.dictionaries(
         st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 5)),
@@ -104,7 +101,6 @@ def test_an_image_keeps_the_most_frequent_continuations(
     assert cells_of(ArraySource(entries), shape).tolist() == expected
 
 
-@SETTINGS
 @given(texts=TEXTS, n_match=st.integers(1, 5), check_bits=CHECK_BITS)
 def test_lookups_return_the_most_frequent_continuation(
     texts: list[list[int]], n_match: int, check_bits: int
@@ -124,7 +120,6 @@ def test_lookups_return_the_most_frequent_continuation(
             assert pool.lookup(int32(ngram)) == (word & 0x3FFFFF) - 1 if is_stored else -1
 
 
-@SETTINGS
 @given(texts=TEXTS, n_match=st.integers(1, 4))
 def test_an_image_equals_a_pool_that_learned_the_same(texts: list[list[int]], n_match: int) -> None:
     """Where no cell had two continuations, the order of learning does not matter."""
@@ -147,7 +142,6 @@ def test_an_image_equals_a_pool_that_learned_the_same(texts: list[list[int]], n_
     assert np.array_equal(image.entries()[alike], learned.entries()[alike])
 
 
-@SETTINGS
 @given(texts=TEXTS, check_bits=CHECK_BITS)
 def test_a_pool_file_holds_its_cells(texts: list[list[int]], check_bits: int) -> None:
     cells = np.array(cells_from(tally_of(texts).hashed(2, CELL_BITS, check_bits), check_bits))

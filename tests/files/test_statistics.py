@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import reference.statistics as slow
 from helpers.backends import int32
-from helpers.machines import SETTINGS
 from helpers.statistics_files import (
     LARGEST_TOKEN,
     SIZES,
@@ -46,7 +45,6 @@ from ngramspec.files.entries import ArraySource, read_all
 from ngramspec.files.prune import useful_sources, write_pruned
 
 
-@SETTINGS
 @given(sizes=many_sizes(), min_count=st.sampled_from([1, 1, 2, 4]))
 def test_a_file_holds_every_pair_and_no_other(sizes: Sizes, min_count: int) -> None:
     often = {size: slow.merged([pairs], min_count) for size, pairs in sizes.items()}
@@ -69,7 +67,6 @@ def test_a_file_holds_every_pair_and_no_other(sizes: Sizes, min_count: int) -> N
         assert copy.read_bytes() == path.read_bytes()
 
 
-@SETTINGS
 @given(sizes=many_sizes())
 def test_a_file_is_laid_out_as_documented(sizes: Sizes) -> None:
     cache = cache_in_memory(sources_of(sizes))
@@ -80,7 +77,6 @@ def test_a_file_is_laid_out_as_documented(sizes: Sizes) -> None:
         assert layout == slow.section_words(pairs, size)
 
 
-@SETTINGS
 @given(sizes=many_sizes(), other=documents())
 def test_followers_are_found_in_place(sizes: Sizes, other: Documents) -> None:
     """Known n-grams, neighbours of them, and those of another text."""
@@ -99,7 +95,6 @@ def test_followers_are_found_in_place(sizes: Sizes, other: Documents) -> None:
             assert followers == list(slow.followers_of(pairs, ngram).items())
 
 
-@SETTINGS
 @given(
     newest=st.tuples(*[st.integers(0, LARGEST_TOKEN)] * 3),
     oldest=st.sets(st.integers(0, 60), min_size=17, max_size=40),
@@ -173,7 +168,6 @@ def test_followers_are_found_among_many(size: int, tmp_path: Path) -> None:
         assert cache.followers(int32(list(other))) == {}
 
 
-@SETTINGS
 @given(sizes=many_sizes())
 def test_entries_caches_and_records_say_the_same(sizes: Sizes) -> None:
     cache = NgramCache()
@@ -196,7 +190,6 @@ def test_entries_caches_and_records_say_the_same(sizes: Sizes) -> None:
         assert copy.read_bytes() == path.read_bytes()
 
 
-@SETTINGS
 @given(sizes=many_sizes(), data=st.data())
 def test_pruning_keeps_the_most_useful_ngrams(sizes: Sizes, data: st.DataObject) -> None:
     cache = cache_in_memory(sources_of(sizes), LARGEST_TOKEN + 1)
@@ -222,7 +215,6 @@ def test_pruning_keeps_the_most_useful_ngrams(sizes: Sizes, data: st.DataObject)
         )
 
 
-@SETTINGS
 @given(sizes=many_sizes(), room=st.integers(0, 4000), about=st.text(max_size=300))
 def test_a_pruned_file_is_no_larger_than_asked_for(sizes: Sizes, room: int, about: str) -> None:
     cache = cache_in_memory(sources_of(sizes), LARGEST_TOKEN + 1)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from helpers.files import OTHERS, finished, is_private
 from helpers.logits import teach
-from helpers.machines import SETTINGS
 from helpers.statistics_files import open_successors
 from ngramspec import SuccessorPool, create_drafter
 from ngramspec.errors import FormatError, InputError, VocabMismatchError
@@ -52,7 +51,6 @@ def filled(pairs: list[tuple[int, int]], top: int = 8) -> SuccessorPool:
     return pool
 
 
-@SETTINGS
 @given(pairs=PRINTS, top=st.integers(1, 16))
 def test_a_pool_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, int]], top: int

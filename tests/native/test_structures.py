@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.backends import Native, NativeCache, Reference, int32
-from helpers.machines import SETTINGS, texts
+from helpers.machines import texts
 from ngramspec import read_lookup_cache, write_lookup_cache
 from reference import NgramCache
 
@@ -18,7 +18,6 @@ CHECK_BITS = st.sampled_from([0, 1, 8])
 TEXTS = texts(4, 40)
 
 
-@SETTINGS
 @given(
     inserts=st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=200),
     again=st.integers(0, 60),
@@ -41,7 +40,6 @@ def test_pools_agree_cell_by_cell(
     assert native.core.check() == ""
 
 
-@SETTINGS
 @given(text=st.lists(st.integers(0, 900), min_size=60, max_size=400), check_bits=CHECK_BITS)
 def test_colliding_ngrams_are_told_apart_alike(text: list[int], check_bits: int) -> None:
     options = {"capacity": 1024, "check_bits": check_bits, "max_occupancy": 0.9}
@@ -63,7 +61,6 @@ def assert_equal_counts(native: NativeCache, reference: NgramCache, text: list[i
     assert native.core.check() == ""
 
 
-@SETTINGS
 @given(updates=st.lists(st.tuples(TEXTS, st.integers(0, 30)), max_size=5), sizes=st.data())
 def test_caches_agree_count_by_count(
     updates: list[tuple[list[int], int]], sizes: st.DataObject
@@ -77,7 +74,6 @@ def test_caches_agree_count_by_count(
         assert_equal_counts(native, reference, text)
 
 
-@SETTINGS
 @given(first=TEXTS, second=TEXTS)
 def test_a_merge_adds_the_counts(first: list[int], second: list[int]) -> None:
     native, other, reference = Native().cache(), Native().cache(), Reference().cache()
@@ -89,7 +85,6 @@ def test_a_merge_adds_the_counts(first: list[int], second: list[int]) -> None:
     assert_equal_counts(native, reference, first)
 
 
-@SETTINGS
 @given(text=TEXTS)
 def test_a_lookup_cache_file_holds_every_count(text: list[int]) -> None:
     cache, reference = Native().cache(), Reference().cache()

@@ -59,7 +59,7 @@ def read(drafter: Drafter, slots: list[int]) -> int:
         first = int(drafter.history(slot)[-1]) + 1
         if drafter.sources == ("suffix",) and length:
             first = int(draft[0])
-        assert 0 <= first < MOST
+        assert 0 <= first <= MOST - length
         assert draft[:length].tolist() == run(first, length).tolist()
     return int(lens.sum())
 

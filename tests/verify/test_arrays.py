@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import InputError
 from ngramspec.verify import (
     position_uniforms,
@@ -63,7 +62,6 @@ def sampled(case: Case, method: Any) -> Any:
     )
 
 
-@SETTINGS
 @given(case=cases())
 def test_greedy_is_the_loop_over_logits_or_ids(case: Case) -> None:
     expected = slow.greedy(case.probs, case.drafts, case.lengths)
@@ -75,13 +73,11 @@ def test_greedy_is_the_loop_over_logits_or_ids(case: Case) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@SETTINGS
 @given(case=cases())
 def test_sampled_is_the_loop_over_tokens(method: str, case: Case) -> None:
     assert texts(sampled(case, method)) == getattr(slow, method)(*case)
 
 
-@SETTINGS
 @given(case=cases())
 def test_torch_tensors_give_what_arrays_give(case: Case) -> None:
     torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")
@@ -172,7 +168,6 @@ def tree_texts(verification: Any, case: TreeCase) -> list[list[int]]:
     return rows
 
 
-@SETTINGS
 @given(case=tree_cases())
 def test_greedy_trees_are_the_walk_from_their_roots(case: TreeCase) -> None:
     *tree, _ = case
@@ -182,7 +177,6 @@ def test_greedy_trees_are_the_walk_from_their_roots(case: TreeCase) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@SETTINGS
 @given(case=tree_cases())
 def test_sampled_trees_are_the_walk_from_their_roots(method: str, case: TreeCase) -> None:
     expected = getattr(slow, f"tree_{method}")(*case)
@@ -190,7 +184,6 @@ def test_sampled_trees_are_the_walk_from_their_roots(method: str, case: TreeCase
 
 
 @pytest.mark.parametrize("method", METHODS)
-@SETTINGS
 @given(case=cases())
 def test_a_tree_without_branches_is_verified_like_a_chain(method: Any, case: Case) -> None:
     width = case.drafts.shape[1]
@@ -201,7 +194,6 @@ def test_a_tree_without_branches_is_verified_like_a_chain(method: Any, case: Cas
     assert texts(verification) == texts(sampled(case, method))
 
 
-@SETTINGS
 @given(case=tree_cases())
 def test_trees_as_torch_tensors_give_what_arrays_give(case: TreeCase) -> None:
     torch = pytest.importorskip("torch", reason="compares with torch, which is not installed")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec import create_drafter
 from ngramspec.errors import InputError
 from ngramspec.verify.tree import ancestor_mask, longest_path, positions
@@ -56,7 +55,6 @@ def test_kinds_of_what_is_returned() -> None:
         assert longest_path(parents, np.zeros(n, np.int32), chosen).dtype == np.int32
 
 
-@SETTINGS
 @given(parents=trees(), context=st.integers(0, 3))
 def test_masks_and_positions_are_those_of_the_paths(parents: list[int], context: int) -> None:
     mask = ancestor_mask(parents, context)
@@ -67,7 +65,6 @@ def test_masks_and_positions_are_those_of_the_paths(parents: list[int], context:
         assert mask[i, :context].all()
 
 
-@SETTINGS
 @given(parents=trees(), data=st.data())
 def test_the_accepted_path_is_the_longest_that_the_target_says(
     parents: list[int], data: st.DataObject

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.later import Later
-from helpers.machines import SETTINGS
 from ngramspec.hosts.transformers.nodes import Nodes, misplaced
 from ngramspec.hosts.transformers.passes import seen_keys
 
@@ -38,7 +37,6 @@ def paths_of(parents: list[int]) -> list[list[int]]:
     return paths
 
 
-@SETTINGS
 @given(case=passes())
 def test_nodes_are_those_of_the_paths(case: tuple[Nodes, list[list[int]]]) -> None:
     nodes, by_row = case
@@ -61,7 +59,6 @@ def test_nodes_are_those_of_the_paths(case: tuple[Nodes, list[list[int]]]) -> No
         assert seen[row].any(axis=1).all()  # padding sees something, or it would be NaN
 
 
-@SETTINGS
 @given(case=passes(), data=st.data())
 def test_a_query_sees_the_keys_of_its_text_and_path(
     case: tuple[Nodes, list[list[int]]], data: st.DataObject

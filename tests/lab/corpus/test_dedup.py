@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import FormatError, InputError
 from ngramspec.lab.corpus import DigestSet, document_digest, is_held_out
 
@@ -20,7 +19,6 @@ DIGESTS = st.builds(
 )
 
 
-@SETTINGS
 @given(digests=st.lists(DIGESTS, max_size=60))
 def test_the_set_agrees_with_pythons(digests: list[bytes]) -> None:
     digest_set, expected = DigestSet(), set()
@@ -32,7 +30,6 @@ def test_the_set_agrees_with_pythons(digests: list[bytes]) -> None:
         assert len(digest_set) == len(expected)
 
 
-@SETTINGS
 @given(digests=st.lists(DIGESTS, max_size=60))
 def test_a_saved_set_is_the_same_whatever_the_order(digests: list[bytes]) -> None:
     data = DigestSet(digests).to_bytes()

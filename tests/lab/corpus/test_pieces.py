@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import InputError
 from ngramspec.lab.corpus import pieces
 
 
-@SETTINGS
 @given(text=st.text("ab \n\u00e9", max_size=80), limit=st.integers(1, 20))
 def test_joined_pieces_are_the_text(text: str, limit: int) -> None:
     parts = list(pieces(text, limit))

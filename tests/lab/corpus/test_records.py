@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import Write, messages, read
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import BackendError, InputError
 from ngramspec.lab.corpus import Problems, ReadOptions, Unit, read_documents
 from ngramspec.lab.corpus.parquet import ParquetRows
@@ -148,7 +147,6 @@ LINE = (
 )
 
 
-@SETTINGS
 @given(
     rows=st.lists(LINE, max_size=12),
     ends=st.booleans(),

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import Write, messages, read
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import BackendError
 from ngramspec.lab.corpus import Problems, ReadOptions, Unit, find_units, read_documents
 from ngramspec.lab.corpus.documents import DAMAGED
@@ -134,7 +133,6 @@ def test_a_late_nul_is_text(write: Write) -> None:
     assert read(write("a.txt", text))[0] == [text]
 
 
-@SETTINGS
 @given(
     text=st.lists(st.sampled_from(["a", "\u00e9", "\U0001f600", "\n", "line\n"])).map("".join),
     most=st.integers(1, 12),

@@ -10,7 +10,6 @@ from chat_texts import CHAT, CHATML, EVERY, FIM, GEMMA, INST, LLAMA3, MISTRAL, T
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import FormatError, InputError, NgramspecError
 from ngramspec.models.ollama.chat_template import ChatTemplate, render_chat
 from ngramspec.text.limits import RenderLimits
@@ -226,7 +225,6 @@ MESSAGES = st.lists(
 )
 
 
-@SETTINGS
 @given(MESSAGES, st.sampled_from([one[1] for one in EVERY]), st.sampled_from([None, True, "low"]))
 def test_any_conversation_is_written_and_its_last_question_is_in_it(
     messages: list[dict[str, Any]], template: str, think: Any
@@ -259,7 +257,6 @@ ODD = st.recursive(
 )
 
 
-@SETTINGS
 @given(
     ODD, ODD, st.sampled_from([MISTRAL, LLAMA3, INST, "{{ json . }}{{ .Messages }}{{ .Tools }}"])
 )

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import FormatError, InputError, NgramspecError
 from ngramspec.models.ollama.modelfile import (
     MOST_BYTES,
@@ -241,7 +240,6 @@ def parameters(draw: st.DrawFn) -> dict[str, object]:
     return values
 
 
-@SETTINGS
 @given(
     base=VALUES.filter(bool),
     more=st.lists(VALUES.filter(bool), max_size=2).map(tuple),
@@ -269,7 +267,6 @@ def test_what_is_written_is_read_again(
     assert parse_modelfile(text) == written
 
 
-@SETTINGS
 @given(value=st.text(alphabet='a"\n', max_size=8))
 def test_only_quotes_at_the_end_of_a_line_cannot_be_written(value: str) -> None:
     try:
@@ -293,7 +290,6 @@ PIECES = [
 PIECES += ['"', '"""', "\n", "\r", " ", "\t", "#", "\ufeff", "\u00e9", "\x00", "{{", "LICENSE "]
 
 
-@SETTINGS
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=15).map("".join))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

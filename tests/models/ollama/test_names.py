@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import InputError, NgramspecError
 from ngramspec.models.ollama.names import ModelName
 
@@ -81,7 +80,6 @@ def test_a_path_has_four_valid_parts(path: str) -> None:
         ModelName.from_path(PurePosixPath(path))
 
 
-@SETTINGS
 @given(st.text(alphabet="aZ0_-.:/\\ \n\u00e9", max_size=30))
 def test_a_name_is_refused_or_a_safe_path(text: str) -> None:
     try:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec import Drafter, HashPool, NgramCache, SuffixPool, create_drafter
 
 BOUND = 1024
@@ -150,7 +149,6 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("name", ["ngram-simple", "ngram-map-k4v", "ngram-cache"])
-@SETTINGS
 @given(steps=STEPS)
 def test_drafts_are_those_of_the_tokens_that_are_held(
     name: str, steps: list[tuple[str, int, int]]

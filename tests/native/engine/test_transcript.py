@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec._native.engine.transcript import (
     END_TOKEN,
     FULL,
@@ -64,7 +63,6 @@ def slow(
     stops=st.lists(st.sampled_from(STOPS), max_size=3),
     most=st.sampled_from([-1, 0, 1, 7]),
 )
-@SETTINGS
 def test_it_is_its_slow_twin(
     steps: list[tuple[list[int], int]], stops: list[str], most: int
 ) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference.statistics as slow
-from helpers.machines import SETTINGS
 from helpers.statistics_files import (
     ENTRY_COUNT_MAX,
     LARGEST_TOKEN,
@@ -28,7 +27,6 @@ from ngramspec.files.entries import ArraySource, read_all
 from ngramspec.lab.builder.runs import LateSource
 
 
-@SETTINGS
 @given(texts=documents())
 def test_a_tally_counts_what_followed_each_ngram(texts: Documents) -> None:
     tally = tally_of(texts)
@@ -91,7 +89,6 @@ def test_a_pair_may_come_more_often_than_one_entry_can_say(size: int) -> None:
     assert counts_of(entries, size) == {(3,) * (size + 1): often}
 
 
-@SETTINGS
 @given(size=st.sampled_from(SIZES), data=st.data())
 def test_merging_adds_up_whatever_the_parts_and_their_order(size: int, data: st.DataObject) -> None:
     parts = data.draw(st.lists(counts(size), max_size=5))
@@ -109,7 +106,6 @@ def test_merging_adds_up_whatever_the_parts_and_their_order(size: int, data: st.
     assert np.array_equal(*merged)
 
 
-@SETTINGS
 @given(times=st.integers(1, 5), again=st.integers(1, 3))
 def test_merged_counts_stop_at_the_largest_one(times: int, again: int) -> None:
     part = Counter({(1, 2): COUNT_MAX - 1, (1, 3): 2, (4, 4): COUNT_MAX})
@@ -137,7 +133,6 @@ def test_a_merge_is_the_same_however_it_is_read(max_entries: int) -> None:
     assert counts_of(np.concatenate(taken), 2) == expected
 
 
-@SETTINGS
 @given(size=st.sampled_from(SIZES), data=st.data())
 def test_entries_beyond_others_are_the_difference(size: int, data: st.DataObject) -> None:
     first = data.draw(counts(size))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.backends import int32
-from helpers.machines import SETTINGS, texts
+from helpers.machines import texts
 from ngramspec._native.files.suffix_image import SuffixImage
 from reference import SuffixIndex
 
@@ -31,7 +31,6 @@ CORPORA = st.lists(
 )
 
 
-@SETTINGS
 @given(CORPORA, st.lists(st.floats(0, 1), max_size=3))
 def test_lines_hold_what_the_reference_keeps(corpus: list[list[int]], cuts: list[float]) -> None:
     slow = SuffixIndex(corpus)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec._native.hosts.sglang import tree_rows
 from ngramspec.errors import InputError
 from ngramspec.verify.tree import ancestor_mask, positions
@@ -21,7 +20,6 @@ def rows(tokens: Any, parents: Any, root: int, width: int) -> tuple[Any, Any]:
     return out, mask.reshape(width, width)
 
 
-@SETTINGS
 @given(st.data())
 def test_rows_are_breadth_first_with_the_mask_of_their_ancestors(data: st.DataObject) -> None:
     n = data.draw(st.integers(0, 12))

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec import SuccessorPool, create_drafter
 from ngramspec._native.drafter.drafter import Drafter
 from ngramspec._native.recycle.drafter import RecycleSource
@@ -53,7 +52,6 @@ def check_row(row: np.ndarray, top: int = 8) -> None:
     assert pool.check() == ""
 
 
-@SETTINGS
 @given(row=st.lists(LOGITS, min_size=1, max_size=70), top=st.integers(1, 16))
 @example(row=[np.inf, 1e30], top=2)
 def test_ties_infinities_and_nan(row: list[float], top: int) -> None:

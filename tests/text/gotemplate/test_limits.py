@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import InputError, NgramspecError
 from ngramspec.text.gotemplate import Template, TemplateFunction, json_text
 from ngramspec.text.limits import Budget, RenderLimits
@@ -177,20 +176,17 @@ def written_or_refused(text: str) -> bool:
     return len(written) <= 20_000 and "" not in template.names()
 
 
-@SETTINGS
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=2), max_size=25).map("".join))
 def test_any_text_is_rendered_or_refused(text: str) -> None:
     assert written_or_refused(text)
     assert written_or_refused("{{ $x := .map }}{{ " + text + " }}")
 
 
-@SETTINGS
 @given(st.lists(st.sampled_from(WHOLE), max_size=12).map("".join), st.integers(0, 4))
 def test_any_row_of_actions_is_rendered_or_refused(text: str, ends: int) -> None:
     assert written_or_refused("{{ $x := 1 }}" + text + "{{ end }}" * ends)
 
 
-@SETTINGS
 @given(st.text(alphabet="{}- a\n", max_size=20))
 def test_text_without_actions_is_written_as_it_is(text: str) -> None:
     if "{{" not in text:

@@ -23,7 +23,6 @@ from vocabularies import (
     write_json,
 )
 
-from helpers.machines import SETTINGS
 from helpers.paths import VOCABULARY_WITH_SPACES
 from ngramspec.errors import BackendError, FormatError
 from ngramspec.text.tokenizers import Fingerprint, fingerprint_of, fingerprint_of_llama
@@ -116,7 +115,6 @@ def test_a_wordpiece_vocabulary_matches(of_gguf: Make, of_json: Make) -> None:
 TOKENS = st.lists(st.binary(max_size=3), max_size=6).map(tuple)
 
 
-@SETTINGS
 @given(st.lists(TOKENS, max_size=20, unique=True))
 def test_different_texts_or_ids_give_different_digests(vocabularies: list[tuple[bytes]]) -> None:
     seen: dict[bytes, dict[int, bytes]] = {}

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import read_gguf
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import FormatError
 from ngramspec.text.tokenizers.gguf import is_gguf, read_metadata, read_tensors
 
@@ -112,7 +111,6 @@ def test_every_prefix_is_refused_with_name_and_offset(
             read_metadata(path, select)
 
 
-@SETTINGS
 @given(damage=st.lists(st.tuples(st.integers(0, 700), st.binary(min_size=1, max_size=9))))
 @pytest.mark.parametrize("select", [everything, nothing])
 def test_damage_gives_a_result_or_a_format_error(
@@ -236,7 +234,6 @@ def test_truncated_and_damaged_tables_of_tensors_are_refused(tmp_path: Path) -> 
 
 
 @given(data=st.binary(max_size=200), at=st.integers(0, 200))
-@SETTINGS
 def test_random_tables_of_tensors_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.text.tokenizers import Tokenizer, load_tokenizer
 from ngramspec.text.tokenizers.hugging_face import HfTokenizer
@@ -35,7 +34,6 @@ def tokenizers(gguf_path: Path, json_path: Path) -> Iterator[tuple[Tokenizer, To
         tokenizer.close()
 
 
-@SETTINGS
 @given(text=TEXTS)
 @example(CODE + "<|im_end|>" + CODE)
 def test_both_give_the_same_ids(tokenizers: tuple[Tokenizer, Tokenizer], text: str) -> None:

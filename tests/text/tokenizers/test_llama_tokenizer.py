@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import NORMAL, SPM, read_gguf, write_gguf
 
-from helpers.machines import SETTINGS
 from ngramspec.errors import BackendError, FormatError, InputError, StateError
 from ngramspec.text.tokenizers import Tokenizer, fingerprint_of, llama_library, load_tokenizer
 from ngramspec.text.tokenizers.llama import LlamaTokenizer
@@ -42,7 +41,6 @@ def llama(gguf_path: Path) -> Iterator[Any]:
     vocabulary.close()
 
 
-@SETTINGS
 @given(text=TEXTS)
 def test_ids_are_those_of_llama_cpp(tokenizer: Tokenizer, llama: Any, text: str) -> None:
     tokens = tokenizer.encode(text)
@@ -54,7 +52,6 @@ def test_ids_are_those_of_llama_cpp(tokenizer: Tokenizer, llama: Any, text: str)
     ]
 
 
-@SETTINGS
 @given(text=TEXTS)
 def test_decoding_gives_the_text_back(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text

@@ -15,7 +15,6 @@ from ngramspec.text.tokenizers import llama_vocabulary
 from ngramspec.text.tokenizers.llama_vocabulary import MAX_RUN, _may_have_long_run
 
 
-@SETTINGS
 @given(text=st.text("a\u4e2d \n\x1f", max_size=60), most=st.integers(2, 9))
 @example(text="a aaaaaaaaa", most=8)  # a run that begins within a part, and ends within the next
 def test_no_long_run_is_missed(text: str, most: int) -> None:
