@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
@@ -47,6 +48,13 @@ def test_a_body_that_is_too_large_is_refused(start: Start) -> None:
         assert reply.status_code == 413
         assert "2000 bytes" in reply.json()["error"]["message"]
     assert server.post("/tokenize", content="x" * 1500).status_code == 200
+
+
+def test_a_compressed_body_is_refused(server: Serving) -> None:
+    headers = {"content-encoding": "gzip"}
+    reply = server.client.post("/tokenize", content=gzip.compress(b"{}"), headers=headers)
+    assert reply.status_code == 415
+    assert "the body is compressed (gzip)" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -131,9 +131,12 @@ async def read(request: Request, seconds: float = 60.0) -> bytes:
     """Return the body of a request.
 
     Raises:
-        ApiError: It takes longer than `seconds`.
+        ApiError: It is compressed, or takes longer than `seconds`.
         ClientGone: The client left before its end.
     """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise ApiError(415, f"the body is compressed ({encoding:.40}): send it as it is")
     try:
         return await asyncio.wait_for(request.body(), seconds)
     except asyncio.TimeoutError as error:
