@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import logging
 import os
 import threading
 from pathlib import Path
@@ -30,6 +30,7 @@ from ngramspec.files.entries import ArraySource, Entries, no_entries, read_all
 from ngramspec.files.llama_lookup import LOOKUP_SUFFIX, read_lookup_entries, write_lookup_cache
 from ngramspec.files.prune import useful_sources
 
+log = logging.getLogger(__name__)
 STOP_SECONDS = 60.0  # how long Autosave.stop waits for the last save
 CONTAINER_SUFFIX = ".ngc"  # a file with this suffix is never read as llama.cpp's
 _BySize = dict[int, Entries]
@@ -242,7 +243,7 @@ class SavedFile(Protocol):
 class Autosave:
     """Autosave(file, seconds): saves a file, such as a DynamicFile, at intervals until stopped.
 
-    The file counts every failed save; the first of several in a row is also a warning. What was
+    The file counts every failed save; the first of several in a row is also logged. What was
     learned stays in the cache for the next save. 0 seconds: only when told to, and at the end.
 
     Thread-safety: all methods, from any thread.
@@ -266,7 +267,7 @@ class Autosave:
 
         Args:
             seconds: How long to wait for the last save, as the disk may hang. After that the save
-                is abandoned, counted as failed and warned about; the process can exit.
+                is abandoned, counted as failed and logged; the process can exit.
 
         Raises:
             What DynamicFile.save raises in the last save.
@@ -307,10 +308,7 @@ class Autosave:
         return None
 
     def _warn(self, error: Exception) -> None:
-        import warnings
-
-        with contextlib.suppress(Warning):  # keep saving where warnings are errors
-            warnings.warn(f"cannot save {self._file.path}: {error}", stacklevel=2)
+        log.warning("cannot save %s: %s", self._file.path, error)
 
 
 def _num_ngrams(entries: _BySize) -> int:
