@@ -76,7 +76,17 @@ def test_a_file_that_cannot_be_begun_anew_ends_no_request(spawn: Spawn, tmp_path
         reply = httpx.post(f"{url}/completion", json={"prompt": "x", "n_predict": 2}, timeout=60)
         assert reply.status_code == 200
     assert server.end() == 0
-    assert "--- Logging error ---" in server.text
+    assert server.text.count(f"the log is not written to {folder}") == 1
+    assert "Traceback" not in server.text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_told_once_and_the_server_ends_as_others_do(spawn: Spawn) -> None:
+    server = spawn("-np", "1", "-c", "512", "--log-file", "/dev/full")
+    assert httpx.get(f"{server.url()}/health").status_code == 200
+    assert server.end() == 0
+    assert server.text.count("the log is not written to /dev/full: [Errno 28]") == 1
+    assert "Traceback" not in server.text
 
 
 def test_errors_are_in_it(tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ class Log:
         if self._file is not None and self._to_file is not None:
             if not self._to_file.end(DISK_SECONDS):
                 leave_at_once(f"{self._path} cannot be written")
-            self._file.close()
+            with contextlib.suppress(OSError):  # the disk is full: stderr was told
+                self._file.close()
         if not self._stderr.end(READER_SECONDS):
             sys.stderr = io.StringIO()
 
@@ -118,16 +119,19 @@ class _WatchedFile(WatchedFileHandler):
         super().__init__(path, encoding="utf-8")
         self.setFormatter(FORMATTER)
         self._show_failure = show
+        self._failure = ""  # why the latest line is not in the file
 
     def emit(self, record: logging.LogRecord) -> None:
+        before, self._failure = self._failure, ""
         try:
             super().emit(record)
         except Exception:
             self.handleError(record)
+        if self._failure not in ("", before):  # once for many lines
+            self._show_failure(f"the log is not written to {self.baseFilename}: {self._failure}")
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Tell on stderr what went wrong, as logging does elsewhere."""
-        self._show_failure(f"--- Logging error ---\n{traceback.format_exc().rstrip()}")
+        self._failure = str(sys.exc_info()[1])
 
 
 def _show(record: logging.LogRecord) -> None:
