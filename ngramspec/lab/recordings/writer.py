@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramspec.arrays import TokenIds
-from ngramspec.errors import FormatError, InputError
+from ngramspec.errors import FormatError, InputError, VocabMismatchError
 from ngramspec.lab.recordings.record import DECISION, Head, Sessions, is_head, record_line
 
 try:
@@ -50,6 +50,7 @@ class RecordFile:
     Raises:
         InputError: It is not a regular file, or another process writes to it.
         FormatError: There is such a file of another format.
+        VocabMismatchError: There is such a file of another tokenizer.
         OSError: It cannot be opened or written.
     """
 
@@ -145,7 +146,11 @@ class RecordFile:
         self._size = os.fstat(self._fd).st_size
         salt = ""
         if self._size:
-            salt = _salt_of(_read_at(self._fd, HEAD_BYTES, 0), self.path)
+            salt, tokenizer = _first_head(_read_at(self._fd, HEAD_BYTES, 0), self.path)
+            if tokenizer and self._head.tokenizer not in ("", tokenizer):
+                raise VocabMismatchError(
+                    f"{self.path} holds requests of another tokenizer: name another file"
+                )
             self._size = _end_of_lines(self._fd, self._size)
             os.ftruncate(self._fd, self._size)
         if hasattr(os, "fchmod"):  # not on Windows, where modes do not keep others out
@@ -225,15 +230,15 @@ def _lock(fd: int, path: Path) -> None:
         raise InputError(f"{path}: another process records into it: name another file") from None
 
 
-def _salt_of(first: bytes, path: Path) -> str:
-    """Return the salt of the head that a file begins with."""
+def _first_head(first: bytes, path: Path) -> tuple[str, str]:
+    """Return the salt and the tokenizer of the head that a file begins with."""
     line, end, _ = first.partition(b"\n")
     try:
         value = json.loads(line) if end else None
         if is_head(value):
             salt = value["salt"]
             bytes.fromhex(salt)
-            return str(salt)
+            return str(salt), str(value["tokenizer"])
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise FormatError(f"{path}: there is a file that holds no recorded requests: name another one")

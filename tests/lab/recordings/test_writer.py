@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import json
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngramspec.arrays import TokenIds
-from ngramspec.errors import FormatError, InputError
+from ngramspec.errors import FormatError, InputError, VocabMismatchError
 from ngramspec.lab.recordings import RecordedRequest
 from ngramspec.lab.recordings.formats import recognise
 from ngramspec.lab.recordings.lines import Bad
@@ -415,6 +416,15 @@ def test_other_files_are_not_touched(tmp_path: Path, put: Callable[[Path], None]
         RecordFile(path, HEAD)
     assert path.read_bytes() == before
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_file_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    RecordFile(path, dataclasses.replace(HEAD, tokenizer="00" * 16)).close()
+    before = path.read_bytes()
+    with pytest.raises(VocabMismatchError, match="requests of another tokenizer"):
+        RecordFile(path, dataclasses.replace(HEAD, tokenizer="01" * 16))
+    assert path.read_bytes() == before
 
 
 def test_what_cannot_be_recorded_to(tmp_path: Path) -> None:
