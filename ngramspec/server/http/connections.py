@@ -19,9 +19,6 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from ngramspec.server.errors import ApiError
 
 if TYPE_CHECKING:
-    from ngramspec.server.errors import ApiError
-
-if TYPE_CHECKING:
     from starlette.types import Scope
 
     from ngramspec.server.settings import ServerSettings
