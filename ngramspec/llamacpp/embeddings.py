@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,7 +59,8 @@ class Embedder:
         self._lock = threading.Lock()
         self._closed = True  # until it is fully made
         most = min(settings.n_ubatch, settings.context_size_of(model))
-        self.most_texts = 1 if model.is_stateful else min(SEQUENCES, most)
+        # A divisor: with another number llama.cpp ends the process when it pools by "mean".
+        self.most_texts = 1 if model.is_stateful else math.gcd(SEQUENCES, most)
         params = context_params(
             model,
             replace(

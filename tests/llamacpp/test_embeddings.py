@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import llama_cpp
 import numpy as np
@@ -55,6 +56,13 @@ def test_sizes_are_bounded(loaded: LlamaModel) -> None:
         for texts in ([], [one] * (SEQUENCES + 1), [full, one]):
             with pytest.raises(InputError, match="fit"):
                 embedder.embed(texts)
+
+
+@pytest.mark.parametrize(("size", "most_texts"), [(200, 8), (33, 1)])
+def test_any_size_of_a_batch_works(loaded: LlamaModel, size: int, most_texts: int) -> None:
+    with Embedder(loaded, replace(SETTINGS, n_ubatch=size), "mean") as embedder:
+        assert (embedder.most_tokens, embedder.most_texts) == (size, most_texts)
+        assert embedder.embed([np.full(size, 65, np.int32)])[0].shape == (1, embedder.size)
 
 
 def test_a_text_again_has_the_same_vector(loaded: LlamaModel) -> None:
