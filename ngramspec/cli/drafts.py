@@ -251,6 +251,8 @@ def _names(spec: str, needed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     if not spec:
         added = dict.fromkeys(name for name, _ in needed if name != DEFAULT_SPEC)
         return parse_names((*added, DEFAULT_SPEC), DEFAULT_ORDER)
+    if spec != NO_DRAFTS and NO_DRAFTS in spec.split(","):
+        raise click.UsageError(f"--spec-type {NO_DRAFTS} stands alone, got {spec}")
     names = () if spec == NO_DRAFTS else parse_names(spec, DEFAULT_ORDER, REQUEST_NAMES)
     for name, word in needed:
         if name not in names:

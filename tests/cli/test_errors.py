@@ -27,6 +27,7 @@ WRONG = cases("""
 -p x -m absent.gguf -> absent.gguf: No such file
 -p x --spec-type ngram-mud -> did you mean ngram-mod
 -p x --spec-type ngram-mod,ngram-mod -> named once
+-p x --spec-type none --spec-type suffix -> --spec-type none stands alone, got none,suffix
 -p x --spec-type ngram-cache --spec-ngram-mod-n-max 4 ->
     --spec-ngram-mod-n-max requires ngram-mod, but --spec-type is ngram-cache
 -p x --spec-type none -lcs a.bin ->
