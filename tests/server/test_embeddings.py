@@ -230,7 +230,7 @@ def test_a_text_that_is_too_long_is_refused(embedding: Serving) -> None:
     with pytest.raises(openai.BadRequestError, match="too large to process") as caught:
         embedding.openai.embeddings.create(model="any", input="This is a test " * 512)
     assert caught.value.code == "context_length_exceeded"
-    assert "--ubatch-size" in caught.value.message
+    assert "128: --ubatch-size, or what a slot holds if that is less" in caught.value.message
     error = embedding.post("/v1/embeddings", input="word, " * 500_000).json()["error"]
     assert "at least" in error["message"]  # which is known without tokenizing it
     assert error["code"] == "context_length_exceeded"

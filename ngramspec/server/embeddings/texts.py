@@ -94,7 +94,7 @@ def _too_long(count: str, embedder: ServedEmbedder, field: str) -> ApiError:
     return ApiError(
         400,
         f"{field} ({count} tokens) is too large to process: the most is "
-        f"{embedder.most_tokens}, which --ubatch-size sets",
+        f"{embedder.most_tokens}: --ubatch-size, or what a slot holds if that is less",
         type="exceed_context_size_error",
         code="context_length_exceeded",
         param=field,
