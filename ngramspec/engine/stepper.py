@@ -319,6 +319,7 @@ class Stepper:
             log.debug("slot %d: discarded %d tokens from %d on", slot.id, count, first)
             generation.timings.num_discarded += count
             self._stats.num_context_shifts += 1
+            self._stats.longest = max(self._stats.longest, slot.size)
 
     def _propose(self) -> None:
         if self._crowded:

@@ -36,7 +36,9 @@ def test_an_answer_goes_on_past_the_context(shifting: Serving) -> None:
     assert answer["tokens_cached"] < CONTEXT < answer["tokens_predicted"] + prompt
     shifts = shifting.engine.stats().num_context_shifts
     assert shifts > 0
-    assert f"ngramspec:context_shifts_total {shifts}" in shifting.client.get("/metrics").text
+    metrics = shifting.client.get("/metrics").text
+    assert f"ngramspec:context_shifts_total {shifts}" in metrics
+    assert f"llamacpp:n_tokens_max {CONTEXT}.0" in metrics
 
 
 def test_a_message_past_the_context_ended_for_its_number_of_tokens(shifting: Serving) -> None:
