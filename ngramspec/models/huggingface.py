@@ -16,6 +16,7 @@ from ngramspec.errors import InputError
 
 USUAL = ("Q4_K_M", "Q8_0")  # preferred in this order where no quantisation is named
 _NAME = re.compile(r"([\w.-]+)/([\w.-]+?)(?::([\w.-]+))?")
+_ONLY = re.compile(r"-(I?Q\d\w*)-GGUF$", re.IGNORECASE)  # a repository of one quantisation
 _OTHER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")  # of a split model
 # Companions of a model, which are no models of their own.
 _COMPANIONS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
@@ -47,7 +48,8 @@ def find_downloaded(
     there = dict(_downloaded(user, model, env))
     chosen = _choose(there, file, quantisation)
     if chosen is None:
-        quant = quantisation or USUAL[0]
+        only = _ONLY.search(model)
+        quant = quantisation or (only[1] if only else USUAL[0])
         names = [file] if file else [f"*{quant.upper()}*.gguf", f"*{quant.lower()}*.gguf"]
         patterns = " ".join(f"'{one}'" for one in names)  # which hf takes as they are written
         listed = f"; there is {', '.join(sorted(there))}" if there else ""

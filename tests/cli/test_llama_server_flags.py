@@ -207,7 +207,8 @@ def test_a_preset_names_a_model_and_how_it_is_served(
 
     result = invoke("serve", "--fim-qwen-1.5b-default")
     assert result.exit_code == 2
-    assert "hf download ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF" in result.stderr
+    line = "hf download ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF --include '*Q8_0*.gguf' '*q8_0*.gguf'"
+    assert line in " ".join(result.stderr.split())
     snapshot = tmp_path / "models--ggml-org--gpt-oss-20b-GGUF" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "gpt-oss-20b-mxfp4.gguf").symlink_to(embedded_model())
