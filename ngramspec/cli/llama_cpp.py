@@ -235,10 +235,10 @@ PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "--fim-qwen-7b-spec": ("ggml-org/Qwen2.5-Coder-7B-Q8_0-GGUF", FILL_IN_WITH_DRAFTS),
     "--fim-qwen-14b-spec": ("ggml-org/Qwen2.5-Coder-14B-Q8_0-GGUF", FILL_IN_WITH_DRAFTS),
     "--fim-qwen-30b-default": ("ggml-org/Qwen3-Coder-30B-A3B-Instruct-Q8_0-GGUF", FILL_IN),
-    "--gpt-oss-20b-default": ("ggml-org/gpt-oss-20b-GGUF", GPT_OSS),
-    "--gpt-oss-120b-default": ("ggml-org/gpt-oss-120b-GGUF", GPT_OSS),
-    "--vision-gemma-4b-default": ("ggml-org/gemma-3-4b-it-qat-GGUF", {"port": 8014}),
-    "--vision-gemma-12b-default": ("ggml-org/gemma-3-12b-it-qat-GGUF", {"port": 8014}),
+    "--gpt-oss-20b-default": ("ggml-org/gpt-oss-20b-GGUF:mxfp4", GPT_OSS),
+    "--gpt-oss-120b-default": ("ggml-org/gpt-oss-120b-GGUF:mxfp4", GPT_OSS),
+    "--vision-gemma-4b-default": ("ggml-org/gemma-3-4b-it-qat-GGUF:Q4_0", {"port": 8014}),
+    "--vision-gemma-12b-default": ("ggml-org/gemma-3-12b-it-qat-GGUF:Q4_0", {"port": 8014}),
 }
 
 

@@ -205,10 +205,13 @@ def test_a_preset_names_a_model_and_how_it_is_served(
 ) -> None:
     from ngramspec.models import embedded_model
 
-    result = invoke("serve", "--fim-qwen-1.5b-default")
-    assert result.exit_code == 2
-    line = "hf download ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF --include '*Q8_0*.gguf' '*q8_0*.gguf'"
-    assert line in " ".join(result.stderr.split())
+    for preset, line in {
+        "fim-qwen-1.5b": "Qwen2.5-Coder-1.5B-Q8_0-GGUF --include '*Q8_0*.gguf' '*q8_0*.gguf'",
+        "gpt-oss-20b": "gpt-oss-20b-GGUF --include '*MXFP4*.gguf' '*mxfp4*.gguf'",
+    }.items():
+        result = invoke("serve", f"--{preset}-default")
+        assert result.exit_code == 2
+        assert f"hf download ggml-org/{line}" in " ".join(result.stderr.split())
     snapshot = tmp_path / "models--ggml-org--gpt-oss-20b-GGUF" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "gpt-oss-20b-mxfp4.gguf").symlink_to(embedded_model())
