@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ngramspec.cli.output import printable
 from ngramspec.errors import InputError, NgramspecError
@@ -88,6 +89,16 @@ class SectionOption(click.Option):
         if isinstance(self.type, (click.IntRange, click.FloatRange)):
             one.type = click.STRING
         return one
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return its names, and where its value is from if that is not the command line."""
+        hint = super().get_error_hint(ctx)
+        source = ctx and ctx.get_parameter_source(self.name or "")
+        if source is ParameterSource.ENVIRONMENT:
+            return (
+                f"{hint} from {' '.join(name for name in self.envvar or () if name in os.environ)}"
+            )
+        return f"{hint} from --config" if source is ParameterSource.DEFAULT_MAP else hint
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """Return what the environment says, for switches in llama.cpp's words.

@@ -301,7 +301,7 @@ def test_keys_go_with_files_that_all_may_use(arguments: Any) -> None:
         ("a.yaml", "- parallel", "must hold option names"),
         ("a.yaml", "a: [", "cannot be read"),
         ("a.toml", "parallel = ", "cannot be read"),
-        ("a.toml", "parallel = 'many'", "Invalid value for '-np'"),
+        ("a.toml", "parallel = 'many'", "'-np' / '--parallel' from --config: 'many' is"),
         ("a.toml", "config = 'b.toml'", "no option 'config'"),
         ("a.toml", "path = 'a.gguf'", "--path: only the own page is served"),
         ("a.toml", "rpc = 'a:1'", "--rpc: weights stay on this machine"),
@@ -312,6 +312,11 @@ def test_wrong_files_are_told_in_one_line(
 ) -> None:
     (tmp_path / name).write_text(text)
     assert_one_error(invoke("serve", "--port", "0", "--config", str(tmp_path / name)), message, 2)
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_N_PARALLEL", "many")
+    assert_one_error(invoke("serve"), "'--parallel' from LLAMA_ARG_N_PARALLEL: 'many' is", 2)
 
 
 def test_files_in_toml_are_read_too(tmp_path: Path) -> None:
