@@ -323,7 +323,7 @@ def test_a_dear_draft_waits_until_drafts_were_right() -> None:
         drafter.accept(0, int32([token]), 0)
     assert drafter.propose(0, 60).size
     drafter.accept(0, int32([7]), 0)
-    for token in TEXT[31:33]:
+    for token in TEXT[:3]:  # two would do if drafts were still trusted
         assert not drafter.propose(0, 60).size
         drafter.accept(0, int32([token]), 0)
 
