@@ -465,9 +465,14 @@ def _problems(problems: Problems) -> Iterator[str]:
 
 
 def _show_held_out(console: Console, result: BuildResult, costs: Costs) -> None:
+    from ngramspec.lab.builder.held_out import PROMPT
+
     held_out = result.held_out
     if held_out is None or not held_out.tokens:
-        console.print("Nothing was held out: the corpus has too few documents.", style="yellow")
+        why = "held out: the corpus has too few documents"
+        if result.totals.held_out:
+            why = f"measured: no held-out document has more than {PROMPT} tokens"
+        console.print(f"Nothing was {why}.", style="yellow")
         return
     drafter = {POOL_KIND: POOL_DRAFTER}.get(result.header.kind, result.header.kind)
     documents = number_of(held_out.documents, "held-out document")

@@ -252,6 +252,16 @@ def test_held_out_of_a_corpus_that_is_too_small() -> None:
     assert "Nothing was held out: the corpus has too few documents." in result.stdout
 
 
+def test_held_out_documents_that_are_too_short_or_all_there_is(invoke: Any) -> None:
+    for number in range(8):
+        Path(f"{number}.txt").write_text(f"doc {number + 1}\n")
+    result = succeed("build-cache", ".", "-o", "out.ngc", "--held-out", "50%")
+    assert "of them held out" in result.stdout
+    assert "Nothing was measured: no held-out document has more than 16 tokens." in result.stdout
+    failed = invoke("build-cache", "0.txt", "-o", "out.ngc", "--held-out", "90%")
+    assert "Error: no text to count in the corpus, as all of it is held out" in failed.stderr
+
+
 @pytest.mark.parametrize("means", [("--jobs", "1"), ("-j", "5"), ("--memory", "64M", "-j", "3")])
 def test_bytes_do_not_depend_on_jobs_and_memory(
     build: Any, text: str, uninterrupted: bytes, means: tuple[str, ...]

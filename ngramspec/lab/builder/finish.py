@@ -24,6 +24,8 @@ from ngramspec.lab.builder.result import BuildResult, Progress, Seconds, provena
 from ngramspec.lab.corpus import CorpusPlan, Problems
 from ngramspec.text.tokenizers import Tokenizer
 
+ALL_HELD_OUT = ", as all of it is held out"
+
 
 def check_indexed(num_tokens: int) -> None:
     """Check that an index has room for a corpus: its tokens, and a border after each text.
@@ -78,7 +80,8 @@ def finish(
         problems.skipped(link.source, link.reason)
     problems.merge(counted.problems)
     if not totals.tokens:
-        reason = f": {problems.first[0]}" if problems.first else ""
+        reason = ALL_HELD_OUT if totals.held_out else ""
+        reason += f": {problems.first[0]}" if problems.first else ""
         raise InputError(f"no text to count in the corpus{reason}")
     start = time.perf_counter()
     progress.phase("writing", 0)

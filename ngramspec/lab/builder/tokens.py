@@ -19,7 +19,7 @@ from ngramspec.files.suffix_file import BORDER, write_suffix_index
 from ngramspec.files.suffix_file import KIND as INDEX_KIND
 from ngramspec.lab.builder.checkpoint import TokenArray
 from ngramspec.lab.builder.feed import Totals
-from ngramspec.lab.builder.finish import write_output
+from ngramspec.lab.builder.finish import ALL_HELD_OUT, write_output
 from ngramspec.lab.builder.held_out import measure
 from ngramspec.lab.builder.options import BuildOptions
 from ngramspec.lab.builder.result import BuildResult, Seconds
@@ -65,7 +65,7 @@ def build_from_tokens(
     corpus = [text for key, text in distinct.items() if not is_held_out(key, options.held_out)]
     totals.held_out, totals.tokens = len(aside), sum(map(len, corpus))
     if not totals.tokens:
-        raise InputError("there is no text to count")
+        raise InputError(f"there is no text to count{ALL_HELD_OUT if aside else ''}")
     if about is not None:
         about = {
             **about,

@@ -19,6 +19,7 @@ from ngramspec.lab.builder.tokens import build_from_tokens
 from ngramspec.text.tokenizers import Fingerprint
 
 KNOWN = Fingerprint(b"sixteen bytes...", 100)
+HELD_OUT = BuildOptions(held_out=0.9)
 
 
 def texts(count: int = 20, seed: int = 0) -> list[Any]:
@@ -87,3 +88,5 @@ def test_some_can_be_held_out_to_measure(tmp_path: Path, kind: str) -> None:
 def test_nothing_to_count(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text to count"):
         build_from_tokens([], tmp_path / "a", KNOWN)
+    with pytest.raises(InputError, match="no text to count, as all of it is held out"):
+        build_from_tokens([np.arange(2, dtype=np.int32)], tmp_path / "a", KNOWN, HELD_OUT)
