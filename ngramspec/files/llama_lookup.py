@@ -24,6 +24,7 @@ _OTHER = ": not a statistics file nor a lookup cache of llama.cpp, or a damaged 
 _GGUF = b"GGUF"  # with which models begin
 _HEAD = 5  # words of a record before its followers
 _LOOKED_AT = 1 << 16  # bytes that tell records from other files
+_MOST_TOKENS = 1 << 21  # that a vocabulary may have; four letters as a number are more
 _MOST = 1 << 30  # n-grams that a cache of unknown size may hold
 
 
@@ -97,7 +98,7 @@ def may_hold_records(path: Path) -> bool:
     while at + _HEAD < len(words):
         *key, count = words[at : at + _HEAD]
         followers = words[at + _HEAD : at + _HEAD + 2 * max(count, 0)]
-        if key[0] < 0 or min(key) < -1 or count < 1 or min(followers) < 0:
+        if min(key[0], count - 1, *followers) < 0 or min(key) < -1 or max(key) >= _MOST_TOKENS:
             return False
         at += _HEAD + 2 * count
     return at > 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.cache_files import MODEL, counts_of, held_by
+from helpers.cli import assert_one_error
 from ngramspec import read_lookup_cache
 from ngramspec.files.cache_file import about_of, open_cache
 from ngramspec.files.container import open_container
@@ -34,6 +35,14 @@ def test_convert_there_and_back(cache: Any) -> None:
     assert cache("convert", "back.ngc", "again", "--to", "llama.cpp")["header"] is None
     assert Path("again").read_bytes() == Path("a.bin").read_bytes()
     assert cache("inspect", "again")["kind"] == "llama.cpp lookup cache"  # whatever its name
+
+
+def test_a_text_is_not_replaced_by_a_lookup_cache(invoke: Any) -> None:
+    text = Path("notes.txt")
+    text.write_text("letters are words that look like large numbers\n")
+    result = invoke("cache", "convert", "a.ngc", "notes.txt", "--to", "llama.cpp")
+    assert_one_error(result, "notes.txt is no statistics file or lookup cache", 2)
+    assert text.read_text().startswith("letters")
 
 
 def test_prune_by_count_and_size(cache: Any, invoke: Any) -> None:
