@@ -118,7 +118,8 @@ def check_output(path: Path, kinds: Mapping[str, Callable[[Path], bool]] | None 
         raise IsADirectoryError(errno.EISDIR, "is a folder, not a file to write", str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
-    if path.exists() and not path.is_file():
+    in_devices = path.parent == Path("/dev")  # /dev/stdout may lead to a regular file
+    if path.exists() and (in_devices or not path.is_file()):
         raise click.UsageError(f"{path} is no regular file: give another name")
     try:  # a new file is written beside it, under another name
         tempfile.TemporaryFile(dir=path.parent).close()

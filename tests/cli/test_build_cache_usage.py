@@ -7,9 +7,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from helpers.cli import CODE, assert_one_error, cases
+from ngramspec.cli.files import check_output
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -141,6 +143,12 @@ def test_recorded_requests_must_be_in_a_file(invoke: Any, format: str) -> None:
         result = invoke("build-cache", name, "-o", "out.ngc", "--format", format, stdin="")
         message = f"{place} is no file: recorded requests are read more than once, name a file"
         assert_one_error(result, message, 2)
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such device")
+def test_a_device_is_not_replaced_though_stdout_goes_to_a_file() -> None:
+    with pytest.raises(click.UsageError, match="/dev/stdout is no regular file"):
+        check_output(Path("/dev/stdout"))
 
 
 @pytest.mark.skipif(
