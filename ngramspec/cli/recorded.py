@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ngramspec.text.tokenizers import Fingerprint, Tokenizer
 
 FORMATS = ("tokens", "requests", "chats")
+UNKNOWN = "an unknown tokenizer"
 ABOUT_FILES = """\
 What `ngramspec serve --record` writes, chats (a line each, with OpenAI's messages,
 ShareGPT's conversations, or a prompt and its answer; or one JSON array of them), or lines
@@ -152,9 +153,12 @@ def tokenizer_of(tokenizer_path: Path | None, loaded: Sequence[Loaded]) -> Finge
         raise InputError("the files were recorded with several tokenizers: give them one by one")
     if stated:
         return next(iter(stated))
-    if all(one.source.format == "tokens" for one in loaded):
-        return None
-    return fingerprint_of(embedded_model())
+    # Texts were read with the embedded model's; token ids tell nothing.
+    return fingerprint_of(embedded_model()) if _hold_texts(loaded) else None
+
+
+def _hold_texts(loaded: Sequence[Loaded]) -> bool:
+    return any(one.source.format == "chats" for one in loaded)
 
 
 def provenance_of(tokenizer_path: Path | None, loaded: Sequence[Loaded]) -> dict[str, Any]:
@@ -163,7 +167,7 @@ def provenance_of(tokenizer_path: Path | None, loaded: Sequence[Loaded]) -> dict
     stated = {str(head.get("model")) for one in loaded for head in one.heads}
     name = tokenizer_path.name if tokenizer_path else ", ".join(sorted(stated))
     return {
-        "tokenizer": name or embedded_model().name,
+        "tokenizer": name or (embedded_model().name if _hold_texts(loaded) else UNKNOWN),
         "corpus": [one.source.path.name for one in loaded],
         "what": "answers of recorded requests",
     }

@@ -147,6 +147,21 @@ def test_build_cache_counts_recorded_answers(invoke: Any, log: Path, tmp_path: P
     assert json.loads(result.stdout)["totals"]["documents"] == 1
 
 
+def test_a_file_of_token_ids_states_no_tokenizer_that_nothing_tells(
+    invoke: Any, log: Path, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "r.jsonl", str(tmp_path / "a.ngc")
+    head, rest = log.read_text().split("\n", 1)
+    unknown = json.dumps(json.loads(head) | {"tokenizer": ""})
+    for text, form in ((f"{unknown}\n{rest}", "requests"), ("1 1 2 3 4 5\n", "tokens")):
+        path.write_text(text)
+        report = json.loads(
+            invoke("build-cache", str(path), "-o", out, "--format", form, "--json").stdout
+        )
+        assert report["header"]["fingerprint"] is None
+    assert "4 tokens by an unknown tokenizer" in invoke("cache", "inspect", out).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
