@@ -17,14 +17,16 @@ pytest.importorskip("llama_cpp", reason="the models are llama.cpp's")
 pytest.importorskip("openai")
 
 import httpx
+import numpy as np
 import openai
 
 from helpers.cli import assert_one_error, succeed
 from helpers.command import Process
+from ngramspec.lab.builder.tokens import build_from_tokens
 from ngramspec.lab.recordings.formats import recognise
 from ngramspec.lab.recordings.traces import Recording
 from ngramspec.models import embedded_model
-from ngramspec.text.tokenizers import fingerprint_of
+from ngramspec.text.tokenizers import Fingerprint, fingerprint_of
 
 NAMES = ("area", "add", "total", "mean", "size", "count", "load", "save", "parse", "items")
 GIVEN = ("width, height", "a, b", "values", "path", "self, key", "self, value")
@@ -188,6 +190,17 @@ def test_what_a_replay_refuses(replay: Run, log: Path, tmp_path: Path) -> None:
     assert_one_error(replay(chats), "no recorded requests were recognised in it", 1)
     result = replay(chats, "--format", "requests")
     assert_one_error(result, "line 1: not a recorded request: not JSON", 1)
+
+
+def test_statistics_of_another_tokenizer_are_not_replayed(
+    replay: Run, log: Path, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "a.ngc", Fingerprint(b"another's digest", 4096)
+    build_from_tokens([np.arange(9, dtype=np.int32)], path, other)
+    spec = f"ngram-cache:static={path}"
+    result = replay(log, "--drafter", spec)
+    assert_one_error(result, f"{path} was built with another tokenizer", 1)
+    report_of(replay(log, "--drafter", f"{spec},any_tokenizer=true", "--json"))
 
 
 def test_wrong_lines_are_told(replay: Run, log: Path, tmp_path: Path) -> None:

@@ -15,7 +15,13 @@ from ngramspec.cli.files import JsonOptions, tokenizer_flag
 from ngramspec.cli.options import OLD_FILE, argument, command, flag, in_list
 from ngramspec.cli.output import make_table, plain_console, print_json, size_text
 from ngramspec.cli.progress import progress
-from ngramspec.cli.recorded import ABOUT_FILES, RecordedOptions, load_recorded, say_recorded
+from ngramspec.cli.recorded import (
+    ABOUT_FILES,
+    RecordedOptions,
+    load_recorded,
+    say_recorded,
+    tokenizer_of,
+)
 from ngramspec.costs import PROFILES
 from ngramspec.drafting.config import option_flag, options_of
 from ngramspec.drafting.names import DEFAULT_ORDER, DEFAULT_SPEC, DRAFTER_NAMES, parse_names
@@ -105,10 +111,14 @@ def _replay(options: ReplayOptions) -> Replays:
     chosen = options.costs or options.profile
     saved = None if chosen else saved_costs(options.tokenizer).path
     profiles = load_profiles(options.costs if saved is None else [saved])
-    subjects = [subject(spec) for spec in dict.fromkeys(options.drafters or DEFAULT)]
+    specs = dict.fromkeys(options.drafters or DEFAULT)
+    subjects = [subject(spec) for spec in specs]  # a wrong one ends it before files are read
     cut = Cut(options.limit or 0, options.max_prompt, options.max_output)
     loaded, problems = load_recorded(options.traces, options, cut)
     say_recorded(loaded, problems, brief=options.as_json)
+    if any("static=" in spec for spec in specs):
+        tokenizer = tokenizer_of(options.tokenizer, loaded)
+        subjects = [subject(spec, tokenizer) for spec in specs]
     return replay_sets(
         [trace for one in loaded for trace in one.sets],
         subjects,

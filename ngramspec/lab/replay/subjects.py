@@ -16,6 +16,7 @@ from ngramspec.drafting import create_drafter
 from ngramspec.drafting.names import DEFAULT_MAX_DRAFT, parse_names
 from ngramspec.errors import InputError
 from ngramspec.lab.replay.walk import Draft, Subject
+from ngramspec.text.tokenizers import Fingerprint
 
 DEFAULT: tuple[str, ...] = ("auto",)
 LEARNS_INTO_FILES = ("dynamic", "pool", "save_interval")
@@ -26,7 +27,7 @@ AUTO = "suffix"
 OF_TREES = ("tree", "max_width", "max_branches")
 
 
-def subject(spec: str) -> Subject:
+def subject(spec: str, tokenizer: Fingerprint | None = None) -> Subject:
     """Return the drafter that a specification names.
 
     Args:
@@ -34,13 +35,17 @@ def subject(spec: str) -> Subject:
             ":" and parameters, such as "ngram-map-k:size_n=8,size_m=32". With "tree=N" among
             them, trees of N tokens are drafted, with "max_width=W" at most W of them at one depth,
             with "max_branches=B" of at most B branches.
+        tokenizer: That of the requests, which a statistics file must have; None = unknown.
 
     Raises:
         InputError: An unknown drafter or parameter, a value out of bounds, or a file that a
             replay would change.
         OSError, FormatError: A statistics file cannot be read.
+        VocabMismatchError: It is of another tokenizer.
     """
     names, params = parse_spec(spec)
+    if tokenizer is not None and "static" in params:
+        params.setdefault("tokenizer", tokenizer)
     if names == "auto":
         _auto(params, PROFILES["cpu"])  # raises now if it is wrong
         return Subject(spec, partial(_auto, params), adaptive=True)
