@@ -20,7 +20,8 @@ PART_FIELDS = (
 KNOWN_FIELDS = (*TEXT_FIELDS, *CHAT_FIELDS, *PART_FIELDS)
 _ROLE_KEYS = ("role", "from")
 _CONTENT_KEYS = ("content", "value", "text")
-_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant"}
+_ASSISTANTS = ("gpt", "chatgpt", "model", "bot", "ai")
+_ROLES = {"human": "user"} | dict.fromkeys(_ASSISTANTS, "assistant")
 
 
 class RecordError(ValueError):
@@ -34,7 +35,7 @@ def texts_of(record: Any, field: str | None, roles: Collection[str]) -> list[str
         record: A parsed line or row.
         field: The only field to look at, with dots into nested objects; None = the known ones.
         roles: Messages of a conversation to take; () = all. `human` counts as `user`; `gpt`,
-            `model` and `bot` count as `assistant`.
+            `chatgpt`, `model`, `bot` and `ai` count as `assistant`, in any case.
 
     Raises:
         RecordError: There is no such field, or nothing in it is text.
@@ -81,16 +82,17 @@ def _values(value: Any, roles: Collection[str], what: str) -> list[str]:
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(item, Mapping) and any(key in item for key in _CONTENT_KEYS):
-            if not roles or _role(item) in roles:
+            if not roles or role_of(item) in map(str.lower, roles):
                 texts += _contents(item)
         else:
             raise RecordError(f"{what} holds neither texts nor messages")
     return [text for text in texts if text]
 
 
-def _role(message: Mapping[str, Any]) -> str:
+def role_of(message: Mapping[str, Any]) -> str:
+    """Return the role of a message in OpenAI's words, "" if it has none."""
     role = next((message[key] for key in _ROLE_KEYS if isinstance(message.get(key), str)), "")
-    return _ROLES.get(role, role)
+    return _ROLES.get(role.lower(), role.lower())
 
 
 def _contents(message: Mapping[str, Any]) -> Iterator[str]:

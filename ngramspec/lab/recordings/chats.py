@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ngramspec.arrays import TokenIds
+from ngramspec.lab.corpus.records import role_of
 from ngramspec.lab.recordings.lines import Bad, BadLineError, Line, RecordedRequest, parse
 from ngramspec.text.tokenizers import Tokenizer
 
@@ -24,8 +25,6 @@ REQUESTS = ("request", "body", "kwargs")  # members that may hold the messages
 ANSWERS = ("response", "output", "completion", "answer", "choices")
 PROMPTS = ("prompt", "instruction", "question")
 ASSISTANT = "assistant"
-_ROLES = {"human": "user", "gpt": ASSISTANT, "model": ASSISTANT, "bot": ASSISTANT,
-          "chatgpt": ASSISTANT, "ai": ASSISTANT}  # fmt: skip
 START, END = "<|im_start|>", "<|im_end|>"
 HEAD_OF_ANSWER = "assistant\n"
 Message = tuple[str, str]  # role and content
@@ -56,7 +55,7 @@ def _marker(tokenizer: Tokenizer, text: str) -> TokenIds:
 
 def looks_like_chat(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(isinstance(one, Mapping) and _role(one) for one in value)
+        return bool(value) and all(isinstance(one, Mapping) and role_of(one) for one in value)
     if not isinstance(value, Mapping):
         return False
     return _conversation(value) is not None or (
@@ -167,9 +166,9 @@ def messages_of(item: Mapping[str, Any]) -> list[Message]:
     system = item.get("system")
     messages = [("system", system)] if isinstance(system, str) and system else []
     for number, message in enumerate(_conversation(item) or ()):
-        if not isinstance(message, Mapping) or not _role(message):
+        if not isinstance(message, Mapping) or not role_of(message):
             raise BadLineError(f"message {number + 1} has no role")
-        messages.append((_role(message), _content(message)))
+        messages.append((role_of(message), _content(message)))
     return messages
 
 
@@ -199,11 +198,6 @@ def _answer(item: Mapping[str, Any], name: str) -> str | None:
             return _content(message) or None
         return _content(value) or None
     return value if isinstance(value, str) and value else None
-
-
-def _role(message: Mapping[str, Any]) -> str:
-    role = next((message[key] for key in ("role", "from") if isinstance(message.get(key), str)), "")
-    return _ROLES.get(role.lower(), role)
 
 
 def _content(message: Mapping[str, Any]) -> str:

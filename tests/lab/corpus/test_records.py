@@ -66,6 +66,8 @@ def test_known_fields_are_found(record: Any, texts: list[str]) -> None:
         ({"chat": CHAT}, "chat", ("assistant",), ["a"]),
         ({"conversations": SHARED}, None, ("assistant",), ["a"]),
         ({"conversations": SHARED}, None, ("user", "assistant"), ["u", "a"]),
+        ([{"from": "AI", "value": "a"}, {"from": "USER", "value": "u"}], None, ("User",), ["u"]),
+        ([{"from": "ChatGPT", "value": "a"}], None, ("assistant",), ["a"]),
         ({"texts": ["a", "", "b"]}, "texts", (), ["a", "b"]),
     ],
 )
