@@ -115,6 +115,8 @@ class ReadOptions:
             raise InputError(f"max_document_bytes must be at least 1: {self.max_document_bytes}")
         if self.field == "":
             raise InputError("field must not be empty")
+        if isinstance(self.roles, str):  # none of whose letters is a role
+            raise InputError(f"roles must be a list, got {self.roles!r}: write [{self.roles!r}]")
 
 
 def read_documents(

@@ -269,6 +269,8 @@ def test_bad_options_are_refused() -> None:
         ReadOptions(max_document_bytes=0)
     with pytest.raises(InputError, match="field must not be empty"):
         ReadOptions(field="")
+    with pytest.raises(InputError, match="roles must be a list, got 'user': write"):
+        ReadOptions(roles="user")  # type: ignore[arg-type]
 
 
 def test_parquet_rows_that_share_a_large_value_take_the_memory_of_one(tmp_path: Path) -> None:
