@@ -203,6 +203,8 @@ def build_cache(options: BuildCacheOptions) -> None:
     if files:
         _from_recorded(options, costs, files)
         return
+    if options.keys:
+        raise click.UsageError("--key is for recorded requests")
     settings = _build_options(options, costs)
     jobs = options.jobs or _num_cpus()
     resources = Resources(jobs=jobs, memory=options.memory, work=options.work)

@@ -20,6 +20,7 @@ WRONG = cases("""
 -> Missing argument 'CORPUS...'
 absent -> absent: No such file
 CODE --include *.rs -> no file to read in
+CODE --key 0123456789ab -> --key is for recorded requests
 binary -> no text to count in the corpus: binary: binary
 CODE -m absent.gguf -> absent.gguf: No such file
 CODE -m llama:9b -> --model llama:9b: no such file, and
