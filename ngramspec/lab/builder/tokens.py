@@ -47,7 +47,7 @@ def build_from_tokens(
         about: Its provenance, to which the totals are added; None = it states none.
 
     Raises:
-        InputError: There is no text.
+        InputError: There is no text, or a token id that the tokenizer lacks.
         OSError: The file cannot be written.
 
     Cost: memory of 4 bytes per token for an index, of about 16 per n-gram otherwise.
@@ -66,6 +66,10 @@ def build_from_tokens(
     totals.held_out, totals.tokens = len(aside), sum(map(len, corpus))
     if not totals.tokens:
         raise InputError(f"there is no text to count{ALL_HELD_OUT if aside else ''}")
+    most = max(int(text.max(initial=0)) for text in corpus)
+    if tokenizer is not None and most >= tokenizer.vocab_size:
+        size = tokenizer.vocab_size
+        raise InputError(f"token id {most} is not below {size}, the tokenizer's size: give its own")
     if about is not None:
         about = {
             **about,

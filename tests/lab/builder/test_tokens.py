@@ -85,6 +85,13 @@ def test_some_can_be_held_out_to_measure(tmp_path: Path, kind: str) -> None:
     assert build.held_out.with_file.right >= build.held_out.without_file.right
 
 
+@pytest.mark.parametrize("kind", ["ngram-cache", "hash-pool", "suffix"])
+def test_token_ids_of_another_tokenizer_are_refused(tmp_path: Path, kind: str) -> None:
+    document = np.array([1, 2, 100], np.int32)
+    with pytest.raises(InputError, match="token id 100 is not below 100, the tokenizer's size"):
+        build_from_tokens([document], tmp_path / "a", KNOWN, BuildOptions(kind=kind))
+
+
 def test_nothing_to_count(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text to count"):
         build_from_tokens([], tmp_path / "a", KNOWN)
