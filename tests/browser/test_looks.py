@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -266,6 +267,10 @@ def test_escape_closes_a_side_and_leaves_the_answer_alone(server: Server, pages:
     stop.wait_for(state="hidden")
 
 
+ONE_CHAT = {
+    "format": "ngramspec chats",
+    "chats": [{"messages": [{"role": "user", "content": "hello"}]}],
+}
 # No chat can be read before the test says so.
 BUSY_DISK = """() => new Promise(resolve => {
     indexedDB.open('ngramspec').onsuccess = ({target}) => {
@@ -289,6 +294,16 @@ def test_a_chat_is_uncovered_when_it_is_chosen(server: Server, pages: Pages) -> 
         choice.click()
         page.locator("#scrim").wait_for(state="hidden")
         expect(chats).to_have_attribute("aria-expanded", "false")
+
+
+@pytest.mark.parametrize("content", ["{", json.dumps(ONE_CHAT)])
+def test_what_becomes_of_an_import_is_uncovered(server: Server, pages: Pages, content: str) -> None:
+    page = pages.open(server.url, **PHONE)
+    page.get_by_role("button", name="Chats", exact=True).click()
+    file = {"name": "chats.json", "mimeType": "application/json", "buffer": content.encode()}
+    page.locator("#import-file").set_input_files(file)
+    page.locator("#scrim").wait_for(state="hidden")
+    page.locator("#notice, .message").locator("visible=true").wait_for()
 
 
 def test_a_chat_that_is_read_slowly_leaves_what_was_opened_since(

@@ -165,11 +165,12 @@ async function takeFile() {
   const [file] = $("import-file").files;
   $("import-file").value = "";
   if (!file) return;
+  close();
   try {
     const chats = imported(await file.text());
     for (const chat of chats) await store.save(chat);
     if (chats.length) openOne(chats[0]), name(chats[0].id);
-    $("status").textContent = `Imported ${chats.length} chats.`;
+    $("status").textContent = `Chats imported: ${chats.length}.`;
   } catch (error) {
     $("notice").replaceChildren(make("span", {}, error.message));
     $("notice").hidden = false;
