@@ -82,6 +82,26 @@ def test_markdown_becomes_elements(page: Any, pages: Pages) -> None:
     assert {tuple(link[1:]) for link in links} == {("_blank", "noopener noreferrer")}
 
 
+def test_text_runs_in_the_direction_of_its_script(page: Any) -> None:
+    answers_with(page, "- שלום!\n\n```\nשלום!\n```\n\nhello!")
+    ask(page, "שלום!\nhello!")
+    ends_left = """e => {  // where the exclamation mark is
+        const range = document.createRange();
+        const text = e.firstChild;
+        range.setStart(text, 0);
+        range.setEnd(text, 1);
+        const first = range.getBoundingClientRect().left;
+        const at = text.data.indexOf('!');
+        range.setStart(text, at);
+        range.setEnd(text, at + 1);
+        return range.getBoundingClientRect().left < first;
+    }"""
+    places = [f"{TEXT} li", f"{TEXT} code", f"{TEXT} p", ".user .plain"]
+    assert [page.locator(place).evaluate(ends_left) for place in places] == [
+        True, False, False, True]  # fmt: skip
+    expect(page.locator(f"{TEXT} li")).to_have_css("direction", "rtl")
+
+
 def test_text_that_grows_ends_like_text_that_is_whole(page: Any) -> None:
     same = page.evaluate(
         """async (text) => {

@@ -89,7 +89,7 @@ export class Flow {
 
   #render({ tokens, from, to }, tail, runs, env) {
     const html = markdown.renderer.render(tokens, markdown.options, env);
-    const element = make("div.block");
+    const element = make("div.block", { dir: "auto" });
     element.append(DOMPurify.sanitize(html, ALLOWED));
     // The first line of a fence is not shown.
     const begin = tokens[0].type === "fence" ? tail.indexOf("\n", from) + 1 || to : from;
