@@ -241,6 +241,19 @@ def test_chats_become_a_file_and_come_back(page: Any, tmp_path: Path) -> None:
     expect(page.locator(NAMES)).to_have_count(2)
 
 
+def test_a_file_is_named_after_the_users_day(page: Any) -> None:
+    answers_with(page, "fine")
+    new_chat(page, "question")
+    session = page.context.new_cdp_session(page)
+    names = set()
+    for zone in ("Etc/GMT-14", "Etc/GMT+12"):  # 26 hours apart
+        session.send("Emulation.setTimezoneOverride", {"timezoneId": zone})
+        with page.expect_download() as started:
+            page.get_by_role("button", name="Export all").click()
+        names.add(started.value.suggested_filename)
+    assert len(names) == 2
+
+
 def test_files_that_hold_no_chats_are_refused(page: Any, tmp_path: Path) -> None:
     head = {"format": "ngramspec chats", "version": 1}
     wrong = {

@@ -157,7 +157,7 @@ async function removeAll() {
 }
 
 function save(chats, name) {
-  const day = new Date().toISOString().slice(0, 10);
+  const day = new Date().toLocaleDateString("sv"); // year first
   download(`ngramspec-${name}-${day}.json`, exported(chats));
 }
 
