@@ -293,6 +293,7 @@ def test_a_message_is_edited(page: Any) -> None:
     expect(page.locator(".edit")).to_contain_text("replaces the 3 messages below")
     page.keyboard.press("Escape")
     expect(field).to_have_count(0)
+    expect(page.locator("#prompt")).to_be_focused()
     expect(page.locator(".message")).to_have_count(4)
     page.locator(".message.user").first.get_by_role("button", name="Edit").click()
     field.fill("three")
@@ -577,6 +578,7 @@ def test_texts_are_copied(page: Any) -> None:
     page.evaluate("window.setTimeout = () => 0")  # which would soon take "Copied" away
     page.locator(".assistant .code-head button").click()
     page.get_by_text("Copied", exact=True).wait_for()
+    expect(page.locator(".assistant .code-head button")).to_be_focused()
     assert page.evaluate("navigator.clipboard.readText()") == "x = **1\n"
     act(page, "Copy")
     until(page, "async () => (await navigator.clipboard.readText()).startsWith('Look')")

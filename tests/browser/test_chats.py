@@ -417,6 +417,21 @@ def test_the_focus_stays_in_the_list_when_a_chat_is_saved(page: Any) -> None:
     expect(link).to_be_focused()
 
 
+def test_the_focus_stays_in_the_list_when_a_chat_is_renamed_or_deleted(page: Any) -> None:
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    row = page.locator(".chat-list li")
+    for key in ("Enter", "Escape"):
+        row.locator("a").focus()
+        row.get_by_role("button", name="Rename").press("Enter")
+        row.locator("input").press(key)
+        expect(row.locator("a")).to_be_focused()
+    row.get_by_role("button", name="Delete").press("Enter")
+    page.locator("#confirm-yes").press("Enter")
+    no_chats(page)
+    expect(page.locator("#new-chat")).to_be_focused()
+
+
 def test_a_new_chat_forgets_the_old_one(page: Any) -> None:
     bodies = bodies_of(page)
     answers_with(page, "fine")

@@ -119,6 +119,7 @@ function rename(id, title, row) {
   const done = async (keep) => {
     if (over) return;
     over = true;
+    const focused = document.activeElement === input;
     input.remove();
     const chat = open.get(id) ?? (await store.load(id));
     if (keep && chat && input.value.trim()) {
@@ -126,7 +127,8 @@ function rename(id, title, row) {
       await store.save(chat).catch(complain);
     }
     listed = "";
-    list();
+    await list();
+    if (focused) document.querySelector(`[data-id="${id}"] a`)?.focus();
   };
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter") done(true);
@@ -142,6 +144,7 @@ async function remove(id, title) {
   abandon(id);
   open.delete(id);
   await store.remove(id);
+  $("new-chat").focus();
   if (openChat().id === id) openEmpty();
   else list();
 }

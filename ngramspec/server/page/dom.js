@@ -70,6 +70,7 @@ export function dressButtons() {
 
 /** Copy a text and tell on the button whether that worked. */
 export async function copy(text, button) {
+  if (button.ariaDisabled) return; // it still tells of the last time
   let done = true;
   try {
     if (navigator.clipboard) await navigator.clipboard.writeText(text);
@@ -82,10 +83,10 @@ export async function copy(text, button) {
   if (button.classList.contains("icon")) button.replaceChildren(icon(done ? "check" : "close"));
   else button.replaceChildren(words);
   $("status").textContent = `${words}.`;
-  button.disabled = true;
+  button.ariaDisabled = "true"; // not disabled, which would take the focus away
   setTimeout(() => {
     button.replaceChildren(...before);
-    button.disabled = false;
+    button.ariaDisabled = null;
   }, 1200);
 }
 

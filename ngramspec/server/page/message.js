@@ -142,6 +142,7 @@ export class MessageView {
     return new Promise((resolve) => {
       const done = (value) => {
         form.replaceWith(this.#text);
+        $("prompt").focus();
         resolve(value);
       };
       const note = make("p.note", {}, words);
