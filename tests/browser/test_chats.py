@@ -432,6 +432,12 @@ def test_the_focus_stays_in_the_list_when_a_chat_is_renamed_or_deleted(page: Any
     expect(page.locator("#new-chat")).to_be_focused()
 
 
+def test_a_title_ends_with_a_whole_character(page: Any) -> None:
+    answers_with(page, "fine")
+    new_chat(page, 58 * "x" + "\N{GRINNING FACE} and more")
+    expect(page.locator(NAMES)).to_have_text(58 * "x" + "\N{GRINNING FACE}…")
+
+
 def test_a_new_chat_forgets_the_old_one(page: Any) -> None:
     bodies = bodies_of(page)
     answers_with(page, "fine")

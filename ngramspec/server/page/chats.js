@@ -14,7 +14,8 @@ export function titleOf(chat) {
   const first = chat.messages.find((message) => message.role === "user");
   const words = (first?.content || first?.attachments?.[0]?.name || "").trim().split("\n").find((line) => line.trim());
   const text = words ?? "New chat";
-  return text.length > TITLE ? `${text.slice(0, TITLE - 1)}…` : text;
+  const signs = [...text]; // an emoji counts as two in a string, and would be cut in half
+  return signs.length > TITLE ? `${signs.slice(0, TITLE - 1).join("")}…` : text;
 }
 
 /** Return the text of a file with chats. */
