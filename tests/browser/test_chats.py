@@ -432,6 +432,17 @@ def test_the_focus_stays_in_the_list_when_a_chat_is_renamed_or_deleted(page: Any
     expect(page.locator("#new-chat")).to_be_focused()
 
 
+def test_a_key_that_composes_a_name_does_not_end_it(page: Any) -> None:
+    answers_with(page, "fine")
+    new_chat(page, "one")
+    row = page.locator(".chat-list li")
+    row.locator("a").focus()
+    row.get_by_role("button", name="Rename").press("Enter")
+    for key in ("Enter", "Escape"):
+        row.locator("input").dispatch_event("keydown", {"key": key, "isComposing": True})
+        expect(row.locator("input")).to_be_focused()
+
+
 def test_a_title_ends_with_a_whole_character(page: Any) -> None:
     answers_with(page, "fine")
     new_chat(page, 58 * "x" + "\N{GRINNING FACE} and more")

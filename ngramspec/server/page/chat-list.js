@@ -131,6 +131,7 @@ function rename(id, title, row) {
     if (focused) document.querySelector(`[data-id="${id}"] a`)?.focus();
   };
   input.addEventListener("keydown", (event) => {
+    if (event.isComposing) return;
     if (event.key === "Enter") done(true);
     if (event.key === "Escape") (event.stopPropagation(), done(false));
   });

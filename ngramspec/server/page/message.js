@@ -158,7 +158,7 @@ export class MessageView {
           make("button.quiet", { type: "button", onclick: () => done(null) }, "Cancel"),
           make("button.main", { type: "submit" }, this.message.role === "user" ? "Send" : "Save")));
       area.addEventListener("keydown", (event) => {
-        if (event.key === "Escape") (event.stopPropagation(), done(null));
+        if (event.key === "Escape" && !event.isComposing) (event.stopPropagation(), done(null));
         if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
       });
       this.#text.replaceWith(form);
