@@ -147,6 +147,14 @@ def test_a_page_that_is_left_before_a_chat_is_written_keeps_it(page: Any) -> Non
     assert page.evaluate("Object.keys(localStorage)") == []  # the database has it
 
 
+def test_a_page_that_is_left_keeps_what_has_come_in_of_an_answer(page: Any) -> None:
+    page.evaluate(SLOW)
+    send(page, "question")
+    page.get_by_text("begun").wait_for()
+    page.reload()
+    expect(page.locator(".assistant .text")).to_have_text("begun")
+
+
 def test_a_chat_that_was_not_written_does_not_replace_a_newer_one(
     server: Server, pages: Pages
 ) -> None:

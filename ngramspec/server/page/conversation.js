@@ -126,6 +126,7 @@ export function startConversation() {
   });
   addEventListener("beforeunload", () => {
     leaving = true;
+    if (isRunning()) keep(chat);
     setTimeout(() => (leaving = false), STAYED);
   });
   const box = $("scroll");
