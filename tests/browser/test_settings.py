@@ -190,6 +190,7 @@ def test_a_key_that_is_no_longer_valid_is_told(locked: Server, pages: Pages) -> 
     field.fill(KEY)
     page.keyboard.press("Enter")
     page.get_by_text("Drafts: ngram-mod, ngram-cache").wait_for()
+    expect(notice).to_be_hidden()
 
 
 def test_live_figures_move(page: Any, pages: Pages) -> None:

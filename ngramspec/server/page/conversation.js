@@ -388,7 +388,7 @@ export function complain(error) {
   const rows = [];
   const button = (words, onclick) => make("button.quiet", { type: "button", onclick }, words);
   if (error instanceof Refused && error.status === 401) {
-    rows.push(make("span", {}, "The server requires a valid API key."), button("Enter a key", () => openSettings("key")));
+    rows.push(make("span", {}, "The server requires a valid API key."), button("Enter a key", () => (complain(null), openSettings("key"))));
   } else if (error) {
     const expected = [Refused, Unreachable, store.Unsaved].some((kind) => error instanceof kind);
     const full = error.code === "context_length_exceeded" || error.code === "exceed_context_size_error";
