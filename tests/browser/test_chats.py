@@ -266,13 +266,14 @@ def test_files_that_hold_no_chats_are_refused(page: Any, tmp_path: Path) -> None
     head = {"format": "ngramspec chats", "version": 1}
     wrong = {
         "not JSON": "{",
-        "holds no chats": json.dumps({"chats": []}),
+        "holds no chats": json.dumps({"chats": [{"messages": []}]}),
         "messages of another shape": json.dumps(
             {**head, "chats": [{"messages": [{"role": "user", "content": {"x": 1}}]}]}
         ),
         "Chat 2": json.dumps(
             {**head, "chats": [{"messages": []}, {"messages": [{"role": "root", "content": "x"}]}]}
         ),
+        "This file holds no chats": json.dumps({**head, "chats": []}),
     }
     for words, text in wrong.items():
         path = tmp_path / "wrong.json"

@@ -173,7 +173,7 @@ async function takeFile() {
   try {
     const chats = imported(await file.text());
     for (const chat of chats) await store.save(chat);
-    if (chats.length) openOne(chats[0]), name(chats[0].id);
+    openOne(chats[0]), name(chats[0].id);
     $("status").textContent = `Chats imported: ${chats.length}.`;
   } catch (error) {
     $("notice").replaceChildren(make("span", {}, error.message));

@@ -34,7 +34,7 @@ export function imported(text) {
   } catch {
     throw new Error("This file is not JSON.");
   }
-  if (value?.format !== FORMAT || !Array.isArray(value.chats)) {
+  if (value?.format !== FORMAT || !Array.isArray(value.chats) || !value.chats.length) {
     throw new Error("This file holds no chats that were exported from this page.");
   }
   return value.chats.map((chat, index) => {
