@@ -75,6 +75,15 @@ def test_time_that_a_drafter_lost_is_not_called_saved(server: Server, pages: Pag
     )
 
 
+def test_figures_of_drafters_are_whole(server: Server, pages: Pages) -> None:
+    page = pages.open("about:blank", **DESKTOP)
+    source = {"name": "ngram-map-k4v", "draft_tokens": 123456, "saved_seconds": 1234.5}
+    show_figures(page, server, [source], "idle")
+    words = page.locator("#sources .words span:last-child")
+    expect(words).to_contain_text("1,234.5 s saved")
+    assert words.evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
 def test_figures_begin_anew_when_the_server_does(server: Server, pages: Pages) -> None:
     page = pages.open("about:blank")
     counts = ("steps", "emitted_tokens", "draft_tokens", "accepted_tokens")
