@@ -165,6 +165,8 @@ def test_the_context_in_use_is_told(page: Any) -> None:
     ask(page, "Repeat this text:\n\nOne two three.")
     page.get_by_text("% of the context").wait_for()
     expect(page.locator("#context")).to_have_attribute("title", re.compile("of 2,048 tokens"))
+    page.locator("#drafts-name").evaluate("e => e.textContent += ', another'.repeat(9)")
+    assert page.locator("#context").evaluate("e => e.scrollWidth <= e.clientWidth")
     page.get_by_role("button", name="New chat").click()
     expect(page.locator("#context")).to_have_text("")
     page.get_by_role("link", name="Repeat this text").click()
