@@ -417,6 +417,15 @@ def test_an_answer_is_compared_with_one_without_drafts(page: Any, pages: Pages) 
     expect(page.locator(".message")).to_have_count(2)
 
 
+def test_no_comparison_is_offered_while_an_answer_comes_in(page: Any) -> None:
+    ask(page, REPEAT)
+    offer = page.locator("#speed button")
+    expect(offer).to_be_visible()
+    page.route("**/v1/chat/completions", lambda route: None)  # never answered
+    send(page, "hello")
+    expect(offer).to_be_hidden()
+
+
 def test_every_answer_is_compared_if_set(page: Any) -> None:
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Answer everything twice").check()
