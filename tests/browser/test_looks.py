@@ -349,6 +349,7 @@ def test_a_screen_reader_hears_of_the_answer(page: Any) -> None:
     ask(page, REPEAT)
     expect(page.get_by_role("status")).to_have_text("Answer complete.")
     expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
+    expect(page.get_by_role("log").get_by_role("heading", level=3)).to_have_text(["You", "Model"])
     page.locator(".chat-name").wait_for()
     unnamed = """() => [...document.querySelectorAll('button, input, textarea, summary, a')]
         .filter(e => e.type !== 'file')
