@@ -159,6 +159,15 @@ def test_without_drafts_no_word_is_marked(page: Any) -> None:
     expect(page.locator(".facts")).to_contain_text("no drafts")
 
 
+def test_text_that_an_example_replaces_can_be_brought_back(page: Any) -> None:
+    field = page.get_by_label("Message", exact=True)
+    field.press_sequentially("hello")
+    page.get_by_role("button", name="Repeat code").click()
+    expect(field).to_have_value(re.compile("^Repeat this code"))
+    page.keyboard.press("Control+Z")
+    expect(field).to_have_value("hello")
+
+
 def test_the_context_in_use_is_told(page: Any) -> None:
     expect(page.locator("#drafts-name")).to_contain_text("ngram-mod")  # the server is known
     expect(page.locator("#context")).to_have_attribute("title", "")  # nothing is in use yet

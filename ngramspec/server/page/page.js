@@ -46,8 +46,9 @@ function keys(event) {
 function showExamples() {
   for (const { title, words, text } of EXAMPLES) {
     const fill = () => {
-      $("prompt").value = text;
       $("prompt").focus();
+      $("prompt").select();
+      document.execCommand("insertText", false, text); // so that Ctrl+Z brings back what it replaces
     };
     const button = make("button.example", { type: "button", onclick: fill }, make("b", {}, title), make("span", {}, words));
     $("examples").append(make("li", {}, button));
