@@ -405,7 +405,7 @@ def test_a_chat_that_cannot_be_kept_is_told(server: Server, pages: Pages, way: s
     page.locator(".assistant .facts").wait_for()  # it is told of the question alone, too
     page.locator("#notice", has_text="could not keep this chat").wait_for()
     if way == "at once":
-        expect(page.locator("#notice")).to_contain_text("no room left")
+        expect(page.locator("#notice")).to_contain_text("no room left for this page. Delete other")
     page.reload()
     no_chats(page)
 

@@ -30,7 +30,7 @@ export async function save(chat) {
   try {
     await run("readwrite", (store) => put(store, chat), () => memory.set(chat.id, structuredClone(chat)));
   } catch (error) {
-    const full = error?.name === "QuotaExceededError" ? "there is no room left for this page" : error?.message;
+    const full = error?.name === "QuotaExceededError" ? "there is no room left for this page. Delete other chats before the next message" : error?.message;
     throw new Unsaved(`The browser could not keep this chat: ${full}. It is lost when the page is closed.`);
   } finally {
     over();
