@@ -63,6 +63,15 @@ def test_files_that_are_no_text_or_too_large_are_refused(page: Any) -> None:
     expect(page.locator("#attachments")).to_be_hidden()
 
 
+def test_a_file_that_is_refused_is_told_in_view(page: Any) -> None:
+    answers_with(page, 60 * "text\n\n")
+    ask(page, "hello")
+    page.locator("#scroll").evaluate("e => e.scrollTop = 0")
+    file = {"name": "a.bin", "mimeType": "application/octet-stream", "buffer": b"\x00"}
+    page.locator("#attach-files").set_input_files(file)
+    expect(page.get_by_text("is not a text file")).to_be_in_viewport()
+
+
 def test_a_message_that_is_refused_comes_back_with_its_files(page: Any) -> None:
     page.evaluate(DROP, ["a.txt", list(b"a"), "drop"])
     page.get_by_text("a.txt").wait_for()

@@ -3,7 +3,7 @@
 import { exported, imported, newChat } from "./chats.js";
 import { showContext } from "./composer.js";
 import { abandon, complain, isRunning, openChat, revive, show, whenChatChanges } from "./conversation.js";
-import { $, confirm, download, iconButton, make } from "./dom.js";
+import { $, confirm, download, iconButton, make, notify } from "./dom.js";
 import { close } from "./frame.js";
 import * as store from "./store.js";
 
@@ -176,8 +176,7 @@ async function takeFile() {
     openOne(chats[0]), name(chats[0].id);
     $("status").textContent = `Chats imported: ${chats.length}.`;
   } catch (error) {
-    $("notice").replaceChildren(make("span", {}, error.message));
-    $("notice").hidden = false;
+    notify([error.message]);
   }
   list();
 }

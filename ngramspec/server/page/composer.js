@@ -3,7 +3,7 @@
 import { attach, attached, take } from "./attachments.js";
 import { chats, server, whenKnown } from "./connection.js";
 import { chatIsOpen, isRunning, openChat, send, stop, whenChatChanges } from "./conversation.js";
-import { $, make, number, percent } from "./dom.js";
+import { $, make, notify, number, percent } from "./dom.js";
 import { change, settings } from "./settings.js";
 
 /** Set up the field. */
@@ -55,8 +55,7 @@ async function submit() {
 
 async function read(files) {
   const wrong = await take(files);
-  $("notice").replaceChildren(...wrong.map((words) => make("span", {}, words)));
-  $("notice").hidden = !wrong.length;
+  notify(wrong);
   $("prompt").focus();
 }
 

@@ -100,6 +100,13 @@ function copyBySelection(text) {
   return done;
 }
 
+/** Show texts, or none, at the end of the chat, which may be out of view. */
+export function notify(texts) {
+  $("notice").replaceChildren(...texts.map((words) => make("span", {}, words)));
+  $("notice").hidden = !texts.length;
+  $("notice").scrollIntoView({ block: "nearest" });
+}
+
 /** Hand a file to the user. */
 export function download(name, text) {
   const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
