@@ -291,6 +291,19 @@ BUSY_DISK = """() => new Promise(resolve => {
 })"""
 
 
+def test_the_keyboard_reaches_nothing_that_is_covered(server: Server, pages: Pages) -> None:
+    page = pages.open(server.url, **PHONE)
+    page.get_by_role("button", name="Chats", exact=True).press("Enter")
+    reached = set()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id"))
+    assert "new-chat" in reached
+    assert not reached & {"scroll", "prompt", "send"}
+    page.keyboard.press("Escape")
+    page.get_by_label("Message", exact=True).click()
+
+
 def test_a_chat_is_uncovered_when_it_is_chosen(server: Server, pages: Pages) -> None:
     page = pages.open(server.url, **PHONE)
     answers_with(page, "fine")

@@ -44,4 +44,5 @@ function apply() {
     over ||= above;
   }
   $("scrim").hidden = !over;
+  for (const covered of ["scroll", "composer"]) $(covered).inert = over;
 }
