@@ -64,6 +64,12 @@ def show_figures(page: Any, server: Server, sources: list[dict[str, Any]], state
     page.locator("#live").wait_for()
 
 
+def test_the_name_of_an_option_is_not_broken(page: Any) -> None:
+    option = page.locator("#welcome code")
+    option.wait_for()
+    assert option.evaluate("e => e.getClientRects().length") == 1
+
+
 def test_time_that_a_drafter_lost_is_not_called_saved(server: Server, pages: Pages) -> None:
     page = pages.open("about:blank")
     seconds = {"none": None, "won": 1.26, "lost": -1.26, "even": -0.01}
