@@ -71,16 +71,21 @@ def test_the_policy_drafts_longer_where_drafts_are_right_more_often(
 
 @pytest.mark.parametrize("profile", ["cpu", "h100-8b"])
 @pytest.mark.parametrize("p", [0.3, 0.9])
-def test_the_policy_learns_what_dice_say_of_drafts_that_were_sent(profile: str, p: float) -> None:
+def test_the_policy_learns_what_dice_say_of_drafts_that_were_sent(
+    timed: Callable[..., FakeTarget], profile: str, p: float
+) -> None:
     """Of others it would learn that a model which says something else does not have them."""
     policy, claims = AutoPolicy(costs=PROFILES[profile]), np.full(3, p, np.float32)
-    run(tuple(p**i for i in range(1, 17)), 16, policy=policy)
+    target = timed(profile, sequences=1, context_size=8192)
+    run(tuple(p**i for i in range(1, 17)), 16, policy=policy, target=target)
     assert policy.calibrated("synthetic", claims) == pytest.approx(claims, abs=0.15)
 
 
-def test_the_policy_learns_what_dice_say_of_native_drafts() -> None:
+def test_the_policy_learns_what_dice_say_of_native_drafts(
+    timed: Callable[..., FakeTarget],
+) -> None:
     policy = AutoPolicy(costs=PROFILES["h100-8b"])
-    target = FakeTarget(sequences=1, context_size=8192, period=7)
+    target = timed("h100-8b", sequences=1, context_size=8192, period=7)
     rates = tuple(0.8**i for i in range(1, 17))
     params = {"ngram-simple": {"size_n": 1, "size_m": 16}}
     engine = Engine(target, "ngram-simple", params=params, policy=policy, dice=Dice(rates))
