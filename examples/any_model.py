@@ -27,6 +27,7 @@ def generate(model: Any, prompt: list[int], count: int, drafter: Any, policy: An
         started = time.perf_counter()
         batch = torch.tensor([[*new, *draft]])
         keep = len(draft) + 1  # rows: after the last token, and after each drafted one
+        # By place: transformers 5.24 renamed the cache's argument.
         logits = model(batch, None, None, cache, logits_to_keep=keep).logits
         verified = verify_greedy(logits, [draft], [len(draft)])
         accepted = int(verified.num_accepted[0])

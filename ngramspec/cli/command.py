@@ -95,9 +95,8 @@ class SectionOption(click.Option):
         hint = super().get_error_hint(ctx)
         source = ctx and ctx.get_parameter_source(self.name or "")
         if source is ParameterSource.ENVIRONMENT:
-            return (
-                f"{hint} from {' '.join(name for name in self.envvar or () if name in os.environ)}"
-            )
+            names = [name for name in self.envvar or () if name in os.environ]
+            return f"{hint} from {' '.join(names) or 'the environment'}"  # which has LLAMA_ARG_NO_X
         return f"{hint} from --config" if source is ParameterSource.DEFAULT_MAP else hint
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:

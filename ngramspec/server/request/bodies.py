@@ -134,8 +134,8 @@ async def read(request: Request, seconds: float = 60.0) -> bytes:
         ApiError: It is compressed, or takes longer than `seconds`.
         ClientGone: The client left before its end.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
+    encoding = request.headers.get("content-encoding", "").lower()
+    if encoding not in ("", "identity"):
         raise ApiError(415, f"the body is compressed ({encoding:.40}): send it as it is")
     try:
         return await asyncio.wait_for(request.body(), seconds)
@@ -194,4 +194,4 @@ def _place(loc: Sequence[str | int], model: type[BaseModel]) -> str:
             name += f".{part}"
             kinds = get_args(fields[part].annotation) or (None,)  # of `Kind | None`
             fields = getattr(kinds[0], "model_fields", {})
-    return name.removeprefix(".")
+    return name.removeprefix(".") or str(loc[0])
